@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
 import shlex
 import sys
+import threading
+import traceback
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,9 +19,10 @@ from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from core.build import check_config, make, select_tasks
+from core.build import LLMS, build_meter, build_models, build_roles, check_config, make, refuse_problems, select_tasks
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
+from core.redact import RedactingFilter, Redactor
 
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
 
@@ -29,19 +35,19 @@ def main(cfg: DictConfig) -> float | None:
         with Interrupts() as interrupts, ExitStack() as stack:
             return run(cfg, run_dir, interrupts, stack)
     except (UserError, InfraError) as error:  # an InfraError here broke something outside every episode
-        message = f"error: {error}{resume_hint(run_dir)}"
-        if HydraConfig.get().mode == RunMode.RUN:
-            sys.exit(message)
-        raise CompactHydraException(message) from None  # the other runs of the sweep go on
+        give_up(f"error: {redactor(cfg)(str(error))}{resume_hint(run_dir)}")
     except KeyboardInterrupt:
-        print(f"\nstopped.{resume_hint(run_dir)}", file=sys.stderr)
-        sys.exit(130)
+        print(f"\nstopped.{resume_hint(run_dir)}", file=sys.stderr, flush=True)
+        leave(130)
+    except Exception:  # noqa: BLE001 - the last line of defence: a traceback may quote a secret
+        give_up(redactor(cfg)(traceback.format_exc()) + resume_hint(run_dir))
 
 
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
     """Build every part once, stream the tasks, leave the summary."""
     check_config(cfg)
     from core.display import RunProgress, print_summary
+    from core.jsonl import JsonLines
     from core.manifest import continued, fingerprint, manifest
     from core.metrics import summarise
     from core.records import RunRecords
@@ -49,26 +55,38 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     from workflows.stream import stream
 
     config = OmegaConf.to_container(cfg, resolve=True)
+    redact = redactor(cfg)
+    quiet_logs(redact)
     envs = EnvPool(lambda: make(cfg.env))
     stack.callback(envs.close)
     with envs.lease() as env:
         tasks, dataset = select_tasks(env.tasks(), cfg.limit), env.describe()
-    roles = build_roles(cfg, stack)
+    models = build_models(cfg, stack)
+    if cfg.dry_run:
+        from core.dry_run import print_plan
+
+        with envs.lease() as env:
+            print_plan(cfg, env, tasks, build_roles(cfg, models, build_meter(cfg)), make(cfg.agent), choice("workflow"))
+        return None
+    refuse_problems(models)
     identity = fingerprint(config, dataset, tasks, None if cfg.setting.learn else cfg.memory.path)
-    records = RunRecords(run_dir, identity, interrupts)
+    records = RunRecords(run_dir, identity, interrupts, redact)
     stack.callback(records.close)
-    workflow = build_workflow(cfg, envs, roles, records, stack)
+    meter = build_meter(cfg, JsonLines(run_dir / "calls.jsonl", redact=redact.values), records.wall_s())
+    stack.callback(meter.close)
+    roles = build_roles(cfg, models, meter)
+    workflow = build_workflow(cfg, envs, roles, records, meter, stack)
 
     def write_manifest() -> None:
-        models = {name: role.describe() for name, role in roles.items()}
-        now = manifest(identity, config, sys.argv, tasks, models)
+        described = {name: role.describe() for name, role in roles.items()}
+        now = manifest(identity, config, sys.argv, tasks, described)
         records.write_json("manifest.json", continued(records.read_json("manifest.json"), now))
 
     if len(records.rows) < len(tasks):  # a finished run started again keeps the record of who made it
         write_manifest()
     save_hydra(cfg, run_dir)
     tracker = make(cfg.tracker)
-    tracker.start(str(run_dir), config)
+    tracker.start(str(run_dir), json.loads(redact(json.dumps(config, default=str))))
     title = f"{choice('workflow')} on {choice('env')}, setting={choice('setting')}, seed={cfg.seed}"
     try:
         with RunProgress(len(tasks), records.rows, title) as progress:
@@ -76,51 +94,40 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
                 progress.update(records.rows[-1])
                 tracker.log(episode.index, {"success": episode.status == "success", "lessons": len(episode.lessons)})
     finally:
-        summary = summarise(records.rows, len(tasks), records.wall_s())
+        summary = summarise(records.rows, len(tasks), records.wall_s()) | {"calls": meter.totals()}
         records.write_json("summary.json", {**summary, "setting": workflow.setting.name, "seed": cfg.seed})
         if any(role.sent for role in roles.values()):
             write_manifest()  # once more: now with the parameters that were really sent
     tracker.finish(summary)
     print_summary(summary, title, run_dir)
+    if not summary["complete"]:
+        print(f"stopped: {meter.exhausted()}.{resume_hint(run_dir)}")
     return summary["success_rate"]
 
 
-def build_roles(cfg: DictConfig, stack: ExitStack) -> dict[str, Any]:
-    """A Role for each entry of `roles`: with `<role>_llm` where that is chosen, else all with the one `llm`."""
-    shared = make(cfg.llm)
-    stack.callback(shared.close)
-    roles = {}
-    for name, decoding in cfg.roles.items():
-        own = cfg.get(f"{name}_llm")
-        llm = make(own) if own is not None else shared
-        if own is not None:
-            stack.callback(llm.close)
-        roles[name] = make({"_target_": "core.llm.base.Role", **decoding}, name=name, llm=llm)
-    return roles
-
-
-def build_workflow(cfg: DictConfig, envs: Any, roles: dict, records: Any, stack: ExitStack) -> Any:
+def build_workflow(cfg: DictConfig, envs: Any, roles: dict, records: Any, meter: Any, stack: ExitStack) -> Any:
     """The workflow with everything it works with; the bank is brought up to the records."""
     from workflows.rollout import Rollout
 
-    setting = make(cfg.setting)
+    setting, agent = make(cfg.setting), roles["agent"]
     return make(
         cfg.workflow,
         envs=envs,
-        rollout=Rollout(agent=make(cfg.agent), role=roles["agent"], seed=cfg.seed, max_steps=cfg.max_steps),
-        bank=build_bank(cfg, setting, records, stack),
-        judge=make(cfg.judge, role=roles["judge"], seed=cfg.seed),
-        distiller=make(cfg.distiller, role=roles["extractor"], seed=cfg.seed),
+        rollout=Rollout(agent=make(cfg.agent), role=agent, seed=agent.seed, max_steps=cfg.max_steps),
+        bank=build_bank(cfg, setting, records, meter, stack),
+        judge=make(cfg.judge, role=roles["judge"], seed=roles["judge"].seed),
+        distiller=make(cfg.distiller, role=roles["extractor"], seed=roles["extractor"].seed),
+        meter=meter,
         setting=setting,
         records=records,
     )
 
 
-def build_bank(cfg: DictConfig, setting: Any, records: Any, stack: ExitStack) -> Any:
+def build_bank(cfg: DictConfig, setting: Any, records: Any, meter: Any, stack: ExitStack) -> Any:
     """memory.path, or bank.sqlite in the run directory; read-only where the setting learns nothing."""
     from core.memory.restore import restore
 
-    embedder = make(cfg.embedder)
+    embedder = make(cfg.embedder, meter=meter)
     stack.callback(embedder.close)
     path = cfg.memory.path
     if path is None and not setting.learn and choice("workflow") != "vanilla":
@@ -142,9 +149,36 @@ def save_hydra(cfg: DictConfig, run_dir: Path) -> None:
     """What Hydra would write to .hydra, but only now that the run directory is known to belong to this run."""
     folder = run_dir / ".hydra"
     folder.mkdir(exist_ok=True)
-    OmegaConf.save(cfg, folder / "config.yaml")
-    OmegaConf.save(HydraConfig.get(), folder / "hydra.yaml")
-    OmegaConf.save(HydraConfig.get().overrides.task, folder / "overrides.yaml")
+    parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}
+    for name, part in parts.items():
+        (folder / f"{name}.yaml").write_text(redactor(cfg)(OmegaConf.to_yaml(part)), encoding="utf-8")
+
+
+def redactor(cfg: DictConfig) -> Redactor:
+    """Knows the values of every variable that the configuration names as holding a key."""
+    nodes = [node for key in LLMS if (node := cfg.get(key))] + [cfg.embedder.get("inner") or {}]
+    return Redactor(os.environ, {name for node in nodes if (name := node.get("api_key_env"))})
+
+
+def quiet_logs(redact: Redactor) -> None:
+    """No log line leaves with a secret in it."""
+    for handler in logging.getLogger().handlers:
+        handler.filters[:] = [old for old in handler.filters if not isinstance(old, RedactingFilter)]
+        handler.addFilter(RedactingFilter(redact))
+
+
+def give_up(message: str) -> None:
+    """End this run with a message; in a sweep the other runs go on."""
+    if HydraConfig.get().mode == RunMode.RUN:
+        sys.exit(message)
+    raise CompactHydraException(message) from None
+
+
+def leave(status: int) -> None:
+    """Exit without waiting for calls that are still in flight in other threads: a server may never answer them."""
+    if any(thread.name.startswith("worker") for thread in threading.enumerate()):
+        os._exit(status)
+    sys.exit(status)
 
 
 def choice(group: str) -> str:

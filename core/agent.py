@@ -30,9 +30,9 @@ class Agent:
     max_memory_chars: int = 6000
     uses_gold: ClassVar[bool] = False
 
-    def begin(self, env: Any, role: Role) -> Policy:
+    def begin(self, env: Any, role: Role, task: str) -> Policy:
         """What answers in one attempt: the role's model, here; core/players.py has others."""
-        return lambda messages, sample, seed: role.chat(messages, sample=sample, seed=seed)
+        return lambda messages, sample, seed: role.chat(messages, task=task, sample=sample, seed=seed)
 
     def opening(self, observation: str, instructions: str, memories: list[Scored]) -> list[Message]:
         """The system prompt (with the memory block, empty when nothing was retrieved) and the first observation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from core.errors import UserError
@@ -10,9 +11,12 @@ from core.types import Task
 # Every top-level key, and whether it may be null. A test holds this against config.yaml.
 NUMBERS = {"seed": 0, "limit": 1, "max_steps": 1, "max_concurrency": 1, "k": 1, "r": 0}  # key: least value
 NULLABLE = ("limit", "max_steps", "k", "r")
-GROUPS = "env agent llm judge_llm extractor_llm embedder memory retrieval judge setting workflow tracker".split()
-ROLES = ("agent", "judge", "extractor")
-OTHERS = ("run_dir", "roles", "distiller")
+GROUPS = (
+    "env agent llm judge_llm extractor_llm selector_llm embedder memory retrieval judge setting workflow tracker"
+).split()
+ROLES = ("agent", "judge", "extractor", "selector")
+LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
+OTHERS = ("run_dir", "dry_run", "budget", "roles", "distiller")
 
 
 def check_config(cfg: Any) -> None:
@@ -22,6 +26,10 @@ def check_config(cfg: Any) -> None:
             raise UserError(f"unknown key {key}: known are {', '.join((*GROUPS, *NUMBERS, *OTHERS))}.")
     if unknown := set(cfg.roles) - set(ROLES):
         raise UserError(f"unknown role {', '.join(unknown)}: known are {', '.join(ROLES)}.")
+    if unknown := set(cfg.budget) - {"run", "episode"}:
+        raise UserError(f"unknown budget {', '.join(unknown)}: known are run and episode.")
+    if not isinstance(cfg.dry_run, bool):
+        raise UserError(f"dry_run={cfg.dry_run}: give true or false.")
     for key, least in NUMBERS.items():
         value = cfg[key]
         if value is None and key in NULLABLE:
@@ -38,6 +46,41 @@ def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
     if len(set(ids)) < len(ids):
         raise UserError(f"{len(ids)} tasks have only {len(set(ids))} different ids: every task needs its own.")
     return tasks[:limit]
+
+
+def build_models(cfg: Any, stack: ExitStack) -> dict[str, Any]:
+    """{role: model}: its own where `<role>_llm` is chosen, else the one `llm`; behind the cache where one is wanted."""
+    from core.llm.cache import cached
+    from core.llm.remote import share_limits
+
+    made = {key: cached(make(cfg[key])) for key in LLMS if cfg.get(key) is not None}
+    share_limits(list(made.values()))
+    for model in made.values():
+        stack.callback(model.close)
+    return {role: made.get(f"{role}_llm", made["llm"]) for role in ROLES}
+
+
+def refuse_problems(models: dict[str, Any]) -> None:
+    """Raise UserError for a model that could not be called."""
+    for model in models.values():
+        if problem := model.problem():
+            raise UserError(problem)
+
+
+def build_meter(cfg: Any, log: Any = None, wall_s: float = 0.0) -> Any:
+    """The meter with the budgets; `log` is calls.jsonl, wall_s what earlier starts took."""
+    budget = {name: make({"_target_": "core.llm.meter.Budget", **cfg.budget[name]}) for name in ("run", "episode")}
+    return make({"_target_": "core.llm.meter.Meter"}, **budget, log=log, wall_s=wall_s)
+
+
+def build_roles(cfg: Any, models: dict[str, Any], meter: Any) -> dict[str, Any]:
+    """A Role for each entry of `roles`."""
+    roles = {}
+    for name, model in models.items():
+        given = {**cfg.roles[name]}
+        given["seed"] = cfg.seed if given.get("seed") is None else given["seed"]
+        roles[name] = make({"_target_": "core.llm.base.Role", **given}, name=name, llm=model, meter=meter)
+    return roles
 
 
 def make(node: Any, **deps: Any) -> Any:

@@ -49,7 +49,7 @@ class RunProgress:
 
     def _count(self, row: dict) -> None:
         self._done += 1
-        self._valid += row["status"] != "infra_error"
+        self._valid += row["status"] in ("success", "failure")
         self._won += row["status"] == "success"
         self._lessons += len(row["lessons"])
         usage = usage_of(row)
@@ -76,7 +76,7 @@ def print_summary(summary: dict[str, Any], title: str, run_dir: Path) -> None:
         table.add_row(name, value)
     console = Console(soft_wrap=True) if not sys.stdout.isatty() else Console()
     console.print(table)
-    for name in ("episodes.jsonl", "bank.sqlite", "summary.json", "manifest.json", "timings.jsonl"):
+    for name in ("episodes.jsonl", "bank.sqlite", "summary.json", "manifest.json", "calls.jsonl", "timings.jsonl"):
         if (run_dir / name).exists():
             console.print(f"  {_short(run_dir / name)}", highlight=False, soft_wrap=True)
 
@@ -98,9 +98,13 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     counts = {
         "broken (not counted)": s["n_infra_error"],
         "ended by the step limit": s["n_step_limit"],
+        "ended by the episode's budget": s["n_budget"],
+        "stopped by the run's budget": s["n_stopped"],
         "empty replies": s["n_empty_replies"],
         "replies cut off": s["n_truncated"],
         "invalid actions": s["n_invalid_actions"],
+        "verdicts cut off": s["n_verdicts_truncated"],
+        "distillations cut off": s["n_extractions_truncated"],
         "verdicts not readable": s["n_verdicts_unparsed"],
         "judge or distiller errors": s["n_learning_errors"],
     }

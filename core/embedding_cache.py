@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from core.embedding import Embedder
-from core.errors import UserError
+from core.errors import InfraError, UserError
+from core.llm.base import Reply
+from core.llm.meter import Meter
+from core.types import Usage
 
 
 @dataclass(kw_only=True)
 class CachedEmbedder:
-    """Another embedder behind a cache keyed by name and the text's sha256; path None keeps it in memory."""
+    """Another embedder behind a cache keyed by name and the text's sha256; path None keeps it in memory.
+
+    meter: every text that is really embedded is logged and charged as a call of the role "embedder".
+    """
 
     inner: Embedder
     path: str | None = None
+    meter: Meter = field(default_factory=Meter, repr=False)
     _memory: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
+    _busy: dict[str, threading.Lock] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _db: Any = field(default=None, init=False, repr=False)
 
@@ -28,16 +37,40 @@ class CachedEmbedder:
     def embed(self, texts: list[str]) -> Any:
         import numpy as np
 
+        return np.stack([np.frombuffer(self._blob(text), dtype=np.float32) for text in texts])
+
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
+        """As `embed`: what it took goes to the meter."""
+        return self.embed(texts), Usage(), 0
+
+    def _blob(self, text: str) -> bytes:
+        key = hashlib.sha256(f"{self.name}\x1f{text}".encode("utf-8", "surrogatepass")).hexdigest()
         with self._lock:
-            blobs = []
-            for text in texts:
-                key = hashlib.sha256(f"{self.name}\x1f{text}".encode("utf-8", "surrogatepass")).hexdigest()
+            busy = self._busy.setdefault(key, threading.Lock())
+        with busy:  # one thread embeds a text, others that want the same wait; different texts do not
+            with self._lock:
                 blob = self._get(key)
-                if blob is None:
-                    blob = self.inner.embed([text])[0].tobytes()
+            if blob is None:
+                blob = self._embed(text)
+                with self._lock:
                     self._put(key, blob)
-                blobs.append(blob)
-        return np.stack([np.frombuffer(blob, dtype=np.float32) for blob in blobs])
+        with self._lock:
+            self._busy.pop(key, None)
+        return blob
+
+    def _embed(self, text: str) -> bytes:
+        self.meter.check("")
+        began = time.perf_counter()
+        message = {"role": "user", "content": text}
+        facts = {"role": "embedder", "task": "", "sample": 0, "requested": self.name, "messages": [message]}
+        try:
+            vectors, usage, retries = self.inner.measure([text])
+        except InfraError as error:
+            self.meter.failed(facts, error, time.perf_counter() - began)
+            raise
+        reply = Reply(text="", usage=usage, finish_reason="stop", model=self.name, retries=retries)
+        self.meter.add(facts, reply, time.perf_counter() - began)
+        return vectors[0].tobytes()
 
     def _get(self, key: str) -> bytes | None:
         if key not in self._memory and self.path is not None:
@@ -68,7 +101,9 @@ class CachedEmbedder:
         return self._db
 
     def close(self) -> None:
-        """Close the cache's file."""
+        """Close the cache's file, and what the embedder holds."""
+        if hasattr(self.inner, "close"):
+            self.inner.close()
         if self._db is not None:
             self._db.close()
             self._db = None

@@ -1,9 +1,10 @@
-"""The four ways something can go wrong. Who catches which is decided by the type, never by the text.
+"""The ways something can go wrong. Who catches which is decided by the type, never by the text.
 
 UserError       a mistake the user can mend; main prints its one sentence and exits
 StopRun         nothing further can succeed (no key, server gone, disk full); as above, and the run resumes later
 InfraError      a model or an env broke in one episode: recorded as infra_error, never counted as a failure
 TransientError  an InfraError worth another try (rate limit, timeout, 5xx)
+OverBudget      a call that was refused, because the run's or the episode's budget is used up
 """
 
 
@@ -16,8 +17,28 @@ class StopRun(UserError):
 
 
 class InfraError(Exception):
-    """A model or an env broke. The text names the cause and goes into the episode's record."""
+    """A model or an env broke. The text names the cause and goes into the episode's record.
+
+    kind   one word for counting: timeout, connection, rate_limit, server, bad_reply, bad_request, context_overflow,
+           content_filter, local, budget; env for everything an environment raises
+    """
+
+    def __init__(self, message: str, kind: str = "env") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class TransientError(InfraError):
-    """An InfraError that a later attempt may not meet."""
+    """An InfraError that a later attempt may not meet. retry_after: the seconds the server asked to wait, or None."""
+
+    def __init__(self, message: str, kind: str = "server", retry_after: float | None = None) -> None:
+        super().__init__(message, kind)
+        self.retry_after = retry_after
+
+
+class OverBudget(InfraError):
+    """No call was made. whole_run: the run's budget, so the run ends; else the episode's, so its attempt ends."""
+
+    def __init__(self, message: str, *, whole_run: bool) -> None:
+        super().__init__(message, "budget")
+        self.whole_run = whole_run

@@ -60,7 +60,11 @@ class LLMJudge:
         )
         seed = derive_seed(self.seed, task.id, trajectory.sample, "judge")
         reply = self.role.chat(
-            [{"role": "user", "content": prompt}], sample=trajectory.sample, seed=seed, schema=JUDGE_SCHEMA
+            [{"role": "user", "content": prompt}],
+            task=task.id,
+            sample=trajectory.sample,
+            seed=seed,
+            schema=JUDGE_SCHEMA,
         )
         label = parse_status(reply.text)
         return Verdict(
@@ -68,6 +72,7 @@ class LLMJudge:
             source="llm",
             reason=_thoughts(reply.text),
             parsed=label is not None,
+            truncated=reply.finish_reason == "length",
             usage=reply.usage,
         )
 
@@ -119,9 +124,11 @@ class Distiller:
         seed = derive_seed(self.seed, task.id, trajectory.sample, "extractor")
         reply = self.role.chat(
             [{"role": "user", "content": prompt}],
+            task=task.id,
             sample=trajectory.sample,
             seed=seed,
             schema=lessons_schema(self.max_items),
         )
-        lessons, dropped = parse_lessons(reply.text, self.max_items)
-        return Extraction(lessons=tuple(lessons), n_dropped=dropped, usage=reply.usage)
+        cut_off = reply.finish_reason == "length"
+        lessons, dropped = parse_lessons(reply.text, self.max_items, truncated=cut_off)
+        return Extraction(lessons=tuple(lessons), n_dropped=dropped, n_truncated=int(cut_off), usage=reply.usage)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import platform
 import subprocess
+from collections.abc import Iterable
+from copy import deepcopy
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from core.build import LLMS
 from core.types import Task, content_id
 from prompts import registry
 
@@ -17,7 +20,11 @@ PACKAGES = (
     "sympy math-verify datasets numpy alfworld textworld scienceworld"
 ).split()
 # Keys that cannot change a result: where it is written, who watches, how many work at once.
-FREE_KEYS = ("run_dir", "tracker", "max_concurrency")
+FREE_KEYS = ("run_dir", "tracker", "max_concurrency", "dry_run", "budget.run")
+MODELS = (*LLMS, "embedder.inner")  # and in each of them:
+MODEL_FREE_KEYS = (
+    "timeout_s attempts retry_s max_in_flight requests_per_min tokens_per_min price_per_mtok cache cache_path"
+).split()
 
 
 def fingerprint(
@@ -27,10 +34,23 @@ def fingerprint(
     bank = Path(frozen_bank) if frozen_bank else None
     return {
         "frozen_bank": hashlib.sha256(bank.read_bytes()).hexdigest() if bank and bank.is_file() else None,
-        "config": {key: value for key, value in config.items() if key not in FREE_KEYS},
+        "config": without(config, (*FREE_KEYS, *(f"{node}.{key}" for node in MODELS for key in MODEL_FREE_KEYS))),
         "dataset": {**dataset, "n_tasks": len(tasks), "tasks": content_id([task.id for task in tasks])},
         "prompts": registry.hashes(),
     }
+
+
+def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """A copy of nested dictionaries without the given dotted keys."""
+    copy = deepcopy(config)
+    for key in keys:
+        *path, last = key.split(".")
+        node: Any = copy
+        for name in path:
+            node = node.get(name) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node.pop(last, None)
+    return copy
 
 
 def manifest(fingerprint: dict, config: dict, command: list[str], tasks: list[Task], models: dict) -> dict[str, Any]:

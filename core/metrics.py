@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from math import sqrt
 from typing import Any
 
@@ -22,16 +22,20 @@ def wilson(successes: int, n: int, z: float = 1.959964) -> list[float] | None:
 
 def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0) -> dict[str, Any]:
     """summary.json: infra errors are counted apart and are in no denominator. n_tasks is what the run set out to do."""
-    valid = [row for row in rows if row["status"] != "infra_error"]
+    valid = [row for row in rows if row["status"] in ("success", "failure")]
+    broken = [row for row in rows if row["status"] == "infra_error"]
     total = sum((usage_of(row) for row in rows), Usage())
     return {
         "n": len(valid),
         "n_tasks": n_tasks,
-        "complete": len(rows) == n_tasks,
+        "complete": len(valid) + len(broken) == n_tasks,
         **rate(valid),
         "mean_reward": mean([row["reward"] for row in valid]),
         "mean_steps": mean([steps(row) for row in valid]),
-        "n_infra_error": len(rows) - len(valid),
+        "n_infra_error": len(broken),
+        "infra_errors": dict(sorted(Counter(answer_of(row)["error"].split(":")[0] for row in broken).items())),
+        "n_stopped": sum(row["status"] == "stopped" for row in rows),
+        "n_budget": sum(answer_of(row)["ended_by"] == "budget" for row in valid),
         "n_step_limit": sum(answer_of(row)["ended_by"] == "step_limit" for row in valid),
         "n_empty_replies": sum(not step["text"].strip() for row in rows for step in all_steps(row)),
         "n_truncated": sum(step["finish_reason"] == "length" for row in rows for step in all_steps(row)),
@@ -39,6 +43,8 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0) -> dict[str, 
         "n_lessons": sum(len(row["lessons"]) for row in rows),
         "n_lessons_dropped": sum(row["n_dropped"] for row in rows),
         "n_retrieved": sum(bool(row["retrieved"]) for row in rows),
+        "n_verdicts_truncated": sum(row["verdict"]["truncated"] for row in rows),
+        "n_extractions_truncated": sum(row["n_truncated"] for row in rows),
         "n_verdicts_unparsed": sum(not row["verdict"]["parsed"] for row in rows),
         "n_learning_errors": sum(len(row["errors"]) for row in rows),
         "judge_agreement": judge_agreement(valid),

@@ -15,8 +15,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from core.errors import StopRun, UserError
+from core.errors import UserError
 from core.interrupt import Interrupts
+from core.jsonl import JsonLines, refused
+from core.redact import Redactor
 from core.types import Episode, Lesson, MemoryRecord, Usage
 
 
@@ -25,37 +27,45 @@ class RunRecords:
 
     `rows` are the finished episodes as dictionaries, those of earlier starts included.
     Raises UserError when another process writes there, when the configuration differs from the one the directory was
-    made with, or when its records are damaged; StopRun when the disk refuses a write.
+    made with, or when its records are damaged; StopRun when the disk refuses a write. `redact` keeps secrets out.
     """
 
-    def __init__(self, path: str | Path, fingerprint: dict[str, Any], interrupts: Interrupts) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        fingerprint: dict[str, Any],
+        interrupts: Interrupts,
+        redact: Redactor = Redactor({}),  # noqa: B008 - it holds nothing
+    ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
         self._interrupts = interrupts
+        self._redact = redact
         self._lock_file = self._take_lock()
         self._check_fingerprint(fingerprint)
-        self._episodes = self._open("episodes.jsonl")
-        self._timings = self._open("timings.jsonl")
+        self._episodes = JsonLines(self.path / "episodes.jsonl", durable=True, redact=redact.values)
+        self._timings = JsonLines(self.path / "timings.jsonl")
         self.rows: list[dict] = self._read_episodes()
-        self._read_lines(self._timings, self.path / "timings.jsonl")
         self._last = time.monotonic()
 
     def append(self, episode: Episode) -> None:
         """Write one finished episode, durably, before anything else learns of it."""
         row = to_row(episode)
-        self._append(self._episodes, "episodes.jsonl", row)
+        if self._stopped_before:  # its task was owed again, and here it is
+            self._episodes.drop_last()
+            self._stopped_before = False
+        safe = f"{len(self.rows)} finished episodes are safe"
+        self._episodes.append(row, safe)
         self.rows.append(row)
         now = time.monotonic()
         cached = sum(usage.cached_tokens for usage in episode.usage.values())
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
-        self._append(
-            self._timings, "timings.jsonl", timing | {"wall_s": round(now - self._last, 4), "cached_tokens": cached}
-        )
+        self._timings.append(timing | {"wall_s": round(now - self._last, 4), "cached_tokens": cached}, safe)
         self._last = now
 
     def wall_s(self) -> float:
         """Seconds spent on the finished episodes, over all starts."""
-        return sum(t.get("wall_s", 0.0) for t in self._read_lines(self._timings, self.path / "timings.jsonl"))
+        return sum(t.get("wall_s", 0.0) for t in self._timings.read())
 
     def shielded(self) -> AbstractContextManager[None]:
         """Wrap a write so that Ctrl-C waits for it."""
@@ -66,13 +76,12 @@ class RunRecords:
         temporary = self.path / f".{name}.tmp"
         try:
             with temporary.open("w", encoding="utf-8") as file:
-                json.dump(value, file, indent=2, ensure_ascii=False, default=str)
-                file.write("\n")
+                file.write(self._redact(json.dumps(value, indent=2, ensure_ascii=False, default=str)) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(self.path / name)
         except OSError as error:
-            raise self._refused(name, error) from error
+            raise refused(self.path / name, error, f"{len(self.rows)} finished episodes are safe") from error
 
     def read_json(self, name: str) -> dict | None:
         """A file written by write_json; None when there is none."""
@@ -81,8 +90,9 @@ class RunRecords:
 
     def close(self) -> None:
         """Release the directory."""
-        for descriptor in (self._episodes, self._timings, self._lock_file):
-            os.close(descriptor)
+        self._episodes.close()
+        self._timings.close()
+        os.close(self._lock_file)
 
     def _take_lock(self) -> int:
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -104,57 +114,21 @@ class RunRecords:
             before = json.loads(manifest.read_text(encoding="utf-8"))["fingerprint"]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{manifest} is damaged: {error}.") from error
-        changes = differences(before, json.loads(json.dumps(fingerprint, default=str)))
+        changes = differences(before, json.loads(self._redact(json.dumps(fingerprint, default=str))))
         if changes:
             raise UserError(
                 f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"
                 + "\n".join(f"  {change}" for change in changes)
             )
 
-    def _open(self, name: str) -> int:
-        try:
-            return os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        except OSError as error:
-            raise self._refused(name, error) from error
-
     def _read_episodes(self) -> list[dict]:
-        rows = self._read_lines(self._episodes, self.path / "episodes.jsonl")
+        """The finished episodes. One that the run's budget stopped stays in the file until its task is done again."""
+        rows = list(self._episodes.read())
         for place, row in enumerate(rows):
             if row.get("index") != place:
                 raise UserError(f"{self.path / 'episodes.jsonl'} line {place + 1} holds index {row.get('index')}.")
-        return rows
-
-    def _read_lines(self, descriptor: int, path: Path) -> list[dict]:
-        data = path.read_bytes()
-        whole = data.rfind(b"\n") + 1
-        if whole < len(data):
-            os.ftruncate(descriptor, whole)  # the line that a crash tore: its task is owed again
-        rows = []
-        for number, line in enumerate(data[:whole].splitlines(), 1):
-            try:
-                rows.append(json.loads(line))
-            except ValueError as error:
-                raise UserError(f"{path} line {number} is damaged: {error}.") from error
-        return rows
-
-    def _append(self, descriptor: int, name: str, row: dict) -> None:
-        text = json.dumps(row, ensure_ascii=False) + "\n"
-        try:
-            data = text.encode("utf-8")
-        except UnicodeEncodeError:  # a lone surrogate from a model: escaped, the line stays valid
-            data = (json.dumps(row) + "\n").encode("ascii")
-        before = os.fstat(descriptor).st_size
-        try:
-            while data:
-                data = data[os.write(descriptor, data) :]
-            os.fsync(descriptor)
-        except OSError as error:
-            os.ftruncate(descriptor, before)
-            raise self._refused(name, error) from error
-
-    def _refused(self, name: str, error: OSError) -> StopRun:
-        safe = len(getattr(self, "rows", []))
-        return StopRun(f"{self.path / name} cannot be written: {error.strerror}; {safe} finished episodes are safe.")
+        self._stopped_before = bool(rows) and rows[-1]["status"] == "stopped"
+        return rows[:-1] if self._stopped_before else rows
 
 
 def to_row(episode: Episode) -> dict:

@@ -33,6 +33,7 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0  # part of prompt_tokens that the provider had cached
+    reasoning_tokens: int = 0  # part of completion_tokens that the model spent thinking aloud
     cost_usd: float | None = 0.0
 
     def __add__(self, other: Usage) -> Usage:
@@ -42,6 +43,7 @@ class Usage:
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             completion_tokens=self.completion_tokens + other.completion_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
             cost_usd=self.cost_usd + other.cost_usd if known else None,
         )
 
@@ -67,13 +69,13 @@ class Trajectory:
     opening: tuple[Message, ...]
     steps: tuple[Step, ...]
     answer: str | None
-    ended_by: str  # goal | end (over, not solved) | step_limit | error
+    ended_by: str  # goal | end (over, not solved) | step_limit | budget | error
     reward: float  # sum over the steps
     success: bool  # the env's truth; in setting=test_time it reaches metrics only
     gold: str  # likewise
     info: dict[str, Any] = field(default_factory=dict)  # plain facts of the env's last step: score, parse rule, ...
     usage: Usage = Usage()
-    error: str | None = None  # what broke, when ended_by == "error"
+    error: str | None = None  # what broke, as "kind: message", when ended_by is error; which limit, when it is budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +87,7 @@ class Verdict:
     confidence: float | None = None  # in [0, 1]; None when the judge gives none
     reason: str = ""
     parsed: bool = True  # False: the judge's reply could not be read and counts as failure
+    truncated: bool = False  # the reply was cut off by its token limit
     usage: Usage = Usage()
 
 
@@ -102,7 +105,8 @@ class Extraction:
     """What a distiller made of some attempts."""
 
     lessons: tuple[Lesson, ...] = ()
-    n_dropped: int = 0  # items that did not parse or were over the limit
+    n_dropped: int = 0  # items that did not parse, were over the limit or were cut off
+    n_truncated: int = 0  # replies cut off by their token limit
     usage: Usage = Usage()
 
 
@@ -141,7 +145,7 @@ class Episode:
     task_id: str
     task_type: str
     query: str
-    status: str  # success | failure | infra_error
+    status: str  # success | failure | infra_error | stopped (by the run's budget; done again when the run goes on)
     reward: float
     verdict: Verdict
     retrieved: tuple[dict, ...]  # {id, score}
@@ -149,6 +153,7 @@ class Episode:
     chosen: int = 0  # which of them is the answer
     lessons: tuple[Lesson, ...]
     n_dropped: int
+    n_truncated: int = 0
     usage: dict[str, Usage]  # per role
     errors: tuple[str, ...] = ()  # what broke beside the attempt itself (judge, extractor)
     record: MemoryRecord | None = None  # what this episode adds to the bank, without its embedding

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 from core.concurrency import ordered_map
 from core.errors import InfraError, UserError
 from core.extractor import Distiller
+from core.llm.meter import Meter
 from core.records import RunRecords
 from core.setting import Setting
 from core.types import Episode, Extraction, Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
@@ -41,6 +42,7 @@ class Workflow:
     distiller: Distiller
     setting: Setting
     records: RunRecords
+    meter: Meter = field(default_factory=Meter)
     learn_from: str = "both"
     k: int | None = None
     r: int | None = None
@@ -75,6 +77,7 @@ class Workflow:
         return episode
 
     def solve(self, index: int, task: Task) -> Episode:
+        self.meter.begin(task.id)
         try:
             memories = self.retrieve(task)  # Retrieval: a pure read
         except InfraError as error:
@@ -109,7 +112,7 @@ class Workflow:
         try:
             return self.judge.judge(task, trajectory)
         except InfraError as error:
-            errors.append(f"judge: {error}")
+            errors.append(f"judge: {error.kind}: {error}")
             return NOBODY
 
     def extract(
@@ -130,11 +133,12 @@ class Workflow:
             try:
                 made = self.distiller.distil(task, trajectory, verdict, memories, gold)
             except InfraError as error:
-                errors.append(f"extractor: {error}")
+                errors.append(f"extractor: {error.kind}: {error}")
                 continue
             total = Extraction(
                 lessons=total.lessons + made.lessons,
                 n_dropped=total.n_dropped + made.n_dropped,
+                n_truncated=total.n_truncated + made.n_truncated,
                 usage=total.usage + made.usage,
             )
         return total
@@ -148,6 +152,8 @@ class Workflow:
         chosen = self.select(trajectories, verdicts)
         answer, verdict = trajectories[chosen], verdicts[chosen]
         status = "infra_error" if answer.ended_by == "error" else "success" if answer.success else "failure"
+        if self.meter.stopped(task.id):  # unfinished: in no average, kept out of the bank, done again by the next start
+            status, extraction = "stopped", Extraction(usage=extraction.usage)
         usage = {
             "agent": sum((t.usage for t in trajectories), Usage()),
             "judge": sum((v.usage for v in verdicts), Usage()),
@@ -166,6 +172,7 @@ class Workflow:
             chosen=chosen,
             lessons=extraction.lessons,
             n_dropped=extraction.n_dropped,
+            n_truncated=extraction.n_truncated,
             usage=usage,
             errors=tuple(errors),
             record=self.record(index, task, answer, verdict, extraction.lessons),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.agent import Agent, Policy
-from core.errors import InfraError
+from core.errors import InfraError, OverBudget
 from core.llm.base import Role
 from core.seeding import derive_seed
 from core.types import Message, Scored, Step, Task, Trajectory, Usage, content_id
@@ -33,11 +33,14 @@ class Rollout:
         attempt = _Attempt(task=task, sample=sample)
         try:
             attempt.opening = self.agent.opening(env.reset(task), env.instructions, memories)
-            self._play(env, attempt, self.agent.begin(env, self.role))
+            try:
+                self._play(env, attempt, self.agent.begin(env, self.role, task.id))
+            except OverBudget as error:  # judged by what was reached until then, like an attempt at its step limit
+                attempt.ended_by, attempt.error = "budget", str(error)
             attempt.success = env.evaluate(attempt.answer)
             attempt.gold = env.get_ground_truth()
-            if attempt.ended_by != "step_limit":
-                attempt.ended_by = "goal" if attempt.success else "end"
+            if attempt.ended_by == "end" and attempt.success:
+                attempt.ended_by = "goal"
         except InfraError as error:
             attempt.fail(error)
         return attempt.trajectory()
@@ -97,7 +100,7 @@ class _Attempt:
         self.error: str | None = None
 
     def fail(self, error: InfraError) -> None:
-        self.ended_by, self.error = "error", f"{type(error).__name__}: {error}"
+        self.ended_by, self.error = "error", f"{error.kind}: {error}"
 
     def take(self, info: dict[str, Any]) -> None:
         """Keep the answer and the plain facts of a step; lists (such as admissible actions) stay in the env."""

@@ -12,14 +12,13 @@ from workflows.base import Workflow
 def stream(workflow: Workflow, tasks: list[Task], workers: int) -> Iterator[Episode]:
     """Run the tasks that have no record yet; yields each once it is recorded, in order.
 
-    Where nothing is learned, up to `workers` of them run at once.
+    Where nothing is learned, up to `workers` of them run at once. The run's budget ends the stream.
     """
-    start = len(workflow.records.rows)
-    todo = list(enumerate(tasks))[start:]
-    if workflow.learns or workers <= 1:
-        for index, task in todo:
-            yield workflow.run_task(index, task)
+    if workflow.meter.exhausted():
         return
-    for episode in ordered_map(lambda item: workflow.solve(*item), todo, workers):
+    todo = list(enumerate(tasks))[len(workflow.records.rows) :]
+    for episode in ordered_map(lambda item: workflow.solve(*item), todo, 1 if workflow.learns else workers):
         workflow.consolidate(episode)
         yield episode
+        if episode.status == "stopped":
+            return

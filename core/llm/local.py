@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ class LocalModel:
     n_parallel   calls that may run at once; each has its own n_ctx
     n_threads    CPU threads; 0 takes one per core
     max_tokens   limit of a reply when the role sets none; small models like to go on for ever
+    cache        off | read_write | replay, see core/llm/cache.py; kept in cache_path
     """
 
     model_path: str | None = None
@@ -31,6 +33,8 @@ class LocalModel:
     n_threads: int = 0
     n_gpu_layers: int = 0
     max_tokens: int = 512
+    cache: str = "off"
+    cache_path: str = "outputs/.cache/replies.sqlite"
     supports_schema: bool = field(default=True, init=False)
     _server: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -42,20 +46,20 @@ class LocalModel:
     def chat(
         self, messages: list[Message], *, role, sample=0, seed=None, temperature=0.0, max_tokens=None, schema=None
     ) -> Reply:
-        sent: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens or self.max_tokens}
-        if seed is not None:
-            sent["seed"] = seed
+        wanted = {"temperature": temperature, "max_tokens": max_tokens or self.max_tokens, "seed": seed}
+        sent: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
         request = {"messages": [{**m, "content": _sendable(m["content"])} for m in messages], **sent}
         if schema:
             request["response_format"] = {"type": "json_schema", "json_schema": {"name": role, "schema": schema}}
         try:
             answer = self._load().handle_chat_completions(request)
         except RuntimeError as error:
-            raise InfraError(f"llama.cpp: {error}") from error
+            raise InfraError(f"llama.cpp: {error}", "local") from error
         if isinstance(answer, str):
             answer = json.loads(answer)
         if "error" in answer:
-            raise InfraError(f"llama.cpp: {answer['error'].get('message', answer['error'])}")
+            message = str(answer["error"].get("message", answer["error"]))
+            raise InfraError(f"llama.cpp: {message}", "context_overflow" if "context" in message else "local")
         return self._reply(answer, sent | {"schema": bool(schema)})
 
     def _reply(self, answer: dict, sent: dict) -> Reply:
@@ -101,6 +105,13 @@ class LocalModel:
                 f"llm.model_path={self._file} cannot be loaded: is it a whole GGUF file, and does it fit in memory?"
             ) from error
 
+    def identity(self) -> dict[str, Any]:
+        return {"model": self.name, "file": _mark(self._file), "n_ctx": self.n_ctx, "max_tokens": self.max_tokens}
+
+    def problem(self) -> str | None:
+        """None: a missing file or package is refused when the model is built."""
+        return None
+
     def close(self) -> None:
         """Stop the engine and free its memory; a later call loads it again."""
         with self._lock:
@@ -110,6 +121,16 @@ class LocalModel:
 def _sendable(text: str) -> str:
     # llama.cpp's JSON reader refuses lone surrogates; control tokens inside content would end the turn.
     return text.encode("utf-8", "replace").decode().replace("<|", "< |")
+
+
+def _mark(file: Path) -> str:
+    """Tells two model files of one name apart without reading gigabytes: size, and a hash of both ends."""
+    size = file.stat().st_size
+    with file.open("rb") as data:
+        ends = data.read(1 << 20)
+        data.seek(max(0, size - (1 << 20)))
+        ends += data.read()
+    return f"{size}-{hashlib.sha256(ends).hexdigest()[:16]}"
 
 
 def find_model(path: str | None) -> Path:

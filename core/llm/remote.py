@@ -1,29 +1,39 @@
-"""llm=openai|anthropic|gemini|vllm|ollama: any provider through litellm, the one road to remote models."""
+"""llm=openai|anthropic|gemini|vllm|ollama|remote: any provider through litellm, the one road to remote models."""
 
 from __future__ import annotations
 
-import os
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import InfraError, StopRun, TransientError, UserError
+from core.errors import TransientError, UserError
 from core.llm.base import Reply
-from core.types import Message, Usage
+from core.llm.endpoint import Endpoint, load_litellm
+from core.llm.limits import Limiter
+from core.llm.price import check_price, usage_of
+from core.llm.retry import Retry
+from core.types import Message
 
-RETRIED = {408, 409, 429}  # and every 5xx
+_TOKENS_OF_A_REPLY = 1000  # for tokens_per_min, until the real number is known
 
 
 @dataclass(kw_only=True)
 class LiteLLMModel:
     """One remote model.
 
-    model         litellm's name, provider first: "openai/gpt-4o-mini"
-    api_key_env   the environment variable that holds the key (the key itself is never in a config); None: no key
-    api_base      the server, for vllm, ollama and other OpenAI-compatible ones
-    timeout_s     limit of one call, in seconds
-    attempts      calls made for one answer when errors are transient; 1 never retries
-    max_tokens    limit of a reply when the role sets none; None leaves it to the provider
-    json_schema   hold judge and distiller to a JSON schema; for models and servers that support it
+    model             litellm's name, provider first: "openai/gpt-4o-mini"
+    api_key_env       the environment variable that holds the key (the key itself is never in a config); None: no key
+    api_base          the server, for vllm, ollama and other OpenAI-compatible ones
+    timeout_s         limit of one try, in seconds
+    attempts          tries for one answer when errors are transient; 1 never retries
+    retry_s           no try begins later than this many seconds after the first
+    max_in_flight     calls at once; this and the next two are shared by all models of the provider; None: no limit
+    requests_per_min  calls a minute
+    tokens_per_min    prompt and reply tokens a minute
+    max_tokens        limit of a reply when the role sets none; None leaves it to the provider
+    json_schema       hold judge and distiller to a JSON schema; for models and servers that support it
+    price_per_mtok    {prompt, completion, cached} in USD for a million tokens; None takes litellm's table
+    cache             off | read_write | replay, see core/llm/cache.py; kept in cache_path
     """
 
     model: str
@@ -31,21 +41,37 @@ class LiteLLMModel:
     api_base: str | None = None
     timeout_s: float = 120.0
     attempts: int = 4
+    retry_s: float = 180.0
+    max_in_flight: int | None = None
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
     max_tokens: int | None = None
     json_schema: bool = False
+    price_per_mtok: dict[str, float] | None = None
+    cache: str = "off"
+    cache_path: str = "outputs/.cache/replies.sqlite"
     name: str = field(init=False)
     supports_schema: bool = field(init=False)
-    _key: str | None = field(default=None, init=False, repr=False)
+    endpoint: Endpoint = field(init=False)
+    _known: frozenset[str] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise UserError(f"llm.attempts={self.attempts}: give at least 1.")
+        check_price(self.price_per_mtok)
         self.name, self.supports_schema = self.model, self.json_schema
-        if self.api_key_env:
-            self._key = os.environ.get(self.api_key_env)
-            if not self._key:
-                raise UserError(
-                    f"llm.model={self.model} needs a key in the environment variable {self.api_key_env}: "
-                    f"export {self.api_key_env}=..., or name another variable with llm.api_key_env=NAME."
-                )
+        self.endpoint = Endpoint(
+            model=self.model,
+            api_key_env=self.api_key_env,
+            api_base=self.api_base,
+            timeout_s=self.timeout_s,
+            retry=Retry(attempts=self.attempts, total_s=self.retry_s),
+            limiter=Limiter(
+                max_in_flight=self.max_in_flight,
+                requests_per_min=self.requests_per_min,
+                tokens_per_min=self.tokens_per_min,
+            ),
+        )
 
     def chat(
         self, messages: list[Message], *, role, sample=0, seed=None, temperature=0.0, max_tokens=None, schema=None
@@ -54,112 +80,70 @@ class LiteLLMModel:
         if schema:
             wanted["response_format"] = {"type": "json_schema", "json_schema": {"name": role, "schema": schema}}
         sent = self._supported({k: v for k, v in wanted.items() if v is not None})
-        response = self._with_retry(messages, sent)
-        try:
-            choice = response.choices[0]
-        except (IndexError, AttributeError) as error:
-            raise InfraError(f"{self.model}: the answer holds no choice") from error
-        if schema:
-            sent = sent | {"response_format": "json_schema"}
+        asked = sum(len(message["content"]) for message in messages) // 4 + (
+            sent.get("max_tokens") or _TOKENS_OF_A_REPLY
+        )
+        response, retries = self.endpoint.call("completion", asked, self._checked, messages=messages, **sent)
+        choice = response.choices[0]
+        if "response_format" in sent:
+            sent["response_format"] = "json_schema"
         return Reply(
-            text=choice.message.content or "",
-            usage=self._usage(response),
-            finish_reason=choice.finish_reason or "",
+            text=_text(choice.message),
+            usage=usage_of(response, self.price_per_mtok),
+            finish_reason=_finish_reason(choice),
             model=response.model or self.model,
             sent=sent,
+            reasoning=getattr(choice.message, "reasoning_content", None) or "",
+            retries=retries,
         )
 
-    def _with_retry(self, messages: list[Message], sent: dict) -> Any:
-        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+    def identity(self) -> dict[str, Any]:
+        return {"model": self.model, "api_base": self.api_base, "max_tokens": self.max_tokens}
 
-        retrying = Retrying(
-            retry=retry_if_exception_type(TransientError),
-            stop=stop_after_attempt(self.attempts),
-            wait=wait_random_exponential(multiplier=0.5, max=30),
-            reraise=True,
-        )
-        return retrying(self._call, messages, sent)
-
-    def _call(self, messages: list[Message], sent: dict) -> Any:
-        litellm = load_litellm()
-        try:
-            # Both retry layers below ours are off: they would multiply with it.
-            return litellm.completion(
-                model=self.model,
-                messages=messages,
-                api_key=self._key,
-                api_base=self.api_base,
-                timeout=self.timeout_s,
-                num_retries=0,
-                max_retries=0,
-                **sent,
-            )
-        except Exception as error:
-            raise explain(error, self.model, self.api_base) from error
-
-    def _supported(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        known = load_litellm().get_supported_openai_params(model=self.model) or []
-        return {k: v for k, v in wanted.items() if k in known}
-
-    def _usage(self, response: Any) -> Usage:
-        usage = getattr(response, "usage", None)
-        details = getattr(usage, "prompt_tokens_details", None)
-        return Usage(
-            calls=1,
-            prompt_tokens=getattr(usage, "prompt_tokens", 0) or 0,
-            completion_tokens=getattr(usage, "completion_tokens", 0) or 0,
-            cached_tokens=getattr(details, "cached_tokens", 0) or 0,
-            cost_usd=price(response),
-        )
+    def problem(self) -> str | None:
+        return self.endpoint.problem()
 
     def close(self) -> None:
-        """litellm keeps its own connections."""
+        self.endpoint.close()
+
+    def _checked(self, response: Any) -> Any:
+        if not getattr(response, "choices", None):
+            raise TransientError(f"{self.model}: the answer holds no choice", "bad_reply")
+        return response
+
+    def _supported(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        if self._known is None:
+            self._known = frozenset(load_litellm().get_supported_openai_params(model=self.model) or ())
+        return {k: v for k, v in wanted.items() if k in self._known}
 
 
-def load_litellm() -> Any:
-    """litellm, made to keep off the network and the terminal while it loads. Takes seconds the first time."""
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm
-
-    litellm.suppress_debug_info = True
-    return litellm
-
-
-def price(response: Any) -> float | None:
-    """USD for one response by litellm's table; None where the table does not know the model (never 0)."""
-    from litellm.exceptions import BadRequestError, NotFoundError
-
-    try:
-        return load_litellm().completion_cost(completion_response=response) or None
-    except (BadRequestError, NotFoundError, KeyError, ValueError):
-        return None
-    except Exception as error:  # litellm raises a bare Exception for a model it has no price for
-        if "isn't mapped" in str(error):
-            return None
-        raise
+def _text(message: Any) -> str:
+    """What the model said. Nobody offered it tools, so an answer in the shape of a tool call is text like any other."""
+    if message.content:
+        return message.content
+    calls = [call.function for call in getattr(message, "tool_calls", None) or []]
+    if calls:
+        return "\n".join(json.dumps({"name": c.name, "arguments": c.arguments}, ensure_ascii=False) for c in calls)
+    return _refusal(message)
 
 
-def explain(error: Exception, model: str, api_base: str | None) -> Exception:
-    """Our error for one of litellm's, by status code and cause: StopRun, TransientError or InfraError."""
-    where = api_base or "its server"
-    short = f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}"
-    if _caused_by(error, ("ConnectError", "ConnectionRefusedError")):
-        return StopRun(f"{model} cannot be reached at {where}: connection refused. Is the server running?")
-    status = getattr(error, "status_code", None)
-    if status in (401, 403) or "issing credentials" in short or ("issing" in short and "API key" in short):
-        return StopRun(f"{model} refused the key: {short}")
-    if "LLM Provider NOT provided" in short:
-        return StopRun(f"llm.model={model} names no provider that litellm knows: write it as provider/model.")
-    if status == 404:
-        return StopRun(f"{model} is not known at {where}: {short}")
-    if _caused_by(error, ("Timeout", "APITimeoutError")) or status in RETRIED or (status or 0) >= 500:
-        return TransientError(f"{model}: {short}")
-    return InfraError(f"{model}: {short}")
+def _refusal(message: Any) -> str:
+    return (getattr(message, "provider_specific_fields", None) or {}).get("refusal") or ""
 
 
-def _caused_by(error: BaseException | None, names: tuple[str, ...]) -> bool:
-    while error is not None:
-        if type(error).__name__ in names:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+def _finish_reason(choice: Any) -> str:
+    refused = not choice.message.content and _refusal(choice.message)
+    return "refusal" if refused else choice.finish_reason or ""
+
+
+def share_limits(models: list[Any]) -> None:
+    """Give all models of one provider the same limiter, with the strictest of their numbers."""
+    by_provider: dict[str, list[Endpoint]] = {}
+    for model in models:
+        endpoint = getattr(getattr(model, "inner", model), "endpoint", None)
+        if endpoint is not None:
+            by_provider.setdefault(endpoint.provider, []).append(endpoint)
+    for endpoints in by_provider.values():
+        shared = endpoints[0].limiter.strictest(e.limiter for e in endpoints[1:])
+        for endpoint in endpoints:
+            endpoint.limiter = shared

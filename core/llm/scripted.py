@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from core.llm.base import Reply
 from core.types import Message, Usage
@@ -17,11 +18,14 @@ class ScriptedModel:
     """Answers with `script(messages, role, sample)`; a token is a word.
 
     delay_s makes each call take that long, to watch a progress bar or to test concurrency; 0 answers at once.
+    cache and cache_path as for every model, see core/llm/cache.py.
     """
 
     script: Script
     delay_s: float = 0.0
     name: str = "scripted"
+    cache: str = "off"
+    cache_path: str = "outputs/.cache/replies.sqlite"
     supports_schema: bool = field(default=False, init=False)
 
     def chat(
@@ -33,6 +37,12 @@ class ScriptedModel:
         prompt = sum(len(m["content"].split()) for m in messages)
         usage = Usage(calls=1, prompt_tokens=prompt, completion_tokens=len(text.split()), cost_usd=0.0)
         return Reply(text=text, usage=usage, finish_reason="stop", model=self.name)
+
+    def identity(self) -> dict[str, Any]:
+        return {"model": self.name}
+
+    def problem(self) -> str | None:
+        return None
 
     def close(self) -> None:
         """Nothing to release."""

@@ -1,0 +1,78 @@
+"""JSON lines in a file that only grows: written whole, and one that a crash tore is cut off at the next start."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from core.errors import StopRun, UserError
+
+
+class JsonLines:
+    """durable: each line is fsynced. redact: takes secrets out of a line before it is written.
+
+    Raises UserError when a line in the file is damaged, and StopRun when the disk refuses a write.
+    """
+
+    def __init__(self, path: Path, *, durable: bool = False, redact: Callable[[str], str] = str) -> None:
+        self.path, self._durable, self._redact = path, durable, redact
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise refused(path, error) from error
+        self._cut_torn_line()
+
+    def append(self, row: dict[str, Any], comfort: str = "") -> None:
+        """Write one line. `comfort` is added to the message when that fails."""
+        text = self._redact(json.dumps(row, ensure_ascii=False)) + "\n"
+        try:
+            data = text.encode("utf-8")
+        except UnicodeEncodeError:  # a lone surrogate: escaped, the line stays valid
+            data = (self._redact(json.dumps(row)) + "\n").encode("ascii")
+        before = os.fstat(self._file).st_size
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+            if self._durable:
+                os.fsync(self._file)
+        except OSError as error:
+            os.ftruncate(self._file, before)
+            raise refused(self.path, error, comfort) from error
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Every line."""
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield json.loads(line)
+                except ValueError as error:
+                    raise UserError(f"{self.path} line {number} is damaged: {error}.") from error
+
+    def drop_last(self) -> None:
+        """Take the last line back."""
+        data = self.path.read_bytes()
+        os.ftruncate(self._file, data.rstrip(b"\n").rfind(b"\n") + 1)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _cut_torn_line(self) -> None:
+        size = os.fstat(self._file).st_size
+        end, block = size, 1 << 16
+        while end > 0:  # from the back: the file of a long run is large
+            start = max(0, end - block)
+            found = os.pread(self._file, end - start, start).rfind(b"\n")
+            if found >= 0:
+                end = start + found + 1
+                break
+            end = start
+        if end < size:
+            os.ftruncate(self._file, end)
+
+
+def refused(path: Path, error: OSError, comfort: str = "") -> StopRun:
+    """The disk would not take a write."""
+    return StopRun(f"{path} cannot be written: {error.strerror}{'; ' + comfort if comfort else ''}.")

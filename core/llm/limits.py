@@ -1,0 +1,104 @@
+"""How much of a provider a run may use at once: calls in flight, requests and tokens per minute."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from core.errors import InfraError
+
+
+@dataclass(kw_only=True)
+class Limiter:
+    """Shared by all models of one provider. None is no limit. `slot` waits until a call may leave.
+
+    Requests and tokens are token buckets: a minute's worth may leave at once, then they refill evenly. A server that
+    asks one call to wait makes all of them wait, so that a rate limit is not met again by each thread in turn.
+    """
+
+    max_in_flight: int | None = None
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
+    closing: threading.Event = field(default_factory=threading.Event)
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._changed = threading.Condition()
+        self._in_flight = 0
+        self._requests = _Bucket(self.requests_per_min, self.clock())
+        self._tokens = _Bucket(self.tokens_per_min, self.clock())
+        self._not_before = 0.0
+
+    @contextmanager
+    def slot(self, tokens: int) -> Iterator[_Slot]:
+        """Wait for a place for a call of about that many tokens; set `used` on the slot to what it really took."""
+        with self._changed:
+            while (wait := self._wait(tokens)) > 0:
+                self._changed.wait(min(wait, 1.0))  # also woken when a call ends; a second, to notice `closing`
+            self._in_flight += 1
+            self._requests.take(1)
+            self._tokens.take(tokens)
+        slot = _Slot(used=tokens)
+        try:
+            yield slot
+        finally:
+            with self._changed:
+                self._in_flight -= 1
+                self._tokens.take(slot.used - tokens)
+                self._changed.notify_all()
+
+    def pause(self, seconds: float) -> None:
+        """No call leaves for that long."""
+        with self._changed:
+            self._not_before = max(self._not_before, self.clock() + seconds)
+
+    def _wait(self, tokens: int) -> float:
+        """Seconds until a call may leave; 0 when it may now. Raises InfraError when the model is being closed."""
+        if self.closing.is_set():
+            raise InfraError("the run is ending", "closed")
+        now = self.clock()
+        if self.max_in_flight is not None and self._in_flight >= self.max_in_flight:
+            return 60.0
+        waits = (self._not_before - now, self._requests.wait(1, now), self._tokens.wait(tokens, now))
+        return max(0.0, *waits)
+
+    def strictest(self, others: Iterable[Limiter]) -> Limiter:
+        """One limiter with the lowest of each limit, for models that share a provider."""
+        every = [self, *others]
+
+        def lowest(name: str) -> int | None:
+            return min((v for limiter in every if (v := getattr(limiter, name)) is not None), default=None)
+
+        return Limiter(
+            max_in_flight=lowest("max_in_flight"),
+            requests_per_min=lowest("requests_per_min"),
+            tokens_per_min=lowest("tokens_per_min"),
+            closing=self.closing,
+            clock=self.clock,
+        )
+
+
+@dataclass
+class _Slot:
+    used: int
+
+
+class _Bucket:
+    """A token bucket of `per_min`, full at first; what is taken beyond it is owed."""
+
+    def __init__(self, per_min: int | None, now: float) -> None:
+        self._per_min, self._level, self._at = per_min, float(per_min or 0), now
+
+    def wait(self, amount: float, now: float) -> float:
+        if self._per_min is None:
+            return 0.0
+        self._level = min(self._per_min, self._level + (now - self._at) * self._per_min / 60)
+        self._at = now
+        missing = min(amount, self._per_min) - self._level  # more than a whole bucket leaves when it is full
+        return max(0.0, missing) * 60 / self._per_min
+
+    def take(self, amount: float) -> None:
+        self._level -= amount

@@ -1,0 +1,42 @@
+"""What an answer costs: the user's own price, else litellm's table, else unknown (None, never 0)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.errors import UserError
+from core.types import Usage
+
+PARTS = ("prompt", "cached", "completion")
+
+
+def check_price(price: dict[str, float] | None, where: str = "llm.price_per_mtok") -> None:
+    """Raises UserError unless it is None or {prompt, completion[, cached]} in USD for a million tokens."""
+    if price is None:
+        return
+    known = isinstance(price, dict) and {"prompt", "completion"} <= set(price) <= set(PARTS)
+    if not known or not all(isinstance(value, (int, float)) and value >= 0 for value in price.values()):
+        raise UserError(f"{where}={price}: give {{prompt: USD, completion: USD}}, with cached: USD if it differs.")
+
+
+def usage_of(response: Any, price: dict[str, float] | None) -> Usage:
+    """Tokens and USD of a litellm response, for one call."""
+    usage = getattr(response, "usage", None)
+    prompt = getattr(usage, "prompt_tokens", 0) or 0
+    completion = getattr(usage, "completion_tokens", 0) or 0
+    cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", 0) or 0
+    reasoning = getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", 0) or 0
+    if price is not None:
+        parts = (prompt - cached) * price["prompt"] + cached * price.get("cached", price["prompt"])
+        cost = (parts + completion * price["completion"]) / 1e6
+    else:
+        # litellm leaves 0 for a model that its table does not hold
+        cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost") or None
+    return Usage(
+        calls=1,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cached_tokens=cached,
+        reasoning_tokens=reasoning,
+        cost_usd=cost,
+    )
