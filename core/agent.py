@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from core.llm.base import Reply, Role
-from core.structured import THINK
+from core.reply_text import spoken
 from core.types import Lesson, Message, Scored
 from prompts import registry
 
@@ -54,7 +54,7 @@ class CoTAgent(Agent):
     """Single turn, chain of thought: the whole reply, less a <think> block, is the action; the env reads the answer."""
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        answer = THINK.sub("", text).strip()
+        answer = spoken(text).strip()
         return text.strip(), answer or None
 
 
@@ -63,7 +63,7 @@ class ReActAgent(Agent):
     """Multi turn (Yao et al. 2023): Thought before Action; what a model invents after its first action is dropped."""
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        visible = THINK.sub("", text)
+        visible = spoken(text)
         match = _ACTION.search(visible)
         if match is None:
             return visible.strip(), None

@@ -1,0 +1,223 @@
+"""Damaged JSON: the structure is mended, and what the strings say stays exactly as it was."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from core.reply_text import spoken
+from core.structured import parse_json, parse_lessons, parse_status
+from core.types import Lesson
+
+A = Lesson(title="A", description="B", content=r"use \frac{1}{2} \theta \neq \underline{x}")
+ITEM = r'{"title": "A", "description": "B", "content": "use \frac{1}{2} \theta \neq \underline{x}"}'
+OPEN = ITEM.removesuffix("}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('{"items": [' + OPEN + ",},],}", id="trailing commas"),
+        pytest.param('{"items" : [' + ITEM.replace(",", "") + "]}", id="no commas"),
+        pytest.param('{"items": [' + ITEM.replace(",", ";") + "]}", id="semicolons"),
+        pytest.param('{"items": [' + OPEN, id="no closing brackets"),
+        pytest.param('{"items": [' + ITEM + "}", id="no closing bracket"),
+        pytest.param('{"items": [' + OPEN + "]}", id="no closing brace"),
+        pytest.param('"items": [' + ITEM + "]", id="no outer braces"),
+        pytest.param("{'items': [" + ITEM.replace('"', "'") + "]}", id="single quotes"),
+        pytest.param("{“items”: [" + re.sub('"(.*?)"', "“\\1”", ITEM) + "]}", id="typographic quotes"),
+        pytest.param("{items: [" + re.sub(r'"(\w+)":', r"\1:", ITEM) + "]}", id="bare keys"),
+        pytest.param("{\n items: [\n {\n " + ITEM.replace('"', "")[1:-1] + "\n}\n]\n}", id="no quotes at all"),
+        pytest.param('{"ok": True, "no": None, "off": False, "items": [' + ITEM + "],}", id="Python literals"),
+        pytest.param('{ // "items": don\'t\n"items": [ /* " */ ' + ITEM + " # it's }\n], }", id="comments"),
+        pytest.param("Consider {x: 1} and \\boxed{items}. {'items': [" + ITEM + ']} I\'m "done" {}.', id="in prose"),
+        pytest.param('```json\n{"items": [' + ITEM + ",]}\n```\nThat's all: {a: b}", id="fenced"),
+        pytest.param('{"items": [{"title": "old"}]} Better: {"items": [' + ITEM + ",]}", id="the last of two"),
+        pytest.param("[" + ITEM + "]", id="a bare list"),
+        pytest.param("1. " + ITEM, id="a bare item"),
+        pytest.param('<tool_call>{"name": "f", "arguments": {"items": [' + ITEM + "]}}</tool_call>", id="tool call"),
+        pytest.param('<tool_call>{"name": "f", "arguments": {"items": [' + ITEM + ",]}", id="broken tool call"),
+        pytest.param('{"function": {"arguments": ' + json.dumps('{"items": [' + ITEM + "]}") + "}}", id="in a string"),
+        pytest.param('first "items": draft</think>{"items": [' + ITEM + "]}", id="an end of thoughts alone"),
+        pytest.param('<think>{"items": [' + ITEM[:30] + '</think>\n{"items": [' + ITEM + ",]}", id="thoughts"),
+    ],
+)
+def test_a_lesson_is_read_through_damage(text):
+    assert parse_lessons(text, 3) == ([A], 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('say "yes", then "no" and "go"', 'say "yes", then "no" and "go"'),
+        (r'use \text{"x"} or \text{"y"}, ok', r'use \text{"x"} or \text{"y"}, ok'),
+        ("one\n\n  two \\\\ three", "one\n\n  two \\ three"),
+        (r"it\'s 1\/2 \u00e9 \"q\"", 'it\'s 1/2 é "q"'),
+        ("http://a.b/#c // no comment /* here */", "http://a.b/#c // no comment /* here */"),
+        ("one\\ne.g. two\\ni.e. three, \\nu", "one\ne.g. two\ni.e. three, \\nu"),
+        ("[1, 2}, {'a': 1}", "[1, 2}, {'a': 1}"),
+        ("True, None and undefined", "True, None and undefined"),
+        ("write <think>a</think> first", "write <think>a</think> first"),
+    ],
+)
+def test_what_a_string_holds_is_not_structure(content, said):
+    text = '{"items": [{"title": "T", "description": "D", "content": "' + content + '",}]}'
+    lessons, dropped = parse_lessons(text, 3)
+    assert ([lesson.content for lesson in lessons], dropped) == ([said], 0)
+
+
+def test_fields_that_are_no_strings_and_lost_fields_are_dropped_and_counted():
+    bad = '{"title": 5, "description": ["B"], "content": None}, {"title": "T",}, 7, '
+    assert parse_lessons('{"items": [' + bad + ITEM + ",]}", 9) == ([A], 3)
+
+
+@pytest.mark.parametrize("stop", range(len(ITEM) + 1))
+def test_a_reply_that_stops_anywhere_gives_no_half_sentence(stop):
+    text = '{"items": [' + ITEM + ", " + ITEM.replace('"A"', '"Z"')[:stop]
+    lessons, _ = parse_lessons(text, 3)
+    assert lessons[0] == A
+    assert all(lesson.content == A.content for lesson in lessons)
+    kept, dropped = parse_lessons(text, 3, truncated=True)
+    assert (kept, dropped) in (([A], 1), ([], 1))
+
+
+def test_a_truncated_reply_loses_its_last_item_in_every_form():
+    markdown = "# Memory Item {0}\n## Title T{0}\n## Description D\n## Content C\n"
+    whole = "".join(markdown.format(n) for n in (1, 2))
+    assert len(parse_lessons(whole, 3)[0]) == 2
+    lessons, dropped = parse_lessons(whole, 3, truncated=True)
+    assert ([lesson.title for lesson in lessons], dropped) == (["T1"], 1)
+    assert parse_lessons('{"items": [' + ITEM + "]}", 3, truncated=True) == ([], 1)
+    assert parse_lessons("<think>never done", 3, truncated=True) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("{'thoughts': 'ok', 'status': 'success',}", "success"),
+        ("{status: failure}", "failure"),
+        (r'{"thoughts": "it is \text{"A"} here", "status": "success"}', "success"),
+        ('{"thoughts": "it printed {\'status\': \'success\'}", "status": "failure",}', "failure"),
+        ('Thoughts: it printed {"status": "success"}\nStatus: failure', "failure"),
+        ('{"name": "verdict", "arguments": {"status": "failure"}}', "failure"),
+        ("Status: failure, I thought.</think>\nStatus: success", "success"),
+        ("<think>Status: success", None),
+        ("{'status': 'unsuccessful'}", None),
+        ('{"status": "success', None),
+        ('{"status": "success", "thoughts": "cut of', "success"),
+        ("I'm sorry, but I can't help with that.", None),
+        (None, None),
+    ],
+)
+def test_a_verdict_is_read_through_damage_or_not_at_all(text, label):
+    assert parse_status(text) == label
+
+
+@pytest.mark.parametrize("text", [None, "", " \n", 7, "\ud800", "\x00", "<think>", "</think>", "<think></think>"])
+def test_nothing_said_is_nothing_read(text):
+    assert parse_json(text, "a") is None
+    assert parse_status(text) is None
+    assert parse_lessons(text, 3)[0] == []
+
+
+def test_thoughts_are_told_from_speech():
+    assert spoken("a<think>b</think>c<thinking>d</thinking>e") == "ace"
+    assert spoken('b "quoted" </think>c') == "c"
+    assert spoken("c<think>b") == "c"
+    assert spoken('the "<think>" tag') == 'the "<think>" tag'
+
+
+UNITS = ["{", '{"a":', '{"items":', '{"items":[', "{items: ", '{"items": "', "\\", '"', "'a' ", '" ', '", ', "[1,", ":"]
+UNITS += ["<think>", "</think>", '"}', '" "x":', "1 ", "a, b: ", ' "/*', '" //', "# ", "status:\n", "\ud800", "a{"]
+
+
+@pytest.mark.parametrize("start", ["", "{'items': ", '{"items": "', '{"status": '])
+def test_a_megabyte_of_garbage_takes_no_time(start):
+    for unit in UNITS:
+        text = start + unit * (1_000_000 // len(unit))
+        began = time.process_time()
+        parse_lessons(text, 3)
+        parse_status(text)
+        assert time.process_time() - began < 5, unit
+
+
+LATEX = st.sampled_from(
+    r"\frac{a}{b} \theta \neq \underline{x} \beta \rho \nu \to \text{if} \\ \{1\} \( \) \' \"o \/ \u \nabla \, \right) "
+    r"\times \bar{x} \ne \ni \tan{ } \begin{cases} \end{cases} $x$ \%".split()
+)
+CHARACTERS = st.characters(exclude_characters="\t\r\b\f", exclude_categories=["Cs", "Co"])
+MARKS = st.sampled_from(['"', "'", ",", '", "', "\n", " ", "}]", "//"])
+WORDS = st.one_of(LATEX, st.text(CHARACTERS, max_size=6), MARKS)
+# With at least one command in it: then the writer's newline before "i" is told from LaTeX's "\ni".
+TEXT = st.lists(WORDS, max_size=8).map("".join).map(lambda text: text.strip() + r"\alpha")
+LESSON = st.builds(Lesson, title=TEXT, description=TEXT, content=TEXT)
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[^"]+')
+
+
+def no_commas(text: str) -> str:
+    return text.replace(",", " ")
+
+
+def trailing_commas(text: str) -> str:
+    return re.sub(r"([}\]])", r",\1", text)
+
+
+def comments(text: str) -> str:
+    return text.replace("[", '[ // it\'s "one"\n').replace(",", ", /* don't */ ").replace("}", ' # "\n}')
+
+
+def open_end(text: str) -> str:
+    return re.sub(r"\s*[}\]]\s*\Z", "", re.sub(r"\s*[}\]]\s*\Z", "", text))
+
+
+DAMAGES = st.sets(st.sampled_from([no_commas, trailing_commas, comments]), max_size=2)
+AROUND = st.sampled_from(
+    [("", ""), ("I see: ", ""), ("Sure:\n```json\n", "\n```\nDone."), ('<think>"items": [</think>', "")]
+)
+
+
+def damaged(text: str, damages, bare_keys: bool) -> str:
+    """A JSON text with every token that is no string damaged."""
+    tokens = TOKEN.findall(text)
+    for place, token in enumerate(tokens):
+        if token.startswith('"'):
+            key = place + 1 < len(tokens) and tokens[place + 1].lstrip().startswith(":")
+            tokens[place] = token.strip('"') if bare_keys and key else token
+            continue
+        for damage in damages:
+            token = damage(token)
+        tokens[place] = token
+    return "".join(tokens)
+
+
+@given(
+    lessons=st.lists(LESSON, min_size=1, max_size=3, unique=True),
+    damages=DAMAGES,
+    bare_keys=st.booleans(),
+    ascii_only=st.booleans(),
+    indent=st.sampled_from([None, 2]),
+    around=AROUND,
+    whole=st.booleans(),
+)
+@example([A], {no_commas}, True, True, None, ("", ""), False)
+def test_lessons_survive_any_damage_outside_their_strings(
+    lessons, damages, bare_keys, ascii_only, indent, around, whole
+):
+    items = [{"title": x.title, "description": x.description, "content": x.content} for x in lessons]
+    text = json.dumps({"items": items}, ensure_ascii=ascii_only, indent=indent)
+    text = damaged(text, damages, bare_keys)
+    text = around[0] + (text + around[1] if whole else open_end(text))
+    assert parse_lessons(text, 9) == (lessons, 0)
+
+
+@given(st.lists(st.one_of(WORDS, st.sampled_from('{ } [ ] : "items" "title": items: "status": True #'.split()))))
+def test_no_mixture_of_pieces_breaks_the_readers(pieces):
+    text = '{"items": ' + "".join(pieces)
+    parse_lessons(text, 3)
+    parse_status(text.replace("items", "status"))
+    parse_json(text, "items")
