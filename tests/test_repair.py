@@ -38,6 +38,7 @@ OPEN = ITEM.removesuffix("}")
         pytest.param("Consider {x: 1} and \\boxed{items}. {'items': [" + ITEM + ']} I\'m "done" {}.', id="in prose"),
         pytest.param('```json\n{"items": [' + ITEM + ",]}\n```\nThat's all: {a: b}", id="fenced"),
         pytest.param('{"items": [{"title": "old"}]} Better: {"items": [' + ITEM + ",]}", id="the last of two"),
+        pytest.param('{"items": ' + ITEM + "}", id="no list"),
         pytest.param("[" + ITEM + "]", id="a bare list"),
         pytest.param("1. " + ITEM, id="a bare item"),
         pytest.param('<tool_call>{"name": "f", "arguments": {"items": [' + ITEM + "]}}</tool_call>", id="tool call"),
