@@ -207,7 +207,7 @@ class Store:
         marks = ", ".join("?" * len(where.statuses))
         tags = "".join(" AND EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE t.value = ?)" for _ in where.tags)
         query = (
-            "SELECT r.rowid, round(-bm25(lexicon), 6) AS score FROM lexicon JOIN records r ON r.rowid = lexicon.rowid "
+            "SELECT r.rowid, round(-bm25(lexicon), 9) AS score FROM lexicon JOIN records r ON r.rowid = lexicon.rowid "
             "WHERE lexicon MATCH ?1 AND r.namespace = ?2 AND r.task_id IS NOT ?3 "
             "AND coalesce(?4, r.outcome) = r.outcome AND coalesce(?5, r.domain) = r.domain "
             f"AND r.status IN ({marks}){tags} ORDER BY score DESC, r.rowid LIMIT {int(k)}"
