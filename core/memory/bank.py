@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from core.embedding import Embedder
 from core.errors import UserError
 from core.memory.changes import Change
 from core.memory.filter import Filter
-from core.memory.schema import SCHEMA_VERSION
+from core.memory.history import History
+from core.memory.repair import UNEMBEDDED
 from core.memory.scoring import Policy
 from core.memory.search import Search
 from core.memory.store import Store
@@ -24,7 +24,7 @@ MAX_WORDS = 64  # of a query that the full-text search looks for
 
 
 @dataclass(kw_only=True)
-class MemoryBank:
+class MemoryBank(History):
     """The paper's bank (section 3.2): append-only experiences, keyed by the embedding of their query.
 
     path         the SQLite file; None in the config puts it into the run directory
@@ -65,6 +65,8 @@ class MemoryBank:
                 "give the same embedder, or another memory.path."
             )
         self._search = Search(self._store, self._item_vectors)
+        if not self.read_only and self._store.meta(UNEMBEDDED):
+            self._store.embed_missing(self._embed)
 
     def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
         """The records most useful for a query, best first; top_k None takes the policy's. Never writes."""
@@ -141,8 +143,7 @@ class MemoryBank:
         """Change records: `with bank.change("why") as change`. One transaction, one journal entry, all or nothing."""
         if self.read_only:
             raise UserError(f"the bank {self.path} is opened for reading only.")
-        facts = {"embedder": self.embedder.name, "schema": SCHEMA_VERSION}
-        with self._store.change(reason, self._embed, facts) as change:
+        with self._store.change(reason, self._embed, self.embedder.name) as change:
             yield change
 
     def learn(self, episode: Any) -> None:
@@ -161,20 +162,6 @@ class MemoryBank:
     def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
         """Every record, oldest first; of one namespace and status where they are given."""
         return self._store.all(namespace, status)
-
-    def journal(self) -> list[dict[str, Any]]:
-        """{seq, at, tick, reason, undo} of every change, oldest first; undo is a list of steps."""
-        names = ("seq", "at", "tick", "reason")
-        return [dict(zip(names, row)) | {"undo": json.loads(row[4])} for row in self._store.journal()]
-
-    def rollback(self, to_seq: int) -> int:
-        """Undo every change after an entry of the journal, newest first; itself a change. Returns how many."""
-        later = [entry for entry in self.journal() if entry["seq"] > to_seq]
-        with self.change(f"rollback to {to_seq}") as change:
-            for entry in reversed(later):
-                for step in entry["undo"]:
-                    change.apply(step)
-        return len(later)
 
     def links(self, id: str | None = None) -> list[tuple[str, str, str, str]]:
         """(source, relation, target, note) of all links, or of those from or to a record."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from array import array
 from dataclasses import asdict
 from typing import Any
 
@@ -56,7 +57,6 @@ CREATE TABLE IF NOT EXISTS journal (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL, tick INTEGER NOT NULL, reason TEXT NOT NULL, undo TEXT NOT NULL
 );
-CREATE TABLE IF NOT EXISTS snapshots (name TEXT PRIMARY KEY, seq INTEGER NOT NULL, at TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS touched (seq INTEGER PRIMARY KEY AUTOINCREMENT, record INTEGER NOT NULL);
 CREATE VIRTUAL TABLE IF NOT EXISTS lexicon USING fts5(query, items);
 CREATE TRIGGER IF NOT EXISTS record_changed AFTER UPDATE OF namespace, status, outcome, domain, tags, items ON records
@@ -75,6 +75,7 @@ BEGIN
     DELETE FROM item_vectors WHERE record = old.rowid;
     DELETE FROM lexicon WHERE rowid = old.rowid;
 END;
+INSERT OR IGNORE INTO meta VALUES ('schema', '2');
 """
 
 # A record's fields in the order of the table's columns; the embedding lies in `vectors`.
@@ -108,15 +109,17 @@ _EMPTY = {"tags": "[]", "parents": "[]", "provenance": "{}"}
 
 def to_record(row: tuple) -> MemoryRecord:
     """A row of SELECT as a record."""
-    import numpy as np
-
-    values = dict(zip(FIELDS, row))
-    for name in ("tags", "parents"):
-        values[name] = () if values[name] == "[]" else tuple(json.loads(values[name]))
-    values["provenance"] = json.loads(values["provenance"])
-    values["items"] = tuple(Lesson(**item) for item in json.loads(values["items"]))
     blob = row[len(FIELDS)]
-    values["query_embedding"] = () if blob is None else tuple(np.frombuffer(blob, dtype=np.float32).tolist())
+    embedding = () if blob is None else tuple(array("f", blob))
+    return from_columns(dict(zip(FIELDS, row)) | {"query_embedding": embedding})
+
+
+def from_columns(values: dict[str, Any]) -> MemoryRecord:
+    """A record from the values of its columns; those that an older schema lacks have their defaults."""
+    for name in ("tags", "parents"):
+        values[name] = tuple(json.loads(text)) if (text := values.get(name, "[]")) != "[]" else ()
+    values["provenance"] = json.loads(text) if (text := values.get("provenance", "{}")) != "{}" else {}
+    values["items"] = tuple(Lesson(**item) for item in json.loads(values["items"]))
     return MemoryRecord(**values)
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from core.memory.filter import Filter
 from core.memory.index import VectorIndex
-from core.memory.store import State, Store
+from core.memory.queries import State
+from core.memory.store import Store
 from core.types import MemoryRecord, Scored
 
 Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score)
@@ -49,6 +50,11 @@ class Search:
             items = record.items if place < 0 else record.items[place : place + 1]
             found += [Scored(record=replace(record, items=(item,)), score=score) for item in items]
         return found
+
+    def forget(self) -> None:
+        """Drop the indexes: they hold vectors that no record has any more."""
+        with self._lock:
+            self._indexes.clear()
 
     def _index(self, items: bool, dim: int) -> VectorIndex:
         """An index, brought up to the store: what changed is hidden and entered anew, what was added comes behind."""
