@@ -20,6 +20,12 @@ from core.memory.store import Store
 from core.memory.writes import now
 from core.types import MemoryRecord, Scored
 
+_CHOICES = {
+    "unit": ("record", "item"),
+    "key": ("query", "item"),
+    "clock": ("stream", "wall"),
+    "index": ("flat", "hnsw"),
+}
 MAX_WORDS = 64  # of a query that the full-text search looks for
 
 
@@ -33,6 +39,7 @@ class MemoryBank(History):
     unit         record | item: what a search returns, a whole record or single items of it
     key          query | item: what a search compares with, the record's query (the paper) or each of its items
     clock        stream | wall: what ages are measured on
+    index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
     hygiene      what looks at a record before it is stored: screen(record) -> record; None stores it as it is
     consolidate  what a finished episode teaches the bank: learn(bank, episode); None does nothing
@@ -46,14 +53,16 @@ class MemoryBank(History):
     unit: str = "record"
     key: str = "query"
     clock: str = "stream"
+    index: str = "flat"
     read_only: bool = False
     hygiene: Any = None
     consolidate: Any = None
     _store: Store = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
+    _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, known in (("unit", ("record", "item")), ("key", ("query", "item")), ("clock", ("stream", "wall"))):
+        for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise UserError(f"memory.{name}={getattr(self, name)}: give {' or '.join(known)}.")
         self._store = Store(self.path, read_only=self.read_only)
@@ -64,7 +73,7 @@ class MemoryBank(History):
                 f"the bank {self.path} was made by the embedder {made_by!r} and this run uses {self.embedder.name!r}: "
                 "give the same embedder, or another memory.path."
             )
-        self._search = Search(self._store, self._item_vectors)
+        self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only)
         if not self.read_only and self._store.meta(UNEMBEDDED):
             self._store.embed_missing(self._embed)
 
@@ -179,7 +188,11 @@ class MemoryBank(History):
         return self._store.count()
 
     def close(self) -> None:
-        self._store.close()
+        """Save the index where that is worth it, and close the file."""
+        if not self._closed:
+            self._closed = True
+            self._search.save()
+            self._store.close()
 
     def _within(self, where: Filter | None) -> Filter:
         """A filter with its namespace filled in."""

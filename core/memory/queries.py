@@ -38,7 +38,7 @@ class Queries:
 
     def get(self, rowids: list[int]) -> dict[int, MemoryRecord]:
         """The whole records of some rowids; those that are gone are left out."""
-        marks = ", ".join("?" * len(rowids))
+        marks = ("?, " * len(rowids))[:-2]
         rows = self.rows(f"SELECT r.rowid, {SELECT[7:]} WHERE r.rowid IN ({marks})", tuple(rowids))
         return {row[0]: to_record(row[1:]) for row in rows}
 

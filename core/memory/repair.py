@@ -82,7 +82,8 @@ def repair(path: Path, reason: str) -> None:
         wal.unlink(missing_ok=True)
         path.with_name(path.name + "-shm").unlink(missing_ok=True)
         new.replace(path)
-        path.with_name(path.name + ".index").unlink(missing_ok=True)
+        for name in (".index", ".items.index"):
+            path.with_name(path.name + name).unlink(missing_ok=True)
     finally:
         os.close(lock)
     logging.getLogger(__name__).warning(

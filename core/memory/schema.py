@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from array import array
-from dataclasses import asdict
 from typing import Any
 
 from core.types import Lesson, MemoryRecord
@@ -91,7 +90,8 @@ SELECT = f"SELECT {_COLUMNS}, v.vector FROM records r LEFT JOIN vectors v ON v.r
 
 def to_row(record: MemoryRecord) -> list[Any]:
     """The values of FIELDS as SQLite stores them."""
-    return [to_column(name, getattr(record, name)) for name in FIELDS]
+    values = vars(record)
+    return [to_column(name, values[name]) for name in FIELDS]
 
 
 def to_column(name: str, value: Any) -> Any:
@@ -125,8 +125,9 @@ def from_columns(values: dict[str, Any]) -> MemoryRecord:
 
 def to_dict(record: MemoryRecord, *, embedding: bool = False) -> dict[str, Any]:
     """A record as plain JSON data; from_dict gives it back, its embedding only if it was asked for."""
-    values = {name: getattr(record, name) for name in FIELDS}
-    values |= {"items": [asdict(item) for item in record.items]}
+    found = vars(record)
+    values = {name: found[name] for name in FIELDS}
+    values |= {"items": [dict(vars(item)) for item in record.items]}
     values |= {"tags": list(record.tags), "parents": list(record.parents)}
     return values | {"query_embedding": list(record.query_embedding)} if embedding else values
 
