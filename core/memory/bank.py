@@ -59,12 +59,14 @@ class MemoryBank(History):
     consolidate: Any = None
     _store: Store = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
+    _everything: Filter = field(init=False, repr=False)
     _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise UserError(f"memory.{name}={getattr(self, name)}: give {' or '.join(known)}.")
+        self._everything = Filter(namespace=self.namespace)
         self._store = Store(self.path, read_only=self.read_only)
         made_by = self._store.meta("embedder")
         if made_by not in (None, self.embedder.name):
@@ -196,7 +198,8 @@ class MemoryBank(History):
 
     def _within(self, where: Filter | None) -> Filter:
         """A filter with its namespace filled in."""
-        where = where or Filter()
+        if where is None:
+            return self._everything
         return where if where.namespace is not None else replace(where, namespace=self.namespace)
 
     def _embed(self, record: MemoryRecord) -> tuple[bytes, list[bytes]]:
