@@ -47,7 +47,7 @@ def go_over(bank):
 def test_of_five_identical_records_the_best_is_kept(bank):
     records = [record(str(n), item(0), confidence=0.5 + n / 100 if n != 2 else 0.9) for n in range(5)]
     bank = bank(*records, deduplicate=Deduplicate())
-    assert go_over(bank) == {"2": "active"} | {n: "superseded" for n in "0134"}
+    assert go_over(bank) == {"2": "active"} | dict.fromkeys("0134", "superseded")
     assert bank.links() == [(n, "duplicate_of", "2", "") for n in "0134"]
     assert [hit.record.id for hit in bank.nearest("@200", 5)] == ["2"]
 
@@ -140,7 +140,10 @@ def test_three_alike_become_one_and_the_originals_can_be_traced(bank):
 def test_a_merged_record_is_embedded_anew_from_its_own_query(bank):
     records = [record(f"r{k}", item(0, f"w{k}"), query=f"task {k} @{k}") for k in range(3)]
     embedder = Compass()
-    for key, wanted in (("queries", "task 0 @0\ntask 1 @1\ntask 2 @2"), ("lesson", "@77 The rule behind\nHolds for all.")):
+    for key, wanted in (
+        ("queries", "task 0 @0\ntask 1 @1\ntask 2 @2"),
+        ("lesson", "@77 The rule behind\nHolds for all."),
+    ):
         one = bank(*records, merge=Merge(key=key), role=Teller(merged_reply()).role)
         go_over(one)
         merged = one.records()[-1]
@@ -192,7 +195,9 @@ def test_lessons_cannot_break_out_of_the_prompt(bank):
 def test_voting_counts_use_success_and_recency():
     votes = Voting(use=0.4, success=0.4, recency=0.2, half_life_days=30)
     made = record("a", item(0), n_used=5, n_used_success=4)
-    assert votes.votes(made, most_used=10, believed=0.7, idle_days=30) == pytest.approx(0.4 * 0.5 + 0.4 * 0.8 + 0.2 * 0.5)
+    assert votes.votes(made, most_used=10, believed=0.7, idle_days=30) == pytest.approx(
+        0.4 * 0.5 + 0.4 * 0.8 + 0.2 * 0.5
+    )
     assert votes.votes(record("b", item(0)), most_used=0, believed=0.7, idle_days=0) == pytest.approx(0.28 + 0.2)
 
 
@@ -289,7 +294,9 @@ def test_or_it_goes_to_quarantine(bank):
 
 @pytest.mark.parametrize("relation", ["entails", "refines"])
 def test_other_relations_are_links_and_no_more(bank, relation):
-    one = bank(record("a", item(0)), record("b", item(30)), contradict=Contradict(), role=Teller(verdict(relation)).role)
+    one = bank(
+        record("a", item(0)), record("b", item(30)), contradict=Contradict(), role=Teller(verdict(relation)).role
+    )
     go_over(one)
     assert one.links() == [("a", relation, "b", "llm")]
     assert one.get("b").confidence is None

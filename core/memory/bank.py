@@ -192,7 +192,12 @@ class MemoryBank:
         return self._store.count()
 
     def close(self) -> None:
-        self._store.close()
+        """Wait for what runs in the background, then release the file."""
+        try:
+            if self.consolidate is not None:
+                self.consolidate.close()
+        finally:
+            self._store.close()
 
     def _within(self, where: Filter | None) -> Filter:
         """A filter with its namespace filled in."""

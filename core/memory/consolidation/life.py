@@ -46,6 +46,7 @@ class Life:
     every        new records after which a round begins (20 in agentic-flow's ReasoningBank)
     background   run rounds in a thread of their own, as a server wants it; a run that must repeat exactly says false
     candidates   near records, by query and by words each, that a fresh record is compared with
+    ticks_per_day  tasks of the stream that count as a day, where the bank's clock is the stream
     confidence, deduplicate, merge, contradict, prune   the policies; null leaves one out
     role, seed, run   given at runtime: the extractor's model, the run's seed, and a name for the run that tells its
                  episodes from those of others on the same bank ("" where the bank is the run's own)
@@ -54,6 +55,7 @@ class Life:
     every: int = 20
     background: bool = False
     candidates: int = 50
+    ticks_per_day: float = 1.0
     confidence: Confidence | None = None
     deduplicate: Step | None = None
     merge: Step | None = None
@@ -68,8 +70,11 @@ class Life:
     _running: Future | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.every < 1 or self.candidates < 1:
-            raise UserError(f"consolidate.every={self.every} candidates={self.candidates}: give at least 1.")
+        if self.every < 1 or self.candidates < 1 or self.ticks_per_day <= 0:
+            raise UserError(
+                f"consolidate.every={self.every} candidates={self.candidates} ticks_per_day={self.ticks_per_day}: "
+                "give at least 1, at least 1 and more than 0."
+            )
         self._steps = [s for s in (self.deduplicate, self.merge, self.contradict, self.prune) if s is not None]
 
     def learn(self, bank: Any, episode: Any) -> None:
@@ -115,12 +120,12 @@ class Life:
 
     def _take_in(self, bank: Any, seen: Experience) -> None:
         """Count the uses and the new record of one episode: one transaction, with the mark that it is in."""
-        if seen.added is None and all(bank.get(id) is None for id in seen.used):
+        if self._is_in(bank, seen) or (seen.added is None and all(bank.get(id) is None for id in seen.used)):
             return  # nothing would change, so there is nothing to remember either
         with bank.change(f"learn: episode {seen.index}") as change:
-            before = self.progress(bank)  # read in here: no other thread or process can come between
-            if seen.index is not None and seen.index < before.folded:
+            if self._is_in(bank, seen):  # asked in here once more: now no other thread or process can come between
                 return
+            before = self.progress(bank)
             now = self._round(bank, before)
             for id in seen.used:
                 if (record := bank.get(id)) is not None:
@@ -132,12 +137,15 @@ class Life:
             fresh = before.fresh if added is None or not self._steps else (*before.fresh, added.id)
             self._save(bank, change, replace(before, folded=folded, fresh=fresh).begun(self.every))
 
+    def _is_in(self, bank: Any, seen: Experience) -> bool:
+        return seen.index is not None and seen.index < self.progress(bank).folded
+
     def _used(self, now: Round, record: MemoryRecord, label: str | None) -> dict[str, Any]:
         """What changes in a record that was put before an agent whose attempt was judged `label`."""
         fields = {"n_used": record.n_used + 1, "n_used_success": record.n_used_success + (label == "success")}
         if self.confidence is not None:
             fields["confidence"] = self.confidence.after_use(record, now.idle_days(record), label)
-        return fields | {"last_used": now.bank.tick()}
+        return fields | {"last_used": now.clock()}
 
     def _rounds(self, bank: Any) -> None:
         """Do the steps that are due, each in one transaction together with the mark that it is done."""
@@ -177,6 +185,7 @@ class Life:
             role=self.role,
             seed=self.seed,
             candidates=self.candidates,
+            ticks_per_day=self.ticks_per_day,
         )
 
     def _start(self, bank: Any) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Protocol
 
 from core.errors import UserError
@@ -44,6 +46,7 @@ class Round:
 
     fresh        ids of the records that came since the last round, oldest first, and of those this round has made
     candidates   how many neighbours by query and by words are compared with a fresh record
+    ticks_per_day   how many tasks of the stream count as a day, where the bank's clock is the stream
     """
 
     bank: Any
@@ -52,6 +55,7 @@ class Round:
     role: Role | None = None
     seed: int = 0
     candidates: int = 50
+    ticks_per_day: float = 1.0
     usage: Usage = field(default_factory=Usage)
     _vectors: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -103,11 +107,22 @@ class Round:
 
     def idle_days(self, record: MemoryRecord) -> float:
         """Days of the bank's clock since the record was last used, or made."""
-        return self.bank.idle_days(record)
+        since = record.last_used
+        return self.age_days(record) if since is None else min(self.age_days(record), self._days_since(since))
 
     def age_days(self, record: MemoryRecord) -> float:
         """Days of the bank's clock since the record was made."""
-        return self.bank.age_days(record)
+        if self.bank.clock == "stream":
+            return self._days_since(record.tick)
+        return self._days_since(datetime.fromisoformat(record.created_at).timestamp())
+
+    def clock(self) -> int:
+        """The present by the bank's clock: the stream's tick, or seconds since 1970. What `last_used` is set to."""
+        return self.bank.tick() if self.bank.clock == "stream" else int(time.time())
+
+    def _days_since(self, moment: float) -> float:
+        a_day = self.ticks_per_day if self.bank.clock == "stream" else 86400
+        return max(self.clock() - moment, 0.0) / a_day
 
     def standing(self, record: MemoryRecord) -> tuple:
         """A key that is larger for the record to keep; the id makes every run agree on equals."""
