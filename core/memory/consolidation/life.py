@@ -151,16 +151,18 @@ class Life:
         """Do the steps that are due, each in one transaction together with the mark that it is done."""
         with self._lock:
             while (at := self.progress(bank)).round:
-                if at.step < len(self._steps):
-                    step, now = self._steps[at.step], self._round(bank, at)
-                    self._write(bank, step.name, step.plan(now), at, now.usage)
+                for number in range(at.step, len(self._steps)):
+                    step, now = self._steps[number], self._round(bank, at)
+                    if (deeds := step.plan(now)) or now.usage.calls:
+                        self._write(bank, step.name, deeds, at, number + 1, now.usage)
+                        break
                 else:
                     with bank.change("consolidate: the round is over") as change:
                         over = replace(self.progress(bank), round=(), step=0)
                         self._save(bank, change, over.begun(self.every))
 
-    def _write(self, bank: Any, name: str, deeds: list[Deed], at: Progress, usage: Usage) -> None:
-        """Do what a step has planned, less what others have changed meanwhile."""
+    def _write(self, bank: Any, name: str, deeds: list[Deed], at: Progress, done: int, usage: Usage) -> None:
+        """Do what a step has planned at some progress, less what others have changed meanwhile, and mark it done."""
         with bank.change(f"{name}: {'; '.join(deed.reason for deed in deeds) or 'nothing'}"[:MAX_REASON]) as change:
             present = self.progress(bank)
             if (present.round, present.step) != (at.round, at.step):
@@ -175,7 +177,7 @@ class Life:
                 for link in deed.links:
                     change.link(*link)
             spent = asdict(Usage(**present.usage) + usage)
-            self._save(bank, change, replace(present, step=at.step + 1, round=(*present.round, *made), usage=spent))
+            self._save(bank, change, replace(present, step=done, round=(*present.round, *made), usage=spent))
 
     def _round(self, bank: Any, at: Progress) -> Round:
         return Round(

@@ -125,9 +125,13 @@ class Round:
         return max(self.clock() - moment, 0.0) / a_day
 
     def standing(self, record: MemoryRecord) -> tuple:
-        """A key that is larger for the record to keep; the id makes every run agree on equals."""
+        """A key that is larger for the record to keep: believed in, marked helpful, used in successes, trusted, older.
+
+        Confidence counts as it stood at the last use: were it the faded one, each new duplicate would drive out the
+        record that has the history. The id makes every run agree on equals.
+        """
         helped = record.n_helpful - record.n_harmful
-        believed = round(self.believed(record), 6)
+        believed = round(self.confidence.of(record), 6)
         return (believed, helped, record.n_used_success, record.trust, -record.tick, _reversed(record.id))
 
     def ask(self, prompt: str, schema: dict, *names: object) -> Reply:
