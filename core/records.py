@@ -19,6 +19,20 @@ from core.errors import StopRun, UserError
 from core.interrupt import Interrupts
 from core.types import Episode, Lesson, MemoryRecord, Usage
 
+_OPTIONAL = {
+    "domain": "",
+    "tags": (),
+    "confidence": None,
+    "n_used": 0,
+    "n_used_success": 0,
+    "n_helpful": 0,
+    "n_harmful": 0,
+    "last_used": None,
+    "trust": 1.0,
+    "parents": (),
+    "provenance": {},
+}
+
 
 class RunRecords:
     """The records of one run directory, held by one process at a time.
@@ -163,6 +177,10 @@ def to_row(episode: Episode) -> dict:
     if row["record"]:
         for name in ("query_embedding", "created_at"):
             del row["record"][name]
+        # What only a switched-on policy sets is written only then: the plain bank's episodes stay as they were.
+        for name, default in _OPTIONAL.items():
+            if row["record"][name] == default:
+                del row["record"][name]
     usages = [*row["usage"].values(), row["verdict"].pop("usage"), *(t["usage"] for t in row["trajectories"])]
     for usage in usages:
         usage.pop("cached_tokens", None)  # depends on what the provider happened to have cached
@@ -178,7 +196,8 @@ def record_of(row: dict) -> MemoryRecord | None:
     """The memory record that an episode's row added to the bank."""
     if row["record"] is None:
         return None
-    return MemoryRecord(**row["record"] | {"items": tuple(Lesson(**item) for item in row["record"]["items"])})
+    values = row["record"] | {"items": tuple(Lesson(**item) for item in row["record"]["items"])}
+    return MemoryRecord(**values | {name: tuple(values[name]) for name in ("tags", "parents") if name in values})
 
 
 def differences(before: Any, after: Any, where: str = "") -> list[str]:
