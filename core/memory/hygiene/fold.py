@@ -9,7 +9,9 @@ import re
 import unicodedata
 
 # Cyrillic and Greek letters that look Latin (a part of Unicode's confusables.txt that words can be spelt with).
-_LOOKALIKES = str.maketrans("авекмнорстухіјѕԁԛԝһӏαβεικνορτυχΑВЕКМНОРСТУХІЈЅ", "abekmhopctyxijsdqwhlabeikvoptuxabekmhopctyxijs")
+_LOOKALIKES = str.maketrans(
+    "авекмнорстухіјѕԁԛԝһӏαβεικνορτυχΑВЕКМНОРСТУХІЈЅ", "abekmhopctyxijsdqwhlabeikvoptuxabekmhopctyxijs"
+)
 _LEET = str.maketrans("0134578@$", "oieastbas")
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{16,4000}={0,2}")
 _SPACED = re.compile(r"(?<![A-Za-z])(?:[A-Za-z][ .*_-]){3,40}[A-Za-z](?![A-Za-z])")

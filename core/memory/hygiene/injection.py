@@ -38,7 +38,9 @@ _MOVED = r"(?:mov|sav|stor|migrat|transferr|merg|renam|redirect|replac|reassign|
 
 # Rules whose wording is innocent when negated ("do not skip the verification").
 _UNLESS_NEGATED = {"unsafe", "shell", "exfiltration"}
-_NEGATED = re.compile(r"(?:\bnot|n't|\bnever|\bavoid|\binstead of|\brather than|\bcannot|\brefus\w+|\bbeware of)\b[^.;:!?\n]{0,25}$")
+_NEGATED = re.compile(
+    r"(?:\bnot|n't|\bnever|\bavoid|\binstead of|\brather than|\bcannot|\brefus\w+|\bbeware of)\b[^.;:!?\n]{0,25}$"
+)
 
 RULES: dict[str, list[str]] = {
     "override": [

@@ -82,18 +82,30 @@ def _always(match: re.Match[str], text: str) -> bool:
 _KINDS: list[tuple[str, re.Pattern[str], Callable[[re.Match[str], str], bool]]] = [
     (
         "email",
-        re.compile(r"(?i)(?<![\w.+\\-])[a-z0-9][\w.+-]{0,63}@[a-z0-9][a-z0-9-]{1,62}(?:\.[a-z0-9-]{1,63}){0,4}\.[a-z]{2,24}\b"),
+        re.compile(
+            r"(?i)(?<![\w.+\\-])[a-z0-9][\w.+-]{0,63}@[a-z0-9][a-z0-9-]{1,62}(?:\.[a-z0-9-]{1,63}){0,4}\.[a-z]{2,24}\b"
+        ),
         _always,
     ),
     ("card", re.compile(r"(?<![\d.,])\d(?:[ -]?\d){12,18}(?![\d,]|\.\d)"), _is_card),
-    ("iban", re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])"), _is_iban),
-    ("ssn", re.compile(r"(?i)(?<=ssn |ssn:)\s?\d{3}-\d{2}-\d{4}\b|(?<=social security number )(?:is )?\d{3}-\d{2}-\d{4}\b"), _always),
+    (
+        "iban",
+        re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])"),
+        _is_iban,
+    ),
+    (
+        "ssn",
+        re.compile(r"(?i)(?<=ssn |ssn:)\s?\d{3}-\d{2}-\d{4}\b|(?<=social security number )(?:is )?\d{3}-\d{2}-\d{4}\b"),
+        _always,
+    ),
     ("mac", re.compile(r"(?i)(?<![0-9a-f:-])[0-9a-f]{2}(?:(:)[0-9a-f]{2}){5}(?![0-9a-f:-])"), _always),
     ("ip", re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\d]|\.\d)"), _is_ip),
     ("ip", re.compile(r"(?i)(?<![0-9a-z:])(?:[0-9a-f]{1,4}:{1,2}){2,7}[0-9a-f]{1,4}(?![0-9a-z:])"), _is_ip),
     (
         "phone",
-        re.compile(r"(?<![\d.,\w])(?:\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}|\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4})(?![\d\w]|[.,-]\d)"),
+        re.compile(
+            r"(?<![\d.,\w])(?:\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}|\(?\d{3}\)?[ .-]\d{3}[ .-]\d{4})(?![\d\w]|[.,-]\d)"
+        ),
         _is_phone,
     ),
 ]
