@@ -34,8 +34,10 @@ class MemoryBank:
     key          query | item: what a search compares with, the record's query (the paper) or each of its items
     clock        stream | wall: what ages are measured on
     read_only    open an existing bank and refuse to change it (setting=frozen)
-    hygiene      what looks at a record before it is stored: screen(record) -> record; None stores it as it is
+    hygiene      what looks at a record before it is stored: screen(record, bank) -> record; None stores it as it is
     consolidate  what a finished episode teaches the bank: learn(bank, episode); None does nothing
+    inject       system | user: which message of the agent's prompt its lessons go into
+    max_tokens   cap on the lessons in one prompt; None has no other cap than the agent's own in characters
     """
 
     path: str
@@ -49,6 +51,8 @@ class MemoryBank:
     read_only: bool = False
     hygiene: Any = None
     consolidate: Any = None
+    inject: str = "system"
+    max_tokens: int | None = None
     _store: Store = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
 
@@ -130,7 +134,7 @@ class MemoryBank:
         """Append records in one transaction; returns how many were new. vectors: float32 (n, d), where known."""
         records = [replace(r, namespace=self.namespace, created_at=r.created_at or now()) for r in records]
         if self.hygiene is not None:
-            records = [self.hygiene.screen(record) for record in records]
+            records = [self.hygiene.screen(record, self) for record in records]
         if vectors is None and records:
             vectors = self.embedder.embed([record.original_query for record in records])
         with self.change(reason) as change:
@@ -224,6 +228,8 @@ class NoMemory:
     policy: Any = None
     path: str | None = None
     read_only: bool = False
+    inject: str = "system"
+    max_tokens: int | None = None
 
     def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
         return []
