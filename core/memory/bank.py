@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -197,11 +197,9 @@ class MemoryBank:
 
     def close(self) -> None:
         """Wait for what runs in the background, then release the file."""
-        try:
+        with closing(self._store):
             if self.consolidate is not None:
                 self.consolidate.close()
-        finally:
-            self._store.close()
 
     def _within(self, where: Filter | None) -> Filter:
         """A filter with its namespace filled in."""

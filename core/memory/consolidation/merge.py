@@ -65,7 +65,7 @@ class Merge:
             return None
         merged = self.merged(now, group, items)
         if now.bank.hygiene is not None:
-            merged = now.bank.hygiene.screen(merged)
+            merged = now.bank.hygiene.screen(merged, now.bank)
         now.bank.embedder.embed([merged.original_query])  # into the cache: the transaction must not wait for a model
         return Deed(
             reason=f"{'+'.join(record.id for record in group)} -> {merged.id} by {self.author.name}",

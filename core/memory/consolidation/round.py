@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Protocol
 
 from core.errors import UserError
 from core.llm.base import Reply, Role
+from core.memory.clock import SECONDS_A_DAY, ages
 from core.memory.consolidation.compare import item_text, lesson_text
 from core.memory.consolidation.confidence import Confidence
 from core.seeding import derive_seed
@@ -105,24 +105,20 @@ class Round:
         """A record's confidence at this moment."""
         return self.confidence.now(record, self.idle_days(record))
 
-    def idle_days(self, record: MemoryRecord) -> float:
-        """Days of the bank's clock since the record was last used, or made."""
-        since = record.last_used
-        return self.age_days(record) if since is None else min(self.age_days(record), self._days_since(since))
-
     def age_days(self, record: MemoryRecord) -> float:
         """Days of the bank's clock since the record was made."""
-        if self.bank.clock == "stream":
-            return self._days_since(record.tick)
-        return self._days_since(datetime.fromisoformat(record.created_at).timestamp())
+        return ages(self.bank, self.ticks_per_day)(record)
+
+    def idle_days(self, record: MemoryRecord) -> float:
+        """Days of the bank's clock since the record was last used, or made."""
+        if record.last_used is None:
+            return self.age_days(record)
+        a_day = self.ticks_per_day if self.bank.clock == "stream" else SECONDS_A_DAY
+        return min(self.age_days(record), max(self.clock() - record.last_used, 0) / a_day)
 
     def clock(self) -> int:
         """The present by the bank's clock: the stream's tick, or seconds since 1970. What `last_used` is set to."""
         return self.bank.tick() if self.bank.clock == "stream" else int(time.time())
-
-    def _days_since(self, moment: float) -> float:
-        a_day = self.ticks_per_day if self.bank.clock == "stream" else 86400
-        return max(self.clock() - moment, 0.0) / a_day
 
     def standing(self, record: MemoryRecord) -> tuple:
         """A key that is larger for the record to keep: believed in, marked helpful, used in successes, trusted, older.
