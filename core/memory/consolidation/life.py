@@ -93,11 +93,11 @@ class Life:
 
     def consolidate(self, bank: Any) -> None:
         """One round over every active record of the bank's namespace, now, whatever `every` says."""
-        if self._steps:
-            ids = tuple(record.id for record in bank.records(namespace=bank.namespace, status="active"))
+        ids = tuple(record.id for record in bank.records(namespace=bank.namespace, status="active"))
+        if self._steps and ids:
             with bank.change("consolidate: a round over all records") as change:
                 self._save(bank, change, replace(self.progress(bank), fresh=(), round=ids, step=0))
-            self._rounds(bank)
+        self._rounds(bank)
 
     def progress(self, bank: Any) -> Progress:
         """How far the fold has come."""
@@ -127,7 +127,7 @@ class Life:
                 return
             before = self.progress(bank)
             now = self._round(bank, before)
-            for id in seen.used:
+            for id in dict.fromkeys(seen.used):
                 if (record := bank.get(id)) is not None:
                     change.update(id, **self._used(now, record, seen.label))
             added = bank.get(seen.added) if seen.added is not None else None
