@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from core.types import MemoryRecord, content_id
 
 PRIOR = {"success": 0.7, "failure": 0.6}
-DUPLICATE, ALIKE, EVERY = 0.95, 0.9, 4  # cos 18.2 and cos 25.8: angles here are multiples of 10
+DUPLICATE, ALIKE, EVERY = 0.99, 0.85, 4  # cos 8.1 and cos 31.8: angles here are multiples of 10
 
 
 def angle(text: str) -> int:
@@ -68,26 +68,27 @@ class Model:
             self.commit()
             yield
 
-    def learn(self, index, used, label, added):
-        known = [id for id in dict.fromkeys(used) if id in self.now.records]
-        if index >= self.now.folded and (known or added):
+    def learn(self, seen):
+        known = [id for id in dict.fromkeys(seen.used) if id in self.now.records]
+        if seen.index >= self.now.folded:
             for id in known:
                 record = self.now.records[id]
                 idle = self.tick() - max(record.tick, record.last_used or 0)
-                step = {"success": 0.05, "failure": -0.025}[label]
+                step = {"success": 0.05, "failure": -0.025}[seen.label]
                 believed = self.stored(record) * 0.5 ** (idle / 90) + step
                 self.update(
                     id,
                     n_used=record.n_used + 1,
-                    n_used_success=record.n_used_success + (label == "success"),
+                    n_used_success=record.n_used_success + (seen.label == "success"),
                     confidence=round(min(max(believed, 0.0), 1.0), 9),
                     last_used=self.tick(),
                 )
-            if added in self.now.records:
-                if self.now.records[added].confidence is None:
-                    self.update(added, confidence=PRIOR[self.now.records[added].outcome])
-                self.now.fresh += (added,)
-            self.now.folded = index + 1
+            added = self.now.records.get(seen.added)
+            if added is not None:
+                if added.confidence is None:
+                    self.update(added.id, confidence=PRIOR[added.outcome])
+                self.now.fresh += (added.id,)
+            self.now.folded = seen.index + 1
             self.begin()
             self.commit()
             yield

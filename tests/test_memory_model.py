@@ -24,7 +24,16 @@ from core.memory.consolidation.life import Life
 from core.memory.consolidation.merge import Merge
 from core.memory.scoring import Cosine
 
-ANGLES = st.sampled_from(range(0, 120, 10))
+ANGLES = st.sampled_from(range(0, 80, 10))
+LIFE = st.tuples(  # of a record: where it points, its words, its query, its outcome, its trust; and of its episode
+    ANGLES,
+    st.sampled_from(["look", "think"]),
+    ANGLES,
+    st.sampled_from(["success", "success", "failure"]),
+    st.sampled_from([1.0, 0.5]),
+    st.sampled_from(["success", "failure"]),
+    st.lists(st.integers(0, 30), max_size=3),
+)
 
 
 class Crash(BaseException):
@@ -84,32 +93,26 @@ class BankAndModel(RuleBasedStateMachine):
         self.seqs += [entry["seq"] for entry in self.bank.journal()][len(self.seqs) - 1 :]
         assert len(self.seqs) == len(self.model.history), "as many journal entries as the model has transactions"
 
-    @rule(
-        angle=ANGLES,
-        words=st.sampled_from(["look", "think", "ask"]),
-        query=ANGLES,
-        outcome=st.sampled_from(["success", "success", "failure"]),
-        trust=st.sampled_from([1.0, 0.5]),
-        label=st.sampled_from(["success", "failure"]),
-        used=st.lists(st.integers(0, 30), max_size=3),
-        crash=st.integers(-4, 5),
-    )
-    def live_an_episode(self, angle, words, query, outcome, trust, label, used, crash):
-        """Add a record and learn the episode, as the harness does it."""
-        index, ids = self.index, list(self.model.now.records)
-        self.index += 1
-        changes = {"outcome": outcome, "trust": trust, "tick": index}
-        made = record(f"r{index:03}", item(angle, words), query=f"@{query} q{index}", **changes)
-        used = tuple(ids[place] for place in used if place < len(ids))
-        seen = Experience(index=index, label=label, used=used, added=made.id)
+    @rule(lives=st.lists(LIFE, min_size=1, max_size=6), crash=st.integers(-8, 12))
+    def live_some_episodes(self, lives, crash):
+        """Add records and learn their episodes, as the harness does it."""
+        made, seen, ids = [], [], list(self.model.now.records)
+        for angle, words, query, outcome, trust, label, used in lives:
+            name, changes = f"r{self.index:03}", {"outcome": outcome, "trust": trust, "tick": self.index}
+            made.append(record(name, item(angle, words), query=f"@{query} q{self.index}", **changes))
+            used = tuple(ids[place] for place in used if place < len(ids))
+            seen.append(Experience(index=self.index, label=label, used=used, added=name))
+            self.index += 1
 
         def act():
-            self.bank.add(made)
-            self.bank.learn(seen)
+            for record_, experience in zip(made, seen, strict=True):
+                self.bank.add(record_)
+                self.bank.learn(experience)
 
         def steps():
-            yield from self.model.add(made)
-            yield from self.model.learn(index, used, label, made.id)
+            for record_, experience in zip(made, seen, strict=True):
+                yield from self.model.add(record_)
+                yield from self.model.learn(experience)
 
         self.both(crash, act, steps())
 
