@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,8 +41,10 @@ class MemoryBank(History):
     clock        stream | wall: what ages are measured on
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
-    hygiene      what looks at a record before it is stored: screen(record) -> record; None stores it as it is
+    hygiene      what looks at a record before it is stored: screen(record, bank) -> record; None stores it as it is
     consolidate  what a finished episode teaches the bank: learn(bank, episode); None does nothing
+    inject       system | user: which message of the agent's prompt its lessons go into
+    max_tokens   cap on the lessons in one prompt; None has no other cap than the agent's own in characters
     """
 
     path: str
@@ -57,6 +59,8 @@ class MemoryBank(History):
     read_only: bool = False
     hygiene: Any = None
     consolidate: Any = None
+    inject: str = "system"
+    max_tokens: int | None = None
     _store: Store = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
     _everything: Filter = field(init=False, repr=False)
@@ -143,7 +147,7 @@ class MemoryBank(History):
         """Append records in one transaction; returns how many were new. vectors: float32 (n, d), where known."""
         records = [replace(r, namespace=self.namespace, created_at=r.created_at or now()) for r in records]
         if self.hygiene is not None:
-            records = [self.hygiene.screen(record) for record in records]
+            records = [self.hygiene.screen(record, self) for record in records]
         if vectors is None and records:
             vectors = self.embedder.embed([record.original_query for record in records])
         with self.change(reason) as change:
@@ -190,11 +194,13 @@ class MemoryBank(History):
         return self._store.count()
 
     def close(self) -> None:
-        """Save the index where that is worth it, and close the file."""
+        """Wait for what runs in the background, save the index where that is worth it, and close the file."""
         if not self._closed:
             self._closed = True
-            self._search.save()
-            self._store.close()
+            with closing(self._store):
+                if self.consolidate is not None:
+                    self.consolidate.close()
+                self._search.save()
 
     def _within(self, where: Filter | None) -> Filter:
         """A filter with its namespace filled in."""
@@ -222,6 +228,8 @@ class NoMemory:
     policy: Any = None
     path: str | None = None
     read_only: bool = False
+    inject: str = "system"
+    max_tokens: int | None = None
 
     def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
         return []
