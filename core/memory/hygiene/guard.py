@@ -26,7 +26,7 @@ class Guard:
     scrub         put a mark in the place of credentials and personal data
     strip         take out what was copied from the lessons that the task had retrieved, and the memory block's markup
     quarantine    a record that gives orders, or descends from one that does, is kept but never retrieved, with trust 0
-    likeness      quarantine also what is this much like known attacks (-1 to 1, `Likeness`); None goes by patterns alone
+    likeness      quarantine also what is this much like known attacks (-1 to 1, `Likeness`); None: patterns alone
     max_title, max_description, max_content, max_query   characters kept of each text
     """
 
