@@ -25,7 +25,7 @@ class FourFactor(Pooled):
     """0.65 similarity + 0.15 exp(-age/45) + 0.20 reliability - 0.10 (greatest similarity to a record already picked).
 
     Source: the ReasoningBank module of agentic-flow (github.com/ruvnet/agentic-flow, reasoningbank.yaml and
-    core/retrieve.ts: reliability min(confidence, 1), H = 45); its guide has min(confidence sqrt(uses/10), 1) and H = 30;
+    core/retrieve.ts: reliability min(confidence, 1), H = 45); its guide: min(confidence sqrt(uses/10), 1), H = 30;
     a later port has sigmoid(log(1 + uses)). All call H a half-life though it divides in exp(-age/H).
     The records are picked greedily by maximal marginal relevance (Carbonell and Goldstein 1998), as published; the code
     of agentic-flow passes the 0.10 as the relevance's weight, which leaves 0.90 for the penalty, and sorts nothing when
