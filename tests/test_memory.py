@@ -211,7 +211,7 @@ def test_search_equals_a_plain_sort(tmp_path):
     vectors = rng.integers(-2, 3, size=(300, 16)).astype(np.float32)  # small integers: many exact ties
     index = VectorIndex(16)
     attributes = ("default", "active", "success", "", "[]")
-    index.add((i + 1, -1, *attributes, row.tobytes()) for i, row in enumerate(vectors))
+    index.add([(i + 1, -1, *attributes, row.tobytes()) for i, row in enumerate(vectors)])
     for query in vectors[:40]:
         exclude = set(rng.integers(1, 301, size=20).tolist())
         scores = [(round(float(s), 6), -i) for i, s in enumerate(vectors @ query, 1) if i not in exclude]

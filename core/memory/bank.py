@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,18 +12,25 @@ from core.embedding import Embedder
 from core.errors import UserError
 from core.memory.changes import Change
 from core.memory.filter import Filter
-from core.memory.schema import SCHEMA_VERSION
+from core.memory.history import History
+from core.memory.repair import UNEMBEDDED
 from core.memory.scoring import Policy
 from core.memory.search import Search
 from core.memory.store import Store
 from core.memory.writes import now
 from core.types import MemoryRecord, Scored
 
+_CHOICES = {
+    "unit": ("record", "item"),
+    "key": ("query", "item"),
+    "clock": ("stream", "wall"),
+    "index": ("flat", "hnsw"),
+}
 MAX_WORDS = 64  # of a query that the full-text search looks for
 
 
 @dataclass(kw_only=True)
-class MemoryBank:
+class MemoryBank(History):
     """The paper's bank (section 3.2): append-only experiences, keyed by the embedding of their query.
 
     path         the SQLite file; None in the config puts it into the run directory
@@ -33,6 +39,7 @@ class MemoryBank:
     unit         record | item: what a search returns, a whole record or single items of it
     key          query | item: what a search compares with, the record's query (the paper) or each of its items
     clock        stream | wall: what ages are measured on
+    index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
     hygiene      what looks at a record before it is stored: screen(record, bank) -> record; None stores it as it is
     consolidate  what a finished episode teaches the bank: learn(bank, episode); None does nothing
@@ -48,6 +55,7 @@ class MemoryBank:
     unit: str = "record"
     key: str = "query"
     clock: str = "stream"
+    index: str = "flat"
     read_only: bool = False
     hygiene: Any = None
     consolidate: Any = None
@@ -55,11 +63,14 @@ class MemoryBank:
     max_tokens: int | None = None
     _store: Store = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
+    _everything: Filter = field(init=False, repr=False)
+    _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, known in (("unit", ("record", "item")), ("key", ("query", "item")), ("clock", ("stream", "wall"))):
+        for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise UserError(f"memory.{name}={getattr(self, name)}: give {' or '.join(known)}.")
+        self._everything = Filter(namespace=self.namespace)
         self._store = Store(self.path, read_only=self.read_only)
         made_by = self._store.meta("embedder")
         if made_by not in (None, self.embedder.name):
@@ -68,7 +79,9 @@ class MemoryBank:
                 f"the bank {self.path} was made by the embedder {made_by!r} and this run uses {self.embedder.name!r}: "
                 "give the same embedder, or another memory.path."
             )
-        self._search = Search(self._store, self._item_vectors)
+        self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only)
+        if not self.read_only and self._store.meta(UNEMBEDDED):
+            self._store.embed_missing(self._embed)
 
     def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
         """The records most useful for a query, best first; top_k None takes the policy's. Never writes."""
@@ -145,8 +158,7 @@ class MemoryBank:
         """Change records: `with bank.change("why") as change`. One transaction, one journal entry, all or nothing."""
         if self.read_only:
             raise UserError(f"the bank {self.path} is opened for reading only.")
-        facts = {"embedder": self.embedder.name, "schema": SCHEMA_VERSION}
-        with self._store.change(reason, self._embed, facts) as change:
+        with self._store.change(reason, self._embed, self.embedder.name) as change:
             yield change
 
     def learn(self, episode: Any) -> None:
@@ -166,20 +178,6 @@ class MemoryBank:
         """Every record, oldest first; of one namespace and status where they are given."""
         return self._store.all(namespace, status)
 
-    def journal(self) -> list[dict[str, Any]]:
-        """{seq, at, tick, reason, undo} of every change, oldest first; undo is a list of steps."""
-        names = ("seq", "at", "tick", "reason")
-        return [dict(zip(names, row)) | {"undo": json.loads(row[4])} for row in self._store.journal()]
-
-    def rollback(self, to_seq: int) -> int:
-        """Undo every change after an entry of the journal, newest first; itself a change. Returns how many."""
-        later = [entry for entry in self.journal() if entry["seq"] > to_seq]
-        with self.change(f"rollback to {to_seq}") as change:
-            for entry in reversed(later):
-                for step in entry["undo"]:
-                    change.apply(step)
-        return len(later)
-
     def links(self, id: str | None = None) -> list[tuple[str, str, str, str]]:
         """(source, relation, target, note) of all links, or of those from or to a record."""
         return self._store.links(id)
@@ -196,11 +194,16 @@ class MemoryBank:
         return self._store.count()
 
     def close(self) -> None:
-        self._store.close()
+        """Save the index where that is worth it, and close the file."""
+        if not self._closed:
+            self._closed = True
+            self._search.save()
+            self._store.close()
 
     def _within(self, where: Filter | None) -> Filter:
         """A filter with its namespace filled in."""
-        where = where or Filter()
+        if where is None:
+            return self._everything
         return where if where.namespace is not None else replace(where, namespace=self.namespace)
 
     def _embed(self, record: MemoryRecord) -> tuple[bytes, list[bytes]]:

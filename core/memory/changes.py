@@ -45,10 +45,11 @@ class Change:
     ) -> bool:
         """`add` with the vectors at hand; rowid puts a removed record back into its place."""
         _check_status(record.status)
-        if not writes.insert(self._db, record, vector, list(items), rowid):
+        place = writes.insert(self._db, record, vector, list(items), rowid)
+        if place is None:
             return False
         self.undo.append(["remove", record.id])
-        self.redo.append(["put", to_dict(record)])
+        self.redo.append(["put", to_dict(record), place])
         return True
 
     def update(self, id: str, **fields: Any) -> None:
@@ -109,6 +110,18 @@ class Change:
         if old != value:
             self.undo.append(["fact", key, old])
             self.redo.append(["fact", key, value])
+
+    def erase(self, id: str, digest: str) -> None:
+        """Take a record out for good, its links too: the journal learns its id and a digest, nothing else."""
+        rowid, _ = writes.find(self._db, id)
+        writes.delete(self._db, rowid)
+        writes.drop_links(self._db, id)
+        self.undo.append(["forgotten", id, digest])
+        self.redo.append(["remove", id])
+
+    def strike(self, ids: set[str]) -> None:
+        """Take what the journal could restore of some records out of it, for good."""
+        writes.strike(self._db, ids)
 
     def apply(self, step: list) -> None:
         """Do one step of an `undo` list. A record that was forgotten meanwhile stays so, and its steps do nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from array import array
 from typing import Any
 
 from core.types import Lesson, MemoryRecord
@@ -11,8 +11,8 @@ from core.types import Lesson, MemoryRecord
 SCHEMA_VERSION = "2"
 
 # Vectors have a table of their own, so that everything else can be read without them. AUTOINCREMENT: a row id never
-# comes back for another record, so an index may remember it. `touched` tells an index what else has changed; triggers
-# keep it, so that it holds for every writer.
+# comes back for another record, so an index may remember it. `touched` tells a reader what else has changed, with
+# found=1 where a search looks at it; triggers keep it, so that it holds for every writer.
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS records (
@@ -56,12 +56,15 @@ CREATE TABLE IF NOT EXISTS journal (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL, tick INTEGER NOT NULL, reason TEXT NOT NULL, undo TEXT NOT NULL
 );
-CREATE TABLE IF NOT EXISTS snapshots (name TEXT PRIMARY KEY, seq INTEGER NOT NULL, at TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS touched (seq INTEGER PRIMARY KEY AUTOINCREMENT, record INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS touched (seq INTEGER PRIMARY KEY AUTOINCREMENT, record INTEGER NOT NULL, found INTEGER);
 CREATE VIRTUAL TABLE IF NOT EXISTS lexicon USING fts5(query, items);
-CREATE TRIGGER IF NOT EXISTS record_changed AFTER UPDATE OF namespace, status, outcome, domain, tags, items ON records
+CREATE TRIGGER IF NOT EXISTS record_changed AFTER UPDATE ON records
 BEGIN
-    INSERT INTO touched (record) VALUES (old.rowid);
+    INSERT INTO touched (record, found) VALUES (
+        old.rowid,
+        old.namespace <> new.namespace OR old.status <> new.status OR old.outcome <> new.outcome
+        OR old.domain <> new.domain OR old.tags <> new.tags OR old.items <> new.items
+    );
 END;
 CREATE TRIGGER IF NOT EXISTS record_reworded AFTER UPDATE OF items ON records
 BEGIN
@@ -70,11 +73,12 @@ BEGIN
 END;
 CREATE TRIGGER IF NOT EXISTS record_gone AFTER DELETE ON records
 BEGIN
-    INSERT INTO touched (record) VALUES (old.rowid);
+    INSERT INTO touched (record, found) VALUES (old.rowid, 1);
     DELETE FROM vectors WHERE rowid = old.rowid;
     DELETE FROM item_vectors WHERE record = old.rowid;
     DELETE FROM lexicon WHERE rowid = old.rowid;
 END;
+INSERT OR IGNORE INTO meta VALUES ('schema', '2');
 """
 
 # A record's fields in the order of the table's columns; the embedding lies in `vectors`.
@@ -90,7 +94,8 @@ SELECT = f"SELECT {_COLUMNS}, v.vector FROM records r LEFT JOIN vectors v ON v.r
 
 def to_row(record: MemoryRecord) -> list[Any]:
     """The values of FIELDS as SQLite stores them."""
-    return [to_column(name, getattr(record, name)) for name in FIELDS]
+    values = vars(record)
+    return [to_column(name, values[name]) for name in FIELDS]
 
 
 def to_column(name: str, value: Any) -> Any:
@@ -108,22 +113,25 @@ _EMPTY = {"tags": "[]", "parents": "[]", "provenance": "{}"}
 
 def to_record(row: tuple) -> MemoryRecord:
     """A row of SELECT as a record."""
-    import numpy as np
-
-    values = dict(zip(FIELDS, row))
-    for name in ("tags", "parents"):
-        values[name] = () if values[name] == "[]" else tuple(json.loads(values[name]))
-    values["provenance"] = json.loads(values["provenance"])
-    values["items"] = tuple(Lesson(**item) for item in json.loads(values["items"]))
     blob = row[len(FIELDS)]
-    values["query_embedding"] = () if blob is None else tuple(np.frombuffer(blob, dtype=np.float32).tolist())
+    embedding = () if blob is None else tuple(array("f", blob))
+    return from_columns(dict(zip(FIELDS, row)) | {"query_embedding": embedding})
+
+
+def from_columns(values: dict[str, Any]) -> MemoryRecord:
+    """A record from the values of its columns; those that an older schema lacks have their defaults."""
+    for name in ("tags", "parents"):
+        values[name] = tuple(json.loads(text)) if (text := values.get(name, "[]")) != "[]" else ()
+    values["provenance"] = json.loads(text) if (text := values.get("provenance", "{}")) != "{}" else {}
+    values["items"] = tuple(Lesson(**item) for item in json.loads(values["items"]))
     return MemoryRecord(**values)
 
 
 def to_dict(record: MemoryRecord, *, embedding: bool = False) -> dict[str, Any]:
     """A record as plain JSON data; from_dict gives it back, its embedding only if it was asked for."""
-    values = {name: getattr(record, name) for name in FIELDS}
-    values |= {"items": [asdict(item) for item in record.items]}
+    found = vars(record)
+    values = {name: found[name] for name in FIELDS}
+    values |= {"items": [dict(vars(item)) for item in record.items]}
     values |= {"tags": list(record.tags), "parents": list(record.parents)}
     return values | {"query_embedding": list(record.query_embedding)} if embedding else values
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,19 +15,26 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def insert(db: Any, record: MemoryRecord, vector: bytes | None, items: list[bytes], rowid: int | None = None) -> bool:
-    """Add a record with its vectors (float32 bytes); False when its id is there. rowid puts it back into place."""
+def insert(
+    db: Any, record: MemoryRecord, vector: bytes | None, items: list[bytes], rowid: int | None = None
+) -> int | None:
+    """Add a record with its vectors (float32 bytes), in its old place where a rowid is given.
+
+    Returns its rowid; None when its id is there already.
+    """
     cursor = db.execute(INSERT, [rowid, *to_row(record)])
     if cursor.rowcount != 1:
-        return False
+        return None
     if rowid is not None:
-        db.execute("INSERT INTO touched (record) VALUES (?)", (rowid,))  # an index would not look behind its last
+        db.execute(
+            "INSERT INTO touched (record, found) VALUES (?, 1)", (rowid,)
+        )  # an index would not look behind its last
     rowid = cursor.lastrowid
     if vector is not None:
         db.execute("INSERT INTO vectors VALUES (?, ?)", (rowid, vector))
     put_items(db, rowid, items)
     index_words(db, rowid, record)
-    return True
+    return rowid
 
 
 def put_items(db: Any, rowid: int, items: list[bytes]) -> None:
@@ -73,6 +81,11 @@ def drop_link(db: Any, source: str, relation: str, target: str) -> str | None:
     return row[0] if row else None
 
 
+def drop_links(db: Any, id: str) -> None:
+    """Remove every link from or to a record."""
+    db.execute("DELETE FROM links WHERE ? IN (source, target)", (id,))
+
+
 def set_fact(db: Any, key: str, value: str | None) -> str | None:
     """Set a fact about the bank, or remove it with None; returns what it was."""
     row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
@@ -87,6 +100,22 @@ def enter(db: Any, reason: str, undo: str) -> tuple[int, str, int]:
     at, tick = now(), db.execute("SELECT coalesce(max(tick), 0) FROM records").fetchone()[0]
     cursor = db.execute("INSERT INTO journal (at, tick, reason, undo) VALUES (?, ?, ?, ?)", (at, tick, reason, undo))
     return cursor.lastrowid, at, tick
+
+
+def strike(db: Any, ids: set[str]) -> None:
+    """Take what the journal could restore of some records out of it."""
+    for seq, undo in db.execute("SELECT seq, undo FROM journal").fetchall():
+        if not any(id in undo for id in ids):
+            continue
+        steps = [step for step in json.loads(undo) if not _tells(step, ids)]
+        db.execute("UPDATE journal SET undo = ? WHERE seq = ?", (json.dumps(steps, separators=(",", ":")), seq))
+
+
+def _tells(step: list, ids: set[str]) -> bool:
+    kind, *rest = step
+    if kind == "restore":
+        return rest[1]["id"] in ids
+    return (kind == "update" and rest[0] in ids) or (kind == "link" and (rest[0] in ids or rest[2] in ids))
 
 
 def vectors(db: Any, rowid: int) -> tuple[bytes | None, list[bytes]]:
