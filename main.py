@@ -120,12 +120,14 @@ def build_workflow(cfg: DictConfig, envs: Any, roles: dict, records: Any, meter:
     """The workflow with everything it works with; the bank is brought up to the records."""
     from workflows.rollout import Rollout
 
-    setting, agent = make(cfg.setting), roles["agent"]
+    setting, role = make(cfg.setting), roles["agent"]
+    bank = build_bank(cfg, setting, records, roles, meter, stack)
+    agent = make(cfg.agent, inject=bank.inject, max_memory_tokens=bank.max_tokens)
     return make(
         cfg.workflow,
         envs=envs,
-        rollout=Rollout(agent=make(cfg.agent), role=agent, seed=agent.seed, max_steps=cfg.max_steps),
-        bank=build_bank(cfg, setting, records, meter, stack),
+        rollout=Rollout(agent=agent, role=role, seed=role.seed, max_steps=cfg.max_steps),
+        bank=bank,
         judge=make(cfg.judge, role=roles["judge"], seed=roles["judge"].seed),
         distiller=make(cfg.distiller, role=roles["extractor"], seed=roles["extractor"].seed),
         meter=meter,
@@ -134,7 +136,7 @@ def build_workflow(cfg: DictConfig, envs: Any, roles: dict, records: Any, meter:
     )
 
 
-def build_bank(cfg: DictConfig, setting: Any, records: Any, meter: Any, stack: ExitStack) -> Any:
+def build_bank(cfg: DictConfig, setting: Any, records: Any, roles: dict, meter: Any, stack: ExitStack) -> Any:
     """memory.path, or bank.sqlite in the run directory; read-only where the setting learns nothing."""
     from core.memory.restore import restore
 
@@ -144,12 +146,18 @@ def build_bank(cfg: DictConfig, setting: Any, records: Any, meter: Any, stack: E
     if path is None and not setting.learn and choice("workflow") != "vanilla":
         raise UserError(f"setting={setting.name} reads a bank that exists: give memory.path=BANK.")
     own = str(records.path / "bank.sqlite")
+    life = {}
+    if (node := cfg.memory.get("consolidate")) is not None:
+        life["consolidate"] = make(
+            node, role=roles["extractor"], seed=cfg.seed, run="" if path is None else str(records.path)
+        )
     bank = make(
-        cfg.memory,
+        {key: value for key, value in cfg.memory.items() if key != "consolidate"},
         path=path or own,
         embedder=embedder,
         policy=make(cfg.retrieval),
         read_only=path is not None and not setting.learn,
+        **life,
     )
     stack.callback(bank.close)
     restore(bank, records.rows, exclusive=path is None)
