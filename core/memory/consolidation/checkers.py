@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from core.errors import UserError
 from core.memory.consolidation.compare import lesson_text
 from core.memory.consolidation.round import Round, shown
-from core.structured import THINK, parse_json
+from core.reply_text import spoken
+from core.structured import parse_json
 from core.types import Lesson, MemoryRecord
 from prompts import registry
 
@@ -69,7 +70,7 @@ def parse_relation(text: str) -> str | None:
     if answer:
         word = str(answer["relation"]).lower()
     else:
-        found = _RELATION.findall(THINK.sub("", text))
+        found = _RELATION.findall(spoken(text))
         word = found[-1].lower() if found else ""
     return word if word in RELATIONS else None
 
