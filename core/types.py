@@ -142,6 +142,7 @@ class Scored:
 
     record: MemoryRecord
     score: float
+    warning: str = ""  # shown with each of its lessons, where the policy gives one
 
 
 @dataclass(frozen=True, kw_only=True)

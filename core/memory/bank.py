@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,8 +41,10 @@ class MemoryBank(History):
     clock        stream | wall: what ages are measured on
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
-    hygiene      what looks at a record before it is stored: screen(record) -> record; None stores it as it is
+    hygiene      what looks at a record before it is stored: screen(record, bank) -> record; None stores it as it is
     consolidate  what a finished episode teaches the bank: learn(bank, episode); None does nothing
+    inject       system | user: which message of the agent's prompt its lessons go into
+    max_tokens   cap on the lessons in one prompt; None has no other cap than the agent's own in characters
     """
 
     path: str
@@ -57,6 +59,8 @@ class MemoryBank(History):
     read_only: bool = False
     hygiene: Any = None
     consolidate: Any = None
+    inject: str = "system"
+    max_tokens: int | None = None
     _store: Store = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
     _everything: Filter = field(init=False, repr=False)
@@ -79,12 +83,14 @@ class MemoryBank(History):
         if not self.read_only and self._store.meta(UNEMBEDDED):
             self._store.embed_missing(self._embed)
 
-    def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
+    def retrieve(
+        self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None
+    ) -> list[Scored]:
         """The records most useful for a query, best first; top_k None takes the policy's. Never writes."""
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
-        return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task)
+        return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task, where)
 
     def nearest(
         self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: str
@@ -143,7 +149,7 @@ class MemoryBank(History):
         """Append records in one transaction; returns how many were new. vectors: float32 (n, d), where known."""
         records = [replace(r, namespace=self.namespace, created_at=r.created_at or now()) for r in records]
         if self.hygiene is not None:
-            records = [self.hygiene.screen(record) for record in records]
+            records = [self.hygiene.screen(record, self) for record in records]
         if vectors is None and records:
             vectors = self.embedder.embed([record.original_query for record in records])
         with self.change(reason) as change:
@@ -167,7 +173,7 @@ class MemoryBank(History):
         return self._store.find(id)
 
     def ids(self) -> set[str]:
-        """The ids of all records."""
+        """Of all records."""
         return self._store.ids()
 
     def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
@@ -190,11 +196,13 @@ class MemoryBank(History):
         return self._store.count()
 
     def close(self) -> None:
-        """Save the index where that is worth it, and close the file."""
+        """Wait for what runs in the background, save the index where that is worth it, and close the file."""
         if not self._closed:
             self._closed = True
-            self._search.save()
-            self._store.close()
+            with closing(self._store):
+                if self.consolidate is not None:
+                    self.consolidate.close()
+                self._search.save()
 
     def _within(self, where: Filter | None) -> Filter:
         """A filter with its namespace filled in."""
@@ -212,34 +220,3 @@ class MemoryBank(History):
     def _item_vectors(self, record: MemoryRecord) -> list[bytes]:
         texts = [f"{item.title}\n{item.description}\n{item.content}" for item in record.items]
         return [row.tobytes() for row in self.embedder.embed(texts)] if texts else []
-
-
-@dataclass(kw_only=True)
-class NoMemory:
-    """memory=none: an agent without memory. Retrieves nothing and keeps nothing."""
-
-    embedder: Any = None
-    policy: Any = None
-    path: str | None = None
-    read_only: bool = False
-
-    def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
-        return []
-
-    def add(self, record: MemoryRecord) -> bool:
-        return False
-
-    def learn(self, episode: Any) -> None:
-        """Learns nothing."""
-
-    def ids(self) -> set[str]:
-        return set()
-
-    def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
-        return []
-
-    def __len__(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Nothing to release."""
