@@ -83,12 +83,14 @@ class MemoryBank(History):
         if not self.read_only and self._store.meta(UNEMBEDDED):
             self._store.embed_missing(self._embed)
 
-    def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
+    def retrieve(
+        self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None
+    ) -> list[Scored]:
         """The records most useful for a query, best first; top_k None takes the policy's. Never writes."""
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
-        return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task)
+        return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task, where)
 
     def nearest(
         self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: str
@@ -143,9 +145,17 @@ class MemoryBank(History):
         """Append a record to the bank's namespace. Adding the same id again changes nothing and returns False."""
         return self.add_many([record]) == 1
 
-    def add_many(self, records: list[MemoryRecord], vectors: Any = None, reason: str = "add") -> int:
+    def add_many(
+        self,
+        records: list[MemoryRecord],
+        vectors: Any = None,
+        reason: str = "add",
+        *,
+        keep_namespaces: bool = False,
+    ) -> int:
         """Append records in one transaction; returns how many were new. vectors: float32 (n, d), where known."""
-        records = [replace(r, namespace=self.namespace, created_at=r.created_at or now()) for r in records]
+        own = {} if keep_namespaces else {"namespace": self.namespace}
+        records = [replace(record, created_at=record.created_at or now(), **own) for record in records]
         if self.hygiene is not None:
             records = [self.hygiene.screen(record, self) for record in records]
         if vectors is None and records:
@@ -171,7 +181,7 @@ class MemoryBank(History):
         return self._store.find(id)
 
     def ids(self) -> set[str]:
-        """The ids of all records."""
+        """Of all records."""
         return self._store.ids()
 
     def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
@@ -218,36 +228,3 @@ class MemoryBank(History):
     def _item_vectors(self, record: MemoryRecord) -> list[bytes]:
         texts = [f"{item.title}\n{item.description}\n{item.content}" for item in record.items]
         return [row.tobytes() for row in self.embedder.embed(texts)] if texts else []
-
-
-@dataclass(kw_only=True)
-class NoMemory:
-    """memory=none: an agent without memory. Retrieves nothing and keeps nothing."""
-
-    embedder: Any = None
-    policy: Any = None
-    path: str | None = None
-    read_only: bool = False
-    inject: str = "system"
-    max_tokens: int | None = None
-
-    def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
-        return []
-
-    def add(self, record: MemoryRecord) -> bool:
-        return False
-
-    def learn(self, episode: Any) -> None:
-        """Learns nothing."""
-
-    def ids(self) -> set[str]:
-        return set()
-
-    def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
-        return []
-
-    def __len__(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Nothing to release."""
