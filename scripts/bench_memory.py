@@ -5,8 +5,7 @@ python scripts/bench_memory.py --max 100000        without the lines of larger b
 python scripts/bench_memory.py --json FILE         the numbers also as JSON
 
 The vectors are synthetic, 384 dimensions, clustered as embeddings of tasks are: 1000 centres in 32 latent dimensions,
-spread around them, mapped into 384 with a little noise, unit length. Uniformly random vectors have no neighbours to
-find and would make every graph look bad. The queries are new ones of the same kind, each asked once.
+mapped into 384 with noise; uniformly random ones have no neighbours to find. Each query is new and asked once.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ from core.types import Lesson, MemoryRecord
 
 DIM, CENTRES, LATENT, QUERIES = 384, 1000, 32, 300
 WORDS = "when the agent sees a locked box it looks for its key in every drawer before it tries the next room".split()
-PUBLISHED = """published by the systems beside us (their machines, their definitions):
-  retrieval 24 ms at 2 431 records; 3 / 8 / 25 ms at 1 k / 10 k / 100 k; 12.6 s at 10 k (measured on one); 840 adds/s"""
+PUBLISHED = "published elsewhere: 24 ms at 2 431; 3/8/25 ms at 1 k/10 k/100 k; 12.6 s at 10 k (measured); 840 adds/s"
 
 
 def vectors(n: int, seed: int) -> np.ndarray:
