@@ -63,12 +63,14 @@ class MemoryBank(History):
     max_tokens: int | None = None
     _store: Store = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
+    _everything: Filter = field(init=False, repr=False)
     _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise UserError(f"memory.{name}={getattr(self, name)}: give {' or '.join(known)}.")
+        self._everything = Filter(namespace=self.namespace)
         self._store = Store(self.path, read_only=self.read_only)
         made_by = self._store.meta("embedder")
         if made_by not in (None, self.embedder.name):
@@ -81,12 +83,14 @@ class MemoryBank(History):
         if not self.read_only and self._store.meta(UNEMBEDDED):
             self._store.embed_missing(self._embed)
 
-    def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
+    def retrieve(
+        self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None
+    ) -> list[Scored]:
         """The records most useful for a query, best first; top_k None takes the policy's. Never writes."""
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
-        return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task)
+        return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task, where)
 
     def nearest(
         self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: str
@@ -169,7 +173,7 @@ class MemoryBank(History):
         return self._store.find(id)
 
     def ids(self) -> set[str]:
-        """The ids of all records."""
+        """Of all records."""
         return self._store.ids()
 
     def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
@@ -202,7 +206,8 @@ class MemoryBank(History):
 
     def _within(self, where: Filter | None) -> Filter:
         """A filter with its namespace filled in."""
-        where = where or Filter()
+        if where is None:
+            return self._everything
         return where if where.namespace is not None else replace(where, namespace=self.namespace)
 
     def _embed(self, record: MemoryRecord) -> tuple[bytes, list[bytes]]:
@@ -215,36 +220,3 @@ class MemoryBank(History):
     def _item_vectors(self, record: MemoryRecord) -> list[bytes]:
         texts = [f"{item.title}\n{item.description}\n{item.content}" for item in record.items]
         return [row.tobytes() for row in self.embedder.embed(texts)] if texts else []
-
-
-@dataclass(kw_only=True)
-class NoMemory:
-    """memory=none: an agent without memory. Retrieves nothing and keeps nothing."""
-
-    embedder: Any = None
-    policy: Any = None
-    path: str | None = None
-    read_only: bool = False
-    inject: str = "system"
-    max_tokens: int | None = None
-
-    def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
-        return []
-
-    def add(self, record: MemoryRecord) -> bool:
-        return False
-
-    def learn(self, episode: Any) -> None:
-        """Learns nothing."""
-
-    def ids(self) -> set[str]:
-        return set()
-
-    def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
-        return []
-
-    def __len__(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Nothing to release."""

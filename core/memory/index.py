@@ -116,7 +116,8 @@ class VectorIndex:
             scores, places = self._nearest(vector.reshape(1, -1), n, allowed)
             keys = self._keys[places].tolist()
             found = [(key[0], key[1], round(score, 6)) for key, score in zip(keys, scores.tolist())]
-            hits = sorted((h for h in found if h[0] not in exclude), key=lambda hit: (-hit[2], hit[0], hit[1]))
+            hits = [hit for hit in found if hit[0] not in exclude] if exclude else found
+            hits = sorted(hits, key=_order)
             if distinct:
                 hits = list({hit[0]: hit for hit in reversed(hits)}.values())[::-1]
             hits = hits[:k]
@@ -135,9 +136,11 @@ class VectorIndex:
                 if allowed is not None:
                     chosen = allowed[(allowed >= start) & (allowed < start + part.ntotal)] - start
                 scores, places = _search(part, query, n, chosen)
-                parts.append((scores[places >= 0], places[places >= 0] + start))
+                if places[-1] < 0:  # fewer were found than asked for
+                    scores, places = scores[places >= 0], places[places >= 0]
+                parts.append((scores, places + start if start else places))
         if len(parts) == 1:
-            return parts[0]
+            return parts[0]  # the common case of a small bank
         scores, places = (np.concatenate(pair) for pair in zip(*parts))
         best = np.argsort(-scores, kind="stable")[:n]
         return scores[best], places[best]
@@ -160,6 +163,10 @@ class VectorIndex:
         return self._masks[where]
 
 
+def _order(hit: tuple[int, int, float]) -> tuple[float, int, int]:
+    return -hit[2], hit[0], hit[1]
+
+
 def _search(part: Any, query: Any, n: int, chosen: Any) -> tuple[Any, Any]:
     """(scores, places) of the n nearest of the chosen places (None: of all); places are -1 where there are fewer."""
     import faiss
@@ -168,7 +175,7 @@ def _search(part: Any, query: Any, n: int, chosen: Any) -> tuple[Any, Any]:
     graph = not isinstance(part, faiss.IndexFlat)
     if chosen is not None and len(chosen) <= FEW:
         if len(chosen) == 0:
-            return np.empty(0, dtype=np.float32), chosen
+            return np.empty(1, dtype=np.float32), np.array([-1])
         rows = part.reconstruct_batch(chosen)
         scores, places = faiss.knn(query, rows, min(n, len(chosen)), faiss.METRIC_INNER_PRODUCT)
         return scores[0], chosen[places[0]]

@@ -36,10 +36,10 @@ class Queries:
         """The ids of all records."""
         return {row[0] for row in self.rows("SELECT id FROM records")}
 
-    def get(self, rowids: list[int]) -> dict[int, MemoryRecord]:
-        """The whole records of some rowids; those that are gone are left out."""
-        marks = ("?, " * len(rowids))[:-2]
-        rows = self.rows(f"SELECT r.rowid, {SELECT[7:]} WHERE r.rowid IN ({marks})", tuple(rowids))
+    def get(self, rowids: list[int] | None) -> dict[int, MemoryRecord]:
+        """The whole records of some rowids, None for all; those that are gone are left out."""
+        where = "" if rowids is None else f" WHERE r.rowid IN ({('?, ' * len(rowids))[:-2]})"
+        rows = self.rows(f"SELECT r.rowid, {SELECT[7:]}{where}", tuple(rowids or ()))
         return {row[0]: to_record(row[1:]) for row in rows}
 
     def find(self, id: str) -> MemoryRecord | None:
@@ -65,9 +65,10 @@ class Queries:
         )
         return self.rows(query, (after, upto))
 
-    def touched(self, after: int, upto: int) -> set[int]:
-        """The rowids of records that were removed, put back, or changed in what a search looks at."""
-        return {row[0] for row in self.rows("SELECT record FROM touched WHERE seq > ? AND seq <= ?", (after, upto))}
+    def touched(self, after: int, upto: int, *, found: bool = True) -> set[int]:
+        """The rowids of records that were removed, put back, or changed: in what a search looks at, or in anything."""
+        query = "SELECT record FROM touched WHERE seq > ? AND seq <= ? AND found >= ?"
+        return {row[0] for row in self.rows(query, (after, upto, found))}
 
     def without_items(self, after: int, upto: int) -> list[tuple]:
         """(rowid, namespace, status, outcome, domain, tags, record) of those that have items and no vectors of them."""

@@ -11,8 +11,9 @@ from core.types import Lesson, MemoryRecord
 SCHEMA_VERSION = "2"
 
 # Vectors have a table of their own, so that everything else can be read without them. AUTOINCREMENT: a row id never
-# comes back for another record, so an index may remember it. `touched` tells an index what else has changed; triggers
-# keep it, so that it holds for every writer. `lineage` names every task behind a merged record.
+# comes back for another record, so an index may remember it. `touched` tells a reader what else has changed, with
+# found=1 where a search looks at it; triggers keep it, so that it holds for every writer. `lineage` names every task
+# behind a merged record.
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS records (
@@ -60,15 +61,19 @@ CREATE TABLE IF NOT EXISTS journal (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL, tick INTEGER NOT NULL, reason TEXT NOT NULL, undo TEXT NOT NULL
 );
-CREATE TABLE IF NOT EXISTS touched (seq INTEGER PRIMARY KEY AUTOINCREMENT, record INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS touched (seq INTEGER PRIMARY KEY AUTOINCREMENT, record INTEGER NOT NULL, found INTEGER);
 CREATE VIRTUAL TABLE IF NOT EXISTS lexicon USING fts5(query, items);
 CREATE TRIGGER IF NOT EXISTS record_merged AFTER INSERT ON records WHEN new.parents <> '[]'
 BEGIN
     INSERT OR IGNORE INTO lineage SELECT value, new.rowid FROM json_each(new.provenance, '$.tasks');
 END;
-CREATE TRIGGER IF NOT EXISTS record_changed AFTER UPDATE OF namespace, status, outcome, domain, tags, items ON records
+CREATE TRIGGER IF NOT EXISTS record_changed AFTER UPDATE ON records
 BEGIN
-    INSERT INTO touched (record) VALUES (old.rowid);
+    INSERT INTO touched (record, found) VALUES (
+        old.rowid,
+        old.namespace <> new.namespace OR old.status <> new.status OR old.outcome <> new.outcome
+        OR old.domain <> new.domain OR old.tags <> new.tags OR old.items <> new.items
+    );
 END;
 CREATE TRIGGER IF NOT EXISTS record_reworded AFTER UPDATE OF items ON records
 BEGIN
@@ -77,7 +82,7 @@ BEGIN
 END;
 CREATE TRIGGER IF NOT EXISTS record_gone AFTER DELETE ON records
 BEGIN
-    INSERT INTO touched (record) VALUES (old.rowid);
+    INSERT INTO touched (record, found) VALUES (old.rowid, 1);
     DELETE FROM vectors WHERE rowid = old.rowid;
     DELETE FROM item_vectors WHERE record = old.rowid;
     DELETE FROM lexicon WHERE rowid = old.rowid;

@@ -17,7 +17,7 @@ from core.types import MemoryRecord, Scored
 
 Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score)
 CHUNK = 20_000  # records read at once
-KEPT = 4_096  # records kept in memory, as long as nothing changes
+KEPT = 4_096  # records kept in memory
 ROTTEN = 0.2  # share of hidden entries from which an index is made anew
 
 
@@ -44,7 +44,9 @@ class Search:
         self._item_vectors = item_vectors
         self._lock = threading.Lock()  # an addition beside a search is unsafe in FAISS
         self._indexes: dict[bool, _Followed] = {}
-        self._records: tuple[int, dict[int, MemoryRecord]] = (-1, {})
+        self._records_lock = threading.Lock()
+        self._records: dict[int, MemoryRecord] = {}
+        self._records_version, self._records_upto = -1, 0
 
     def nearest(
         self, vector: Any, k: int, where: Filter, exclude: set[int], *, items: bool, distinct: bool
@@ -84,15 +86,22 @@ class Search:
                 self._path(items).unlink(missing_ok=True)
 
     def _get(self, rowids: list[int]) -> dict[int, MemoryRecord]:
-        version, kept = self._records
-        now = self._store.version()
-        if version != now or len(kept) > KEPT:
-            kept = {}
-        missing = [rowid for rowid in dict.fromkeys(rowids) if rowid not in kept]
-        if missing:
-            kept |= self._store.get(missing)
-            self._records = (now, kept)
-        return kept
+        """Records by rowid: those of a small bank are all kept in memory, of a larger one those last seen."""
+        version = self._store.version()
+        with self._records_lock:
+            if version != self._records_version:
+                upto = self._store.state()[1]
+                for rowid in self._store.touched(self._records_upto, upto, found=False):
+                    self._records.pop(rowid, None)
+                self._records_version, self._records_upto = version, upto
+            missing = [rowid for rowid in rowids if rowid not in self._records]
+            if missing and not self._records and self._store.count() <= KEPT:
+                self._records.update(self._store.get(None))
+            elif missing:
+                if len(self._records) > KEPT:
+                    self._records.clear()
+                self._records.update(self._store.get(list(dict.fromkeys(missing))))
+            return {rowid: self._records[rowid] for rowid in rowids if rowid in self._records}
 
     def _path(self, items: bool) -> Path:
         return self._store.path.with_name(self._store.path.name + (".items.index" if items else ".index"))

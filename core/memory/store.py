@@ -106,7 +106,7 @@ class Store(Queries):
         vectors = [(row[0], embed(to_record(row[1:]))[0]) for row in lost]
         with self._write_lock, self._transaction() as db:
             db.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", vectors)
-            db.executemany("INSERT INTO touched (record) VALUES (?)", [(rowid,) for rowid, _ in vectors])
+            db.executemany("INSERT INTO touched (record, found) VALUES (?, 1)", [(rowid,) for rowid, _ in vectors])
             writes.set_fact(db, UNEMBEDDED, None)
 
     def purge(self) -> None:

@@ -26,7 +26,9 @@ def insert(
     if cursor.rowcount != 1:
         return None
     if rowid is not None:
-        db.execute("INSERT INTO touched (record) VALUES (?)", (rowid,))  # an index would not look behind its last
+        db.execute(
+            "INSERT INTO touched (record, found) VALUES (?, 1)", (rowid,)
+        )  # an index would not look behind its last
     rowid = cursor.lastrowid
     if vector is not None:
         db.execute("INSERT INTO vectors VALUES (?, ?)", (rowid, vector))
