@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import asdict
 
@@ -194,16 +195,20 @@ def test_what_rounds_cost_is_kept_with_the_bank(open_bank):
     assert open_bank(every=3).consolidate.usage(bank) == spent
 
 
-def test_in_the_background_nothing_waits_and_all_is_done_at_the_close(open_bank, tmp_path):
+def test_in_the_background_nothing_waits_and_all_is_done_at_the_close(open_bank):
+    asked, go_on = threading.Event(), threading.Event()
+
     def slow(prompt):
-        time.sleep(0.3)
+        asked.set()
+        assert go_on.wait(20)
         return merged_reply()
 
     bank = open_bank(every=3, background=True, merge=Merge(), role=Teller(slow).role)
-    started = time.monotonic()
-    for index in range(5):
-        live(bank, episode(index, record(str(index), item(10 * index, f"w {index}"), tick=index)))
-    assert time.monotonic() - started < 0.25
+    for index, angle in enumerate((0, 10, 20, 120, 220)):
+        live(bank, episode(index, record(str(index), item(angle, f"w {index}"), tick=index)))
+    assert asked.wait(20)
+    assert set(statuses(bank).values()) == {"active"}  # the model still thinks, and five episodes are in
+    go_on.set()
     bank.close()
     again = open_bank(every=3)
     assert list(statuses(again).values()) == ["archived"] * 3 + ["active"] * 3
