@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -245,12 +246,16 @@ def everything_on(role):
 
 
 def say(prompt):
-    return merged_reply(len(prompt) % 360) if "write the rule" in prompt else "Thoughts: x\nRelation: contradicts"
+    return (
+        merged_reply(int(re.search(r"@(\d+)", prompt).group(1)))
+        if "write the rule" in prompt
+        else "Thoughts: x\nRelation: contradicts"
+    )
 
 
 def stream_of_episodes(n):
     """Episodes whose lessons crowd around a few directions, so that every policy has something to do."""
-    rng = random.Random(7)
+    rng = random.Random(2)
     episodes, ids = [], []
     for index in range(n):
         angle = rng.choice([0, 12, 24, 40, 100, 110])
@@ -291,7 +296,7 @@ def crash_at(bank, place):
 
 
 def test_a_crash_at_any_write_leaves_the_same_bank_in_the_end(tmp_path):
-    episodes = stream_of_episodes(12)
+    episodes = stream_of_episodes(8)
     rows = [row_of(made) for made in episodes]
 
     def run(path, place=None):
@@ -321,7 +326,7 @@ def test_a_crash_at_any_write_leaves_the_same_bank_in_the_end(tmp_path):
     while run(tmp_path / f"crashed {place}", place):
         assert dump(tmp_path / f"crashed {place}") == expected, place
         place += 1
-    assert place > 60  # every write of the run has failed once, before and after its work
+    assert place > 40  # every write of the run has failed once, before and after its work
     assert dump(tmp_path / f"crashed {place}") == expected
 
 
@@ -345,7 +350,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same
     subprocess.run(command(*LIVED, f"run_dir={calm}"), check=True, capture_output=True, timeout=120)
     whole = (calm / "episodes.jsonl").read_bytes()
     rng, kills, path = random.Random(4), 0, run_dir / "episodes.jsonl"
-    while kills < 6:
+    while kills < 4:
         before = path.stat().st_size if path.exists() else 0
         if before >= len(whole):
             shutil.rmtree(run_dir)
