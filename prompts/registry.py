@@ -17,6 +17,8 @@ EXTRACT_FAILURE_PROMPT = "extract_failure"
 MATTS_PARALLEL_CONTRAST_PROMPT = "matts_parallel_contrast"
 MATTS_SEQUENTIAL_CHECK_PROMPT = "matts_sequential_check"
 MEMORY_BLOCK = "memory_block"  # fills the slot {{ memory_block }} of the system instruction
+MERGE_LESSONS_PROMPT = "merge_lessons"  # this and the next: memory.consolidate, beyond the paper's six intents
+RELATE_LESSONS_PROMPT = "relate_lessons"
 
 INTENTS = (
     SYSTEM_INSTRUCTION_WITH_MEMORY,

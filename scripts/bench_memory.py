@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -164,19 +165,13 @@ def adding(report: Report, path: Path, rows: np.ndarray) -> None:
             opened.add_many([record], rows[number : number + 1])
             times.append(time.perf_counter() - begin)
             begin = time.perf_counter()
-            sync(file)
+            file.write(b"x" * 16_384)
+            file.flush()
+            os.fsync(file.fileno())
             bare.append(time.perf_counter() - begin)
     opened.close()
     note = f"a bare 16 KB write + fsync {statistics.median(bare) * 1e3:.3f} ms"
     report.line(f"durable single add at {size:,}", statistics.median(times) * 1e3, 2, "ms", note=note)
-
-
-def sync(file: Any) -> None:
-    import os
-
-    file.write(b"x" * 16_384)
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def opening(report: Report, path: Path, size: int, index: str, limit: float, memory: bool = False) -> None:

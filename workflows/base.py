@@ -86,11 +86,15 @@ class Workflow:
         return self.episode(index, task, memories, trajectories, verdicts, extraction, errors)
 
     def consolidate(self, episode: Episode) -> None:
-        """Consolidation, the only write: the episode's line first, then its record. Resume mends a crash in between."""
+        """Consolidation, the only write: the episode's line, then its record, then what it teaches the bank as a whole.
+
+        Resume mends a crash in between.
+        """
         with self.records.shielded():
             self.records.append(episode)
             if episode.record is not None:
                 self.bank.add(episode.record)
+        self.bank.learn(episode)  # not shielded: a model may be asked, and resume goes on where this was stopped
 
     def retrieve(self, task: Task) -> list[Scored]:
         return self.bank.retrieve(task.query, exclude_task=task.id)

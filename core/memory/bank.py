@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -83,12 +83,14 @@ class MemoryBank(History):
         if not self.read_only and self._store.meta(UNEMBEDDED):
             self._store.embed_missing(self._embed)
 
-    def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
+    def retrieve(
+        self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None
+    ) -> list[Scored]:
         """The records most useful for a query, best first; top_k None takes the policy's. Never writes."""
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
-        return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task)
+        return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task, where)
 
     def nearest(
         self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: str
@@ -171,7 +173,7 @@ class MemoryBank(History):
         return self._store.find(id)
 
     def ids(self) -> set[str]:
-        """The ids of all records."""
+        """Of all records."""
         return self._store.ids()
 
     def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
@@ -194,11 +196,13 @@ class MemoryBank(History):
         return self._store.count()
 
     def close(self) -> None:
-        """Save the index where that is worth it, and close the file."""
+        """Wait for what runs in the background, save the index where that is worth it, and close the file."""
         if not self._closed:
             self._closed = True
-            self._search.save()
-            self._store.close()
+            with closing(self._store):
+                if self.consolidate is not None:
+                    self.consolidate.close()
+                self._search.save()
 
     def _within(self, where: Filter | None) -> Filter:
         """A filter with its namespace filled in."""
@@ -216,36 +220,3 @@ class MemoryBank(History):
     def _item_vectors(self, record: MemoryRecord) -> list[bytes]:
         texts = [f"{item.title}\n{item.description}\n{item.content}" for item in record.items]
         return [row.tobytes() for row in self.embedder.embed(texts)] if texts else []
-
-
-@dataclass(kw_only=True)
-class NoMemory:
-    """memory=none: an agent without memory. Retrieves nothing and keeps nothing."""
-
-    embedder: Any = None
-    policy: Any = None
-    path: str | None = None
-    read_only: bool = False
-    inject: str = "system"
-    max_tokens: int | None = None
-
-    def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
-        return []
-
-    def add(self, record: MemoryRecord) -> bool:
-        return False
-
-    def learn(self, episode: Any) -> None:
-        """Learns nothing."""
-
-    def ids(self) -> set[str]:
-        return set()
-
-    def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
-        return []
-
-    def __len__(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Nothing to release."""

@@ -99,9 +99,10 @@ class Queries:
         return self.rows("SELECT seq, at, tick, reason, undo FROM journal ORDER BY seq")
 
     def rowids_of_task(self, namespace: str, task_id: str) -> set[int]:
-        """The records that came from a task: what the guard against self-retrieval leaves out."""
+        """The records that came from a task, merged ones too: what the guard against self-retrieval leaves out."""
         query = "SELECT rowid FROM records WHERE namespace = ? AND task_id = ?"
-        return {row[0] for row in self.rows(query, (namespace, task_id))}
+        merged = "SELECT record FROM lineage WHERE task_id = ?"
+        return {row[0] for row in self.rows(f"{query} UNION {merged}", (namespace, task_id, task_id))}
 
     def lexical(self, words: str, k: int, where: Filter, exclude_task: str | None) -> list[tuple[int, float]]:
         """(rowid, BM25) of the k best records for an FTS5 expression, best first, ties to the oldest."""
@@ -110,6 +111,7 @@ class Queries:
         query = (
             "SELECT r.rowid, round(-bm25(lexicon), 9) AS score FROM lexicon JOIN records r ON r.rowid = lexicon.rowid "
             "WHERE lexicon MATCH ?1 AND r.namespace = ?2 AND r.task_id IS NOT ?3 "
+            "AND NOT EXISTS (SELECT 1 FROM lineage l WHERE l.task_id = ?3 AND l.record = r.rowid) "
             "AND coalesce(?4, r.outcome) = r.outcome AND coalesce(?5, r.domain) = r.domain "
             f"AND r.status IN ({marks}){tags} ORDER BY score DESC, r.rowid LIMIT {int(k)}"
         )

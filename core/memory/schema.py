@@ -12,7 +12,8 @@ SCHEMA_VERSION = "2"
 
 # Vectors have a table of their own, so that everything else can be read without them. AUTOINCREMENT: a row id never
 # comes back for another record, so an index may remember it. `touched` tells a reader what else has changed, with
-# found=1 where a search looks at it; triggers keep it, so that it holds for every writer.
+# found=1 where a search looks at it; triggers keep it, so that it holds for every writer. `lineage` names every task
+# behind a merged record.
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS records (
@@ -47,6 +48,10 @@ CREATE TABLE IF NOT EXISTS vectors (rowid INTEGER PRIMARY KEY, vector BLOB NOT N
 CREATE TABLE IF NOT EXISTS item_vectors (
     record INTEGER NOT NULL, place INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (record, place)
 );
+CREATE TABLE IF NOT EXISTS lineage (
+    task_id TEXT NOT NULL, record INTEGER NOT NULL, PRIMARY KEY (task_id, record)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS lineage_by_record ON lineage (record);
 CREATE TABLE IF NOT EXISTS links (
     source TEXT NOT NULL, relation TEXT NOT NULL, target TEXT NOT NULL, note TEXT NOT NULL,
     PRIMARY KEY (source, relation, target)
@@ -58,6 +63,10 @@ CREATE TABLE IF NOT EXISTS journal (
 );
 CREATE TABLE IF NOT EXISTS touched (seq INTEGER PRIMARY KEY AUTOINCREMENT, record INTEGER NOT NULL, found INTEGER);
 CREATE VIRTUAL TABLE IF NOT EXISTS lexicon USING fts5(query, items);
+CREATE TRIGGER IF NOT EXISTS record_merged AFTER INSERT ON records WHEN new.parents <> '[]'
+BEGIN
+    INSERT OR IGNORE INTO lineage SELECT value, new.rowid FROM json_each(new.provenance, '$.tasks');
+END;
 CREATE TRIGGER IF NOT EXISTS record_changed AFTER UPDATE ON records
 BEGIN
     INSERT INTO touched (record, found) VALUES (
@@ -77,6 +86,7 @@ BEGIN
     DELETE FROM vectors WHERE rowid = old.rowid;
     DELETE FROM item_vectors WHERE record = old.rowid;
     DELETE FROM lexicon WHERE rowid = old.rowid;
+    DELETE FROM lineage WHERE record = old.rowid;
 END;
 INSERT OR IGNORE INTO meta VALUES ('schema', '2');
 """
