@@ -145,9 +145,17 @@ class MemoryBank(History):
         """Append a record to the bank's namespace. Adding the same id again changes nothing and returns False."""
         return self.add_many([record]) == 1
 
-    def add_many(self, records: list[MemoryRecord], vectors: Any = None, reason: str = "add") -> int:
+    def add_many(
+        self,
+        records: list[MemoryRecord],
+        vectors: Any = None,
+        reason: str = "add",
+        *,
+        keep_namespaces: bool = False,
+    ) -> int:
         """Append records in one transaction; returns how many were new. vectors: float32 (n, d), where known."""
-        records = [replace(r, namespace=self.namespace, created_at=r.created_at or now()) for r in records]
+        own = {} if keep_namespaces else {"namespace": self.namespace}
+        records = [replace(record, created_at=record.created_at or now(), **own) for record in records]
         if self.hygiene is not None:
             records = [self.hygiene.screen(record, self) for record in records]
         if vectors is None and records:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from core.errors import UserError
+from core.memory.mend import mend
 from core.memory.schema import to_dict
 from core.types import MemoryRecord
 
@@ -20,6 +22,7 @@ class History:
     change: Any
     _store: Any
     _search: Any
+    _embed: Any
 
     def journal(self) -> list[dict[str, Any]]:
         """{seq, at, tick, reason, undo} of every change, oldest first; undo is a list of steps."""
@@ -40,6 +43,10 @@ class History:
                 for step in entry["undo"]:
                     change.apply(step)
         return len(later)
+
+    def mend(self) -> Iterator[str]:
+        """Check and mend what belongs to the bank beside its database; yields what was found. UserError on damage."""
+        return mend(self._store, self._embed)
 
     def seq(self) -> int:
         """The last entry of the journal; 0 when there is none."""

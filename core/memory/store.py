@@ -82,7 +82,7 @@ class Store(Queries):
         with self._write_lock:
             self._writer = threading.get_ident()
             try:
-                with self._transaction() as db:
+                with self.transaction() as db:
                     change = Change(db, embed)
                     yield change
                     if change.redo:
@@ -104,20 +104,21 @@ class Store(Queries):
         """Give vectors to the records that a repair could give none."""
         lost = self.rows(f"SELECT r.rowid, {SELECT[7:]} WHERE v.vector IS NULL")
         vectors = [(row[0], embed(to_record(row[1:]))[0]) for row in lost]
-        with self._write_lock, self._transaction() as db:
+        with self._write_lock, self.transaction() as db:
             db.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", vectors)
             db.executemany("INSERT INTO touched (record, found) VALUES (?, 1)", [(rowid,) for rowid, _ in vectors])
             writes.set_fact(db, UNEMBEDDED, None)
 
     def purge(self) -> None:
         """Overwrite what was deleted in every file of the bank."""
-        with self._write_lock, self._transaction() as db:
+        with self._write_lock, self.transaction() as db:
             db.execute("INSERT INTO lexicon(lexicon) VALUES ('optimize')")
             self._journal.rewrite(whole(db))
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All that is executed in here, or nothing."""
         try:
             self._journal.queue()
             self._db.execute("BEGIN IMMEDIATE")
@@ -132,6 +133,8 @@ class Store(Queries):
                 self._journal.leave()
         except sqlite3.OperationalError as error:
             raise StopRun(f"the bank {self.path} cannot be written: {error}.") from error
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -143,9 +146,12 @@ class Store(Queries):
                 yield self._reader
 
     def rows(self, query: str, values: tuple = ()) -> list[tuple]:
-        """All rows of a query."""
+        """All rows of a query. Raises UserError where the file is damaged."""
         with self.reading() as db:
-            return db.execute(query, values).fetchall()
+            try:
+                return db.execute(query, values).fetchall()
+            except sqlite3.DatabaseError as error:
+                raise self._explained(error) from error
 
     def version(self) -> int:
         """Changes whenever another connection, this store's own writer among them, has committed; cheap."""
@@ -161,6 +167,14 @@ class Store(Queries):
                 yield self.state()
             finally:
                 self._reader.execute("COMMIT")
+
+    def _explained(self, error: sqlite3.DatabaseError) -> Exception:
+        """What to raise for an error of the database: one sentence where its file is damaged, else the error."""
+        if type(error) is not sqlite3.DatabaseError:
+            return error
+        return UserError(
+            f"the bank {self.path} is damaged ({error}): close it and run `python -m core.memory doctor {self.path}`."
+        )
 
     def close(self) -> None:
         """Close the file; afterwards no WAL is left behind."""
