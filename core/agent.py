@@ -86,8 +86,8 @@ def memory_block(memories: list[Scored], max_chars: int, max_tokens: int | None 
     """Retrieved lessons as delimited, escaped, capped data; "" when there are none."""
     items: list[Lesson] = []
     chars = tokens = 0
-    for memory, item in ((memory, item) for memory in memories for item in memory.record.items):
-        title = f"(warning: {memory.warning}) {item.title}" if memory.warning else item.title
+    for warning, item in ((memory.warning, item) for memory in memories for item in memory.record.items):
+        title = f"(warning: {warning}) {item.title}" if warning else item.title
         texts = [_escape(text) for text in (title, item.description, item.content)]
         chars += sum(map(len, texts))
         tokens += sum(map(estimate_tokens, texts))

@@ -19,7 +19,7 @@ _WORD_WITH_DIGIT = re.compile(r"(?<![\w\\])(?=\w*\d)(?=\w*[a-z])[\w@$]{3,30}(?!\
 
 
 def hidden(text: str) -> bool:
-    """Whether a text holds characters that a reader does not see but a model does: Unicode tags, changes of direction."""
+    """Whether a text holds characters that a model sees and a reader does not: Unicode tags, changes of direction."""
     return any(_is_covert(character) for character in text)
 
 

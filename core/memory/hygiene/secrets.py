@@ -74,6 +74,8 @@ def _is_opaque(value: str) -> bool:
 
 def _is_random(text: str) -> bool:
     """A long mixture of upper case, lower case and digits, at 4 bits a character or more: no number, no word."""
+    if re.fullmatch(r"(?i)(?:0x)?[0-9a-f]+", text):
+        return False  # a hexadecimal number
     kinds = (sum(map(test, text)) for test in (str.isupper, str.islower, str.isdigit))
     if min(kinds) < 3:
         return False

@@ -25,8 +25,8 @@ class FourFactor(Pooled):
     """0.65 similarity + 0.15 exp(-age/45) + 0.20 reliability - 0.10 (greatest similarity to a record already picked).
 
     Source: the ReasoningBank module of agentic-flow (github.com/ruvnet/agentic-flow, reasoningbank.yaml and
-    core/retrieve.ts: reliability min(confidence, 1), 45 days); its guide in claude-flow has min(confidence sqrt(uses/10), 1)
-    and 30 days; a later port has sigmoid(log(1 + uses)). All name the age a half-life though it divides in exp(-age/H).
+    core/retrieve.ts: reliability min(confidence, 1), H = 45); its guide: min(confidence sqrt(uses/10), 1), H = 30;
+    a later port has sigmoid(log(1 + uses)). All call H a half-life though it divides in exp(-age/H).
     The records are picked greedily by maximal marginal relevance (Carbonell and Goldstein 1998), as published; the code
     of agentic-flow passes the 0.10 as the relevance's weight, which leaves 0.90 for the penalty, and sorts nothing when
     there are no more records than asked for.
@@ -67,7 +67,7 @@ class FourFactor(Pooled):
         )
 
     def pick(self, scored: list[Scored], top_k: int) -> list[Scored]:
-        """The fourth factor: one after the other, the record with the best score less its penalty; ties to the first."""
+        """The fourth factor: one after the other, the best score less its penalty; ties go to the first."""
         import numpy as np
 
         if not scored:

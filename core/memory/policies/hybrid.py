@@ -19,8 +19,8 @@ class Hybrid(Pooled):
 
     Source: github.com/hanw39/ReasoningBank-MCP, src/retrieval/strategies/hybrid_retrieval.py. Confidence is
     0.5 + 0.5 tanh(uses / 10), success is 1 and failure -0.5, recency halves every 30 days. It writes the last term as
-    -0.05 (1 - recency): the same order, 0.05 lower. Its threshold (0.85) was held against the sum, which a fresh success
-    could reach only with a similarity of 1 and a failure never; here `min_score` is held against the similarity.
+    -0.05 (1 - recency): the same order, 0.05 lower. Its threshold of 0.85 was held against the sum, which a fresh
+    success reached only with a similarity of 1 and a failure never; here min_score is held against the similarity.
 
     confidence   usage (the source's) | rated: the record's own, or the prior of its outcome
     """

@@ -14,7 +14,7 @@ from core.types import Scored
 class Lexical(Ranking):
     """BM25 (Robertson and Zaragoza 2009) over query and items, by SQLite's FTS5 with its k1 = 1.2 and b = 0.75.
 
-    Needs no embedding of the task. min_score is held against the BM25 score, which has no upper end and depends on the bank.
+    Needs no embedding of the task. min_score is held against the BM25 score, whose scale depends on the bank.
     """
 
     def rank(

@@ -16,7 +16,7 @@ class Random(Ranking):
     """A uniform draw without replacement from the records that a task may see, fixed by seed, query and record.
 
     The control condition for retrieval: if it helps as much as `cosine`, the gain is not from finding the right lesson.
-    The score that is reported is the record's cosine, which the draw does not look at (but min_score does, where given).
+    The score that is reported is the record's cosine, which the draw does not look at (min_score does, where given).
     Reads every record of the namespace: for benchmarks, not for a service.
     """
 

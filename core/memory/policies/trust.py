@@ -16,12 +16,12 @@ HARMFUL = "marked harmful more than helpful"
 
 @dataclass(kw_only=True)
 class Trust(Pooled):
-    """similarity + 0.3 trust, where trust = (helpful - 2 harmful) / (helpful + harmful + 1) x max(0.1, 1 - age/90) + bonus.
+    """similarity + 0.3 trust; trust = (helpful - 2 harmful) / (helpful + harmful + 1) max(0.1, 1 - age/90) + bonus.
 
-    The counters are those of ACE (Zhang et al. 2025, arXiv:2510.04618), whose playbook keeps `helpful` and `harmful` for
-    each entry; harm that counts twice, the linear decay down to 0.1 at 90 days and a bonus for the first 7 days are the
-    habits of the playbook memories built on it, which have no paper. That trust is added to the similarity with a weight
-    is this project's choice: trust alone would rank without looking at the task.
+    The counters are those of ACE (Zhang et al. 2025, arXiv:2510.04618), whose playbook counts `helpful` and `harmful`
+    for each entry; harm that counts twice, the linear decay down to 0.1 at 90 days and a bonus for the first 7 days are
+    habits of the playbook memories built on it, which have no paper. That trust is added to the similarity with a
+    weight, and how large the bonus is, are this project's choice: trust alone would rank without looking at the task.
 
     fresh_bonus   added to the trust of a record younger than fresh_days: it had no time to earn any
     warn          records from failures, and those with more harm than help, carry a warning into the prompt
