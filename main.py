@@ -24,7 +24,7 @@ from core.build import LLMS, build_meter, build_models, build_roles, check_confi
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.redact import RedactingFilter, Redactor
-from core.types import Task
+from core.types import Task, content_id
 
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
 
@@ -148,9 +148,8 @@ def build_bank(cfg: DictConfig, setting: Any, records: Any, roles: dict, meter: 
     own = str(records.path / "bank.sqlite")
     life = {}
     if (node := cfg.memory.get("consolidate")) is not None:
-        life["consolidate"] = make(
-            node, role=roles["extractor"], seed=cfg.seed, run="" if path is None else str(records.path)
-        )
+        run = "" if path is None else content_id(str(records.path.resolve()))
+        life["consolidate"] = make(node, role=roles["extractor"], seed=cfg.seed, run=run)
     bank = make(
         {key: value for key, value in cfg.memory.items() if key != "consolidate"},
         path=path or own,

@@ -52,7 +52,7 @@ def record(id, *items, query=None, **changes):
     return MemoryRecord(**values | changes)
 
 
-def merged_reply(angle=77):
+def merged_reply(angle=15):
     """What a distiller-like model says when it writes one item."""
     return (
         f"```\n# Memory Item 1\n## Title @{angle} The rule behind\n## Description Holds for all.\n"

@@ -42,6 +42,7 @@ class Model:
     def __init__(self):
         self.now = State()
         self.history = [copy.deepcopy(self.now)]
+        self.forgotten = set()
 
     def commit(self):
         self.history.append(copy.deepcopy(self.now))
@@ -49,6 +50,7 @@ class Model:
     def go_back(self, length):
         """Forget what a crash kept from being committed."""
         del self.history[length:]
+        self.forgotten = set()
         self.now = copy.deepcopy(self.history[-1])
 
     def update(self, id, **fields):
@@ -145,11 +147,32 @@ class Model:
         self.commit()
         yield
 
-    def rollback(self, to):
+    def rollback(self, to, entered):
+        """entered(): whether the bank made an entry of it; where all that came later is forgotten, it does nothing."""
         if to < len(self.history) - 1:
             self.now = copy.deepcopy(self.history[to])
-            self.commit()
-            yield
+            if entered():
+                self.commit()
+                yield
+
+    def forget(self, id):
+        records, gone = self.now.records, {id}
+        while heirs := {r.id for r in records.values() if r.id not in gone and gone & set(r.parents)}:
+            gone |= heirs
+        kept = {parent for r in records.values() if r.id not in gone for parent in r.parents}
+        for orphan in {parent for one in gone for parent in records[one].parents} - gone - kept:
+            if orphan in records and records[orphan].status in ("archived", "superseded"):
+                self.update(orphan, status="active")
+        self.commit()
+        self.forgotten = gone
+        yield
+
+    def strike(self):
+        """What is forgotten is forgotten in all of history."""
+        for state in [self.now, *self.history]:
+            state.records = {id: r for id, r in state.records.items() if id not in self.forgotten}
+            state.links = {x for x in state.links if not {x[0], x[2]} & self.forgotten}
+        self.forgotten = set()
 
     # Policies
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from dataclasses import asdict
 
@@ -194,16 +196,20 @@ def test_what_rounds_cost_is_kept_with_the_bank(open_bank):
     assert open_bank(every=3).consolidate.usage(bank) == spent
 
 
-def test_in_the_background_nothing_waits_and_all_is_done_at_the_close(open_bank, tmp_path):
+def test_in_the_background_nothing_waits_and_all_is_done_at_the_close(open_bank):
+    asked, go_on = threading.Event(), threading.Event()
+
     def slow(prompt):
-        time.sleep(0.3)
+        asked.set()
+        assert go_on.wait(20)
         return merged_reply()
 
     bank = open_bank(every=3, background=True, merge=Merge(), role=Teller(slow).role)
-    started = time.monotonic()
-    for index in range(5):
-        live(bank, episode(index, record(str(index), item(10 * index, f"w {index}"), tick=index)))
-    assert time.monotonic() - started < 0.25
+    for index, angle in enumerate((0, 10, 20, 120, 220)):
+        live(bank, episode(index, record(str(index), item(angle, f"w {index}"), tick=index)))
+    assert asked.wait(20)
+    assert set(statuses(bank).values()) == {"active"}  # the model still thinks, and five episodes are in
+    go_on.set()
     bank.close()
     again = open_bank(every=3)
     found = list(statuses(again).values())
@@ -241,12 +247,16 @@ def everything_on(role):
 
 
 def say(prompt):
-    return merged_reply(len(prompt) % 360) if "write the rule" in prompt else "Thoughts: x\nRelation: contradicts"
+    return (
+        merged_reply(int(re.search(r"@(\d+)", prompt).group(1)))
+        if "write the rule" in prompt
+        else "Thoughts: x\nRelation: contradicts"
+    )
 
 
 def stream_of_episodes(n):
     """Episodes whose lessons crowd around a few directions, so that every policy has something to do."""
-    rng = random.Random(7)
+    rng = random.Random(2)
     episodes, ids = [], []
     for index in range(n):
         angle = rng.choice([0, 12, 24, 40, 100, 110])
@@ -287,7 +297,7 @@ def crash_at(bank, place):
 
 
 def test_a_crash_at_any_write_leaves_the_same_bank_in_the_end(tmp_path):
-    episodes = stream_of_episodes(12)
+    episodes = stream_of_episodes(8)
     rows = [row_of(made) for made in episodes]
 
     def run(path, place=None):
@@ -317,7 +327,7 @@ def test_a_crash_at_any_write_leaves_the_same_bank_in_the_end(tmp_path):
     while run(tmp_path / f"crashed {place}", place):
         assert dump(tmp_path / f"crashed {place}") == expected, place
         place += 1
-    assert place > 60  # every write of the run has failed once, before and after its work
+    assert place > 40  # every write of the run has failed once, before and after its work
     assert dump(tmp_path / f"crashed {place}") == expected
 
 
@@ -341,7 +351,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same
     subprocess.run(command(*LIVED, f"run_dir={calm}"), check=True, capture_output=True, timeout=120)
     whole = (calm / "episodes.jsonl").read_bytes()
     rng, kills, path = random.Random(4), 0, run_dir / "episodes.jsonl"
-    while kills < 6:
+    while kills < 4:
         before = path.stat().st_size if path.exists() else 0
         if before >= len(whole):
             shutil.rmtree(run_dir)

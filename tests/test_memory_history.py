@@ -127,6 +127,15 @@ def test_what_is_forgotten_does_not_come_back_by_rollback(bank):
     assert bank.ids() == {f"r{n}" for n in (0, 2, 3, 4, 5)}
 
 
+def test_the_duplicates_of_what_is_forgotten_count_again(bank):
+    with bank.change("deduplicate") as change:
+        change.update("r2", status="superseded")
+        change.link("r2", "duplicate_of", "r1")
+    assert bank.forget(id="r1") == ["r1"]
+    assert bank.get("r2").status == "active"
+    assert bank.add_many([]) == 0
+
+
 def test_a_run_is_forgotten_by_its_name(bank):
     bank.add(record("of a run", id="p", provenance={"run": "seven"}))
     assert bank.forget(run="seven") == ["p"]

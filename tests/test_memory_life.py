@@ -123,7 +123,7 @@ def test_three_alike_become_one_and_the_originals_can_be_traced(bank):
     found = go_over(bank)
     [merged] = [r for r in bank.records() if r.id not in ("r0", "r1", "r2")]
     assert found == {"r0": "archived", "r1": "archived", "r2": "archived", merged.id: "active"}
-    assert merged.items[0].title == "@77 The rule behind"
+    assert merged.items[0].title == "@15 The rule behind"
     assert merged.parents == ("r0", "r1", "r2")
     assert {(s, r, t) for s, r, t, _ in bank.links(merged.id)} == {(merged.id, "supersedes", f"r{k}") for k in range(3)}
     assert (merged.trust, merged.tags, merged.outcome, merged.n_used, merged.n_used_success) == (
@@ -142,7 +142,7 @@ def test_a_merged_record_is_embedded_anew_from_its_own_query(bank):
     embedder = Compass()
     for key, wanted in (
         ("queries", "task 0 @0\ntask 1 @1\ntask 2 @2"),
-        ("lesson", "@77 The rule behind\nHolds for all."),
+        ("lesson", "@15 The rule behind\nHolds for all."),
     ):
         one = bank(*records, merge=Merge(key=key), role=Teller(merged_reply()).role)
         go_over(one)
@@ -170,11 +170,17 @@ def test_a_group_that_the_model_cannot_word_stays_as_it_is(bank, answer):
     assert set(go_over(bank(*group_of(3), merge=Merge(), role=Teller(answer).role)).values()) == {"active"}
 
 
+@pytest.mark.parametrize(("angle", "merges"), [(60, True), (61, False)])  # cos 60 = 0.5 to the original at 0
+def test_a_text_that_is_unlike_one_of_the_originals_replaces_none(bank, angle, merges):
+    found = go_over(bank(*group_of(3), merge=Merge(), role=Teller(merged_reply(angle)).role))
+    assert ("archived" in found.values()) is merges
+
+
 def test_a_model_that_breaks_costs_its_group_only(bank):
     def answer(prompt):
         if "word0" in prompt:
             raise InfraError("gone")
-        return merged_reply()
+        return merged_reply(185)
 
     records = [*group_of(3), *[record(f"x{k}", item(180 + k, f"other{k}")) for k in range(3)]]
     found = go_over(bank(*records, merge=Merge(), role=Teller(answer).role))

@@ -73,9 +73,9 @@ class BankAndModel(RuleBasedStateMachine):
             nonlocal n_committed
             with plain(reason) as inner:
                 yield inner
-                if inner.undo and n_committed == crash:
+                if inner.redo and n_committed == crash:
                     raise Crash
-                n_committed += bool(inner.undo)
+                n_committed += bool(inner.redo)
 
         self.bank.change = change
         try:
@@ -90,6 +90,8 @@ class BankAndModel(RuleBasedStateMachine):
         if crashed:
             self.model.go_back(started + n_committed)
             self.open_again()
+        else:
+            self.model.strike()
         self.seqs += [entry["seq"] for entry in self.bank.journal()][len(self.seqs) - 1 :]
         assert len(self.seqs) == len(self.model.history), "as many journal entries as the model has transactions"
 
@@ -148,8 +150,15 @@ class BankAndModel(RuleBasedStateMachine):
 
     @rule(back=st.integers(0, 12), crash=st.integers(-2, 0))
     def roll_back(self, back, crash):
-        to = max(0, len(self.model.history) - 1 - back)
-        self.both(crash, lambda: self.bank.rollback(self.seqs[to]), self.model.rollback(to))
+        to, before = max(0, len(self.model.history) - 1 - back), self.bank.seq()
+        steps = self.model.rollback(to, lambda: self.bank.seq() > before)
+        self.both(crash, lambda: self.bank.rollback(self.seqs[to]), steps)
+
+    @precondition(lambda self: self.model.now.records)
+    @rule(place=st.integers(0, 99), crash=st.integers(-3, 0))
+    def forget(self, place, crash):
+        id = self.pick(place)
+        self.both(crash, lambda: self.bank.forget(id=id), self.model.forget(id))
 
     @rule()
     def open_again(self):

@@ -17,7 +17,13 @@ def stream(workflow: Workflow, tasks: list[Task], workers: int) -> Iterator[Epis
     if workflow.meter.exhausted():
         return
     todo = list(enumerate(tasks))[len(workflow.records.rows) :]
-    for episode in ordered_map(lambda item: workflow.solve(*item), todo, 1 if workflow.learns else workers):
+
+    def solve(place: int) -> Episode:
+        if workflow.learns and place + 1 < len(todo):
+            workflow.bank.expect(todo[place + 1][1].query)
+        return workflow.solve(*todo[place])
+
+    for episode in ordered_map(solve, range(len(todo)), 1 if workflow.learns else workers):
         workflow.consolidate(episode)
         yield episode
         if episode.status == "stopped":

@@ -92,6 +92,11 @@ class MemoryBank(History):
             return []
         return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task, where)
 
+    def expect(self, query: str) -> None:
+        """A task with this query comes next: embed it meanwhile."""
+        if hasattr(self.embedder, "expect"):
+            self.embedder.expect(query)
+
     def nearest(
         self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: str
     ) -> list[Scored]:
@@ -114,8 +119,8 @@ class MemoryBank(History):
         """`nearest` to a unit vector, float32 (d,)."""
         where, unit, items = self._within(where), unit or self.unit, (key or self.key) == "item"
         exclude = self._store.rowids_of_task(where.namespace, exclude_task) if exclude_task else set()
-        hits = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
-        return self._search.scored(hits, unit)[:k]
+        hits, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
+        return self._search.scored(hits, unit, version)[:k]
 
     def neighbours(self, id: str, k: int, min_score: float = -1.0, where: Filter | None = None) -> list[Scored]:
         """The records nearest to a record's query, itself left out, down to min_score. UserError for an unknown id."""
@@ -154,11 +159,13 @@ class MemoryBank(History):
         keep_namespaces: bool = False,
     ) -> int:
         """Append records in one transaction; returns how many were new. vectors: float32 (n, d), where known."""
+        if not records:
+            return 0
         own = {} if keep_namespaces else {"namespace": self.namespace}
         records = [replace(record, created_at=record.created_at or now(), **own) for record in records]
         if self.hygiene is not None:
             records = [self.hygiene.screen(record, self) for record in records]
-        if vectors is None and records:
+        if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
         with self.change(reason) as change:
             return sum(change.put(r, v.tobytes(), self._stored_items(r)) for r, v in zip(records, vectors))

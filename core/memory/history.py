@@ -78,9 +78,9 @@ class History:
     ) -> list[str]:
         """Delete the records of an id, a task or a run (provenance["run"]) for good; returns their ids.
 
-        With them goes whatever was merged from them, and what that merge had archived becomes active again. The
-        journal keeps ids and digests. The bank's files are overwritten; what other files hold (episodes.jsonl of a run,
-        exports, banks that were set aside as damaged) is not touched.
+        With them goes whatever was merged from them; what that merge had archived, and what was set aside as their
+        duplicate, becomes active again. The journal keeps ids and digests. The bank's files are overwritten; what other
+        files hold (episodes.jsonl of a run, exports, banks that were set aside as damaged) is not touched.
         """
         if id is task is run is None:
             raise UserError("say what to forget: an id, a task or a run.")
@@ -94,6 +94,9 @@ class History:
                 and run in (None, record.provenance.get("run"))
             }
             gone, orphans = _lineage(known, gone)
+            copies = {link[0] for link in self._store.links() if link[1] == "duplicate_of" and link[2] in gone}
+            copies = {one for one in copies & known.keys() if known[one].status == "superseded"}
+            orphans = sorted({*orphans, *copies} - {*gone})
             for one in gone:
                 change.erase(one, _digest(known[one]))
             for one in orphans:

@@ -110,7 +110,7 @@ class VectorIndex:
         total = self._size if allowed is None else len(allowed)
         wanted = k + len(exclude)
         while True:
-            n = min(total, wanted + 8)
+            n = min(total, wanted + 4)
             if n == 0 or k <= 0:
                 return []
             scores, places = self._nearest(vector.reshape(1, -1), n, allowed)
@@ -121,12 +121,12 @@ class VectorIndex:
             if distinct:
                 hits = list({hit[0]: hit for hit in reversed(hits)}.values())[::-1]
             hits = hits[:k]
-            if n == total or len(found) < n or (len(hits) == k and hits[-1][2] > min(h[2] for h in found)):
+            if n == total or len(found) < n or (len(hits) == k and hits[-1][2] > found[-1][2]):
                 return hits
             wanted *= 2
 
     def _nearest(self, query: Any, n: int, allowed: Any) -> tuple[Any, Any]:
-        """(scores, places) of the n best of the allowed places, of both parts, in any order."""
+        """(scores, places) of the n best of the allowed places, of both parts, best first but for ties."""
         import numpy as np
 
         parts = []

@@ -25,6 +25,9 @@ class NoMemory:
     ) -> list[Scored]:
         return []
 
+    def expect(self, query: str) -> None:
+        """Nothing to prepare."""
+
     def add(self, record: MemoryRecord) -> bool:
         return False
 

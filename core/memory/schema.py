@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from array import array
+import struct
 from typing import Any
 
 from core.types import Lesson, MemoryRecord
@@ -124,7 +124,7 @@ _EMPTY = {"tags": "[]", "parents": "[]", "provenance": "{}"}
 def to_record(row: tuple) -> MemoryRecord:
     """A row of SELECT as a record."""
     blob = row[len(FIELDS)]
-    embedding = () if blob is None else tuple(array("f", blob))
+    embedding = () if blob is None else struct.unpack(f"{len(blob) // 4}f", blob)
     return from_columns(dict(zip(FIELDS, row)) | {"query_embedding": embedding})
 
 

@@ -50,14 +50,18 @@ class Search:
 
     def nearest(
         self, vector: Any, k: int, where: Filter, exclude: set[int], *, items: bool, distinct: bool
-    ) -> list[Hit]:
-        """The k nearest of the records' queries, or of their items; distinct: only the best of each record."""
-        with self._lock:
-            return self._index(items, len(vector)).search(vector, k, where, exclude, distinct)
+    ) -> tuple[list[Hit], int]:
+        """The k nearest of the records' queries, or of their items, and the version of the store that they are from.
 
-    def scored(self, hits: list[Hit], unit: str) -> list[Scored]:
+        distinct: of a record's items only the best.
+        """
+        with self._lock:
+            index = self._index(items, len(vector))
+            return index.search(vector, k, where, exclude, distinct and items), self._indexes[items].version
+
+    def scored(self, hits: list[Hit], unit: str, version: int | None = None) -> list[Scored]:
         """Hits with their records; for unit=item, a record with nothing but the item that was found."""
-        records = self._get([rowid for rowid, _, _ in hits])
+        records = self._get([rowid for rowid, _, _ in hits], self._store.version() if version is None else version)
         found = []
         for rowid, place, score in hits:
             if rowid not in records:  # removed by another process since the index was searched
@@ -85,9 +89,8 @@ class Search:
             for items in (False, True):
                 self._path(items).unlink(missing_ok=True)
 
-    def _get(self, rowids: list[int]) -> dict[int, MemoryRecord]:
+    def _get(self, rowids: list[int], version: int) -> dict[int, MemoryRecord]:
         """Records by rowid: those of a small bank are all kept in memory, of a larger one those last seen."""
-        version = self._store.version()
         with self._records_lock:
             if version != self._records_version:
                 upto = self._store.state()[1]

@@ -21,6 +21,7 @@ class Merge:
 
     least, most   records in a group
     min_score     cosine of the lessons' texts that every pair has at least
+    min_fit       cosine of the merged text with each original, at least; a model that wanders off replaces nothing
     key           the query that the merged record is found by: `queries` (its parents', joined: new tasks are asked
                   like these) or `lesson` (the merged text itself)
     max_key_chars of that query
@@ -30,6 +31,7 @@ class Merge:
     least: int = 3
     most: int = 10
     min_score: float = 0.85
+    min_fit: float = 0.5
     key: str = "queries"
     max_key_chars: int = 2000
     author: Author = field(default_factory=LLMAuthor)
@@ -40,8 +42,8 @@ class Merge:
             raise UserError(f"merge.least={self.least} most={self.most}: give whole numbers with 2 <= least <= most.")
         if self.key not in ("queries", "lesson"):
             raise UserError(f"merge.key={self.key}: choose queries or lesson.")
-        if not -1 <= self.min_score <= 1:
-            raise UserError(f"merge.min_score={self.min_score}: give a cosine.")
+        if not (-1 <= self.min_score <= 1 and -1 <= self.min_fit <= 1):
+            raise UserError(f"merge.min_score={self.min_score} min_fit={self.min_fit}: give cosines.")
 
     def plan(self, now: Round) -> list[Deed]:
         """One deed for each group whose merged text could be written."""
@@ -64,6 +66,8 @@ class Merge:
         if not items:
             return None
         merged = self.merged(now, group, items)
+        if any(now.similarity(merged, record) < self.min_fit for record in group):
+            return None
         if now.bank.hygiene is not None:
             merged = now.bank.hygiene.screen(merged, now.bank)
         now.bank.embedder.embed([merged.original_query])  # into the cache: the transaction must not wait for a model

@@ -67,7 +67,7 @@ class Round:
     def near(self, record: MemoryRecord) -> list[MemoryRecord]:
         """The active records that may be like this one, oldest first: the nearest by query and by words (BM25).
 
-        Only these are ever compared, so that a round costs the same in a large bank as in a small one.
+        Only these are ever compared: a round over n fresh records makes 2 n searches and never looks at all pairs.
         """
         hits = self.bank.neighbours(record.id, self.candidates, -1.0)
         hits = [*hits, *self.bank.lexical(lesson_text(record), self.candidates)]
