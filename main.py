@@ -17,6 +17,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
+from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 
 from core.build import LLMS, build_meter, build_models, build_roles, check_config, make, refuse_problems, select_tasks
@@ -109,17 +110,23 @@ def build_workflow(cfg: DictConfig, envs: Any, roles: dict, records: Any, meter:
     """The workflow with everything it works with; the bank is brought up to the records."""
     from workflows.rollout import Rollout
 
-    setting, agent = make(cfg.setting), roles["agent"]
+    setting, agent, extractor = make(cfg.setting), roles["agent"], roles["extractor"]
+    parts = {
+        "contrast": cfg.contrast and make(cfg.contrast, role=extractor, seed=extractor.seed),
+        "selector": make(cfg.select, role=roles["selector"], seed=roles["selector"].seed),
+    }
+    known = get_object(cfg.workflow._target_).__dataclass_fields__
     return make(
         cfg.workflow,
         envs=envs,
         rollout=Rollout(agent=make(cfg.agent), role=agent, seed=agent.seed, max_steps=cfg.max_steps),
         bank=build_bank(cfg, setting, records, meter, stack),
         judge=make(cfg.judge, role=roles["judge"], seed=roles["judge"].seed),
-        distiller=make(cfg.distiller, role=roles["extractor"], seed=roles["extractor"].seed),
+        distiller=make(cfg.distiller, role=extractor, seed=extractor.seed),
         meter=meter,
         setting=setting,
         records=records,
+        **{name: part for name, part in parts.items() if name in known},
     )
 
 

@@ -19,6 +19,7 @@ from core.errors import UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, refused
 from core.redact import Redactor
+from core.rollout_log import RolloutLog
 from core.types import Episode, Lesson, MemoryRecord, Usage
 
 
@@ -45,6 +46,7 @@ class RunRecords:
         self._check_fingerprint(fingerprint)
         self._episodes = JsonLines(self.path / "episodes.jsonl", durable=True, redact=redact.values)
         self._timings = JsonLines(self.path / "timings.jsonl")
+        self.rollouts = RolloutLog(self.path / "rollouts.jsonl", redact=redact.values)
         self.rows: list[dict] = self._read_episodes()
         self._last = time.monotonic()
 
@@ -62,6 +64,8 @@ class RunRecords:
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
         self._timings.append(timing | {"wall_s": round(now - self._last, 4), "cached_tokens": cached}, safe)
         self._last = now
+        if episode.status != "stopped":  # whose finished attempts the next start takes up
+            self.rollouts.forget(episode.index)
 
     def wall_s(self) -> float:
         """Seconds spent on the finished episodes, over all starts."""
@@ -92,6 +96,7 @@ class RunRecords:
         """Release the directory."""
         self._episodes.close()
         self._timings.close()
+        self.rollouts.close()
         os.close(self._lock_file)
 
     def _take_lock(self) -> int:
@@ -134,10 +139,13 @@ class RunRecords:
 def to_row(episode: Episode) -> dict:
     """An episode as it stands in the file: without what can differ between identical runs or is stored elsewhere."""
     row = asdict(episode)
-    if row["record"]:
+    for record in (row["record"], *row["other_records"]):
         for name in ("query_embedding", "created_at"):
-            del row["record"][name]
-    usages = [*row["usage"].values(), row["verdict"].pop("usage"), *(t["usage"] for t in row["trajectories"])]
+            if record:
+                del record[name]
+    for said in (row["verdict"], *row["verdicts"], row["selection"] or {}):
+        said.pop("usage", None)  # stands in the sum of its role
+    usages = [*row["usage"].values(), *(t["usage"] for t in row["trajectories"])]
     for usage in usages:
         usage.pop("cached_tokens", None)  # depends on what the provider happened to have cached
     return row
@@ -153,6 +161,12 @@ def record_of(row: dict) -> MemoryRecord | None:
     if row["record"] is None:
         return None
     return MemoryRecord(**row["record"] | {"items": tuple(Lesson(**item) for item in row["record"]["items"])})
+
+
+def records_of(row: dict) -> list[MemoryRecord]:
+    """Every memory record that an episode's row added to the bank, the answer's first."""
+    rows = [{"record": record} for record in (row["record"], *row.get("other_records", ()))]
+    return [record for each in rows if (record := record_of(each)) is not None]
 
 
 def differences(before: Any, after: Any, where: str = "") -> list[str]:

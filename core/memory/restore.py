@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.errors import UserError
-from core.records import record_of
+from core.records import records_of
 
 
 def restore(bank: Any, rows: list[dict], *, exclusive: bool) -> int:
@@ -15,7 +15,7 @@ def restore(bank: Any, rows: list[dict], *, exclusive: bool) -> int:
     """
     if bank.read_only:
         return 0
-    records = [record for row in rows if (record := record_of(row)) is not None]
+    records = [record for row in rows for record in records_of(row)]
     known = bank.ids()
     foreign = known - {record.id for record in records}
     if exclusive and foreign:
