@@ -24,6 +24,7 @@ from core.build import LLMS, build_meter, build_models, build_roles, check_confi
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.redact import RedactingFilter, Redactor
+from core.types import Task
 
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
 
@@ -64,11 +65,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         tasks, dataset = select_tasks(env.tasks(), cfg.limit), env.describe()
     models = build_models(cfg, stack)
     if cfg.dry_run:
-        from core.dry_run import print_plan
-
-        with envs.lease() as env:
-            print_plan(cfg, env, tasks, build_roles(cfg, models, build_meter(cfg)), make(cfg.agent), choice("workflow"))
-        return None
+        return show_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg)))
     refuse_problems(models)
     identity = fingerprint(config, dataset, tasks, None if cfg.setting.learn else cfg.memory.path)
     records = RunRecords(run_dir, identity, interrupts, redact)
@@ -104,6 +101,19 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     if not summary["complete"]:
         print(f"stopped: {meter.exhausted()}.{resume_hint(run_dir)}")
     return summary["success_rate"]
+
+
+def show_plan(cfg: DictConfig, envs: Any, tasks: list[Task], roles: dict[str, Any]) -> None:
+    """dry_run: print what the run would do."""
+    from core.dry_run import Plan, print_plan
+
+    workflow = get_object(cfg.workflow._target_)
+    learns = cfg.setting.learn and workflow.has_memory
+    calls = workflow.calls(cfg.k, cfg.r) if learns else {"agent": cfg.k or 1}
+    with envs.lease() as env:
+        opening = make(cfg.agent).opening(env.reset(tasks[0]), env.instructions, [])
+        steps = cfg.max_steps or env.max_steps
+    print_plan(Plan(tasks=tasks, steps=steps, roles=roles, calls=calls, opening=opening))
 
 
 def build_workflow(cfg: DictConfig, envs: Any, roles: dict, records: Any, meter: Any, stack: ExitStack) -> Any:

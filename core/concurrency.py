@@ -14,12 +14,14 @@ Out = TypeVar("Out")
 def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int) -> Iterator[Out]:
     """Yield function(item) in order, with at most `workers` in flight; one worker takes no thread.
 
-    An exception is raised at its item's turn, after the results before it; what has not started is then dropped.
+    An exception is raised at its item's turn, after the results before it; what has not started is then dropped, and
+    what is in flight is waited for. Ctrl-C waits for nothing: a call to a server that hangs would hold the run.
     """
     if workers <= 1:
         yield from map(function, items)
         return
     pool = ThreadPoolExecutor(workers, thread_name_prefix="worker")
+    wait = True
     try:
         waiting: deque = deque()
         for item in items:
@@ -28,5 +30,8 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    except KeyboardInterrupt:
+        wait = False
+        raise
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=wait, cancel_futures=True)

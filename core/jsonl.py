@@ -57,7 +57,9 @@ class JsonLines:
         os.ftruncate(self._file, data.rstrip(b"\n").rfind(b"\n") + 1)
 
     def close(self) -> None:
-        os.close(self._file)
+        """Close the file; a thread that still writes then gets an error, never another file of the same number."""
+        file, self._file = self._file, -1
+        os.close(file)
 
     def _cut_torn_line(self) -> None:
         size = os.fstat(self._file).st_size

@@ -100,7 +100,7 @@ def test_every_option_composes_and_binds_to_its_signature(compose, group, option
 
 
 def test_the_keys_of_the_config_are_the_keys_that_are_read(compose):
-    typed = set(compose("llm@judge_llm=scripted", "llm@extractor_llm=scripted"))
+    typed = set(compose("llm@judge_llm=scripted", "llm@extractor_llm=scripted", "llm@selector_llm=scripted"))
     assert typed == {*NUMBERS, *GROUPS, *OTHERS}
     assert set(NULLABLE) < set(NUMBERS)
 

@@ -95,8 +95,16 @@ def test_no_later_call_can_mend_a_wrong_key_or_model(serve, status, words):
 
 def test_a_missing_key_is_named_before_any_call(monkeypatch):
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    assert "NO_SUCH_KEY" in LiteLLMModel(model="openai/gpt-4o-mini", api_key_env="NO_SUCH_KEY").problem()
     with pytest.raises(UserError, match="NO_SUCH_KEY"):
-        LiteLLMModel(model="openai/gpt-4o-mini", api_key_env="NO_SUCH_KEY")
+        OpenAIEmbedder(api_key_env="NO_SUCH_KEY")
+
+
+def test_a_missing_key_stops_a_run_before_it_leaves_anything(cli, tmp_path):
+    done = cli("env=toy", "llm=openai", "embedder=hashing", "run_dir=run", env={"OPENAI_API_KEY": ""})
+    assert done.returncode == 1
+    assert "OPENAI_API_KEY" in done.stderr
+    assert not (tmp_path / "run" / "manifest.json").exists()
 
 
 def test_the_openai_embedder(serve, monkeypatch):
@@ -149,6 +157,6 @@ def test_a_whole_run_where_calls_break_counts_everything_once(serve, here):
 def test_a_refused_connection_stops_the_run_at_once_with_one_line(cli):
     done = cli("env=toy", "llm=vllm", "embedder=hashing", "llm.api_base=http://127.0.0.1:9/v1", timeout=60)
     assert done.returncode == 1
-    assert "connection refused" in done.stderr
+    assert "Connection refused" in done.stderr
     assert "Traceback" not in done.stderr
     assert "run_dir=" in done.stderr

@@ -115,7 +115,7 @@ def test_goal_end_step_limit_and_error_are_four_things():
     assert (limited.ended_by, len(limited.steps), limited.success) == ("step_limit", 2, False)
     broken, _ = attempt("Action: next", "Action: break")
     assert (broken.ended_by, len(broken.steps)) == ("error", 1)
-    assert broken.error == "InfraError: the engine died"
+    assert broken.error == "env: the engine died"
     silent, _ = attempt("Action: next", InfraError("no answer"))
     assert (silent.ended_by, len(silent.steps), silent.usage.calls) == ("error", 1, 1)
 

@@ -74,6 +74,11 @@ class Workflow:
                 f"this workflow makes one attempt a task and refines nothing: k={self.k} r={self.r} need a matts one."
             )
 
+    @classmethod
+    def calls(cls, k: int | None, r: int | None) -> dict[str, int]:
+        """For dry_run: how often each role is asked about one task that is learned from; an attempt counts once."""
+        return dict.fromkeys(("agent", "judge", "extractor"), k or 1)
+
     def run_task(self, index: int, task: Task) -> Episode:
         """One task from question to lesson. `solve` may run side by side, `consolidate` only in the stream's order."""
         episode = self.solve(index, task)

@@ -53,6 +53,10 @@ class ChatModel(Protocol):
         """One sentence on why no call can succeed, known without making one (a missing key); None when all is well."""
         ...
 
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """What so many tokens would cost in USD; None when that is unknown."""
+        ...
+
     def close(self) -> None: ...
 
 

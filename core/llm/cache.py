@@ -68,6 +68,9 @@ class CachedModel:
         """Replay needs no key and no server."""
         return None if self.mode == "replay" else self.inner.problem()
 
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        return self.inner.price(prompt_tokens, completion_tokens)
+
     def close(self) -> None:
         with self._lock:
             if self._db is not None:

@@ -23,7 +23,7 @@ def explain(error: Exception, model: str, api_base: str | None) -> Exception:
     if _is(error, ("UnsupportedParamsError",)):
         return StopRun(f"{model} does not take these decoding parameters: {short}")
     if _caused_by(error, _REFUSED):
-        return TransientError(f"{model} cannot be reached at {where}: {short}", "unreachable")
+        return TransientError(f"{model} cannot be reached at {where}: {_root(error)}.", "unreachable")
     if status == 404:
         return StopRun(f"{model} is not known at {where}: {short}")
     if kind := _final(error, short):
@@ -52,6 +52,13 @@ def _transient(error: Exception, status: int) -> str | None:
     if _caused_by(error, _BROKEN_OFF) and status not in range(400, 500):
         return "connection"
     return "server" if status >= 500 else None
+
+
+def _root(error: BaseException) -> str:
+    """What the operating system said: "connection refused", an unknown host."""
+    while not isinstance(error, OSError) and (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return getattr(error, "strerror", None) or str(error).splitlines()[0]
 
 
 def _is(error: BaseException, names: tuple[str, ...]) -> bool:

@@ -112,6 +112,9 @@ class LocalModel:
         """None: a missing file or package is refused when the model is built."""
         return None
 
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
+        return 0.0
+
     def close(self) -> None:
         """Stop the engine and free its memory; a later call loads it again."""
         with self._lock:

@@ -93,9 +93,10 @@ class Meter:
             if reason := self.exhausted():
                 self._stopped[task] = reason
                 raise OverBudget(reason, whole_run=True)
-            spent, began = self._episodes.get(task, (Usage(), time.monotonic()))
-            if reached := self.episode.reached(spent, time.monotonic() - began):
-                raise OverBudget(f"budget.episode.{reached}", whole_run=False)
+            if task in self._episodes:
+                spent, began = self._episodes[task]
+                if reached := self.episode.reached(spent, time.monotonic() - began):
+                    raise OverBudget(f"budget.episode.{reached}", whole_run=False)
 
     def add(self, facts: dict[str, Any], reply: Any, latency_s: float) -> None:
         """An answer: facts are {role, task, sample, requested, messages}."""
@@ -156,8 +157,9 @@ class Meter:
 
     def _charge(self, task: str, usage: Usage, from_cache: bool) -> None:
         with self._lock:
-            spent, began = self._episodes.get(task, (Usage(), time.monotonic()))
-            self._episodes[task] = (spent + usage, began)
+            if task in self._episodes:  # an embedding belongs to none
+                spent, began = self._episodes[task]
+                self._episodes[task] = (spent + usage, began)
         priced = self.episode.usd is not None or (self.run.usd is not None and not from_cache)
         if priced and usage.cost_usd is None:
             raise StopRun("budget: usd cannot be held, the model's price is unknown; give llm.price_per_mtok.")

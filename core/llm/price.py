@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.errors import UserError
+from core.llm.endpoint import load_litellm
 from core.types import Usage
 
 PARTS = ("prompt", "cached", "completion")
@@ -17,6 +18,16 @@ def check_price(price: dict[str, float] | None, where: str = "llm.price_per_mtok
     known = isinstance(price, dict) and {"prompt", "completion"} <= set(price) <= set(PARTS)
     if not known or not all(isinstance(value, (int, float)) and value >= 0 for value in price.values()):
         raise UserError(f"{where}={price}: give {{prompt: USD, completion: USD}}, with cached: USD if it differs.")
+
+
+def expected(model: str, price: dict[str, float] | None, prompt: int, completion: int) -> float | None:
+    """USD for so many tokens, none of them cached."""
+    if price is not None:
+        return (prompt * price["prompt"] + completion * price["completion"]) / 1e6
+    known = load_litellm().model_cost
+    row = known.get(model) or known.get(model.split("/", 1)[-1]) or {}
+    parts = row.get("input_cost_per_token"), row.get("output_cost_per_token")
+    return None if None in parts else prompt * parts[0] + completion * parts[1]
 
 
 def usage_of(response: Any, price: dict[str, float] | None) -> Usage:

@@ -10,7 +10,7 @@ from core.errors import TransientError, UserError
 from core.llm.base import Reply
 from core.llm.endpoint import Endpoint, load_litellm
 from core.llm.limits import Limiter
-from core.llm.price import check_price, usage_of
+from core.llm.price import check_price, expected, usage_of
 from core.llm.retry import Retry
 from core.types import Message
 
@@ -102,6 +102,9 @@ class LiteLLMModel:
 
     def problem(self) -> str | None:
         return self.endpoint.problem()
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        return expected(self.model, self.price_per_mtok, prompt_tokens, completion_tokens)
 
     def close(self) -> None:
         self.endpoint.close()

@@ -44,5 +44,8 @@ class ScriptedModel:
     def problem(self) -> str | None:
         return None
 
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
+        return 0.0
+
     def close(self) -> None:
         """Nothing to release."""
