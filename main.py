@@ -109,7 +109,8 @@ def show_plan(cfg: DictConfig, envs: Any, tasks: list[Task], roles: dict[str, An
 
     workflow = get_object(cfg.workflow._target_)
     learns = cfg.setting.learn and workflow.has_memory
-    calls = workflow.calls(cfg.k, cfg.r) if learns else {"agent": cfg.k or 1}
+    calls = workflow.calls(cfg.workflow.k, cfg.workflow.r)
+    calls = calls if learns else {role: n for role, n in calls.items() if role in ("agent", "selector")}
     with envs.lease() as env:
         opening = make(cfg.agent).opening(env.reset(tasks[0]), env.instructions, [])
         steps = cfg.max_steps or env.max_steps

@@ -109,7 +109,24 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         "judge or distiller errors": s["n_learning_errors"],
     }
     facts += [(name, str(count)) for name, count in counts.items() if count]
+    facts += _scaling_of(s["scaling"])
     return facts + [(f"  {kind}", f"{percent(r['success_rate'])}   (of {r['n']})") for kind, r in s["by_type"].items()]
+
+
+def _scaling_of(found: dict[str, Any]) -> list[tuple[str, str]]:
+    if not found:
+        return []
+    if found["kind"] == "sequential":
+        by_round = "   ".join(percent(rate) for rate in found["success_by_round"])
+        changed = f"{found['n_corrected']} corrected, {found['n_spoiled']} spoiled"
+        return [("success by round", by_round), ("changed by checks", changed)]
+    facts = [
+        ("pass@1", percent(found["pass_at_1"])),
+        (f"best of {found['k']} ({found['select']})", percent(found["best_of_n"])),
+        (f"pass@{found['k']} (oracle)", percent(found["pass_at_k_oracle"])),
+    ]
+    counts = {"broken attempts": "n_broken_attempts", "selections not readable": "n_selections_unparsed"}
+    return facts + [(name, str(found[key])) for name, key in counts.items() if found[key]]
 
 
 def print_runs(summaries: list[dict[str, Any]], folder: Path) -> None:

@@ -7,6 +7,7 @@ from math import sqrt
 from typing import Any
 
 from core.records import usage_of
+from core.scaling import scaling
 from core.types import Usage
 
 
@@ -53,6 +54,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0) -> dict[str, 
         "cost_usd": total.cost_usd,
         "wall_s": round(wall_s, 2),
         "by_type": by_type(valid),
+        "scaling": scaling(valid),
     }
 
 
@@ -77,9 +79,15 @@ def by_type(rows: list[dict]) -> dict[str, dict]:
 
 
 def judge_agreement(rows: list[dict]) -> float | None:
-    """Share of judged attempts whose label is the truth; None when nothing was judged."""
-    judged = [row for row in rows if row["verdict"]["label"] is not None]
-    return mean([float(row["verdict"]["label"] == row["status"]) for row in judged])
+    """Share of judged attempts, of every one of a task, whose label is the truth; None when nothing was judged."""
+    pairs = []
+    for row in rows:
+        if row.get("verdicts"):
+            truths = ["success" if attempt["success"] else "failure" for attempt in row["trajectories"]]
+            pairs += [(verdict["label"], truth) for verdict, truth in zip(row["verdicts"], truths, strict=True)]
+        else:
+            pairs.append((row["verdict"]["label"], row["status"]))
+    return mean([float(label == truth) for label, truth in pairs if label is not None])
 
 
 def tokens(rows: list[dict]) -> dict[str, int]:

@@ -15,13 +15,17 @@ VALUES = {
     registry.EXTRACT_SUCCESS_PROMPT: {**COMMON, "trajectory": "TRAJ", "max_items": 3},
     registry.EXTRACT_FAILURE_PROMPT: {**COMMON, "trajectory": "TRAJ", "max_items": 3, "gold": None},
     registry.MATTS_PARALLEL_CONTRAST_PROMPT: {**COMMON, "trajectories": ["A", "B"], "labels": [], "max_items": 5},
-    registry.MATTS_SEQUENTIAL_CHECK_PROMPT: {"first": True},
+    registry.MATTS_SEQUENTIAL_CHECK_PROMPT: {"first": True, "observation": "SEEN"},
+    registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT: {**COMMON, "trajectories": ["A", "B"], "labels": [], "max_items": 5},
+    registry.SELECT_BEST_PROMPT: {**COMMON, "trajectories": ["A", "B"]},
 }
 EXTRACTION = (
     registry.EXTRACT_SUCCESS_PROMPT,
     registry.EXTRACT_FAILURE_PROMPT,
     registry.MATTS_PARALLEL_CONTRAST_PROMPT,
+    registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT,
 )
+BESIDES = {registry.MEMORY_BLOCK, registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT, registry.SELECT_BEST_PROMPT}
 
 
 def variables(name: str) -> set[str]:
@@ -35,7 +39,7 @@ def variables(name: str) -> set[str]:
 
 def test_the_six_intents_are_there():
     assert len(registry.INTENTS) == 6
-    assert set(VALUES) == {*registry.INTENTS, registry.MEMORY_BLOCK}
+    assert set(VALUES) == {*registry.INTENTS, *BESIDES}
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -89,10 +93,13 @@ def test_contrast_shows_every_attempt_and_labels_only_when_given():
 
 
 def test_the_check_has_a_first_and_a_later_form():
-    first, later = (registry.render(registry.MATTS_SEQUENTIAL_CHECK_PROMPT, first=value) for value in (True, False))
+    name = registry.MATTS_SEQUENTIAL_CHECK_PROMPT
+    first, later = (registry.render(name, first=value, observation="") for value in (True, False))
     assert "previous attempt" in first
     assert "once more" in later
     assert first != later
+    assert "start of the task" not in first
+    assert registry.render(name, first=True, observation="A door.").endswith("act anew:\nA door.")
 
 
 def test_every_template_has_a_hash_and_names_its_source():

@@ -29,6 +29,10 @@ class MattsParallel(Workflow):
         if self.r not in (None, 0):
             raise UserError(f"workflow=matts_parallel refines nothing: r={self.r} needs workflow=matts_sequential.")
 
+    @classmethod
+    def calls(cls, k: int | None, r: int | None) -> dict[str, int]:
+        return super().calls(k, r) if k == 1 else {"agent": k, "judge": k, "extractor": 1, "selector": 1}
+
     def select(
         self, task: Task, trajectories: list[Trajectory], verdicts: list[Verdict], errors: list[str]
     ) -> Selection | None:

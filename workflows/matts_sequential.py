@@ -27,6 +27,10 @@ class MattsSequential(Workflow):
         if self.refine not in ("restart", "continue"):
             raise UserError(f"refine={self.refine}: choose restart or continue.")
 
+    @classmethod
+    def calls(cls, k: int | None, r: int | None) -> dict[str, int]:
+        return {"agent": 1 + r, "judge": 1 + r, "extractor": 1}
+
     def attempt(self, index: int, task: Task, memories: list[Scored]) -> list[Trajectory]:
         """The attempt and its rounds. One that breaks ends them, and so does a budget."""
         rounds: list[Trajectory] = []
