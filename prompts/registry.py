@@ -18,6 +18,7 @@ MATTS_PARALLEL_CONTRAST_PROMPT = "matts_parallel_contrast"
 MATTS_SEQUENTIAL_CHECK_PROMPT = "matts_sequential_check"
 MATTS_SEQUENTIAL_EXTRACT_PROMPT = "matts_sequential_extract"
 SELECT_BEST_PROMPT = "select_best"
+INDUCE_WORKFLOWS_PROMPT = "induce_workflows"
 MEMORY_BLOCK = "memory_block"  # fills the slot {{ memory_block }} of the system instruction
 
 INTENTS = (

@@ -20,7 +20,10 @@ ARMS = [
     "workflow=reasoningbank",
     "workflow=reasoningbank_success_only",
     "workflow=reasoningbank_failure_only",
+    "memory=synapse distiller.failures=true",
+    "memory=awm distiller.failures=true",
     "workflow=matts_parallel",
+    "workflow=matts_parallel memory=awm",
     "workflow=matts_parallel contrast=null select=judge",
     "workflow=matts_parallel contrast.labels=judge select=majority",
     "workflow=matts_sequential r=2",
@@ -37,7 +40,7 @@ class Recorder:
 
     def __call__(self, messages, role, sample):
         self.prompts.append((role, "\n".join(m["content"] for m in messages)))
-        turn = int(re.search(r"What is the (\d+)th secret", self.prompts[-1][1])[1])
+        turn = int(re.findall(r"What is the (\d+)th secret", self.prompts[-1][1])[-1])
         text = {
             "agent": f"I think the final answer is \\boxed{{{ROWS[turn]['answer'] if turn % 3 == 0 else 100 + turn}}}.",
             "judge": f'Thoughts: hm.\nStatus: "{"success" if turn % 2 else "failure"}"',

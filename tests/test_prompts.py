@@ -17,6 +17,7 @@ VALUES = {
     registry.MATTS_PARALLEL_CONTRAST_PROMPT: {**COMMON, "trajectories": ["A", "B"], "labels": [], "max_items": 5},
     registry.MATTS_SEQUENTIAL_CHECK_PROMPT: {"first": True, "observation": "SEEN"},
     registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT: {**COMMON, "trajectories": ["A", "B"], "labels": [], "max_items": 5},
+    registry.INDUCE_WORKFLOWS_PROMPT: {**COMMON, "trajectory": "TRAJ", "max_items": 3},
     registry.SELECT_BEST_PROMPT: {**COMMON, "trajectories": ["A", "B"]},
 }
 EXTRACTION = (
@@ -25,7 +26,12 @@ EXTRACTION = (
     registry.MATTS_PARALLEL_CONTRAST_PROMPT,
     registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT,
 )
-BESIDES = {registry.MEMORY_BLOCK, registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT, registry.SELECT_BEST_PROMPT}
+BESIDES = {
+    registry.MEMORY_BLOCK,
+    registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT,
+    registry.SELECT_BEST_PROMPT,
+    registry.INDUCE_WORKFLOWS_PROMPT,
+}
 
 
 def variables(name: str) -> set[str]:
