@@ -26,13 +26,13 @@ def parse_json(text: str | None, key: str) -> dict | None:
     What a reasoning model thinks aloud, and objects inside other objects, do not count. Damage is repaired outside
     strings only, so LaTeX survives; a string that the text breaks off in is a `core.repair.Cut`.
     """
-    found = _objects(escape_latex(spoken(text)), key)
+    found = _objects(_readable(spoken(text)), key)
     return found[-1][0] if found else None
 
 
 def parse_status(text: str | None) -> str | None:
     """success | failure from a judge's reply, or None. The last statement counts; "unsuccessful" is not success."""
-    text = escape_latex(spoken(text))
+    text = _readable(spoken(text))
     found = _objects(text, "status")
     answer, end = found[-1] if found else ({}, 0)
     if late := _STATUS.findall(text, end):
@@ -50,7 +50,7 @@ def parse_lessons(text: str | None, max_items: int, *, truncated: bool = False) 
     truncated   the reply was cut off (finish_reason length): its last item is not trusted and counts as dropped
     """
     text = spoken(text)
-    items = _from_markdown(text) if _ITEM.search(text) else _from_objects(escape_latex(text))
+    items = _from_markdown(text) if _ITEM.search(text) else _from_objects(_readable(text))
     if truncated:
         items[-1:] = [None]
     lessons = list(dict.fromkeys(item for item in items if item is not None))[:max_items]
@@ -63,6 +63,7 @@ def _from_objects(text: str) -> list[Lesson | None]:
     if not found:
         return [_lesson(item) for item, _ in _objects(text, "title")]
     items = found[-1][0]["items"]
+    items = [items] if isinstance(items, dict) else items
     return [_lesson(item) for item in items] if isinstance(items, list) else []
 
 
@@ -84,9 +85,12 @@ def _lesson(item: Any) -> Lesson | None:
     return Lesson(**{name: storable(value.strip()) for name, value in fields.items()})
 
 
+def _readable(text: str) -> str:
+    return escape_latex(text[-MAX_CHARS:])
+
+
 def _objects(text: str, key: str) -> list[tuple[dict, int]]:
     """Every object with the key and where it ends: the valid ones, and what can be repaired after the last of them."""
-    text = text[-MAX_CHARS:]
     mentions = [match.end() for match in re.finditer(rf"(?<!\w){re.escape(key)}\\*[\"'”’]?\s*:", text)]
     if not mentions:
         return []
@@ -145,7 +149,7 @@ def _holders(value: Any, key: str, depth: int = 4) -> list[dict]:
     found: list[dict] = []
     for passed in (value[name] for name in _CALLS if name in value):
         if isinstance(passed, str):  # JSON in a string, as providers pass arguments
-            found += [holder for holder, _ in _objects(escape_latex(passed), key)]
+            found += [holder for holder, _ in _objects(_readable(passed), key)]
         else:
             found += _holders(passed, key, depth - 1)
     return found

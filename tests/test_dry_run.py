@@ -1,0 +1,69 @@
+"""dry_run=true says what a run would do; Ctrl-C ends one whatever hangs."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+
+from conftest import TOY, command
+from provider import Provider
+
+
+def test_it_shows_roles_prompts_calls_and_cost_and_calls_nobody(cli, tmp_path):
+    server = Provider(lambda request, n: (500, {}))
+    price = "llm.price_per_mtok={prompt: 1.0, completion: 2.0}"
+    more = ("env=toy", "llm=vllm", f"llm.api_base={server.url}", "limit=10", "max_steps=1", price, "run_dir=run")
+    done = cli(*more, "dry_run=true")
+    server.close()
+    assert done.returncode == 0, done.stderr
+    assert server.requests == []
+    assert not (tmp_path / "run" / "manifest.json").exists()
+    for words in ("agent: first prompt, system", "judge: first prompt", "extractor: first prompt", "temperature=0.7"):
+        assert words in done.stdout
+    assert "You open locked boxes" in done.stdout  # the env's own instructions
+    [agent] = [line for line in done.stdout.splitlines() if line.startswith("│ agent")]
+    cells = [cell.strip().replace(",", "") for cell in agent.strip("│").split("│")]
+    calls, prompt, reply, usd = int(cells[2]), int(cells[3]), int(cells[4]), float(cells[5])
+    assert (calls, reply) == (10, 4000)
+    assert usd == round((prompt * 1.0 + reply * 2.0) / 1e6, 4) > 0
+
+
+def test_it_needs_no_key_and_says_which_one_is_missing(cli):
+    done = cli("env=toy", "llm=openai", "dry_run=true", env={"OPENAI_API_KEY": ""})
+    assert done.returncode == 0
+    assert "to run it: openai/gpt-4o-mini needs a key in the environment variable OPENAI_API_KEY" in " ".join(
+        done.stdout.split()
+    )
+
+
+def test_without_memory_only_the_agent_is_asked(cli):
+    done = cli(*TOY, "workflow=vanilla", "dry_run=true")
+    assert "agent: first prompt" in done.stdout
+    assert "judge" not in done.stdout
+
+
+def test_ctrl_c_ends_a_run_whose_server_never_answers(tmp_path):
+    arrived, release = threading.Event(), threading.Event()
+
+    def hang(request, n):
+        arrived.set()
+        release.wait(60)
+        return 500, {}
+
+    server = Provider(hang)
+    more = ("env=toy", "workflow=vanilla", "max_concurrency=4", "llm=vllm", f"llm.api_base={server.url}", "run_dir=run")
+    process = subprocess.Popen(
+        command(*more, "embedder=hashing"), cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    assert arrived.wait(60)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=30)
+    release.set()
+    server.close()
+    assert time.monotonic() - began < 10
+    assert process.returncode == 130
+    assert "stopped." in error
+    assert f"run_dir={tmp_path / 'run'}" in error
