@@ -16,7 +16,7 @@ GROUPS = (
 ).split()
 ROLES = ("agent", "judge", "extractor", "selector")
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
-OTHERS = ("run_dir", "dry_run", "budget", "roles", "distiller", "contrast", "refine")
+OTHERS = ("run_dir", "dry_run", "budget", "roles", "distiller", "contrast", "refine", "stream")
 
 
 def check_config(cfg: Any) -> None:

@@ -78,6 +78,16 @@ def by_type(rows: list[dict]) -> dict[str, dict]:
     return {name: {"n": len(group), **rate(group)} for name, group in sorted(groups.items())}
 
 
+def by_pass(rows: list[dict], n_tasks: int, passes: int) -> list[dict]:
+    """`rate` and n of each pass over the tasks, when there is more than one."""
+    if passes == 1:
+        return []
+    size = n_tasks // passes
+    valid = [row for row in rows if row["status"] in ("success", "failure")]
+    groups = [[row for row in valid if row["index"] // size == number] for number in range(passes)]
+    return [{"n": len(group), **rate(group)} for group in groups]
+
+
 def judge_agreement(rows: list[dict]) -> float | None:
     """Share of judged attempts, of every one of a task, whose label is the truth; None when nothing was judged."""
     pairs = []

@@ -10,7 +10,7 @@ from core.errors import InfraError, UserError
 from core.extractor import Distiller
 from core.llm.meter import Meter
 from core.memory.bank import NoMemory
-from core.records import RunRecords
+from core.records import RunRecords, records_of
 from core.setting import Setting
 from core.types import Episode, Extraction, Scored, Selection, Task, Trajectory, Verdict
 from envs.pool import EnvPool
@@ -113,12 +113,15 @@ class Workflow:
             stopped=self.meter.stopped(task.id) is not None,
         )
 
-    def consolidate(self, episode: Episode) -> None:
-        """Consolidation, the only write: the episode's line first, then its record. Resume mends a crash in between."""
+    def consolidate(self, episode: Episode, teach: int = 1) -> None:
+        """Consolidation, the only write: the episode's line first, then its record. Resume mends a crash in between.
+
+        teach   how many of the last episodes go into the bank now: this one, none within a batch, all of it at its end
+        """
         with self.records.shielded():
             self.records.append(episode)
-            for record in (episode.record, *episode.other_records):
-                if record is not None:
+            for row in self.records.rows[len(self.records.rows) - teach :]:
+                for record in records_of(row):
                     self.bank.add(record)
 
     def retrieve(self, task: Task) -> list[Scored]:
