@@ -24,7 +24,7 @@ from core.build import LLMS, build_meter, build_models, build_roles, check_confi
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.redact import RedactingFilter, Redactor
-from core.types import Task
+from core.types import Task, content_id
 
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
 
@@ -125,7 +125,9 @@ def build_workflow(cfg: DictConfig, envs: Any, roles: dict, records: Any, meter:
     """The workflow with everything it works with."""
     from workflows.rollout import Rollout
 
-    setting, agent, extractor = make(cfg.setting), roles["agent"], roles["extractor"]
+    setting, role, extractor = make(cfg.setting), roles["agent"], roles["extractor"]
+    bank = build_bank(cfg, setting, records, roles, meter, stack)
+    agent = make(cfg.agent, inject=bank.inject, max_memory_tokens=bank.max_tokens)
     parts = {
         "contrast": cfg.contrast and make(cfg.contrast, role=extractor, seed=extractor.seed),
         "selector": make(cfg.select, role=roles["selector"], seed=roles["selector"].seed),
@@ -134,8 +136,8 @@ def build_workflow(cfg: DictConfig, envs: Any, roles: dict, records: Any, meter:
     return make(
         cfg.workflow,
         envs=envs,
-        rollout=Rollout(agent=make(cfg.agent), role=agent, seed=agent.seed, max_steps=cfg.max_steps),
-        bank=build_bank(cfg, setting, records, meter, stack),
+        rollout=Rollout(agent=agent, role=role, seed=role.seed, max_steps=cfg.max_steps),
+        bank=bank,
         judge=make(cfg.judge, role=roles["judge"], seed=roles["judge"].seed),
         distiller=make(cfg.distiller, role=extractor, seed=extractor.seed),
         meter=meter,
@@ -145,7 +147,7 @@ def build_workflow(cfg: DictConfig, envs: Any, roles: dict, records: Any, meter:
     )
 
 
-def build_bank(cfg: DictConfig, setting: Any, records: Any, meter: Any, stack: ExitStack) -> Any:
+def build_bank(cfg: DictConfig, setting: Any, records: Any, roles: dict, meter: Any, stack: ExitStack) -> Any:
     """memory.path, or bank.sqlite in the run directory; read-only where the setting learns nothing."""
     embedder = make(cfg.embedder, meter=meter)
     stack.callback(embedder.close)
@@ -153,12 +155,17 @@ def build_bank(cfg: DictConfig, setting: Any, records: Any, meter: Any, stack: E
     if path is None and not setting.learn and choice("workflow") != "vanilla":
         raise UserError(f"setting={setting.name} reads a bank that exists: give memory.path=BANK.")
     own = str(records.path / "bank.sqlite")
+    life = {}
+    if (node := cfg.memory.get("consolidate")) is not None:
+        run = "" if path is None else content_id(str(records.path.resolve()))
+        life["consolidate"] = make(node, role=roles["extractor"], seed=cfg.seed, run=run)
     bank = make(
-        cfg.memory,
+        {key: value for key, value in cfg.memory.items() if key != "consolidate"},
         path=path or own,
         embedder=embedder,
         policy=make(cfg.retrieval),
         read_only=path is not None and not setting.learn,
+        **life,
     )
     stack.callback(bank.close)
     return bank

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from core.errors import UserError
 from core.llm.base import Reply, Role
 from core.reply_text import spoken
 from core.types import Lesson, Message, Scored
@@ -24,25 +25,35 @@ class Agent:
 
     answer_format      tells the model how to write its reply; part of the system prompt
     max_memory_chars   cap on all retrieved lessons together; whole items are left out beyond it
+    max_memory_tokens  the same in tokens, by a cautious estimate (`estimate_tokens`); None has no such cap
+    inject             system (the paper) | user: which message holds the retrieved lessons
     """
 
     answer_format: str
     max_memory_chars: int = 6000
+    max_memory_tokens: int | None = None
+    inject: str = "system"
     uses_gold: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.inject not in ("system", "user"):
+            raise UserError(f"memory.inject={self.inject}: give system or user.")
 
     def begin(self, env: Any, role: Role, task: str) -> Policy:
         """What answers in one attempt: the role's model, here; core/players.py has others."""
         return lambda messages, sample, seed: role.chat(messages, task=task, sample=sample, seed=seed)
 
     def opening(self, observation: str, instructions: str, memories: list[Scored]) -> list[Message]:
-        """The system prompt (with the memory block, empty when nothing was retrieved) and the first observation."""
+        """The system prompt and the first observation, with the memory block (empty when nothing was retrieved)."""
+        block = memory_block(memories, self.max_memory_chars, self.max_memory_tokens)
         system = registry.render(
             registry.SYSTEM_INSTRUCTION_WITH_MEMORY,
             instructions=instructions.strip(),
             answer_format=self.answer_format.strip(),
-            memory_block=memory_block(memories, self.max_memory_chars),
+            memory_block=block if self.inject == "system" else "",
         )
-        return [{"role": "system", "content": system}, {"role": "user", "content": observation}]
+        user = f"{block}\n\n{observation}" if block and self.inject == "user" else observation
+        return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
     def parse(self, text: str) -> tuple[str, str | None]:
         """(thought, action) of a reply; action None when there is none to be read."""
@@ -71,17 +82,27 @@ class ReActAgent(Agent):
         return thought, match.group(1).strip().strip("`*").strip() or None
 
 
-def memory_block(memories: list[Scored], max_chars: int) -> str:
+def memory_block(memories: list[Scored], max_chars: int, max_tokens: int | None = None) -> str:
     """Retrieved lessons as delimited, escaped, capped data; "" when there are none."""
     items: list[Lesson] = []
-    used = 0
-    for item in (item for memory in memories for item in memory.record.items):
-        texts = [_escape(text) for text in (item.title, item.description, item.content)]
-        used += sum(map(len, texts))
-        if used > max_chars:
+    chars = tokens = 0
+    for warning, item in ((memory.warning, item) for memory in memories for item in memory.record.items):
+        title = f"(warning: {warning}) {item.title}" if warning else item.title
+        texts = [_escape(text) for text in (title, item.description, item.content)]
+        chars += sum(map(len, texts))
+        tokens += sum(map(estimate_tokens, texts))
+        if chars > max_chars or (max_tokens is not None and tokens > max_tokens):
             break
         items.append(Lesson(title=texts[0], description=texts[1], content=texts[2]))
     return registry.render(registry.MEMORY_BLOCK, items=items) if items else ""
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens a text is for a model, rather too many than too few: no tokenizer fits every provider.
+
+    A word is one token for each 6 letters begun; a digit, a sign, and a character of another script are one each.
+    """
+    return sum(-(-len(part) // 6) for part in re.findall(r"[A-Za-z]+|[^\sA-Za-z]", text))
 
 
 def _escape(text: str) -> str:

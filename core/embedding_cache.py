@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class CachedEmbedder:
     _busy: dict[str, threading.Lock] = field(default_factory=dict, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _db: Any = field(default=None, init=False, repr=False)
+    _ahead: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.name = self.inner.name
@@ -42,6 +44,11 @@ class CachedEmbedder:
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         """As `embed`: what it took goes to the meter."""
         return self.embed(texts), Usage(), 0
+
+    def expect(self, text: str) -> None:
+        """Begin to embed what will soon be asked for, while the caller waits for a model. `embed` raises its errors."""
+        self._ahead = self._ahead or ThreadPoolExecutor(1, thread_name_prefix="embed")
+        self._ahead.submit(self._blob, text)
 
     def _blob(self, text: str) -> bytes:
         key = hashlib.sha256(f"{self.name}\x1f{text}".encode("utf-8", "surrogatepass")).hexdigest()
@@ -104,6 +111,8 @@ class CachedEmbedder:
         """Close the cache's file, and what the embedder holds."""
         if hasattr(self.inner, "close"):
             self.inner.close()
+        if self._ahead is not None:
+            self._ahead.shutdown(cancel_futures=True)
         if self._db is not None:
             self._db.close()
             self._db = None

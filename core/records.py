@@ -22,6 +22,21 @@ from core.redact import Redactor
 from core.rollout_log import RolloutLog
 from core.types import Episode, Lesson, MemoryRecord, Usage
 
+# What only a switched-on policy sets in a record is written only then: the plain bank's stay as they were.
+_OPTIONAL = {
+    "domain": "",
+    "tags": (),
+    "confidence": None,
+    "n_used": 0,
+    "n_used_success": 0,
+    "n_helpful": 0,
+    "n_harmful": 0,
+    "last_used": None,
+    "trust": 1.0,
+    "parents": (),
+    "provenance": {},
+}
+
 
 class RunRecords:
     """The records of one run directory, held by one process at a time.
@@ -140,11 +155,16 @@ def to_row(episode: Episode) -> dict:
     """An episode as it stands in the file: without what can differ between identical runs or is stored elsewhere."""
     row = asdict(episode)
     for record in (row["record"], *row["other_records"]):
-        for name in ("query_embedding", "created_at"):
-            if record:
-                del record[name]
+        if record:
+            del record["query_embedding"], record["created_at"]
+            for name, default in _OPTIONAL.items():
+                if record[name] == default:
+                    del record[name]
     for said in (row["verdict"], *row["verdicts"], row["selection"] or {}):
         said.pop("usage", None)  # stands in the sum of its role
+    for name in ("verdicts", "selection", "other_records"):
+        if not row[name]:
+            del row[name]
     usages = [*row["usage"].values(), *(t["usage"] for t in row["trajectories"])]
     for usage in usages:
         usage.pop("cached_tokens", None)  # depends on what the provider happened to have cached
@@ -160,7 +180,8 @@ def record_of(row: dict) -> MemoryRecord | None:
     """The memory record that an episode's row added to the bank."""
     if row["record"] is None:
         return None
-    return MemoryRecord(**row["record"] | {"items": tuple(Lesson(**item) for item in row["record"]["items"])})
+    values = row["record"] | {"items": tuple(Lesson(**item) for item in row["record"]["items"])}
+    return MemoryRecord(**values | {name: tuple(values[name]) for name in ("tags", "parents") if name in values})
 
 
 def records_of(row: dict) -> list[MemoryRecord]:

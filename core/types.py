@@ -139,7 +139,18 @@ class MemoryRecord:
     namespace: str = "default"
     created_at: str = ""  # ISO time of the add; wall clock, so outside every comparison of runs
     tick: int = 0  # position in the stream that made it
-    status: str = "active"
+    status: str = "active"  # candidate | active | quarantined | archived | superseded; only active ones are retrieved
+    domain: str = ""  # a subject within the namespace, e.g. a task type
+    tags: tuple[str, ...] = ()
+    confidence: float | None = None  # in [0, 1]; None: never rated, policies take the prior of its outcome
+    n_used: int = 0  # how often it was put before an agent
+    n_used_success: int = 0  # and the attempt was then judged a success
+    n_helpful: int = 0  # marked helpful by hand or by a policy
+    n_harmful: int = 0
+    last_used: int | None = None  # the clock's tick at the last use
+    trust: float = 1.0  # in [0, 1]: the least of its own and its parents'
+    parents: tuple[str, ...] = ()  # ids of the records it was merged from
+    provenance: dict[str, Any] = field(default_factory=dict)  # run, task, trajectory hash, models, label source
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +159,7 @@ class Scored:
 
     record: MemoryRecord
     score: float
+    warning: str = ""  # shown with each of its lessons, where the policy gives one
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,8 @@ MATTS_SEQUENTIAL_EXTRACT_PROMPT = "matts_sequential_extract"
 SELECT_BEST_PROMPT = "select_best"
 INDUCE_WORKFLOWS_PROMPT = "induce_workflows"
 MEMORY_BLOCK = "memory_block"  # fills the slot {{ memory_block }} of the system instruction
+MERGE_LESSONS_PROMPT = "merge_lessons"  # this and the next: memory.consolidate, beyond the paper's six intents
+RELATE_LESSONS_PROMPT = "relate_lessons"
 
 INTENTS = (
     SYSTEM_INSTRUCTION_WITH_MEMORY,

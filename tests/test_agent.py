@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.agent import CoTAgent, ReActAgent, memory_block
+from core.agent import CoTAgent, ReActAgent, estimate_tokens, memory_block
+from core.errors import UserError
 from core.transcript import cut, strip_lessons, transcript
 from core.types import Lesson, MemoryRecord, Scored, Step, Trajectory
 
@@ -66,6 +67,44 @@ def test_the_slot_is_empty_without_memory_and_filled_with_it():
     assert with_memory.startswith("Solve.\n\nThink.\n\n")
     for part in (CHECK.title, CHECK.description, CHECK.content, "<memory_items>", "</memory_items>"):
         assert part in with_memory
+
+
+def test_lessons_go_into_the_system_message_or_the_users():
+    system, user = COT.opening("2+2?", "Solve.", [memory(CHECK)])
+    other = CoTAgent(answer_format="Think.", inject="user")
+    plain, asked = other.opening("2+2?", "Solve.", [memory(CHECK)])
+    block = memory_block([memory(CHECK)], 6000)
+    assert (system["content"], user["content"]) == (f"Solve.\n\nThink.\n\n{block}", "2+2?")
+    assert (plain["content"], asked["content"]) == ("Solve.\n\nThink.", f"{block}\n\n2+2?")
+    assert other.opening("2+2?", "Solve.", []) == COT.opening("2+2?", "Solve.", [])
+    with pytest.raises(UserError, match="memory.inject=tool"):
+        CoTAgent(answer_format="Think.", inject="tool")
+
+
+def test_a_warning_stands_before_the_lessons_title():
+    warned = Scored(record=memory(CHECK).record, score=0.5, warning="learned from a failed attempt")
+    assert "[1] (warning: learned from a failed attempt) Check the sign\n" in memory_block([warned], 6000)
+
+
+def test_the_cap_in_tokens_leaves_out_whole_items():
+    one = sum(map(estimate_tokens, (CHECK.title, CHECK.description, CHECK.content)))
+    assert memory_block([memory(CHECK, CHECK)], 6000, 2 * one).count("Recompute") == 2
+    assert memory_block([memory(CHECK, CHECK)], 6000, 2 * one - 1).count("Recompute") == 1
+    assert memory_block([memory(CHECK)], 6000, one - 1) == ""
+    assert COT.opening("q", "i", [memory(CHECK)]) == CoTAgent(answer_format="Think.", max_memory_tokens=one).opening(
+        "q", "i", [memory(CHECK)]
+    )
+
+
+def test_tokens_are_estimated_by_words_digits_and_signs():
+    assert [estimate_tokens(t) for t in ("", "sum", "denominator", "x^2+1", "\\frac{1}{2}", "漢字")] == [
+        0,
+        1,
+        2,
+        5,
+        8,
+        2,
+    ]
 
 
 def test_lessons_are_data_that_cannot_leave_their_block():

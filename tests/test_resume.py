@@ -160,7 +160,7 @@ def test_another_frozen_bank_under_the_same_name_is_noticed(here, tmp_path):
     other = here(*TOY, "limit=8", run_dir=tmp_path / "other")[0] / "bank.sqlite"
     words = (*TOY, "setting=frozen", f"memory.path={bank}")
     here(*words, run_dir=tmp_path / "frozen")
-    assert {p.name for p in bank.parent.glob("bank*")} == {"bank.sqlite"}
+    assert {p.name for p in bank.parent.glob("bank*")} == {"bank.sqlite", "bank.sqlite.journal"}
     shutil.copy(other, bank)
     with pytest.raises(UserError, match="frozen_bank"):
         here(*words, run_dir=tmp_path / "frozen")

@@ -114,15 +114,18 @@ class Workflow:
         )
 
     def consolidate(self, episode: Episode, teach: int = 1) -> None:
-        """Consolidation, the only write: the episode's line first, then its record. Resume mends a crash in between.
+        """Consolidation, the only write: the episode's line, then its records, then what it teaches the bank as a whole.
 
+        Resume mends a crash in between.
         teach   how many of the last episodes go into the bank now: this one, none within a batch, all of it at its end
         """
         with self.records.shielded():
             self.records.append(episode)
-            for row in self.records.rows[len(self.records.rows) - teach :]:
+        for row in self.records.rows[len(self.records.rows) - teach :]:
+            with self.records.shielded():
                 for record in records_of(row):
                     self.bank.add(record)
+            self.bank.learn(row)  # not shielded: a model may be asked, and resume goes on where this was stopped
 
     def retrieve(self, task: Task) -> list[Scored]:
         return self.bank.retrieve(task.query, exclude_task=task.id)

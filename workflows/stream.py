@@ -56,10 +56,16 @@ class Stream:
             return
         done = len(workflow.records.rows)
         batch = self.batch if workflow.learns else len(tasks)
+
+        def solve(index: int) -> Episode:
+            if workflow.learns and index + 1 < len(tasks):
+                workflow.bank.expect(tasks[index + 1].query)
+            return workflow.solve(index, tasks[index])
+
         for start in range(done - done % batch, len(tasks), batch):
             end = min(start + batch, len(tasks))
-            todo = list(enumerate(tasks))[max(start, done) : end]
-            for episode in ordered_map(lambda item: workflow.solve(*item), todo, min(workers, len(todo))):
+            todo = range(max(start, done), end)
+            for episode in ordered_map(solve, todo, min(workers, len(todo))):
                 ended = episode.index == end - 1 and episode.status != "stopped"
                 workflow.consolidate(episode, teach=end - start if ended else 0)
                 yield episode

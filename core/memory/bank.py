@@ -1,28 +1,50 @@
-"""The memory bank: `retrieve` is a pure read, `add` is one transaction, nothing else touches the records."""
+"""The memory bank: retrieval is a pure read; what changes records is one transaction with a journal entry."""
 
 from __future__ import annotations
 
-import threading
+import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from core.embedding import Embedder
 from core.errors import UserError
-from core.memory.index import FlatIndex
+from core.memory.changes import Change
+from core.memory.filter import Filter
+from core.memory.history import History
+from core.memory.repair import UNEMBEDDED
 from core.memory.scoring import Policy
+from core.memory.search import Search
 from core.memory.store import Store
+from core.memory.writes import now
 from core.types import MemoryRecord, Scored
+
+_CHOICES = {
+    "unit": ("record", "item"),
+    "key": ("query", "item"),
+    "clock": ("stream", "wall"),
+    "index": ("flat", "hnsw"),
+}
+MAX_WORDS = 64  # of a query that the full-text search looks for
 
 
 @dataclass(kw_only=True)
-class MemoryBank:
+class MemoryBank(History):
     """The paper's bank (section 3.2): append-only experiences, keyed by the embedding of their query.
 
     path         the SQLite file; None in the config puts it into the run directory
-    namespace    records of other namespaces are never seen
+    namespace    what `add` writes to and what a search sees unless its Filter names another
     allow_self   let a task retrieve what it taught itself earlier; False is the only honest setting for a benchmark
-    read_only    open an existing bank and refuse to add (setting=frozen)
+    unit         record | item: what a search returns, a whole record or single items of it
+    key          query | item: what a search compares with, the record's query (the paper) or each of its items
+    clock        stream | wall: what ages are measured on
+    index        flat | hnsw: exact search, or approximate from 20 000 records on
+    read_only    open an existing bank and refuse to change it (setting=frozen)
+    hygiene      what looks at a record before it is stored: screen(record, bank) -> record; None stores it as it is
+    consolidate  what a finished episode teaches the bank: learn(bank, episode); None does nothing
+    inject       system | user: which message of the agent's prompt its lessons go into
+    max_tokens   cap on the lessons in one prompt; None has no other cap than the agent's own in characters
     """
 
     path: str
@@ -30,11 +52,25 @@ class MemoryBank:
     policy: Policy
     namespace: str = "default"
     allow_self: bool = False
+    unit: str = "record"
+    key: str = "query"
+    clock: str = "stream"
+    index: str = "flat"
     read_only: bool = False
-    _indexes: dict[str, tuple[tuple[int, int], FlatIndex]] = field(default_factory=dict, init=False, repr=False)
-    _lock: threading.RLock = field(default_factory=threading.RLock, init=False, repr=False)
+    hygiene: Any = None
+    consolidate: Any = None
+    inject: str = "system"
+    max_tokens: int | None = None
+    _store: Store = field(init=False, repr=False)
+    _search: Search = field(init=False, repr=False)
+    _everything: Filter = field(init=False, repr=False)
+    _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        for name, known in _CHOICES.items():
+            if getattr(self, name) not in known:
+                raise UserError(f"memory.{name}={getattr(self, name)}: give {' or '.join(known)}.")
+        self._everything = Filter(namespace=self.namespace)
         self._store = Store(self.path, read_only=self.read_only)
         made_by = self._store.meta("embedder")
         if made_by not in (None, self.embedder.name):
@@ -43,84 +79,159 @@ class MemoryBank:
                 f"the bank {self.path} was made by the embedder {made_by!r} and this run uses {self.embedder.name!r}: "
                 "give the same embedder, or another memory.path."
             )
+        self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only)
+        if not self.read_only and self._store.meta(UNEMBEDDED):
+            self._store.embed_missing(self._embed)
 
-    def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
+    def retrieve(
+        self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None
+    ) -> list[Scored]:
         """The records most useful for a query, best first; top_k None takes the policy's. Never writes."""
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
-        return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task)
+        return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task, where)
 
-    def nearest(self, query: str, k: int, exclude_task: str | None = None) -> list[Scored]:
-        """The k records of this namespace with the highest cosine, without those that came from exclude_task."""
+    def expect(self, query: str) -> None:
+        """A task with this query comes next: embed it meanwhile."""
+        if hasattr(self.embedder, "expect"):
+            self.embedder.expect(query)
+
+    def nearest(
+        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: str
+    ) -> list[Scored]:
+        """The k records with the highest cosine to a text, of those that pass `where`, none from exclude_task.
+
+        how: unit and key, where they are to be others than the bank's.
+        """
         # Also for an empty bank: an embedder that breaks must do so before the attempt, not when its record is added.
-        vector = self.embedder.embed([query])[0]
-        with self._lock:
-            exclude = self._store.rowids_of_task(self.namespace, exclude_task) if exclude_task else set()
-            hits = self._index(len(vector)).search(vector, k, exclude)
-            return [Scored(record=self._store.get(rowid), score=score) for rowid, score in hits]
+        return self.nearest_vector(self.embedder.embed([query])[0], k, exclude_task, where, **how)
+
+    def nearest_vector(
+        self,
+        vector: Any,
+        k: int,
+        exclude_task: str | None = None,
+        where: Filter | None = None,
+        unit: str | None = None,
+        key: str | None = None,
+    ) -> list[Scored]:
+        """`nearest` to a unit vector, float32 (d,)."""
+        where, unit, items = self._within(where), unit or self.unit, (key or self.key) == "item"
+        exclude = self._store.rowids_of_task(where.namespace, exclude_task) if exclude_task else set()
+        hits, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
+        return self._search.scored(hits, unit, version)[:k]
+
+    def neighbours(self, id: str, k: int, min_score: float = -1.0, where: Filter | None = None) -> list[Scored]:
+        """The records nearest to a record's query, itself left out, down to min_score. UserError for an unknown id."""
+        import numpy as np
+
+        record = self.get(id)
+        if record is None:
+            raise UserError(f"the bank {self.path} has no record {id}.")
+        where = where or Filter(namespace=record.namespace)
+        vector = np.array(record.query_embedding, dtype=np.float32)
+        hits = self.nearest_vector(vector, k + 1, where=where, unit="record", key="query")
+        return [hit for hit in hits if hit.record.id != id and hit.score >= min_score][:k]
+
+    def lexical(self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None) -> list[Scored]:
+        """The k records whose query and items match the words of a text best: BM25 of SQLite's FTS5, higher is better.
+
+        Any of the words is enough. Words are quoted: nothing in a text is an operator.
+        """
+        words = list(dict.fromkeys(re.findall(r"\w+", query.lower())))[:MAX_WORDS]
+        if not words or k <= 0:
+            return []
+        expression = " OR ".join(f'"{word}"' for word in words)
+        hits = self._store.lexical(expression, k, self._within(where), exclude_task)
+        return self._search.scored([(rowid, -1, score) for rowid, score in hits], "record")
 
     def add(self, record: MemoryRecord) -> bool:
-        """Append a record under its query's embedding. Adding the same id again changes nothing and returns False."""
+        """Append a record to the bank's namespace. Adding the same id again changes nothing and returns False."""
+        return self.add_many([record]) == 1
+
+    def add_many(
+        self,
+        records: list[MemoryRecord],
+        vectors: Any = None,
+        reason: str = "add",
+        *,
+        keep_namespaces: bool = False,
+    ) -> int:
+        """Append records in one transaction; returns how many were new. vectors: float32 (n, d), where known."""
+        if not records:
+            return 0
+        own = {} if keep_namespaces else {"namespace": self.namespace}
+        records = [replace(record, created_at=record.created_at or now(), **own) for record in records]
+        if self.hygiene is not None:
+            records = [self.hygiene.screen(record, self) for record in records]
+        if vectors is None:
+            vectors = self.embedder.embed([record.original_query for record in records])
+        with self.change(reason) as change:
+            return sum(change.put(r, v.tobytes(), self._stored_items(r)) for r, v in zip(records, vectors))
+
+    @contextmanager
+    def change(self, reason: str) -> Iterator[Change]:
+        """Change records: `with bank.change("why") as change`. One transaction, one journal entry, all or nothing."""
         if self.read_only:
             raise UserError(f"the bank {self.path} is opened for reading only.")
-        vector = self.embedder.embed([record.original_query])[0]
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        record = replace(record, namespace=self.namespace, created_at=record.created_at or now)
-        with self._lock:
-            return self._store.add(record, vector, {"embedder": self.embedder.name, "dim": str(len(vector))})
+        with self._store.change(reason, self._embed, self.embedder.name) as change:
+            yield change
+
+    def learn(self, episode: Any) -> None:
+        """What a finished episode teaches beyond its record; nothing unless `consolidate` is on."""
+        if self.consolidate is not None:
+            self.consolidate.learn(self, episode)
+
+    def get(self, id: str) -> MemoryRecord | None:
+        """The record of an id; None when there is none."""
+        return self._store.find(id)
 
     def ids(self) -> set[str]:
-        """The ids of all records."""
+        """Of all records."""
         return self._store.ids()
 
-    def records(self) -> list[MemoryRecord]:
-        """Every record of every namespace, oldest first."""
-        return self._store.all()
+    def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
+        """Every record, oldest first; of one namespace and status where they are given."""
+        return self._store.all(namespace, status)
+
+    def links(self, id: str | None = None) -> list[tuple[str, str, str, str]]:
+        """(source, relation, target, note) of all links, or of those from or to a record."""
+        return self._store.links(id)
+
+    def fact(self, key: str) -> str | None:
+        """A fact about the bank that a change has set; None when there is none."""
+        return self._store.meta(key)
+
+    def tick(self) -> int:
+        """The highest tick of any record: where the stream stands."""
+        return self._store.tick()
 
     def __len__(self) -> int:
-        return self._store.state()[0]
+        return self._store.count()
 
     def close(self) -> None:
-        self._store.close()
+        """Wait for what runs in the background, save the index where that is worth it, and close the file."""
+        if not self._closed:
+            self._closed = True
+            with closing(self._store):
+                if self.consolidate is not None:
+                    self.consolidate.close()
+                self._search.save()
 
-    def _index(self, dim: int) -> FlatIndex:
-        """The namespace's index, brought up to the store: grown when records were only appended, else built anew."""
-        state = self._store.state()
-        seen, index = self._indexes.get(self.namespace, ((0, 0), None))
-        if index is None or state != seen:
-            appended = index is not None and state[0] - seen[0] == self._store.count_after(seen[1])
-            if not appended:
-                index = FlatIndex(dim)
-            # Up to the state just read: what another process adds meanwhile would otherwise be indexed twice.
-            index.add(self._store.vectors(self.namespace, after=seen[1] if appended else 0, upto=state[1]))
-            self._indexes[self.namespace] = (state, index)
-        return index
+    def _within(self, where: Filter | None) -> Filter:
+        """A filter with its namespace filled in."""
+        if where is None:
+            return self._everything
+        return where if where.namespace is not None else replace(where, namespace=self.namespace)
 
+    def _embed(self, record: MemoryRecord) -> tuple[bytes, list[bytes]]:
+        return self.embedder.embed([record.original_query])[0].tobytes(), self._stored_items(record)
 
-@dataclass(kw_only=True)
-class NoMemory:
-    """memory=none: an agent without memory. Retrieves nothing and keeps nothing."""
+    def _stored_items(self, record: MemoryRecord) -> list[bytes]:
+        """The item vectors to store: none, unless the bank is searched by them."""
+        return self._item_vectors(record) if self.key == "item" else []
 
-    embedder: Any = None
-    policy: Any = None
-    path: str | None = None
-    read_only: bool = False
-
-    def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
-        return []
-
-    def add(self, record: MemoryRecord) -> bool:
-        return False
-
-    def ids(self) -> set[str]:
-        return set()
-
-    def records(self) -> list[MemoryRecord]:
-        return []
-
-    def __len__(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Nothing to release."""
+    def _item_vectors(self, record: MemoryRecord) -> list[bytes]:
+        texts = [f"{item.title}\n{item.description}\n{item.content}" for item in record.items]
+        return [row.tobytes() for row in self.embedder.embed(texts)] if texts else []

@@ -15,15 +15,20 @@ def restore(bank: Any, rows: list[dict], *, exclusive: bool) -> int:
     """
     if bank.read_only:
         return 0
-    records = [record for row in rows for record in records_of(row)]
     known = bank.ids()
-    foreign = known - {record.id for record in records}
+    foreign = known - {record.id for row in rows for record in records_of(row)}
+    foreign = {id for id in foreign if not bank.get(id).parents}  # the bank makes merged records itself
     if exclusive and foreign:
         raise UserError(
             f"the bank {bank.path} holds {len(foreign)} records that its episodes.jsonl does not: "
             "was episodes.jsonl removed? Give another run_dir, or memory.path=BANK to build on this bank."
         )
-    lost = [record for record in records if record.id not in known]
-    for record in lost:
-        bank.add(record)
-    return len(lost)
+    n_lost = 0
+    for row in rows:  # in the order of the run: what an episode taught depends on what was there, and on no more
+        for record in records_of(row):
+            if record.id not in known:
+                bank.add(record)
+                n_lost += 1
+        bank.learn(row)
+    bank.learn(None)  # a round that was cut off
+    return n_lost

@@ -1,157 +1,186 @@
-"""The bank's truth: one SQLite file in WAL mode, one row a record, append-only."""
+"""The bank's truth: one SQLite file in WAL mode. One writer at a time over all processes; readers are never blocked."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from core.errors import StopRun, UserError
-from core.types import Lesson, MemoryRecord
+from core.memory import writes
+from core.memory.changes import Change, dumps
+from core.memory.journal_file import JournalFile, whole
+from core.memory.queries import Queries, State
+from core.memory.repair import UNEMBEDDED, damage, repair
+from core.memory.schema import SCHEMA_VERSION, SELECT, TABLES, to_record
 
-SCHEMA_VERSION = "1"
-_TABLES = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS records (
-    rowid INTEGER PRIMARY KEY,
-    id TEXT NOT NULL UNIQUE,
-    namespace TEXT NOT NULL,
-    task_id TEXT NOT NULL,
-    original_query TEXT NOT NULL,
-    query_embedding BLOB NOT NULL,
-    items TEXT NOT NULL,
-    source_trajectory_id TEXT NOT NULL,
-    score REAL NOT NULL,
-    outcome TEXT NOT NULL,
-    label_source TEXT NOT NULL,
-    created_at TEXT NOT NULL,
-    tick INTEGER NOT NULL,
-    status TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS records_by_task ON records (namespace, task_id);
-"""
-_FIELDS = (
-    "id, namespace, task_id, original_query, query_embedding, items, source_trajectory_id, score, outcome, "
-    "label_source, created_at, tick, status"
-)
+BUSY_S = 60  # how long a writer waits for others
 
 
-class Store:
+class Store(Queries):
     """A bank file. Thread-safe. Opened read-only, it never writes, not even its tables.
 
+    Reads have a connection of their own, so that they see the last committed state while another thread writes; only
+    the thread that has a change open reads what it has done so far.
     Raises UserError when the file is no bank, and StopRun when the disk refuses a write.
     """
 
     def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
-        self._lock = threading.RLock()
-        if read_only and not self.path.is_file():
-            raise UserError(f"memory.path={self.path} does not exist, and a frozen bank is only read.")
+        self._write_lock, self._read_lock = threading.Lock(), threading.RLock()
+        self._writer: int | None = None  # the thread that has a change open
+        self._check(read_only)
+        self._journal = None if read_only else JournalFile(self.path)
         try:
             self._db = self._connect(read_only)
+            self._reader = self._db if read_only else self._connect_reader()
             version = self.meta("schema")
+        except sqlite3.OperationalError as error:
+            raise StopRun(f"the bank {self.path} cannot be opened or cannot be written: {error}.") from error
         except sqlite3.DatabaseError as error:
             raise UserError(f"memory.path={self.path} is not a memory bank: {error}.") from error
         if version not in (None, SCHEMA_VERSION):
             raise UserError(f"memory.path={self.path} has bank schema {version}; this version reads {SCHEMA_VERSION}.")
 
+    def _check(self, read_only: bool) -> None:
+        if read_only and not self.path.is_file():
+            raise UserError(f"memory.path={self.path} does not exist, and a frozen bank is only read.")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if reason := damage(self.path):
+            if read_only:
+                raise UserError(
+                    f"memory.path={self.path} needs repair ({reason}): run `python -m core.memory doctor {self.path}`."
+                )
+            repair(self.path, reason)
+
     def _connect(self, read_only: bool) -> sqlite3.Connection:
         if read_only:
             # Without a live writer's log the file is complete, and `immutable` leaves no trace beside it.
             way = "mode=ro" if self.path.with_name(self.path.name + "-wal").exists() else "immutable=1"
-            return sqlite3.connect(f"{self.path.resolve().as_uri()}?{way}", uri=True, check_same_thread=False)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        db = sqlite3.connect(self.path, timeout=30, check_same_thread=False)
+            uri = f"{self.path.resolve().as_uri()}?{way}"
+            return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+        db = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=FULL")
-        db.executescript(_TABLES)
+        db.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'lexicon'").fetchone() is None:
+            db.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
         return db
 
-    def meta(self, key: str) -> str | None:
-        """A fact about the bank (schema, embedder, dim); None when it was never set."""
-        with self._lock:
-            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return row[0] if row else None
+    def _connect_reader(self) -> sqlite3.Connection:
+        reader = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
+        reader.execute("PRAGMA query_only=ON")
+        return reader
 
-    def add(self, record: MemoryRecord, vector: Any, facts: dict[str, str]) -> bool:
-        """Append a record in one transaction, with facts for a first use. False when its id is already there."""
-        values = asdict(record) | {"query_embedding": vector.tobytes(), "items": _to_json(record.items)}
-        columns = [name.strip() for name in _FIELDS.split(",")]
-        marks = ", ".join("?" * len(columns))
+    @contextmanager
+    def change(self, reason: str, embed: Callable, embedder: str) -> Iterator[Change]:
+        """One transaction with one journal entry; the first names the embedder. Nested is a RuntimeError."""
+        if self._writer == threading.get_ident():
+            raise RuntimeError("a change is open already: changes cannot be nested")
+        with self._write_lock:
+            self._writer = threading.get_ident()
+            try:
+                with self.transaction() as db:
+                    change = Change(db, embed)
+                    yield change
+                    if change.redo:
+                        if self.meta("embedder") is None:
+                            writes.set_fact(db, "embedder", embedder)
+                            change.redo.append(["fact", "embedder", embedder])
+                        self._enter(db, reason, change)
+            finally:
+                self._writer = None
+
+    def _enter(self, db: sqlite3.Connection, reason: str, change: Change) -> None:
+        undo = change.undo[::-1]
+        seq, at, tick = writes.enter(db, reason, dumps(undo))
+        line = {"seq": seq, "at": at, "tick": tick, "reason": reason, "undo": undo, "redo": change.redo}
+        if not self._journal.append(line):
+            self._journal.rewrite(whole(db))
+
+    def embed_missing(self, embed: Callable) -> None:
+        """Give vectors to the records that a repair could give none."""
+        lost = self.rows(f"SELECT r.rowid, {SELECT[7:]} WHERE v.vector IS NULL")
+        vectors = [(row[0], embed(to_record(row[1:]))[0]) for row in lost]
+        with self._write_lock, self.transaction() as db:
+            db.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", vectors)
+            db.executemany("INSERT INTO touched (record, found) VALUES (?, 1)", [(rowid,) for rowid, _ in vectors])
+            writes.set_fact(db, UNEMBEDDED, None)
+
+    def purge(self) -> None:
+        """Overwrite what was deleted in every file of the bank."""
+        with self._write_lock, self.transaction() as db:
+            db.execute("INSERT INTO lexicon(lexicon) VALUES ('optimize')")
+            self._journal.rewrite(whole(db))
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All that is executed in here, or nothing."""
         try:
-            with self._lock, self._db as db:
-                db.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", [*facts.items(), ("schema", SCHEMA_VERSION)])
-                cursor = db.execute(
-                    f"INSERT INTO records ({_FIELDS}) VALUES ({marks}) ON CONFLICT (id) DO NOTHING",
-                    [_storable(values[c]) for c in columns],
-                )
+            self._journal.queue()
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # a full disk has rolled back already
+                    self._db.execute("ROLLBACK")
+                raise
+            finally:
+                self._journal.leave()
         except sqlite3.OperationalError as error:
             raise StopRun(f"the bank {self.path} cannot be written: {error}.") from error
-        return cursor.rowcount == 1
+        except sqlite3.DatabaseError as error:
+            raise self._explained(error) from error
 
-    def state(self) -> tuple[int, int]:
-        """(number of records, highest rowid): changes whenever the records do."""
-        with self._lock:
-            return self._db.execute("SELECT count(*), coalesce(max(rowid), 0) FROM records").fetchone()
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection that this thread reads with."""
+        if self._writer == threading.get_ident():
+            yield self._db
+        else:
+            with self._read_lock:
+                yield self._reader
 
-    def ids(self) -> set[str]:
-        """The ids of all records."""
-        with self._lock:
-            return {row[0] for row in self._db.execute("SELECT id FROM records")}
+    def rows(self, query: str, values: tuple = ()) -> list[tuple]:
+        """All rows of a query. Raises UserError where the file is damaged."""
+        with self.reading() as db:
+            try:
+                return db.execute(query, values).fetchall()
+            except sqlite3.DatabaseError as error:
+                raise self._explained(error) from error
 
-    def count_after(self, rowid: int) -> int:
-        """How many records lie behind a rowid."""
-        with self._lock:
-            return self._db.execute("SELECT count(*) FROM records WHERE rowid > ?", (rowid,)).fetchone()[0]
+    def version(self) -> int:
+        """Changes whenever another connection, this store's own writer among them, has committed; cheap."""
+        with self._read_lock:
+            return self._reader.execute("PRAGMA data_version").fetchone()[0]
 
-    def vectors(self, namespace: str, after: int, upto: int) -> list[tuple[int, bytes]]:
-        """(rowid, float32 bytes) of a namespace's active records with after < rowid <= upto, oldest first."""
-        query = (
-            "SELECT rowid, query_embedding FROM records "
-            "WHERE namespace = ? AND rowid > ? AND rowid <= ? AND status = 'active' ORDER BY rowid"
+    @contextmanager
+    def snapshot(self) -> Iterator[State]:
+        """All reads in here see one state of the bank, which is given."""
+        with self._read_lock:
+            self._reader.execute("BEGIN")
+            try:
+                yield self.state()
+            finally:
+                self._reader.execute("COMMIT")
+
+    def _explained(self, error: sqlite3.DatabaseError) -> Exception:
+        """What to raise for an error of the database: one sentence where its file is damaged, else the error."""
+        if type(error) is not sqlite3.DatabaseError:
+            return error
+        return UserError(
+            f"the bank {self.path} is damaged ({error}): close it and run `python -m core.memory doctor {self.path}`."
         )
-        with self._lock:
-            return self._db.execute(query, (namespace, after, upto)).fetchall()
-
-    def rowids_of_task(self, namespace: str, task_id: str) -> set[int]:
-        """The records that came from a task: what the guard against self-retrieval leaves out."""
-        query = "SELECT rowid FROM records WHERE namespace = ? AND task_id = ?"
-        with self._lock:
-            return {row[0] for row in self._db.execute(query, (namespace, task_id))}
-
-    def get(self, rowid: int) -> MemoryRecord:
-        """The whole record of a rowid."""
-        with self._lock:
-            row = self._db.execute(f"SELECT {_FIELDS} FROM records WHERE rowid = ?", (rowid,)).fetchone()
-        return _to_record(row)
-
-    def all(self) -> list[MemoryRecord]:
-        """Every record, oldest first."""
-        with self._lock:
-            return [_to_record(row) for row in self._db.execute(f"SELECT {_FIELDS} FROM records ORDER BY rowid")]
 
     def close(self) -> None:
         """Close the file; afterwards no WAL is left behind."""
-        with self._lock:
+        with self._write_lock, self._read_lock:
+            self._reader.close()
             self._db.close()
-
-
-def _storable(value: Any) -> Any:
-    # SQLite takes no half of a surrogate pair, which a model's escapes can leave in a text.
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
-
-
-def _to_json(items: tuple[Lesson, ...]) -> str:
-    return json.dumps([asdict(item) for item in items], ensure_ascii=False)
-
-
-def _to_record(row: tuple) -> MemoryRecord:
-    import numpy as np
-
-    values = dict(zip([name.strip() for name in _FIELDS.split(",")], row, strict=True))
-    values["query_embedding"] = tuple(np.frombuffer(values["query_embedding"], dtype=np.float32).tolist())
-    values["items"] = tuple(Lesson(**item) for item in json.loads(values["items"]))
-    return MemoryRecord(**values)
+            if self._journal is not None:
+                self._journal.close()
+                self._journal = None

@@ -1,0 +1,142 @@
+"""python -m core.memory COMMAND BANK ...: look into a bank, change it, carry it elsewhere, mend it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from core.embedding import Embedder, HashingEmbedder, MiniLMEmbedder, OpenAIEmbedder
+from core.errors import InfraError, UserError
+from core.memory import commands
+from core.memory.exchange import FORMATS
+
+WRITES = ("add", "mark", "import", "consolidate", "snapshot", "rollback", "forget", "doctor")
+MAKES = ("add", "import")  # a bank that is not there yet
+DEFAULT = "all-MiniLM-L6-v2"
+
+
+class Named:
+    """The embedder that a bank names, made when a text is first to be embedded: most commands embed none."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._made: Embedder | None = None
+
+    def embed(self, texts: list[str]) -> Any:
+        if self._made is None:
+            self._made = self._make()
+        return self._made.embed(texts)
+
+    def _make(self) -> Embedder:
+        if self.name.startswith("hashing-"):
+            return HashingEmbedder(dim=int(self.name.removeprefix("hashing-")))
+        return MiniLMEmbedder() if self.name == DEFAULT else OpenAIEmbedder(model=self.name)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit code: 0, or 2 with one sentence for bad input."""
+    given = parser().parse_args(argv)
+    try:
+        bank = open_bank(given)
+        try:
+            for line in getattr(commands, given.command + ("_" if given.command in ("list", "import") else ""))(
+                bank, given
+            ):
+                print(line)
+        finally:
+            bank.close()
+    except (UserError, InfraError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()
+    return 0
+
+
+def open_bank(given: argparse.Namespace) -> Any:
+    """The bank of the command line: for reading only, unless the command changes it."""
+    from core.memory.bank import MemoryBank
+    from core.memory.repair import damage, repair
+    from core.memory.scoring import Cosine
+    from core.memory.store import Store
+
+    if given.command == "doctor" and (reason := damage(given.bank, thorough=True)):
+        repair(given.bank, reason)
+    if not given.bank.exists() and given.command not in MAKES:
+        raise UserError(f"there is no bank {given.bank}.")
+    read_only = given.command not in WRITES
+    name = DEFAULT
+    if given.bank.exists():
+        store = Store(given.bank, read_only=read_only)
+        name = store.meta("embedder") or name
+        store.close()
+    name = getattr(given, "embedder", None) or name
+    namespace = getattr(given, "namespace", None) or "default"
+    return MemoryBank(
+        path=str(given.bank), embedder=Named(name), policy=Cosine(), namespace=namespace, read_only=read_only
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and their options."""
+    top = argparse.ArgumentParser(prog="python -m core.memory", description=__doc__.split(": ", 1)[1])
+    add = top.add_subparsers(dest="command", required=True, metavar="COMMAND").add_parser
+    one = {name: add(name, help=text, description=text) for name, text in HELP.items()}
+    for sub in one.values():
+        sub.add_argument("bank", type=Path, metavar="BANK", help="the bank's SQLite file")
+    for name in ("stats", "list", "show", "search"):
+        one[name].add_argument("--json", action="store_true", help="one JSON object a line")
+    for name in ("list", "search", "add", "export", "import", "consolidate", "forget"):
+        one[name].add_argument("--namespace", help="a tenant; left out: 'default', and everyone's to list and export")
+    for name in ("show", "mark"):
+        one[name].add_argument("id", metavar="ID")
+    one["list"].add_argument("--status", help="only records of this status")
+    one["list"].add_argument("--limit", type=int, default=0, metavar="N", help="only the last N")
+    one["search"].add_argument("query", metavar="QUERY")
+    one["search"].add_argument("--k", type=int, default=5, metavar="K")
+    one["search"].add_argument("--lexical", action="store_true", help="by words (BM25), not by meaning")
+    for name in ("search", "add"):
+        one[name].add_argument("--domain")
+        one[name].add_argument("--tag", action="append", help="may be repeated")
+    one["search"].add_argument("--outcome", choices=("success", "failure"))
+    one["add"].add_argument("--outcome", choices=("success", "failure"), default="success")
+    for name in ("query", "title", "description", "content"):
+        one["add"].add_argument(f"--{name}", required=True)
+    one["add"].add_argument("--task", help="id of the task it comes from; that task never retrieves it")
+    for name in MAKES:
+        one[name].add_argument("--embedder", help=f"of a new bank: {DEFAULT}, hashing-256 or a provider's model")
+    one["mark"].add_argument("verdict", choices=("helpful", "harmful"))
+    for name in ("export", "import"):
+        one[name].add_argument("file", type=Path, metavar="FILE")
+        one[name].add_argument("--format", choices=tuple(FORMATS), default="jsonl")
+    one["consolidate"].add_argument("--only", action="append", choices=("deduplicate", "merge", "prune"))
+    one["snapshot"].add_argument("name", nargs="?", metavar="NAME", help="left out: list snapshots and changes")
+    one["snapshot"].add_argument("--limit", type=int, default=20, metavar="N", help="changes listed")
+    one["rollback"].add_argument("--to", required=True, metavar="CHANGE", help="number of a change, or a snapshot")
+    chosen = one["forget"].add_mutually_exclusive_group(required=True)
+    for name in ("id", "task", "run"):
+        chosen.add_argument(f"--{name}")
+    return top
+
+
+HELP = {
+    "stats": "count what is in a bank",
+    "list": "one line a record, oldest first",
+    "show": "one record in full",
+    "search": "what a task would find",
+    "add": "store a lesson by hand",
+    "mark": "count a record as helpful or harmful",
+    "export": "write all records to a file",
+    "import": "add the records of a file",
+    "consolidate": "deduplicate, merge and prune now, without a model",
+    "snapshot": "name the present state, or list what there is to go back to",
+    "rollback": "undo every change after a point; can itself be undone",
+    "forget": "delete records, and what was merged from them, for good",
+    "doctor": "check everything, set a damaged file aside and rebuild the bank",
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

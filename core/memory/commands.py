@@ -1,0 +1,157 @@
+"""What `python -m core.memory` does, one function a command: (bank, arguments) -> lines to print."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.memory import exchange
+from core.memory.exchange.markdown import shown
+from core.memory.filter import Filter
+from core.memory.schema import to_dict
+from core.types import Lesson, MemoryRecord, Scored, content_id
+
+
+def stats(bank: Any, given: Namespace) -> Iterator[str]:
+    records = bank.records()
+    size = sum(file.stat().st_size for file in Path(bank.path).parent.glob(f"{Path(bank.path).name}*"))
+    found = {
+        "records": len(records),
+        "items": sum(len(record.items) for record in records),
+        "namespaces": dict(Counter(record.namespace for record in records)),
+        "statuses": dict(Counter(record.status for record in records)),
+        "outcomes": dict(Counter(record.outcome for record in records)),
+        "domains": dict(Counter(record.domain for record in records if record.domain)),
+        "links": len(bank.links()),
+        "tick": bank.tick(),
+        "changes": bank.seq(),
+        "snapshots": bank.snapshots(),
+        "embedder": bank.fact("embedder"),
+        "megabytes": round(size / 1e6, 2),
+    }
+    if given.json:
+        yield json.dumps(found)
+        return
+    for name, value in found.items():
+        text = ", ".join(f"{key} {n}" for key, n in value.items()) if isinstance(value, dict) else value
+        yield f"{name + ':':<12} {'-' if text in ('', None) else text}"
+
+
+def list_(bank: Any, given: Namespace) -> Iterator[str]:
+    records = bank.records(given.namespace, given.status)
+    for record in records[-given.limit :] if given.limit else records:
+        yield _line(record, given.json)
+
+
+def show(bank: Any, given: Namespace) -> Iterator[str]:
+    record = bank.get(given.id)
+    if record is None:
+        raise UserError(f"the bank {bank.path} has no record {given.id}.")
+    yield json.dumps(to_dict(record)) if given.json else shown(record, bank.links(record.id))
+
+
+def search(bank: Any, given: Namespace) -> Iterator[str]:
+    where = Filter(namespace=given.namespace, domain=given.domain, tags=tuple(given.tag or ()), outcome=given.outcome)
+    ask = bank.lexical if given.lexical else bank.nearest
+    hits: list[Scored] = ask(given.query, given.k, where=where)
+    for hit in hits:
+        yield _line(hit.record, given.json, hit.score)
+
+
+def add(bank: Any, given: Namespace) -> Iterator[str]:
+    item = Lesson(title=given.title, description=given.description, content=given.content)
+    task = given.task or content_id("task", given.query)
+    record = MemoryRecord(
+        id=content_id("by hand", given.query, item, given.outcome),
+        original_query=given.query,
+        items=(item,),
+        source_trajectory_id="",
+        score=float(given.outcome == "success"),
+        outcome=given.outcome,
+        label_source="hand",
+        task_id=task,
+        tick=bank.tick(),
+        domain=given.domain or "",
+        tags=tuple(given.tag or ()),
+        provenance={"source": "hand"},
+    )
+    yield f"{record.id} {'added' if bank.add(record) else 'was there already'}"
+
+
+def mark(bank: Any, given: Namespace) -> Iterator[str]:
+    from core.memory.consolidation.feedback import mark as count
+
+    record = count(bank, given.id, given.verdict == "helpful")
+    yield f"{record.id} helpful {record.n_helpful} harmful {record.n_harmful}"
+
+
+def export(bank: Any, given: Namespace) -> Iterator[str]:
+    yield f"{exchange.export(bank, given.file, given.format, given.namespace)} records written to {given.file}"
+
+
+def import_(bank: Any, given: Namespace) -> Iterator[str]:
+    added, known = exchange.load(bank, given.file, given.format)
+    yield f"{added} records added, {known} were there already or refused"
+
+
+def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
+    """One round of the policies that need no model; those that do run with main.py or the server."""
+    from core.memory.consolidation.authors import Voting
+    from core.memory.consolidation.confidence import Confidence
+    from core.memory.consolidation.deduplicate import Deduplicate
+    from core.memory.consolidation.life import Life
+    from core.memory.consolidation.merge import Merge
+    from core.memory.consolidation.prune import Prune
+
+    steps = {"deduplicate": Deduplicate, "merge": lambda: Merge(author=Voting()), "prune": Prune}
+    chosen = {name: make() for name, make in steps.items() if name in (given.only or steps)}
+    before, since = Counter(record.status for record in bank.records()), bank.seq()
+    bank.consolidate = Life(confidence=Confidence(), **chosen)
+    bank.consolidate.consolidate(bank)
+    after = Counter(record.status for record in bank.records())
+    for status in sorted(before | after):
+        yield f"{status}: {before[status]} -> {after[status]}"
+    yield f"undo with: python -m core.memory rollback {bank.path} --to {since}"
+
+
+def snapshot(bank: Any, given: Namespace) -> Iterator[str]:
+    if given.name:
+        yield f"{given.name} is change {bank.snapshot(given.name)}"
+        return
+    for name, seq in bank.snapshots().items():
+        yield f"{seq:>8}  {name}"
+    for entry in bank.journal()[-given.limit :]:
+        yield f"{entry['seq']:>8}  {entry['at']}  {entry['reason']} ({len(entry['undo'])} steps)"
+
+
+def rollback(bank: Any, given: Namespace) -> Iterator[str]:
+    named = given.to in bank.snapshots()
+    if not named and not given.to.isdigit():
+        raise UserError(f"--to {given.to}: give the number of a change or the name of a snapshot.")
+    before = bank.seq()
+    count = bank.rollback_snapshot(given.to) if named else bank.rollback(int(given.to))
+    yield f"{count} changes undone; undo that with --to {before}"
+
+
+def forget(bank: Any, given: Namespace) -> Iterator[str]:
+    gone = bank.forget(id=given.id, task=given.task, run=given.run, namespace=given.namespace)
+    yield f"{len(gone)} records deleted for good" + (f": {', '.join(gone[:20])}" if gone else "")
+
+
+def doctor(bank: Any, given: Namespace) -> Iterator[str]:
+    """The damaged file was rebuilt when the bank was opened, thoroughly checked; here is what lies around it."""
+    yield "the database is whole"
+    yield from bank.mend()
+
+
+def _line(record: MemoryRecord, as_json: bool, score: float | None = None) -> str:
+    if as_json:
+        return json.dumps(to_dict(record) | ({} if score is None else {"retrieved_score": score}))
+    titles = " / ".join(item.title for item in record.items)
+    parts = [record.id, "" if score is None else f"{score:.3f}", f"{record.outcome:<7}", f"{record.status:<8}"]
+    return "  ".join(part for part in (*parts, " ".join(record.original_query.split())[:60], titles[:100]) if part)

@@ -1,0 +1,39 @@
+"""Banks in other forms: JSON lines (lossless), Markdown (to read), the ReasoningBank-MCP server's, the authors'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.memory.exchange import authors, jsonl, markdown, mcp
+from core.memory.exchange.portable import Portable, take_in
+
+FORMATS = {"jsonl": jsonl, "markdown": markdown, "mcp": mcp, "authors": authors}
+
+
+def export(bank: Any, path: Path, form: str, namespace: str | None = None) -> int:
+    """Write the records of a bank, of one namespace where it is given; returns how many. UserError on a bad path."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _module(form).write(bank, path, namespace)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def load(bank: Any, path: Path, form: str) -> tuple[int, int]:
+    """Add what a file holds; returns (records added, records that were there). UserError names what does not fit."""
+    module = _module(form)
+    if not hasattr(module, "read"):
+        raise UserError(f"{form} is for reading only: import jsonl, mcp or authors.")
+    try:
+        found: Portable = module.read(path, bank)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    return take_in(bank, found, f"import {form}: {path.name}")
+
+
+def _module(form: str) -> Any:
+    if form not in FORMATS:
+        raise UserError(f"format={form}: give {', '.join(FORMATS)}.")
+    return FORMATS[form]

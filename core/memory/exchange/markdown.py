@@ -1,0 +1,48 @@
+"""Markdown: a bank to read, in the order it was learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from core.types import MemoryRecord
+
+
+def write(bank: Any, path: Path, namespace: str | None) -> int:
+    """Write every record as a section; returns how many."""
+    records = bank.records(namespace)
+    parts = [f"# Memory bank: {len(records)} records", *(shown(record, bank.links(record.id)) for record in records)]
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="replace")
+    return len(records)
+
+
+def shown(record: MemoryRecord, links: list[tuple[str, str, str, str]] = ()) -> str:
+    """One record as Markdown: its query, what is known of it, its items, its links."""
+    facts = {
+        "id": record.id,
+        "outcome": f"{record.outcome} (by {record.label_source})",
+        "status": record.status,
+        "task": record.task_id,
+        "namespace": record.namespace,
+        "domain": record.domain,
+        "tags": ", ".join(record.tags),
+        "confidence": record.confidence,
+        "trust": record.trust if record.trust != 1.0 else None,
+        "used": f"{record.n_used} times, {record.n_used_success} in a success" if record.n_used else None,
+        "marked": f"helpful {record.n_helpful}, harmful {record.n_harmful}"
+        if record.n_helpful or record.n_harmful
+        else None,
+        "merged from": ", ".join(record.parents),
+        "created": record.created_at,
+    }
+    lines = [f"## {_flat(record.original_query)[:200]}", ""]
+    lines += [f"- {name}: {value}" for name, value in facts.items() if value not in (None, "")]
+    lines += [f"- {source} {relation} {target}{note and ': ' + note}" for source, relation, target, note in links]
+    for item in record.items:
+        lines += ["", f"### {_flat(item.title)}", "", f"*{_flat(item.description)}*", ""]
+        lines += [f"> {line}".rstrip() for line in item.content.splitlines()]  # a heading in it is none of ours
+    return "\n".join(lines)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,68 @@
+"""What every foreign form is read into, and how that enters a bank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.types import MemoryRecord
+
+BATCH = 5_000  # records of one transaction
+
+
+@dataclass(kw_only=True)
+class Portable:
+    """Records, the embedder that made their embeddings (None: unknown, so they are embedded anew), and links."""
+
+    records: list[MemoryRecord]
+    embedder: str | None = None
+    links: list[tuple[str, str, str, str]] = field(default_factory=list)
+
+
+def take_in(bank: Any, found: Portable, reason: str) -> tuple[int, int]:
+    """Add records as they are, their namespaces too, through the bank's hygiene; (added, already there)."""
+    import numpy as np
+
+    added = 0
+    for start in range(0, len(found.records), BATCH):
+        records = found.records[start : start + BATCH]
+        known = found.embedder == bank.embedder.name and all(record.query_embedding for record in records)
+        vectors = np.array([record.query_embedding for record in records], dtype=np.float32) if known else None
+        added += bank.add_many(records, vectors, reason, keep_namespaces=True)
+    if found.links:
+        with bank.change(f"{reason}, links") as change:
+            for link in found.links:
+                change.link(*link)
+    return added, len(found.records) - added
+
+
+def rows(path: Path) -> Iterator[tuple[int, Any]]:
+    """(line number, value) of a file of JSON lines; empty lines are skipped. UserError names a damaged one."""
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                try:
+                    yield number, json.loads(line)
+                except ValueError as error:
+                    raise UserError(f"{path} line {number} is damaged: {error}.") from error
+
+
+def whole(path: Path) -> Any:
+    """The value of a JSON file. UserError where it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}.") from error
+
+
+def unit(vector: list[float]) -> tuple[float, ...]:
+    """A vector at length 1; () for none."""
+    import numpy as np
+
+    row = np.asarray(vector, dtype=np.float32)
+    norm = float(np.linalg.norm(row))
+    return tuple((row / norm).tolist()) if norm > 0 else ()

@@ -1,0 +1,38 @@
+"""Which records a search may see. The filter is applied inside the search, so a small tenant still gets its k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STATUSES = ("candidate", "active", "quarantined", "archived", "superseded")
+
+Attributes = tuple[str, str, str, str, tuple[str, ...]]  # namespace, status, outcome, domain, tags
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter:
+    """What a record must have; None and () do not restrict, but for the namespace.
+
+    namespace   None is the bank's own namespace, never everyone's
+    domain      exactly this one
+    tags        all of these
+    outcome     success | failure
+    statuses    any of these; the default is what retrieval may ever show
+    """
+
+    namespace: str | None = None
+    domain: str | None = None
+    tags: tuple[str, ...] = ()
+    outcome: str | None = None
+    statuses: tuple[str, ...] = ("active",)
+
+    def passes(self, attributes: Attributes) -> bool:
+        """Whether a record with these attributes may be seen. The namespace must have been filled in."""
+        namespace, status, outcome, domain, tags = attributes
+        return (
+            namespace == self.namespace
+            and status in self.statuses
+            and self.outcome in (None, outcome)
+            and self.domain in (None, domain)
+            and set(self.tags) <= set(tags)
+        )

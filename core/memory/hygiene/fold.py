@@ -1,0 +1,65 @@
+"""Undo the disguises of a text before it is searched for instructions: invisible characters, look-alikes, encodings."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+import re
+import unicodedata
+
+# Cyrillic and Greek letters that look Latin (a part of Unicode's confusables.txt that words can be spelt with).
+_LOOKALIKES = str.maketrans(
+    "авекмнорстухіјѕԁԛԝһӏαβεικνορτυχΑВЕКМНОРСТУХІЈЅ", "abekmhopctyxijsdqwhlabeikvoptuxabekmhopctyxijs"
+)
+_LEET = str.maketrans("0134578@$", "oieastbas")
+_BASE64 = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{16,4000}={0,2}")
+_SPACED = re.compile(r"(?<![A-Za-z])(?:[A-Za-z][ .*_-]){3,40}[A-Za-z](?![A-Za-z])")
+_WORD_WITH_DIGIT = re.compile(r"(?<![\w\\])(?=\w*\d)(?=\w*[a-z])[\w@$]{3,30}(?!\w)")
+
+
+def hidden(text: str) -> bool:
+    """Whether a text holds characters that a model sees and a reader does not: Unicode tags, changes of direction."""
+    return any(_is_covert(character) for character in text)
+
+
+def views(text: str) -> list[str]:
+    """The readings of a text, lower case: as folded, digits read as letters, reversed, ROT13, and what base64 hides."""
+    plain = _fold(text)
+    readings = [plain, _WORD_WITH_DIGIT.sub(lambda m: m.group().translate(_LEET), plain), plain[::-1]]
+    readings.append(codecs.decode(plain, "rot13"))
+    return readings + [_fold(inner) for inner in _decoded(text)]
+
+
+def _fold(text: str) -> str:
+    text = "".join(c for c in unicodedata.normalize("NFKC", text) if not _is_invisible(c))
+    text = "".join(c for c in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(c))
+    text = text.translate(_LOOKALIKES)
+    return _SPACED.sub(lambda m: re.sub(r"[ .*_-]", "", m.group()), text)
+
+
+def _decoded(text: str) -> list[str]:
+    found = []
+    for match in _BASE64.finditer(text):
+        code = match.group().rstrip("=")
+        try:
+            raw = base64.b64decode(code + "=" * (-len(code) % 4), validate=True)
+        except (binascii.Error, ValueError):
+            continue
+        for encoding in ("utf-8", "utf-16-le"):
+            try:
+                inner = raw.decode(encoding)
+            except UnicodeDecodeError:
+                continue
+            if inner.isascii() and inner.isprintable():
+                found.append(inner)
+    return found
+
+
+def _is_invisible(character: str) -> bool:
+    return unicodedata.category(character) == "Cf" or character in "\u115f\u1160\u3164\uffa0\u034f\u00ad"
+
+
+def _is_covert(character: str) -> bool:
+    code = ord(character)
+    return 0xE0000 <= code <= 0xE007F or code in range(0x202A, 0x202F) or code in range(0x2066, 0x206A)

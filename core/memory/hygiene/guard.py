@@ -1,0 +1,127 @@
+"""What stands between an experience and the bank (`memory.hygiene`): scrub, cut, drop copies, quarantine."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from core.errors import UserError
+from core.memory.hygiene.injection import suspicions
+from core.memory.hygiene.likeness import Likeness
+from core.memory.hygiene.lineage import least_trust
+from core.memory.hygiene.scrub import scrub
+from core.types import Lesson, MemoryRecord
+
+_BLOCK = re.compile(r"<\s*memory_items\s*>.{0,20000}?<\s*/\s*memory_items\s*>", re.IGNORECASE | re.DOTALL)
+_MARK = re.compile(r"(?:\[memory item\][ \t]*)+", re.IGNORECASE)  # what core/transcript.py leaves in a quote's place
+_SHORTEST_COPY = 20  # characters; shorter passages of a lesson occur by chance
+
+
+@dataclass(kw_only=True)
+class Guard:
+    """Looks at each record before it is stored. Screening its own result changes nothing. Off in the paper.
+
+    scrub         put a mark in the place of credentials and personal data
+    strip         take out what was copied from the lessons that the task had retrieved, and the memory block's markup
+    quarantine    a record that gives orders, or descends from one that does, is kept but never retrieved, with trust 0
+    likeness      quarantine also what is this much like known attacks (-1 to 1, `Likeness`); None: patterns alone
+    max_title, max_description, max_content, max_query   characters kept of each text
+    """
+
+    scrub: bool = True
+    strip: bool = True
+    quarantine: bool = True
+    likeness: float | None = None
+    max_title: int = 120
+    max_description: int = 400
+    max_content: int = 1200
+    max_query: int = 8000
+    _likeness: Likeness | None = field(default=None, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("max_title", "max_description", "max_content", "max_query"):
+            if getattr(self, name) < 20:
+                raise UserError(f"memory.hygiene.{name}={getattr(self, name)}: give at least 20 characters.")
+
+    def screen(self, record: MemoryRecord, bank: Any) -> MemoryRecord:
+        """The record as it may be stored. What was done to it stands in provenance["hygiene"], by kind."""
+        items, notes = record.items, set(record.provenance.get("hygiene", ()))
+        if self.strip and not record.parents:  # a merged record is made of its parents' text
+            items, stripped = _without_copies(items, self._shown(record, bank))
+            notes |= {"stripped"} if stripped else set()
+        # Before anything is cut off: an order at the end of a long text is an order all the same.
+        broken = self._broken(record.original_query, items, bank) if self.quarantine else ()
+        record = self._scrubbed(replace(record, items=items), notes)
+        trust = least_trust((p for id in record.parents if (p := bank.get(id)) is not None), record.trust)
+        changes: dict[str, Any] = {"trust": trust}
+        if not record.items:
+            changes["status"] = "archived"  # nothing of its own: kept for the count, never retrieved
+        if notes:
+            changes["provenance"] = record.provenance | {"hygiene": sorted(notes)}
+        if self.quarantine and (broken or trust == 0.0):
+            why = sorted({*record.provenance.get("quarantine", ()), *(broken or ("lineage",))})
+            provenance = changes.get("provenance", record.provenance) | {"quarantine": why}
+            changes |= {"trust": 0.0, "status": "quarantined", "provenance": provenance}
+        return replace(record, **changes)
+
+    def _broken(self, query: str, items: tuple[Lesson, ...], bank: Any) -> tuple[str, ...]:
+        """The rules that the query or the lessons break."""
+        broken = {rule for text in (query, *map(_text, items)) for rule in suspicions(text)}
+        if self.likeness is not None and not broken:
+            with self._lock:
+                if self._likeness is None:
+                    self._likeness = Likeness(bank.embedder)
+            # Lessons only: a question may be about anything.
+            if any(self._likeness.of(_text(item)) > self.likeness for item in items):
+                broken.add("likeness")
+        return tuple(sorted(broken))
+
+    def _shown(self, record: MemoryRecord, bank: Any) -> list[str]:
+        """Passages of the lessons that stood in the prompt, longest first; retrieval repeats exactly."""
+        hits = bank.retrieve(record.original_query, exclude_task=record.task_id)
+        shown = {t.strip() for hit in hits for item in hit.record.items for t in (item.content, item.description)}
+        return sorted((text for text in shown if len(text) >= _SHORTEST_COPY), key=lambda text: (-len(text), text))
+
+    def _scrubbed(self, record: MemoryRecord, notes: set[str]) -> MemoryRecord:
+        def clean(text: str, longest: int) -> str:
+            if self.scrub:
+                text, kinds = scrub(text)
+                notes.update(kinds)
+            if len(text) > longest:
+                notes.add("cut")
+            return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+
+        items = tuple(
+            Lesson(
+                title=clean(item.title, self.max_title),
+                description=clean(item.description, self.max_description),
+                content=clean(item.content, self.max_content),
+            )
+            for item in record.items
+        )
+        return replace(record, items=items, original_query=clean(record.original_query, self.max_query))
+
+
+def _without_copies(items: tuple[Lesson, ...], shown: list[str]) -> tuple[tuple[Lesson, ...], bool]:
+    """The items without passages that were shown and without the block's markup; those left with no content go."""
+    kept = []
+    for item in items:
+        texts = [item.title, item.description, item.content]
+        for passage in shown:
+            texts[1:] = [text.replace(passage, "") for text in texts[1:]]
+        texts = [_MARK.sub("", _BLOCK.sub("", text)).strip() for text in texts]
+        if len(texts[2]) >= min(_SHORTEST_COPY, len(item.content.strip())):
+            kept.append(Lesson(title=texts[0], description=texts[1], content=texts[2]))
+    return tuple(kept), tuple(kept) != tuple(_bare(item) for item in items)
+
+
+def _bare(item: Lesson) -> Lesson:
+    # An item without white space at its ends, to compare with.
+    return Lesson(title=item.title.strip(), description=item.description.strip(), content=item.content.strip())
+
+
+def _text(item: Lesson) -> str:
+    return f"{item.title}\n{item.description}\n{item.content}"

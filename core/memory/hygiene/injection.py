@@ -1,0 +1,53 @@
+"""Does a lesson give orders that no lesson should? Rules by pattern, for quarantine, never for deletion.
+
+A lesson says how to solve a kind of task. It has no need to void other instructions, to speak as the system, to run a
+shell line, to fetch an address, to send data away, to tie an answer to a catchword, to redirect one named thing to
+another, to switch off a safeguard, or to spread itself: the moves of prompt injection (Greshake et al. 2023,
+arXiv:2302.12173), AgentPoison (arXiv:2407.12784), MINJA (arXiv:2503.03704) and MemoryGraft (arXiv:2512.16962).
+Patterns see words, not meaning: likeness.py is the net behind them, and docs/memory.md has the measured rates.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from core.memory.hygiene import fold
+
+# Rules whose wording is innocent when negated ("do not skip the verification").
+_UNLESS_NEGATED = {"unsafe", "shell", "exfiltration"}
+_NEGATED = re.compile(
+    r"(?:\bnot|n't|\bnever|\bavoid|\binstead of|\brather than|\bcannot|\brefus\w+|\bbeware of)\b[^.;:!?\n]{0,25}$"
+)
+
+
+def suspicions(text: str) -> tuple[str, ...]:
+    """The names of the rules that a text breaks, sorted; () for a text that looks like a lesson."""
+    broken = {"hidden"} if fold.hidden(text) else set()
+    for number, view in enumerate(fold.views(text)):
+        hits = {name for name, patterns in rules().items() if any(_hit(name, p, view) for p in patterns)}
+        # What is only there when read backwards, by ROT13, or as leetspeak was hidden; base64 always was.
+        broken |= hits if number == 0 else {f"disguised {name}" for name in hits - broken}
+    return tuple(sorted(broken))
+
+
+@cache
+def rules() -> dict[str, list[re.Pattern[str]]]:
+    """The patterns of rules.txt by the name of their rule."""
+    parts: dict[str, str] = {}
+    found: dict[str, list[re.Pattern[str]]] = {}
+    for line in (Path(__file__).parent / "rules.txt").read_text(encoding="utf-8").splitlines():
+        if definition := re.match(r"([A-Z]+) = (.+)", line):
+            parts[definition[1]] = definition[2]
+        elif title := re.fullmatch(r"\[([a-z]+)\]", line):
+            patterns = found.setdefault(title[1], [])
+        elif line.strip() and not line.startswith("# "):
+            patterns.append(re.compile(re.sub(r"<([A-Z]+)>", lambda m: parts[m[1]], line)))
+    return found
+
+
+def _hit(name: str, pattern: re.Pattern[str], text: str) -> bool:
+    if name not in _UNLESS_NEGATED:
+        return bool(pattern.search(text))
+    return any(not _NEGATED.search(text, max(0, m.start() - 40), m.start()) for m in pattern.finditer(text))

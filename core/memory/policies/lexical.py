@@ -1,0 +1,23 @@
+"""Words in common instead of embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from core.memory.filter import Filter
+from core.memory.scoring import Ranking
+from core.types import Scored
+
+
+@dataclass(kw_only=True)
+class Lexical(Ranking):
+    """BM25 (Robertson and Zaragoza 2009) over query and items, by SQLite's FTS5 with its k1 = 1.2 and b = 0.75.
+
+    Needs no embedding of the task. min_score is held against the BM25 score, whose scale depends on the bank.
+    """
+
+    def rank(
+        self, bank: Any, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+    ) -> list[Scored]:
+        return self.good_enough(bank.lexical(query, top_k, exclude_task, self.within(where)))

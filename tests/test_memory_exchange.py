@@ -1,0 +1,230 @@
+"""Banks in other forms, and the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
+
+from core.embedding import HashingEmbedder
+from core.errors import UserError
+from core.memory import exchange
+from core.memory.__main__ import main
+from core.types import Lesson
+
+LATEX = 'LaTeX \\frac{1}{2} "quotes"\n\n## a heading\n\ttab ünï 漢字 \x00'
+
+
+@pytest.fixture
+def bank(open_bank):  # noqa: F811
+    made = open_bank()
+    made.add_many([record(f"query number {n}", task=f"t{n}", id=f"r{n}", tick=n) for n in range(3)])
+    with made.change("more") as change:
+        change.add(
+            record(
+                LATEX,
+                id="odd",
+                outcome="failure",
+                score=0.25,
+                namespace="tenant",
+                items=(Lesson(title=LATEX, description=LATEX, content=LATEX),),
+                domain="maths",
+                tags=("a", "b"),
+                confidence=0.5,
+                n_used=3,
+                n_used_success=2,
+                n_helpful=1,
+                n_harmful=4,
+                last_used=8,
+                trust=0.3,
+                parents=("r0", "r1"),
+                provenance={"run": "x", "models": {"agent": "m"}},
+                created_at="2026-01-02T03:04:05+00:00",
+            )
+        )
+        change.update("r1", status="archived")
+        change.link("odd", "supersedes", "r1", "why")
+    return made
+
+
+def test_jsonl_loses_nothing(bank, open_bank, tmp_path):  # noqa: F811
+    assert exchange.export(bank, tmp_path / "out.jsonl", "jsonl") == 4
+    other = open_bank("other.sqlite")
+    other.embedder.embed = None  # its vectors come from the file
+    assert exchange.load(other, tmp_path / "out.jsonl", "jsonl") == (4, 0)
+    assert (other.records(), other.links()) == (bank.records(), bank.links())
+    exchange.export(other, tmp_path / "again.jsonl", "jsonl")
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
+    assert exchange.load(other, tmp_path / "out.jsonl", "jsonl") == (0, 4)
+
+
+def test_a_bank_of_another_embedder_is_embedded_anew(bank, open_bank, tmp_path):  # noqa: F811
+    exchange.export(bank, tmp_path / "out.jsonl", "jsonl", namespace="default")
+    other = open_bank("other.sqlite", embedder=HashingEmbedder(dim=64))
+    assert exchange.load(other, tmp_path / "out.jsonl", "jsonl") == (3, 0)
+    assert len(other.records()[0].query_embedding) == 64
+    assert other.retrieve("query number 2")[0].record.id == "r2"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "does not begin"),
+        ("[]\n", "does not begin"),
+        ('{"format": "reasoning memory", "version": 1}\n{"record": {"id": 3}}\n', "line 2 holds no record"),
+        ('{"format": "reasoning memory", "version": 1}\n{"rec', "line 2 is damaged"),
+    ],
+)
+def test_a_file_that_is_no_export_is_named(bank, tmp_path, text, message):
+    (tmp_path / "bad.jsonl").write_text(text)
+    with pytest.raises(UserError, match=message):
+        exchange.load(bank, tmp_path / "bad.jsonl", "jsonl")
+    with pytest.raises(UserError, match="cannot be read"):
+        exchange.load(bank, tmp_path / "none.jsonl", "jsonl")
+
+
+def test_markdown_is_for_reading(bank, tmp_path):
+    exchange.export(bank, tmp_path / "bank.md", "markdown")
+    text = (tmp_path / "bank.md").read_text()
+    assert text.count("\n## ") == 4
+    assert "- odd supersedes r1: why" in text
+    with pytest.raises(UserError, match="reading only"):
+        exchange.load(bank, tmp_path / "bank.md", "markdown")
+
+
+def test_the_servers_files_are_read(open_bank, tmp_path):  # noqa: F811
+    vector = (np.array([3.0, 4.0] + [0.0] * 254)).tolist()
+    memory = {
+        "memory_id": "mem_1",
+        "agent_id": "claude",
+        "timestamp": "2025-10-01T00:00:00+00:00",
+        "success": False,
+        "title": "T",
+        "description": "D",
+        "content": "C",
+        "query": "boil some water",
+        "retrieval_count": 5,
+        "last_retrieved": None,
+        "tags": ["x"],
+        "metadata": {"embedding_model": "hashing-256"},
+    }
+    plain = {
+        **memory,
+        "memory_id": "mem_2",
+        "agent_id": None,
+        "success": True,
+        "is_merged": True,
+        "merged_from": ["mem_0"],
+    }
+    (tmp_path / "memories.json").write_text(json.dumps({"version": "1.0", "memories": [memory, plain]}))
+    old = {"version": "1.0", "memories": [{**memory, "memory_id": "mem_0", "archived": True}]}
+    (tmp_path / "archived_memories.json").write_text(json.dumps(old))
+    held = {
+        n: {"query_text": "boil some water", "vector": vector, "created_at": ""} for n in ("mem_0", "mem_1", "mem_2")
+    }
+    (tmp_path / "embeddings.json").write_text(
+        json.dumps({"version": "1.0", "embedding_model": "unknown", "embedding_dim": 0, "embeddings": held})
+    )
+    bank = open_bank()
+    assert exchange.load(bank, tmp_path / "memories.json", "mcp") == (3, 0)
+    one = bank.get("mem_1")
+    assert (one.namespace, one.outcome, one.n_used, one.tags) == ("claude", "failure", 5, ("x",))
+    assert np.allclose(one.query_embedding[:2], (0.6, 0.8))
+    assert (bank.get("mem_2").namespace, bank.get("mem_2").parents) == ("default", ("mem_0",))
+    assert bank.get("mem_0").status == "archived"
+    exchange.export(bank, tmp_path / "out", "mcp")
+    again = open_bank("again.sqlite")
+    assert exchange.load(again, tmp_path / "out", "mcp") == (3, 0)
+    assert {r.id: (r.items, r.namespace, r.status, r.query_embedding) for r in again.records()} == {
+        r.id: (r.items, r.namespace, r.status, r.query_embedding) for r in bank.records()
+    }
+
+
+def test_the_authors_files_are_read_and_written(bank, open_bank, tmp_path):  # noqa: F811
+    text = (
+        "Thinking...\n\n# Memory Item 1\n## Title Look\n## Description Twice\n## Content Always.\n\n# Memory Item 2\n"
+    )
+    text += "## Title Wait\n## Description Once\n## Content Never."
+    rows = [
+        {"task_id": "12", "query": "boil water", "status": "success", "memory_items": text.split("\n\n")},
+        {"task_id": "13", "query": "open a door", "status": "fail", "memory_items": "no form at all"},
+    ]
+    (tmp_path / "shopping.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    cache = [
+        {"id": "12", "text": "boil water", "embedding": [1.0, 2.0]},
+        {"id": "99", "text": "?", "embedding": [1, 0]},
+    ]
+    (tmp_path / "shopping_embeddings.jsonl").write_text("".join(json.dumps(row) + "\n" for row in cache))
+    other = open_bank("other.sqlite")
+    assert exchange.load(other, tmp_path / "shopping.jsonl", "authors") == (2, 0)
+    first, second = other.records()
+    assert [item.title for item in first.items] == ["Look", "Wait"]
+    assert (second.outcome, second.items[0].content) == ("failure", "no form at all")
+    exchange.export(bank, tmp_path / "out.jsonl", "authors", namespace="default")
+    third = open_bank("third.sqlite")
+    exchange.load(third, tmp_path / "out.jsonl", "authors")
+    assert [r.items for r in third.records()] == [r.items for r in bank.records("default", "active")]
+
+
+def run(capsys, *words):
+    code = main([str(word) for word in words])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_the_command_line_from_the_first_lesson_to_the_last(tmp_path, capsys):
+    bank = tmp_path / "bank.sqlite"
+    words = ("--query", "boil some water", "--title", "Lid", "--description", "d", "--content", "Use a lid.")
+    code, out, _ = run(capsys, "add", bank, "--embedder", "hashing-256", *words, "--tag", "kitchen")
+    assert (code, out.split()[1]) == (0, "added")
+    id = out.split()[0]
+    assert "was there" in run(capsys, "add", bank, *words)[1]
+    assert id in run(capsys, "list", bank)[1]
+    assert "Use a lid." in run(capsys, "show", bank, id)[1]
+    assert run(capsys, "search", bank, "boil the water", "--tag", "kitchen")[1].startswith(id)
+    assert run(capsys, "search", bank, "lid", "--lexical")[1].startswith(id)
+    assert run(capsys, "search", bank, "boil the water", "--namespace", "else")[1] == ""
+    assert "helpful 1" in run(capsys, "mark", bank, id, "helpful")[1]
+    assert json.loads(run(capsys, "stats", bank, "--json")[1])["records"] == 1
+    assert "is change 3" in run(capsys, "snapshot", bank, "here")[1]
+    assert "1 records written" in run(capsys, "export", bank, tmp_path / "out.jsonl")[1]
+    assert (
+        "1 records added"
+        in run(capsys, "import", tmp_path / "new.sqlite", tmp_path / "out.jsonl", "--embedder", "hashing-256")[1]
+    )
+    assert "active: 1 -> 1" in run(capsys, "consolidate", bank)[1]
+    assert "undone" in run(capsys, "rollback", bank, "--to", "here")[1]
+    assert "1 records deleted" in run(capsys, "forget", bank, "--id", id)[1]
+    code, out, _ = run(capsys, "doctor", bank)
+    assert code == 0
+    assert "the database is whole" in out
+    assert run(capsys, "list", bank)[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("stats",), "there is no bank"),
+        (("forget", "--id", "x"), "there is no bank"),
+        (("import", "none.jsonl"), "cannot be read"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path, capsys, words, message):
+    code, out, err = run(capsys, words[0], tmp_path / "none.sqlite", *words[1:])
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_the_doctor_mends_a_damaged_bank(bank, tmp_path, capsys):
+    before = bank.records()
+    bank.close()
+    path = tmp_path / "bank.sqlite"
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 9000)
+    code, out, _ = run(capsys, "doctor", path)
+    assert code == 0
+    assert "each with its vector" in out
+    assert json.loads(run(capsys, "show", path, "odd", "--json")[1])["original_query"] == before[3].original_query

@@ -1,0 +1,144 @@
+"""Changes that are undone, marks to go back to, and what is forgotten for good."""
+
+from __future__ import annotations
+
+import pytest
+from test_memory import lesson, open_bank, record  # noqa: F401 - open_bank is a fixture
+
+from core.errors import UserError
+
+
+def state(bank):
+    return bank.records(), bank.links(), bank.fact("folded")
+
+
+def found(bank):
+    return [hit.record.id for hit in bank.nearest("query number", 99)], [
+        hit.record.id for hit in bank.lexical("number zebra", 99)
+    ]
+
+
+@pytest.fixture
+def bank(open_bank):  # noqa: F811
+    made = open_bank()
+    made.add_many([record(f"query number {n}", task=f"t{n}", id=f"r{n}", tick=n) for n in range(6)])
+    return made
+
+
+def merge(bank):
+    with bank.change("merge") as change:
+        change.add(record("query merged", id="m1", parents=("r1", "r2"), items=(lesson("zebra"),)))
+        for parent in ("r1", "r2"):
+            change.update(parent, status="archived", n_used=change.get(parent).n_used + 1)
+            change.link("m1", "supersedes", parent, "alike")
+        change.update("r3", items=(lesson("zebra"),))
+        change.remove("r4")
+        change.fact("folded", "7")
+
+
+def test_undoing_everything_newest_first_gives_back_each_state(bank):
+    states = [(state(bank), found(bank))]
+    merge(bank)
+    states.append((state(bank), found(bank)))
+    bank.snapshot("merged")
+    bank.add(record("query number 9", id="r9"))
+    assert bank.rollback_snapshot("merged") == 1
+    assert (state(bank), found(bank)) == states[1]
+    bank.rollback(1)
+    assert (state(bank), found(bank)) == states[0]
+    last = bank.seq()
+    bank.rollback(last - 1)  # undo the undoing
+    assert (state(bank), found(bank)) == states[1]
+    assert [entry["seq"] for entry in bank.journal()] == list(range(1, last + 2))
+    bank.rollback(0)
+    assert len(bank) == 0
+
+
+def test_what_fails_half_way_leaves_nothing(bank):
+    before = state(bank), bank.journal()
+    for spoil in (
+        lambda change: change.update("r1", original_query="other"),
+        lambda change: change.update("nobody", status="archived"),
+        lambda change: change.update("r1", status="asleep"),
+        lambda change: change.link("r1", "likes", "r2"),
+        lambda change: change.add(record("x", id="x", status="asleep")),
+    ):
+        with pytest.raises(UserError), bank.change("half") as change:
+            change.update("r1", status="archived")
+            change.add(record("new", id="new"))
+            spoil(change)
+    assert (state(bank), bank.journal()) == before
+
+
+def test_a_change_in_a_change_is_an_error(bank):
+    with pytest.raises(RuntimeError, match="nested"), bank.change("outer"), bank.change("inner"):
+        pass
+    assert bank.add(record("after", id="after"))
+
+
+def test_reads_elsewhere_see_the_committed_state_and_those_inside_their_own(bank, open_bank):  # noqa: F811
+    other = open_bank()
+    with bank.change("edit") as change:
+        change.update("r1", status="archived")
+        assert bank.get("r1").status == "archived"
+        assert other.get("r1").status == "active"
+    assert other.get("r1").status == "archived"
+
+
+def test_snapshots_are_refused_twice_and_unknown(bank):
+    bank.snapshot("one")
+    with pytest.raises(UserError, match="already"):
+        bank.snapshot("one")
+    with pytest.raises(UserError, match="it has one"):
+        bank.rollback_snapshot("two")
+    with pytest.raises(UserError, match="no journal entry 99"):
+        bank.rollback(99)
+
+
+def test_what_is_forgotten_is_in_no_file_any_more(bank, tmp_path):
+    secret = "zebracorn"
+    bank.add(record(f"about the {secret}", id="s", task="secret", items=(lesson(secret),)))
+    with bank.change("edit") as change:
+        change.update("s", items=(lesson(f"{secret} again"),))
+    with bank.change("merge") as change:
+        change.add(record(f"merged with {secret}", id="m", parents=("s", "r1")))
+        change.update("r1", status="archived")
+        change.update("s", status="archived")
+        change.link("m", "supersedes", "s", secret)
+    bank.add(record("other", id="late"))
+    assert bank.forget(task="secret") == ["s", "m"]
+    assert bank.get("r1").status == "active"  # its merged record is gone, so it counts again
+    assert bank.lexical(secret, 5) == []
+    assert "s" not in found(bank)[0]
+    bank.close()
+    for path in tmp_path.iterdir():
+        assert secret.encode() not in path.read_bytes(), path.name
+
+
+def test_what_is_forgotten_does_not_come_back_by_rollback(bank):
+    merge(bank)
+    gone = bank.forget(id="r1")
+    assert gone == ["r1", "m1"]
+    assert [step[:2] for step in bank.journal()[-1]["undo"] if step[0] == "forgotten"] == [
+        ["forgotten", "m1"],
+        ["forgotten", "r1"],
+    ]
+    bank.rollback(1)
+    assert bank.ids() == {f"r{n}" for n in (0, 2, 3, 4, 5)}
+
+
+def test_the_duplicates_of_what_is_forgotten_count_again(bank):
+    with bank.change("deduplicate") as change:
+        change.update("r2", status="superseded")
+        change.link("r2", "duplicate_of", "r1")
+    assert bank.forget(id="r1") == ["r1"]
+    assert bank.get("r2").status == "active"
+    assert bank.add_many([]) == 0
+
+
+def test_a_run_is_forgotten_by_its_name(bank):
+    bank.add(record("of a run", id="p", provenance={"run": "seven"}))
+    assert bank.forget(run="seven") == ["p"]
+    assert bank.forget(run="seven") == []
+    with pytest.raises(UserError, match="say what"):
+        bank.forget()

@@ -1,0 +1,42 @@
+"""With everything off the bank is the paper's: what is recorded and retrieved follows from the episodes alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from conftest import TOY, read_rows
+
+from core.embedding import HashingEmbedder
+
+RECORD = (
+    "id original_query items source_trajectory_id score outcome label_source task_id namespace tick status".split()
+)  # what an episode's record has held since the first version, in this order
+
+
+def test_records_and_retrievals_are_those_of_a_plain_list(here):
+    """The nearest query by cosine, rounded to 6 digits, ties to the oldest, never the task's own; nothing else."""
+    run_dir, _ = here(*TOY, "retrieval.top_k=3")
+    embed, known = HashingEmbedder().embed, []
+    for row in read_rows(run_dir):
+        [query] = embed([row["query"]])
+        others = [(record, vector) for record, vector in known if record["task_id"] != row["task_id"]]
+        scored = [(-round(float(np.dot(vector, query)), 6), place) for place, (_, vector) in enumerate(others)]
+        expected = [{"id": others[place][0]["id"], "score": -score} for score, place in sorted(scored)[:3]]
+        assert row["retrieved"] == expected
+        if row["record"] is not None:
+            assert list(row["record"]) == RECORD
+            known.append((row["record"], embed([row["record"]["original_query"]])[0]))
+    assert len(known) > 30
+
+
+def test_the_plain_bank_holds_what_the_episodes_taught_and_nothing_else(here):
+    from core.memory.bank import MemoryBank
+    from core.memory.scoring import Cosine
+    from core.records import record_of
+
+    run_dir, _ = here(*TOY)
+    bank = MemoryBank(path=str(run_dir / "bank.sqlite"), embedder=HashingEmbedder(), policy=Cosine(), read_only=True)
+    kept = bank.records()
+    bank.close()
+    taught = [record for row in read_rows(run_dir) if (record := record_of(row)) is not None]
+    plain = {"query_embedding": (), "created_at": ""}
+    assert [vars(record) | plain for record in kept] == [vars(record) for record in taught]
