@@ -60,9 +60,9 @@ class ToyEnv(BaseEnv):
         right = said.strip().strip("\"'.").lower() == word
         luck = derive_seed(self.seed, self._task.id, "luck") / 2**31  # the same for every agent that tries this box
         self._won = luck < (self.p_word if right else self.p_guess)
-        text = "The box is open" if self._won else "The box stays locked for good"
+        text = "The box is open: the" if self._won else "The box stays locked for good. The"
         known = "was indeed" if right else "would have been"
-        text += f': the word of the {self._task.type} family {known} "{word}".'
+        text += f' word of the {self._task.type} family {known} "{word}".'
         return text, float(self._won), True, {"valid": True, "won": self._won}
 
     def walkthrough(self) -> list[str]:

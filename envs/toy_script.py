@@ -26,9 +26,11 @@ def _student(messages: list[Message]) -> str:
     family = box.group(1)
     told = messages[0]["content"]  # lessons, or a whole attempt at another box
     seen = "\n".join(message["content"] for message in messages[2:] if message["role"] == "user")
-    known = dict([*_LESSON.findall(told), *_FEEDBACK.findall(told), *_FEEDBACK.findall(seen)])
+    by_feedback = dict(_FEEDBACK.findall(seen))
+    known = dict([*_LESSON.findall(told), *_FEEDBACK.findall(told)]) | by_feedback
     if family in known:
-        return f"Thought: I was told the word of this family.\nAction: say {known[family]}"
+        source = "The feedback" if family in by_feedback else "A memory item"
+        return f"Thought: {source} names the word of this family.\nAction: say {known[family]}"
     return f"Thought: Nothing I was told names the word of this family.\nAction: say {GUESS}"
 
 

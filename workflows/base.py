@@ -9,7 +9,7 @@ from core.concurrency import ordered_map
 from core.errors import InfraError, UserError
 from core.extractor import Distiller
 from core.llm.meter import Meter
-from core.memory.bank import NoMemory
+from core.memory.none import NoMemory
 from core.records import RunRecords, records_of
 from core.setting import Setting
 from core.types import Episode, Extraction, Scored, Selection, Task, Trajectory, Verdict
@@ -114,7 +114,7 @@ class Workflow:
         )
 
     def consolidate(self, episode: Episode, teach: int = 1) -> None:
-        """Consolidation, the only write: the episode's line, then its records, then what it teaches the bank as a whole.
+        """Consolidation, the only write: the episode's line, then its records, then what it teaches the whole bank.
 
         Resume mends a crash in between.
         teach   how many of the last episodes go into the bank now: this one, none within a batch, all of it at its end
