@@ -16,9 +16,9 @@ DRAWS = 2000  # of a bootstrap
 def rate_interval(values: np.ndarray, *, draws: int = DRAWS) -> dict[str, Any]:
     """The mean and its 95 % interval. values: (tasks, seeds), NaN where an episode does not count.
 
-    The mean is taken within each seed, then over the seeds; sd is over the seeds. One seed of 0 and 1: Wilson. Otherwise
-    a bootstrap that draws tasks with all their seeds, since outcomes of one task are alike over seeds. Where no task
-    differs from another a bootstrap says nothing, and Wilson's interval for that many tasks is given.
+    The mean is taken within each seed, then over the seeds; sd is over the seeds. One seed of 0 and 1: Wilson.
+    Otherwise a bootstrap that draws tasks with all their seeds, since outcomes of one task are alike over seeds.
+    Where no outcome differs from another a bootstrap says nothing: Wilson's interval for that many tasks.
     """
     values = _columns(values)
     per_seed = _means(values)
@@ -55,16 +55,17 @@ def bootstrap(samples: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 
 def paired(values: np.ndarray, baseline: np.ndarray) -> dict[str, Any]:
     """A difference of success on the same tasks (rows) and seeds (columns): NaN in either one drops the pair.
 
-    p: for one seed McNemar's exact test; for several the exact permutation test that swaps the two arms task by task, a
-    task's seeds together. p_seeds swaps seed by seed: it alone allows for the tasks of one stream depending on each other,
-    and it cannot be under 2 / 2 ** seeds. n, and how many pairs were won and lost, stand beside them.
+    p: for one seed McNemar's exact test; for several the exact permutation test that swaps the two arms task by task,
+    a task's seeds together. p_seeds swaps seed by seed: it alone allows for tasks of one stream that depend on each
+    other, and it cannot be under 2 / 2 ** seeds. The interval is None where every pair differs by the same.
     """
     delta = _columns(np.asarray(values, float) - np.asarray(baseline, float))
     known = ~np.isnan(delta)
     found: dict[str, Any] = {"n_pairs": int(known.sum()), "won": int((delta > 0).sum()), "lost": int((delta < 0).sum())}
     if not known.any():
         return found | {"difference": None, "low": None, "high": None, "p": None, "p_seeds": None}
-    low, high = bootstrap([delta])
+    alike = np.ptp(delta[known]) == 0
+    low, high = (None, None) if alike else bootstrap([delta])
     return found | {
         "difference": float(_means(delta).mean()),
         "low": low,
