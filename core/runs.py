@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from core.types import content_id
 if TYPE_CHECKING:
     import pandas as pd
 
+KNOBS = ("seed", "k", "r", "refine")  # top-level keys that act through the nodes they are written into
 VALID = ("success", "failure")  # what counts: an infra_error is in no denominator
 
 
@@ -51,7 +53,7 @@ class Run:
     def cell(self) -> str:
         """An id that all seeds of one cell of a table share: the configuration less the seed, and the set of tasks."""
         free = (*FREE_KEYS, *(f"{node}.{key}" for node in MODELS for key in MODEL_FREE_KEYS))
-        return content_id(without(self.composed, ("seed", "experiment", *free)), self.task_set)
+        return content_id(without(_seedless(self.config, self.composed), (*KNOBS, *free)), self.task_set)
 
     @cached_property
     def task_set(self) -> str:
@@ -155,6 +157,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "order": stream.get("order", "file"),
         "n_tasks": run.n_tasks,
         "complete": run.complete,
+        "command": shlex.join(run.manifest["command"][1:]),
     }
 
 
@@ -194,6 +197,14 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "verdict_source": row["verdict"]["source"],
         "verdict_parsed": row["verdict"]["parsed"],
     }
+
+
+def _seedless(config: Any, composed: Any) -> Any:
+    """The resolved configuration without the values that are written as made from the seed."""
+    if not isinstance(config, dict) or not isinstance(composed, dict):
+        return config
+    made = {key for key, value in composed.items() if isinstance(value, str) and "${seed}" in value}
+    return {key: _seedless(value, composed.get(key)) for key, value in config.items() if key not in made}
 
 
 def _judged(row: dict[str, Any]) -> str:

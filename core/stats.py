@@ -145,7 +145,8 @@ def late_minus_early(values: np.ndarray) -> dict[str, float | None]:
     early, late = values[:half], values[len(values) - half :]
     if not half or np.isnan(early).all() or np.isnan(late).all():
         return {"difference": None, "low": None, "high": None}
-    low, high = bootstrap([late, early])
+    alike = np.nanmin(values) == np.nanmax(values)
+    low, high = (None, None) if alike else bootstrap([late, early])
     return {"difference": float(_means(late).mean() - _means(early).mean()), "low": low, "high": high}
 
 
