@@ -63,10 +63,7 @@ class Run:
 
 def load_runs(paths: Iterable[str | Path]) -> pd.DataFrame:
     """One row an episode of every run below the paths; see `run_columns` and `episode_columns` for its columns."""
-    import pandas as pd
-
-    frames = [frame_of(read_run(path)) for path in find_runs(paths)]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return frame_of(read_run(path) for path in find_runs(paths))
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
@@ -119,17 +116,22 @@ def read_rows(path: Path) -> tuple[list[dict], bool]:
     return rows, False
 
 
-def frame_of(run: Run) -> pd.DataFrame:
-    """The table of one run; a run without an episode has one row, of status "none", so that it is not overlooked."""
+def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
+    """The table of some runs; a run without an episode has one row, of status "none", so that it is not overlooked."""
     import pandas as pd
 
-    seen: Counter[str] = Counter()
-    episodes = []
-    for row in run.rows:
-        episodes.append(episode_columns(row) | {"visit": seen[row["task_id"]]})
-        seen[row["task_id"]] += 1
-    frame = pd.DataFrame(episodes or [{"index": -1, "status": "none"}])
-    return frame.assign(**run_columns(run))
+    facts, episodes, owners = [], [], []
+    for number, run in enumerate(runs):
+        facts.append(run_columns(run))
+        seen: Counter[str] = Counter()
+        for row in run.rows:
+            episodes.append(episode_columns(row) | {"visit": seen[row["task_id"]]})
+            seen[row["task_id"]] += 1
+        if not run.rows:
+            episodes.append({"index": -1, "status": "none"})
+        owners += [number] * max(1, len(run.rows))
+    shared = pd.DataFrame(facts).iloc[owners].reset_index(drop=True)
+    return pd.concat([pd.DataFrame(episodes), shared], axis=1)
 
 
 def run_columns(run: Run) -> dict[str, Any]:

@@ -50,12 +50,6 @@ def chosen(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     return frame[frame["run_dir"].isin(dirs)]
 
 
-def baseline_of(cells: Cells, wish: str) -> str:
-    """The label that a table's baseline goes by: "top_k=1" is whatever label ends so."""
-    labels = [label for label in cells.table["label"] if wish in (label, *label.split(" ", 1)[1:], *label.split())]
-    return labels[0] if len(set(labels)) == 1 else wish
-
-
 def build(
     frame: pd.DataFrame, name: str, *, baseline: str | None = None, partial: bool = False
 ) -> tuple[Cells, list[Text]]:
@@ -66,7 +60,7 @@ def build(
         raise UserError(
             f"none of the runs belongs to the table {name}: python main.py experiment={table.experiment} makes them."
         )
-    base = baseline_of(make_cells(frame, partial=partial), baseline or table.baseline)
+    base = baseline or table.baseline
     cells = make_cells(frame, base, partial=partial)
     cells = Cells(table=_sorted(cells.table, table), frame=cells.frame, notes=cells.notes)
     texts = []
