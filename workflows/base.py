@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from core.concurrency import ordered_map
@@ -139,8 +140,8 @@ class Workflow:
                 return before[sample]
             try:
                 with self.envs.lease() as env:
-                    made = self.rollout.run(env, task, memories, sample)
-            except InfraError as error:  # there is not even an env
+                    made = self.envs.limited(env, partial(self.rollout.run, env, task, memories, sample))
+            except InfraError as error:  # there is not even an env, or its time is over
                 return self.rollout.broken(task, error, sample)
             self.keep(index, task, made)
             return made

@@ -44,17 +44,22 @@ class MattsSequential(Workflow):
                     if made.sample not in before:
                         self.keep(index, task, made)
                     rounds.append(made)
-        except InfraError as error:  # there is not even an env
+        except InfraError as error:  # there is not even an env, or its time is over
             rounds.append(self.rollout.broken(task, error, len(rounds)))
         return rounds
 
     def _round(self, env, task: Task, memories: list[Scored], rounds: list[Trajectory], *, resumed: bool) -> Trajectory:
-        if not rounds:
-            return self.rollout.run(env, task, memories)
-        restart = self.refine == "restart"
-        if resumed and not restart:
-            self.rollout.replay(env, task, rounds)
-        return self.rollout.refine(env, task, rounds[-1], len(rounds), restart=restart)
+        """One of them, each with a time limit of its own."""
+
+        def work() -> Trajectory:
+            if not rounds:
+                return self.rollout.run(env, task, memories)
+            restart = self.refine == "restart"
+            if resumed and not restart:
+                self.rollout.replay(env, task, rounds)
+            return self.rollout.refine(env, task, rounds[-1], len(rounds), restart=restart)
+
+        return self.envs.limited(env, work)
 
     def select(
         self, task: Task, trajectories: list[Trajectory], verdicts: list[Verdict], errors: list[str]
