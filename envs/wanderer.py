@@ -1,6 +1,6 @@
 """Players for llm=scripted in any env: they go from place to place and never win but by luck. To try out an arm.
 
-    python main.py env=alfworld env.split=generated llm=scripted llm.script.path=envs.wanderer.play arm=matts_parallel
+python main.py env=alfworld env.split=generated llm=scripted llm.script.path=envs.wanderer.play arm=matts_parallel
 """
 
 from __future__ import annotations
