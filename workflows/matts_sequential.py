@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from core.contrast import Contrast
 from core.errors import InfraError, UserError
-from core.types import Extraction, Scored, Selection, Task, Trajectory, Verdict
-from workflows.base import Workflow
+from core.types import Extraction, Scored, Selection, Task, Trajectory
+from workflows.base import Verdicts, Workflow
 
 
 @dataclass(kw_only=True)
@@ -62,7 +62,7 @@ class MattsSequential(Workflow):
         return self.envs.limited(env, work)
 
     def select(
-        self, task: Task, trajectories: list[Trajectory], verdicts: list[Verdict], errors: list[str]
+        self, task: Task, trajectories: list[Trajectory], verdicts: Verdicts, errors: list[str]
     ) -> Selection | None:
         return Selection(index=len(trajectories) - 1, by="last") if self.r else None
 
@@ -71,7 +71,7 @@ class MattsSequential(Workflow):
         task: Task,
         memories: list[Scored],
         trajectories: list[Trajectory],
-        verdicts: list[Verdict],
+        verdicts: Verdicts,
         errors: list[str],
     ) -> list[Extraction]:
         """One call over all rounds. Where a round broke, the task has no result and teaches nothing."""
@@ -79,10 +79,10 @@ class MattsSequential(Workflow):
             return []
         if self.contrast is None or len(trajectories) < 2:
             return super().extract(task, memories, trajectories, verdicts, errors)
-        if len(trajectories) - 1 not in self.teachers(trajectories, verdicts):
+        if len(trajectories) - 1 not in self.teachers(trajectories, verdicts()):
             return []
-        judged = [number for number, verdict in enumerate(verdicts) if verdict.label is not None]
-        rounds, labels = [trajectories[n] for n in judged], [verdicts[n] for n in judged]
+        judged = [number for number, verdict in enumerate(verdicts()) if verdict.label is not None]
+        rounds, labels = [trajectories[n] for n in judged], [verdicts()[n] for n in judged]
         try:
             return [self.contrast.sequential(task, rounds, labels, memories)]
         except InfraError as error:
