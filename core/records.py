@@ -19,7 +19,7 @@ from core.errors import UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, refused
 from core.redact import Redactor
-from core.types import Episode, Lesson, MemoryRecord, Usage
+from core.types import Episode, Lesson, MemoryRecord, Usage, content_id
 
 _OPTIONAL = {
     "domain": "",
@@ -53,6 +53,7 @@ class RunRecords:
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
+        self.run = content_id(fingerprint)  # the manifest's "run", by which the bank's records name where they are from
         self._interrupts = interrupts
         self._redact = redact
         self._lock_file = self._take_lock()
