@@ -165,6 +165,7 @@ def build_bank(cfg: DictConfig, setting: Any, records: Any, roles: dict, meter: 
         embedder=embedder,
         policy=make(cfg.retrieval),
         read_only=path is not None and not setting.learn,
+        provenance={"run": records.run, "models": {name: role.llm.name for name, role in roles.items()}},
         **life,
     )
     stack.callback(bank.close)

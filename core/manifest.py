@@ -57,6 +57,7 @@ def manifest(fingerprint: dict, config: dict, command: list[str], tasks: list[Ta
     """The whole manifest. `models` holds, by role, the model and the parameters really sent."""
     return {
         "schema": 1,
+        "run": content_id(fingerprint),
         "command": command,
         "config": config,
         "fingerprint": fingerprint,
