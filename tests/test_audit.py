@@ -125,7 +125,7 @@ def changed_manifest(rows, manifest, summary):
 
 
 def other_tasks(rows, manifest, summary):
-    manifest["task_ids"] = manifest["task_ids"][:-1] + ["toy/other/1"]
+    manifest["task_ids"] = [*manifest["task_ids"][:-1], "toy/other/1"]
     rows[-1]["task_id"] = "toy/other/1"
     rows[-1]["record"]["task_id"] = "toy/other/1"
 
