@@ -93,9 +93,8 @@ def report(out: Console, a: Run, b: Run, every: bool) -> None:
     for line in differences(a.config, b.config):
         out.print(f"  {line}", markup=False, highlight=False)
     shown = both if every else flips(both)
-    table = Table(
-        "place", "task", "A", "B", "steps A", "steps B", "", title="" if every else "flips", title_justify="left"
-    )
+    heads = ("place", "task", "A", "B", "steps A", "steps B", "")
+    table = Table(*heads, title="" if every else "flips", title_justify="left")
     marks = {(0.0, 1.0): "[green]gained[/green]", (1.0, 0.0): "[red]lost[/red]"}
     for row in shown.itertuples():
         mark = marks.get((row.success_a, row.success_b), "")

@@ -77,14 +77,13 @@ def sample(row: dict[str, Any], attempt: dict[str, Any], run: Run) -> dict[str, 
     again = f"_{row['index']}" if run.config.get("stream", {}).get("passes", 1) > 1 else ""
     facts = ("index", "task_type", "status", "verdict", "retrieved", "lessons", "chosen", "errors")
     return {
-        "id": row["task_id"].replace("/", "_")
-        + (f"_{row['index']}" if run.config.get("stream", {}).get("passes", 1) > 1 else ""),
+        "id": row["task_id"].replace("/", "_") + again,
         "epoch": attempt["sample"] + 1,
         "input": row["query"],
         "target": attempt["gold"],
         "messages": messages,
         "output": {
-            "model": run.manifest["models"]["agent"]["model"],
+            "model": model,
             "choices": [choice],
             "completion": choice["message"]["content"],
         },
