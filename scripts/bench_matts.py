@@ -2,8 +2,8 @@
 
     python scripts/bench_matts.py [--json FILE] [--quick]
 
-Whole `python main.py` processes, in this one run. The critical path of a task is three calls of 200 ms: attempt, selector
-and self-contrast. Since the last two do not wait for each other, nor for the judges, it can be left behind: two is least.
+Whole `python main.py` processes, in this one run. The critical path of a task is three calls of 200 ms: attempt,
+selector, self-contrast. As the last two wait neither for each other nor for the judges, two calls are the least.
 """
 
 from __future__ import annotations
