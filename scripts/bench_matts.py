@@ -49,7 +49,7 @@ def engines(folder: Path, n: int) -> Line:
     """How much more 8 ALFWorld attempts at once get done than one alone, with a model that answers at once."""
     words = ("env=alfworld", "env.split=generated", f"env.generated_games={n + WARM_UP}", "embedder=hashing")
     words += (f"env.cache_dir={folder / 'games'}", "llm=scripted", "llm.script.path=envs.wanderer.play")
-    words += ("workflow=matts_parallel", "memory=none", "select=first", "max_steps=30", f"limit={n + WARM_UP}")
+    words += ("workflow=matts_parallel", "memory=none", "select=first", "max_steps=20", f"limit={n + WARM_UP}")
     possible, seconds = cores(), {}
     for k in (1, 8, 1):  # the first makes the games
         run = Run(folder / f"engines-{k}-{len(seconds)}", "", *words, f"k={k}")
@@ -82,9 +82,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--quick", action="store_true", help="fewer tasks: noisier")
     given = parser.parse_args()
-    few = 4 if given.quick else 1
+    few = 3 if given.quick else 1
     with tempfile.TemporaryDirectory() as name:
-        lines = [*scaled(Path(name), 40 // few), engines(Path(name), 12 // few)]
+        lines = [*scaled(Path(name), 40 // few), engines(Path(name), 6 // few)]
     if given.json:
         rows = [asdict(line) | {"held": line.held} for line in lines]
         given.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
