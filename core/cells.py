@@ -13,7 +13,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK = ("env", "model", "task_set")  # cells that may stand in one table and be compared
-TELLING = ("k", "r", "top_k", "learn_from", "memory", "retrieval", "judge", "setting", "order", "llm", "workflow")
+TELLING = (
+    "k",
+    "r",
+    "top_k",
+    "learn_from",
+    "memory",
+    "retrieval",
+    "judge",
+    "setting",
+    "order",
+    "agent",
+    "llm",
+    "workflow",
+)
 SHARED = ("cell", "arm", *BLOCK, "n_tasks", *TELLING)
 
 

@@ -20,6 +20,7 @@ ARMS = {
     "reasoningbank_success_only": "success_only",
     "reasoningbank_failure_only": "failure_only",
 }
+PLAYERS = ("gold", "random")  # agents without a model: the ceiling and the floor, arms of their own
 Format = Callable[[dict[str, Any]], str]
 
 

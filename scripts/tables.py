@@ -23,7 +23,7 @@ from core.errors import UserError  # noqa: E402
 from core.runs import load_runs  # noqa: E402
 from scripts.published import comparable, reference  # noqa: E402
 from scripts.render import FORMATS, Text  # noqa: E402
-from scripts.table_specs import ARMS, HEADINGS, TABLES, Table, experiment_of, gaps, is_cell, wanted  # noqa: E402
+from scripts.table_specs import ARMS, HEADINGS, PLAYERS, TABLES, Table, experiment_of, gaps, is_cell, wanted  # noqa: E402
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ REFERENCE = ["benchmark", "model", "method", "published", "ours", "comparable?",
 def load(paths: list[str]) -> pd.DataFrame:
     """The episodes of the runs, with the arms' names of the tables."""
     frame = load_runs(paths)
-    frame["arm"] = frame["arm"].replace(ARMS)
+    frame["arm"] = frame["arm"].replace(ARMS).mask(frame["agent"].isin(PLAYERS), frame["agent"])
     return frame
 
 
