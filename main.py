@@ -51,18 +51,19 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     from core.display import RunProgress, print_summary
     from core.jsonl import JsonLines
     from core.manifest import continued, fingerprint, manifest
-    from core.metrics import summarise
+    from core.memory.restore import restore
+    from core.metrics import by_pass, summarise
     from core.records import RunRecords
     from envs.pool import EnvPool
-    from workflows.stream import stream
 
     config = OmegaConf.to_container(cfg, resolve=True)
     redact = redactor(cfg)
     quiet_logs(redact)
     envs = EnvPool(lambda: make(cfg.env))
     stack.callback(envs.close)
+    stream = make(cfg.stream)
     with envs.lease() as env:
-        tasks, dataset = select_tasks(env.tasks(), cfg.limit), env.describe()
+        tasks, dataset = select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit) * stream.passes, env.describe()
     models = build_models(cfg, stack)
     if cfg.dry_run:
         return show_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg)))
@@ -74,6 +75,8 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     stack.callback(meter.close)
     roles = build_roles(cfg, models, meter)
     workflow = build_workflow(cfg, envs, roles, records, meter, stack)
+    rows = records.rows[: stream.settled(len(records.rows), len(tasks))]
+    restore(workflow.bank, rows, exclusive=cfg.memory.path is None)
 
     def write_manifest() -> None:
         described = {name: role.describe() for name, role in roles.items()}
@@ -88,11 +91,12 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     title = f"{choice('workflow')} on {choice('env')}, setting={choice('setting')}, seed={cfg.seed}"
     try:
         with RunProgress(len(tasks), records.rows, title) as progress:
-            for episode in stream(workflow, tasks, cfg.max_concurrency):
+            for episode in stream.run(workflow, tasks, cfg.max_concurrency):
                 progress.update(records.rows[-1])
                 tracker.log(episode.index, {"success": episode.status == "success", "lessons": len(episode.lessons)})
     finally:
         summary = summarise(records.rows, len(tasks), records.wall_s()) | {"calls": meter.totals()}
+        summary |= {"stream": vars(stream), "by_pass": by_pass(records.rows, len(tasks), stream.passes)}
         records.write_json("summary.json", {**summary, "setting": workflow.setting.name, "seed": cfg.seed})
         if any(role.sent for role in roles.values()):
             write_manifest()  # once more: now with the parameters that were really sent
@@ -109,7 +113,8 @@ def show_plan(cfg: DictConfig, envs: Any, tasks: list[Task], roles: dict[str, An
 
     workflow = get_object(cfg.workflow._target_)
     learns = cfg.setting.learn and workflow.has_memory
-    calls = workflow.calls(cfg.k, cfg.r) if learns else {"agent": cfg.k or 1}
+    calls = workflow.calls(cfg.workflow.k, cfg.workflow.r)
+    calls = calls if learns else {role: n for role, n in calls.items() if role in ("agent", "selector")}
     with envs.lease() as env:
         opening = make(cfg.agent).opening(env.reset(tasks[0]), env.instructions, [])
         steps = cfg.max_steps or env.max_steps
@@ -117,29 +122,33 @@ def show_plan(cfg: DictConfig, envs: Any, tasks: list[Task], roles: dict[str, An
 
 
 def build_workflow(cfg: DictConfig, envs: Any, roles: dict, records: Any, meter: Any, stack: ExitStack) -> Any:
-    """The workflow with everything it works with; the bank is brought up to the records."""
+    """The workflow with everything it works with."""
     from workflows.rollout import Rollout
 
-    setting, role = make(cfg.setting), roles["agent"]
+    setting, role, extractor = make(cfg.setting), roles["agent"], roles["extractor"]
     bank = build_bank(cfg, setting, records, roles, meter, stack)
     agent = make(cfg.agent, inject=bank.inject, max_memory_tokens=bank.max_tokens)
+    parts = {
+        "contrast": cfg.contrast and make(cfg.contrast, role=extractor, seed=extractor.seed),
+        "selector": make(cfg.select, role=roles["selector"], seed=roles["selector"].seed),
+    }
+    known = get_object(cfg.workflow._target_).__dataclass_fields__
     return make(
         cfg.workflow,
         envs=envs,
         rollout=Rollout(agent=agent, role=role, seed=role.seed, max_steps=cfg.max_steps),
         bank=bank,
         judge=make(cfg.judge, role=roles["judge"], seed=roles["judge"].seed),
-        distiller=make(cfg.distiller, role=roles["extractor"], seed=roles["extractor"].seed),
+        distiller=make(cfg.distiller, role=extractor, seed=extractor.seed),
         meter=meter,
         setting=setting,
         records=records,
+        **{name: part for name, part in parts.items() if name in known},
     )
 
 
 def build_bank(cfg: DictConfig, setting: Any, records: Any, roles: dict, meter: Any, stack: ExitStack) -> Any:
     """memory.path, or bank.sqlite in the run directory; read-only where the setting learns nothing."""
-    from core.memory.restore import restore
-
     embedder = make(cfg.embedder, meter=meter)
     stack.callback(embedder.close)
     path = cfg.memory.path
@@ -159,7 +168,6 @@ def build_bank(cfg: DictConfig, setting: Any, records: Any, roles: dict, meter: 
         **life,
     )
     stack.callback(bank.close)
-    restore(bank, records.rows, exclusive=path is None)
     return bank
 
 

@@ -12,11 +12,11 @@ from core.types import Task
 NUMBERS = {"seed": 0, "limit": 1, "max_steps": 1, "max_concurrency": 1, "k": 1, "r": 0}  # key: least value
 NULLABLE = ("limit", "max_steps", "k", "r")
 GROUPS = (
-    "env agent llm judge_llm extractor_llm selector_llm embedder memory retrieval judge setting workflow tracker"
+    "env agent llm judge_llm extractor_llm selector_llm embedder memory retrieval judge setting workflow select tracker"
 ).split()
 ROLES = ("agent", "judge", "extractor", "selector")
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
-OTHERS = ("run_dir", "dry_run", "budget", "roles", "distiller")
+OTHERS = ("run_dir", "dry_run", "budget", "roles", "distiller", "contrast", "refine", "stream")
 
 
 def check_config(cfg: Any) -> None:
@@ -30,6 +30,8 @@ def check_config(cfg: Any) -> None:
         raise UserError(f"unknown budget {', '.join(unknown)}: known are run and episode.")
     if not isinstance(cfg.dry_run, bool):
         raise UserError(f"dry_run={cfg.dry_run}: give true or false.")
+    if cfg.refine is not None and "refine" not in cfg.workflow:
+        raise UserError(f"refine={cfg.refine}: this workflow refines nothing; choose workflow=matts_sequential.")
     for key, least in NUMBERS.items():
         value = cfg[key]
         if value is None and key in NULLABLE:

@@ -94,6 +94,8 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         ("tokens", "   ".join(f"{role} {count:,}" for role, count in s["tokens"].items())),
         ("cost", "unknown" if s["cost_usd"] is None else f"{s['cost_usd']:.4f} USD"),
         ("wall time", f"{s['wall_s']:.1f} s"),
+        *([("stream", described)] if (described := stream_of(s)) else []),
+        *((f"pass {n}", f"{percent(p['success_rate'])}   (of {p['n']})") for n, p in enumerate(s["by_pass"], 1)),
     ]
     counts = {
         "broken (not counted)": s["n_infra_error"],
@@ -109,19 +111,44 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         "judge or distiller errors": s["n_learning_errors"],
     }
     facts += [(name, str(count)) for name, count in counts.items() if count]
+    facts += _scaling_of(s["scaling"])
     return facts + [(f"  {kind}", f"{percent(r['success_rate'])}   (of {r['n']})") for kind, r in s["by_type"].items()]
+
+
+def stream_of(summary: dict[str, Any]) -> str:
+    """What is unlike the paper's stream, in words; "" when nothing is."""
+    usual = {"batch": 1, "order": "file", "passes": 1}
+    return " ".join(f"{key}={value}" for key, value in summary["stream"].items() if value != usual[key])
+
+
+def _scaling_of(found: dict[str, Any]) -> list[tuple[str, str]]:
+    if not found:
+        return []
+    if found["kind"] == "sequential":
+        by_round = "   ".join(percent(rate) for rate in found["success_by_round"])
+        changed = f"{found['n_corrected']} corrected, {found['n_spoiled']} spoiled"
+        return [("success by round", by_round), ("changed by checks", changed)]
+    facts = [
+        ("pass@1", percent(found["pass_at_1"])),
+        (f"best of {found['k']} ({found['select']})", percent(found["best_of_n"])),
+        (f"pass@{found['k']} (oracle)", percent(found["pass_at_k_oracle"])),
+    ]
+    counts = {"broken attempts": "n_broken_attempts", "selections not readable": "n_selections_unparsed"}
+    return facts + [(name, str(found[key])) for name, key in counts.items() if found[key]]
 
 
 def print_runs(summaries: list[dict[str, Any]], folder: Path) -> None:
     """One line a run of a sweep."""
     table = Table(title="sweep", title_justify="left")
-    for heading in ("run", "success", "rate", "95 % interval", "steps", "lessons", "broken", "labels", "tokens"):
-        table.add_column(heading, justify="left" if heading in ("run", "labels") else "right")
+    headings = ("run", "success", "rate", "95 % interval", "steps", "lessons", "broken", "labels", "tokens", "stream")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("run", "labels", "stream") else "right")
     for s in summaries:
         interval = " to ".join(percent(v) for v in s["ci95"]) if s["ci95"] else "-"
         done = f"{s['n_success']}/{s['n']}" + ("" if s["complete"] else " (partial)")
         cells = [s["run"], done, percent(s["success_rate"]), interval, _number(s["mean_steps"]), str(s["n_lessons"])]
-        table.add_row(*cells, str(s["n_infra_error"]), s["label_source"], f"{s['tokens']['total']:,}")
+        cells += [str(s["n_infra_error"]), s["label_source"], f"{s['tokens']['total']:,}", stream_of(s) or "-"]
+        table.add_row(*cells)
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(table)
     console.print(f"  {_short(folder)}", highlight=False, soft_wrap=True)

@@ -12,7 +12,8 @@ from core.types import Extraction, Scored, Task, Trajectory, Verdict
 from prompts import registry
 
 
-def _object(properties: dict) -> dict:
+def object_schema(properties: dict) -> dict:
+    """A JSON object with just these keys, all of them required."""
     return {
         "type": "object",
         "properties": properties,
@@ -21,17 +22,22 @@ def _object(properties: dict) -> dict:
     }
 
 
-def _text(longest: int) -> dict:
+def text_schema(longest: int) -> dict:
+    """A text of 1 to `longest` characters."""
     return {"type": "string", "minLength": 1, "maxLength": longest}
 
 
-JUDGE_SCHEMA = _object({"thoughts": _text(400), "status": {"type": "string", "enum": ["success", "failure"]}})
+JUDGE_SCHEMA = object_schema(
+    {"thoughts": text_schema(400), "status": {"type": "string", "enum": ["success", "failure"]}}
+)
 
 
-def lessons_schema(max_items: int) -> dict:
+def lessons_schema(max_items: int, max_content: int = 320) -> dict:
     """At most max_items of {title, description, content}; the lengths keep a small model from running on."""
-    item = _object({"title": _text(80), "description": _text(160), "content": _text(320)})
-    return _object({"items": {"type": "array", "items": item, "minItems": 1, "maxItems": max_items}})
+    item = object_schema(
+        {"title": text_schema(80), "description": text_schema(160), "content": text_schema(max_content)}
+    )
+    return object_schema({"items": {"type": "array", "items": item, "minItems": 1, "maxItems": max_items}})
 
 
 @dataclass(kw_only=True)
@@ -121,14 +127,27 @@ class Distiller:
             structured=self.role.llm.supports_schema,
             **values,
         )
-        seed = derive_seed(self.seed, task.id, trajectory.sample, "extractor")
-        reply = self.role.chat(
-            [{"role": "user", "content": prompt}],
-            task=task.id,
-            sample=trajectory.sample,
-            seed=seed,
-            schema=lessons_schema(self.max_items),
-        )
-        cut_off = reply.finish_reason == "length"
-        lessons, dropped = parse_lessons(reply.text, self.max_items, truncated=cut_off)
-        return Extraction(lessons=tuple(lessons), n_dropped=dropped, n_truncated=int(cut_off), usage=reply.usage)
+        return ask_for_lessons(self.role, self.seed, task, trajectory.sample, "extractor", prompt, self.max_items)
+
+
+def ask_for_lessons(
+    role: Role,
+    seed: int,
+    task: Task,
+    sample: int,
+    purpose: str,
+    prompt: str,
+    max_items: int,
+    max_content: int = 320,
+) -> Extraction:
+    """One call that is answered by memory items."""
+    reply = role.chat(
+        [{"role": "user", "content": prompt}],
+        task=task.id,
+        sample=sample,
+        seed=derive_seed(seed, task.id, sample, purpose),
+        schema=lessons_schema(max_items, max_content),
+    )
+    cut_off = reply.finish_reason == "length"
+    lessons, dropped = parse_lessons(reply.text, max_items, truncated=cut_off)
+    return Extraction(lessons=tuple(lessons), n_dropped=dropped, n_truncated=int(cut_off), usage=reply.usage)

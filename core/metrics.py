@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from math import sqrt
+from statistics import fmean, stdev
 from typing import Any
 
+from core.errors import UserError
 from core.records import usage_of
+from core.scaling import scaling
 from core.types import Usage
 
 
@@ -18,6 +21,27 @@ def wilson(successes: int, n: int, z: float = 1.959964) -> list[float] | None:
     centre = (p + zz / (2 * n)) / (1 + zz / n)
     half = z * sqrt(p * (1 - p) / n + zz / (4 * n * n)) / (1 + zz / n)
     return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
+
+
+def paired_difference(rows: list[dict], baseline: list[dict], z: float = 1.959964) -> dict[str, Any]:
+    """Success rate of a run less a baseline's on the same stream: {n, difference, ci95}, pair by pair.
+
+    Only tasks that neither run's infra errors took. The interval is the normal one of the mean of the pairs'
+    differences, which uses that both runs met the same task; it wants some dozens of pairs. None of nothing.
+    """
+    other = {row["index"]: row for row in baseline if row["status"] in ("success", "failure")}
+    deltas = []
+    for row in rows:
+        if row["status"] in ("success", "failure") and (twin := other.get(row["index"])) is not None:
+            if twin["task_id"] != row["task_id"]:
+                raise UserError(f"the runs differ at place {row['index']}: {row['task_id']} and {twin['task_id']}.")
+            deltas.append((row["status"] == "success") - (twin["status"] == "success"))
+    if len(deltas) < 2:
+        return {"n": len(deltas), "difference": None, "ci95": None}
+    half = z * stdev(deltas) / sqrt(len(deltas))
+    middle = fmean(deltas)
+    interval = [round(max(-1.0, middle - half), 4), round(min(1.0, middle + half), 4)]
+    return {"n": len(deltas), "difference": round(middle, 4), "ci95": interval}
 
 
 def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0) -> dict[str, Any]:
@@ -53,6 +77,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0) -> dict[str, 
         "cost_usd": total.cost_usd,
         "wall_s": round(wall_s, 2),
         "by_type": by_type(valid),
+        "scaling": scaling(valid),
     }
 
 
@@ -76,10 +101,26 @@ def by_type(rows: list[dict]) -> dict[str, dict]:
     return {name: {"n": len(group), **rate(group)} for name, group in sorted(groups.items())}
 
 
+def by_pass(rows: list[dict], n_tasks: int, passes: int) -> list[dict]:
+    """`rate` and n of each pass over the tasks, when there is more than one."""
+    if passes == 1:
+        return []
+    size = n_tasks // passes
+    valid = [row for row in rows if row["status"] in ("success", "failure")]
+    groups = [[row for row in valid if row["index"] // size == number] for number in range(passes)]
+    return [{"n": len(group), **rate(group)} for group in groups]
+
+
 def judge_agreement(rows: list[dict]) -> float | None:
-    """Share of judged attempts whose label is the truth; None when nothing was judged."""
-    judged = [row for row in rows if row["verdict"]["label"] is not None]
-    return mean([float(row["verdict"]["label"] == row["status"]) for row in judged])
+    """Share of judged attempts, of every one of a task, whose label is the truth; None when nothing was judged."""
+    pairs = []
+    for row in rows:
+        if row.get("verdicts"):
+            truths = ["success" if attempt["success"] else "failure" for attempt in row["trajectories"]]
+            pairs += [(verdict["label"], truth) for verdict, truth in zip(row["verdicts"], truths, strict=True)]
+        else:
+            pairs.append((row["verdict"]["label"], row["status"]))
+    return mean([float(label == truth) for label, truth in pairs if label is not None])
 
 
 def tokens(rows: list[dict]) -> dict[str, int]:

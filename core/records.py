@@ -19,8 +19,10 @@ from core.errors import UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, refused
 from core.redact import Redactor
+from core.rollout_log import RolloutLog
 from core.types import Episode, Lesson, MemoryRecord, Usage
 
+# What only a switched-on policy sets in a record is written only then: the plain bank's stay as they were.
 _OPTIONAL = {
     "domain": "",
     "tags": (),
@@ -59,6 +61,7 @@ class RunRecords:
         self._check_fingerprint(fingerprint)
         self._episodes = JsonLines(self.path / "episodes.jsonl", durable=True, redact=redact.values)
         self._timings = JsonLines(self.path / "timings.jsonl")
+        self.rollouts = RolloutLog(self.path / "rollouts.jsonl", redact=redact.values)
         self.rows: list[dict] = self._read_episodes()
         self._last = time.monotonic()
 
@@ -76,6 +79,8 @@ class RunRecords:
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
         self._timings.append(timing | {"wall_s": round(now - self._last, 4), "cached_tokens": cached}, safe)
         self._last = now
+        if episode.status != "stopped":  # whose finished attempts the next start takes up
+            self.rollouts.forget(episode.index)
 
     def wall_s(self) -> float:
         """Seconds spent on the finished episodes, over all starts."""
@@ -106,6 +111,7 @@ class RunRecords:
         """Release the directory."""
         self._episodes.close()
         self._timings.close()
+        self.rollouts.close()
         os.close(self._lock_file)
 
     def _take_lock(self) -> int:
@@ -148,14 +154,18 @@ class RunRecords:
 def to_row(episode: Episode) -> dict:
     """An episode as it stands in the file: without what can differ between identical runs or is stored elsewhere."""
     row = asdict(episode)
-    if row["record"]:
-        for name in ("query_embedding", "created_at"):
-            del row["record"][name]
-        # What only a switched-on policy sets is written only then: the plain bank's episodes stay as they were.
-        for name, default in _OPTIONAL.items():
-            if row["record"][name] == default:
-                del row["record"][name]
-    usages = [*row["usage"].values(), row["verdict"].pop("usage"), *(t["usage"] for t in row["trajectories"])]
+    for record in (row["record"], *row["other_records"]):
+        if record:
+            del record["query_embedding"], record["created_at"]
+            for name, default in _OPTIONAL.items():
+                if record[name] == default:
+                    del record[name]
+    for said in (row["verdict"], *row["verdicts"], row["selection"] or {}):
+        said.pop("usage", None)  # stands in the sum of its role
+    for name in ("verdicts", "selection", "other_records"):
+        if not row[name]:
+            del row[name]
+    usages = [*row["usage"].values(), *(t["usage"] for t in row["trajectories"])]
     for usage in usages:
         usage.pop("cached_tokens", None)  # depends on what the provider happened to have cached
     return row
@@ -172,6 +182,12 @@ def record_of(row: dict) -> MemoryRecord | None:
         return None
     values = row["record"] | {"items": tuple(Lesson(**item) for item in row["record"]["items"])}
     return MemoryRecord(**values | {name: tuple(values[name]) for name in ("tags", "parents") if name in values})
+
+
+def records_of(row: dict) -> list[MemoryRecord]:
+    """Every memory record that an episode's row added to the bank, the answer's first."""
+    rows = [{"record": record} for record in (row["record"], *row.get("other_records", ()))]
+    return [record for each in rows if (record := record_of(each)) is not None]
 
 
 def differences(before: Any, after: Any, where: str = "") -> list[str]:

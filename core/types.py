@@ -107,6 +107,19 @@ class Extraction:
     lessons: tuple[Lesson, ...] = ()
     n_dropped: int = 0  # items that did not parse, were over the limit or were cut off
     n_truncated: int = 0  # replies cut off by their token limit
+    attempt: int | None = None  # which attempt it was made of; None: of several, and it goes by the answer's verdict
+    usage: Usage = Usage()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which of several attempts is the task's answer."""
+
+    index: int
+    by: str  # bon | first | judge | majority | only (no other was left) | last (of sequential rounds)
+    reason: str = ""
+    parsed: bool = True  # False: the selector's reply could not be read, or none came; the first whole attempt is taken
+    truncated: bool = False  # the reply was cut off by its token limit
     usage: Usage = Usage()
 
 
@@ -163,10 +176,13 @@ class Episode:
     retrieved: tuple[dict, ...]  # {id, score}
     trajectories: tuple[Trajectory, ...]
     chosen: int = 0  # which of them is the answer
+    verdicts: tuple[Verdict, ...] = ()  # one an attempt, where there are several
+    selection: Selection | None = None  # how the answer was chosen, where there are several attempts
     lessons: tuple[Lesson, ...]
     n_dropped: int
     n_truncated: int = 0
     usage: dict[str, Usage]  # per role
     errors: tuple[str, ...] = ()  # what broke beside the attempt itself (judge, extractor)
     record: MemoryRecord | None = None  # what this episode adds to the bank, without its embedding
+    other_records: tuple[MemoryRecord, ...] = ()  # from attempts beside the answer, where each is distilled alone
     schema: int = 1

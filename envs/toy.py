@@ -19,10 +19,16 @@ SYLLABLES = "ba ce di fo gu ha je ki lo mu na pe".split()
 
 @dataclass(kw_only=True)
 class ToyEnv(BaseEnv):
-    """`families` x `boxes_per_family` tasks, interleaved: box 1 of every family, then box 2, ..."""
+    """`families` x `boxes_per_family` tasks, interleaved: box 1 of every family, then box 2, ...
+
+    p_word    with which probability the family's word opens a box
+    p_guess   with which probability any other word does; the feedback names the right word all the same
+    """
 
     families: int = 4
     boxes_per_family: int = 10
+    p_word: float = 1.0
+    p_guess: float = 0.0
     _task: Task | None = field(default=None, init=False, repr=False)
     _won: bool = field(default=False, init=False, repr=False)
 
@@ -51,11 +57,12 @@ class ToyEnv(BaseEnv):
         if verb.lower() != "say" or not said.strip():
             return "Nothing happens. (Known action: say WORD)", 0.0, False, {"valid": False, "won": False}
         word = self.get_ground_truth()
-        self._won = said.strip().strip("\"'.").lower() == word
-        if self._won:
-            text = f'The box is open: the word of the {self._task.type} family was indeed "{word}".'
-        else:
-            text = f'The box stays locked for good. The word of the {self._task.type} family would have been "{word}".'
+        right = said.strip().strip("\"'.").lower() == word
+        luck = derive_seed(self.seed, self._task.id, "luck") / 2**31  # the same for every agent that tries this box
+        self._won = luck < (self.p_word if right else self.p_guess)
+        text = "The box is open: the" if self._won else "The box stays locked for good. The"
+        known = "was indeed" if right else "would have been"
+        text += f' word of the {self._task.type} family {known} "{word}".'
         return text, float(self._won), True, {"valid": True, "won": self._won}
 
     def walkthrough(self) -> list[str]:
@@ -66,7 +73,7 @@ class ToyEnv(BaseEnv):
 
     def describe(self) -> dict[str, Any]:
         words = [self.word(family) for family in FAMILIES[: self.families]]
-        return {"dataset": "toy", "sha256": content_id(words, self.boxes_per_family)}
+        return {"dataset": "toy", "sha256": content_id(words, self.boxes_per_family, self.p_word, self.p_guess)}
 
     def get_ground_truth(self) -> str:
         return self.word(self._task.type)

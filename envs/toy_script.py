@@ -15,7 +15,8 @@ _FEEDBACK = re.compile(r'word of the (\w+) family (?:was indeed|would have been)
 
 def play(messages: list[Message], role: str, sample: int) -> str:
     """What the player of a role says; a function of its messages alone."""
-    return {"agent": _student, "judge": _judge, "extractor": _distiller}[role](messages)
+    players = {"agent": _student, "judge": _judge, "extractor": _distiller, "selector": _selector}
+    return players[role](messages)
 
 
 def _student(messages: list[Message]) -> str:
@@ -23,10 +24,20 @@ def _student(messages: list[Message]) -> str:
     if box is None:
         raise UserError("llm=scripted plays env=toy and nothing else: give env=toy, another llm or another llm.script.")
     family = box.group(1)
-    known = dict(_LESSON.findall(messages[0]["content"]))
+    told = messages[0]["content"]  # lessons, or a whole attempt at another box
+    seen = "\n".join(message["content"] for message in messages[2:] if message["role"] == "user")
+    by_feedback = dict(_FEEDBACK.findall(seen))
+    known = dict([*_LESSON.findall(told), *_FEEDBACK.findall(told)]) | by_feedback
     if family in known:
-        return f"Thought: A memory item names the word of this family.\nAction: say {known[family]}"
+        source = "The feedback" if family in by_feedback else "A memory item"
+        return f"Thought: {source} names the word of this family.\nAction: say {known[family]}"
     return f"Thought: Nothing I was told names the word of this family.\nAction: say {GUESS}"
+
+
+def _selector(messages: list[Message]) -> str:
+    attempts = re.split(r"^Attempt \d+:$", messages[-1]["content"], flags=re.MULTILINE)[1:]
+    best = next((n for n, text in enumerate(attempts, 1) if "The box is open" in text), 1)
+    return f'{{"analysis": "The first that opened the box, if any did.", "index": {best}}}'
 
 
 def _judge(messages: list[Message]) -> str:

@@ -1,28 +1,109 @@
 """The instrument's calibration: on the toy world the loop's result is known exactly."""
 
+import subprocess
+
 import pytest
-from conftest import REPO, TOY, read_json, read_rows
+from conftest import REPO, TOY, command, read_json, read_rows
+
+FAMILIES, BOXES = ("amber", "birch", "cedar", "dune"), 10
+BOX = [(family, box) for box in range(1, BOXES + 1) for family in FAMILIES]  # as the stream has them
 
 
-def arms(folder):
-    return {path.parent.name.split("-")[2]: read_json(path) for path in folder.glob("*/summary.json")}
+def expected(learns, *, rounds=1, batch=1, passes=1):
+    """Boxes opened, from the definitions alone: a box is opened at once by who was taught its word by another box.
+
+    learns   from which outcomes; rounds: a second one reads the feedback of the first; batch: boxes between two lessons
+    """
+    taught: dict[str, set] = {family: set() for family in FAMILIES}
+    waiting, opened = [], 0
+    for place, (family, box) in enumerate(BOX * passes):
+        if place % batch == 0:
+            for name, number in waiting:
+                taught[name].add(number)
+            waiting = []
+        won = bool(taught[family] - {box}) or rounds > 1
+        opened += won
+        if won in learns:
+            waiting.append((family, box))
+    return opened, len(BOX) * passes
 
 
-def test_the_experiment_gives_the_three_numbers_twice_byte_for_byte(cli, tmp_path):
-    for name in ("a", "b"):
-        done = cli("experiment=known_answer", f"run_dir={tmp_path / name}")
-        assert done.returncode == 0, done.stderr
-        found = arms(tmp_path / name)
-        assert {arm: (s["n_success"], s["n"]) for arm, s in found.items()} == {
-            "vanilla": (0, 40),
-            "reasoningbank": (36, 40),
-            "reasoningbank_success_only": (0, 40),
-        }
-    for path in sorted((tmp_path / "a").glob("*/episodes.jsonl")):
-        again = tmp_path / "b" / path.parent.name / "episodes.jsonl"
-        assert path.read_bytes() == again.read_bytes()
-    for count in ("0/40", "36/40"):
-        assert count in done.stdout
+BOTH, SUCCESS, FAILURE, NEVER = (True, False), (True,), (False,), ()
+ANSWERS = {
+    "no_memory": expected(NEVER),
+    "reasoningbank": expected(BOTH),
+    "success_only": expected(SUCCESS),
+    "failure_only": expected(FAILURE),
+    "synapse": expected(SUCCESS),
+    "awm": expected(SUCCESS),
+    "matts_parallel": expected(BOTH),
+    "matts_parallel_alone": expected(BOTH),
+    "matts_parallel_no_memory": expected(NEVER),
+    "matts_sequential": expected(BOTH, rounds=2),
+    "matts_sequential_alone": expected(BOTH, rounds=2),
+    "matts_sequential_no_memory": expected(NEVER, rounds=2),
+    "batch_of_40": expected(BOTH, batch=40),
+    "two_passes": expected(BOTH, passes=2),
+}
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory):
+    """experiment=known_answer as a user runs it: {arm: run directory}, and what it printed."""
+    folder = tmp_path_factory.mktemp("known") / "sweep"
+    words = command("experiment=known_answer", f"run_dir={folder}")
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return {path.name.split("-")[2]: path for path in folder.iterdir() if path.is_dir()}, done.stdout
+
+
+def test_the_answers_are_those_of_the_design():
+    assert ANSWERS["reasoningbank"] == ANSWERS["matts_parallel"] == (36, 40)
+    assert ANSWERS["matts_sequential"] == (40, 40)
+    assert ANSWERS["awm"] == ANSWERS["success_only"] == ANSWERS["batch_of_40"] == ANSWERS["no_memory"] == (0, 40)
+    assert ANSWERS["two_passes"] == (76, 80)
+    assert expected(BOTH, batch=10) == (30, 40)  # ten boxes without a word
+
+
+def test_the_experiment_gives_the_known_answers(experiment):
+    arms, printed = experiment
+    found = {arm: read_json(path / "summary.json") for arm, path in arms.items()}
+    assert {arm: (s["n_success"], s["n"]) for arm, s in found.items()} == ANSWERS
+    for count in {f"{won}/{n}" for won, n in ANSWERS.values()}:
+        assert count in printed
+
+
+@pytest.mark.parametrize("workers", [2, 8])
+@pytest.mark.parametrize("arm", ANSWERS)
+def test_workers_change_nothing(experiment, here, arm, workers):
+    run_dir, _ = here(*TOY, f"arm={arm}", f"max_concurrency={workers}")
+    assert (run_dir / "episodes.jsonl").read_bytes() == (experiment[0][arm] / "episodes.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("batch", [3, 10, 40])
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_batch_shares_the_bank_as_it_stood(here, batch, passes):
+    run_dir, _ = here(*TOY, f"stream.batch={batch}", f"stream.passes={passes}", "max_concurrency=4")
+    summary = read_json(run_dir / "summary.json")
+    assert (summary["n_success"], summary["n"]) == expected(BOTH, batch=batch, passes=passes)
+    assert summary["stream"] == {"batch": batch, "order": "file", "passes": passes}
+    assert sum(p["n_success"] for p in summary["by_pass"]) == (summary["n_success"] if passes > 1 else 0)
+
+
+def test_the_stream_may_have_another_order_by_seed(here, tmp_path):
+    orders = {}
+    for order in ("file", "shuffled", "by_type"):
+        for seed in (0, 1):
+            words = (*TOY, f"stream.order={order}", f"seed={seed}", "workflow=vanilla")
+            run_dir, _ = here(*words, run_dir=tmp_path / order / str(seed))
+            orders[order, seed] = [row["task_id"] for row in read_rows(run_dir)]
+    assert len({tuple(sorted(order)) for order in orders.values()}) == 1
+    assert orders["file", 0] == orders["file", 1]
+    assert orders["shuffled", 0] != orders["shuffled", 1] != orders["file", 0]
+    families = [name.split("/")[1] for name in orders["by_type", 0]]
+    assert [families[n] for n in range(0, 40, 10)] == list(dict.fromkeys(families))
+    assert orders["by_type", 0][:10] == [f"toy/{families[0]}/{box}" for box in range(1, 11)]
+    assert read_json(run_dir / "manifest.json")["task_ids"] == orders["by_type", 1]
 
 
 def test_only_the_first_box_of_each_family_fails(here):
@@ -62,12 +143,6 @@ def test_a_frozen_bank_is_read_and_not_written(here, tmp_path):
     assert summary["label_source"] == "none"
     assert bank.read_bytes() == before
     assert not (frozen / "bank.sqlite").exists()
-
-
-def test_several_workers_change_nothing_where_nothing_is_learned(here, tmp_path):
-    one, _ = here(*TOY, "workflow=vanilla", run_dir=tmp_path / "one")
-    eight, _ = here(*TOY, "workflow=vanilla", "max_concurrency=8", run_dir=tmp_path / "eight")
-    assert (one / "episodes.jsonl").read_bytes() == (eight / "episodes.jsonl").read_bytes()
 
 
 def test_train_labels_by_the_oracle(here):

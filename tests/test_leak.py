@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from conftest import read_rows
@@ -11,6 +12,22 @@ from conftest import read_rows
 ROWS = [
     {"id": f"leak/{n}", "question": f"What is the {n}th secret number?", "answer": str(7919000 + 7 * n)}
     for n in range(12)
+]
+
+
+ARMS = [
+    "workflow=vanilla",
+    "workflow=reasoningbank",
+    "workflow=reasoningbank_success_only",
+    "workflow=reasoningbank_failure_only",
+    "memory=synapse distiller.failures=true",
+    "memory=awm distiller.failures=true",
+    "workflow=matts_parallel",
+    "workflow=matts_parallel memory=awm",
+    "workflow=matts_parallel contrast=null select=judge",
+    "workflow=matts_parallel contrast.labels=judge select=majority",
+    "workflow=matts_sequential r=2",
+    "workflow=matts_sequential contrast=null refine=continue",
 ]
 
 
@@ -23,13 +40,12 @@ class Recorder:
 
     def __call__(self, messages, role, sample):
         self.prompts.append((role, "\n".join(m["content"] for m in messages)))
-        turn = sum(r == "agent" for r, _ in self.prompts) - 1
+        turn = int(re.findall(r"What is the (\d+)th secret", self.prompts[-1][1])[-1])
         text = {
-            "agent": f"I think the final answer is \\boxed{{{ROWS[turn]['answer'] if turn % 3 == 0 else 100 + turn}}}."
-            if role == "agent"
-            else "",
+            "agent": f"I think the final answer is \\boxed{{{ROWS[turn]['answer'] if turn % 3 == 0 else 100 + turn}}}.",
             "judge": f'Thoughts: hm.\nStatus: "{"success" if turn % 2 else "failure"}"',
             "extractor": f"# Memory Item 1\n## Title Lesson {turn}\n## Description Rule.\n## Content Look at {turn}.",
+            "selector": '{"analysis": "The second.", "index": 2}',
         }[role]
         self.said.append(text)
         return text
@@ -49,9 +65,9 @@ def play(here, monkeypatch, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("arm", ["reasoningbank", "reasoningbank_success_only", "vanilla"])
+@pytest.mark.parametrize("arm", ARMS)
 def test_test_time_prompts_hold_no_gold_that_the_model_did_not_say_itself(play, arm):
-    recorder, rows = play(f"workflow={arm}")
+    recorder, rows = play(*arm.split())
     own = {row["answer"] for row in ROWS[::3]}  # those the student says itself
     assert len(rows) == 12
     assert sum(row["status"] == "success" for row in rows) == 4

@@ -15,7 +15,10 @@ VALUES = {
     registry.EXTRACT_SUCCESS_PROMPT: {**COMMON, "trajectory": "TRAJ", "max_items": 3},
     registry.EXTRACT_FAILURE_PROMPT: {**COMMON, "trajectory": "TRAJ", "max_items": 3, "gold": None},
     registry.MATTS_PARALLEL_CONTRAST_PROMPT: {**COMMON, "trajectories": ["A", "B"], "labels": [], "max_items": 5},
-    registry.MATTS_SEQUENTIAL_CHECK_PROMPT: {"first": True},
+    registry.MATTS_SEQUENTIAL_CHECK_PROMPT: {"first": True, "observation": "SEEN"},
+    registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT: {**COMMON, "trajectories": ["A", "B"], "labels": [], "max_items": 5},
+    registry.INDUCE_WORKFLOWS_PROMPT: {**COMMON, "trajectory": "TRAJ", "max_items": 3},
+    registry.SELECT_BEST_PROMPT: {**COMMON, "trajectories": ["A", "B"]},
     registry.MERGE_LESSONS_PROMPT: {"lessons": [], "outcome": "OUTCOME", "max_items": 1, "structured": False},
     registry.RELATE_LESSONS_PROMPT: {
         "first": "FIRST",
@@ -30,8 +33,15 @@ EXTRACTION = (
     registry.EXTRACT_SUCCESS_PROMPT,
     registry.EXTRACT_FAILURE_PROMPT,
     registry.MATTS_PARALLEL_CONTRAST_PROMPT,
+    registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT,
     registry.MERGE_LESSONS_PROMPT,
 )
+BESIDES = {
+    registry.MEMORY_BLOCK,
+    registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT,
+    registry.SELECT_BEST_PROMPT,
+    registry.INDUCE_WORKFLOWS_PROMPT,
+}
 
 
 def variables(name: str) -> set[str]:
@@ -45,7 +55,7 @@ def variables(name: str) -> set[str]:
 
 def test_the_six_intents_are_there():
     assert len(registry.INTENTS) == 6
-    assert set(VALUES) == {*registry.INTENTS, registry.MEMORY_BLOCK, *LIFE_OF_A_LESSON}
+    assert set(VALUES) == {*registry.INTENTS, *BESIDES, *LIFE_OF_A_LESSON}
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -99,10 +109,13 @@ def test_contrast_shows_every_attempt_and_labels_only_when_given():
 
 
 def test_the_check_has_a_first_and_a_later_form():
-    first, later = (registry.render(registry.MATTS_SEQUENTIAL_CHECK_PROMPT, first=value) for value in (True, False))
+    name = registry.MATTS_SEQUENTIAL_CHECK_PROMPT
+    first, later = (registry.render(name, first=value, observation="") for value in (True, False))
     assert "previous attempt" in first
     assert "once more" in later
     assert first != later
+    assert "start of the task" not in first
+    assert registry.render(name, first=True, observation="A door.").endswith("act anew:\nA door.")
 
 
 def test_every_template_has_a_hash_and_names_its_source():

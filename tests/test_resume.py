@@ -13,7 +13,7 @@ import time
 import pytest
 from conftest import TOY, command, read_json, read_rows
 
-from core.errors import UserError
+from core.errors import StopRun, UserError
 
 
 @pytest.fixture(scope="module")
@@ -23,16 +23,15 @@ def undisturbed(tmp_path_factory):
     return (folder / "episodes.jsonl").read_bytes()
 
 
-def test_killed_ten_times_at_random_moments(tmp_path, undisturbed):
-    run_dir = tmp_path / "D"
-    episodes = run_dir / "episodes.jsonl"
-    rng = random.Random(20)
-    kills, lengths = 0, set()
-    while kills < 10:
-        process = subprocess.Popen(command(*TOY, "limit=40", f"run_dir={run_dir}"), stdout=-3, stderr=-3)
+def kill_often(run_dir, words, undisturbed, kills, step):
+    """Kill a run at random moments until it was killed that often; returns the lengths its episodes had by then."""
+    episodes, rng = run_dir / "episodes.jsonl", random.Random(20)
+    killed, lengths = 0, set()
+    while killed < kills:
+        process = subprocess.Popen(words, stdout=-3, stderr=-3)
         before = episodes.stat().st_size if episodes.exists() else 0
         # Half of the kills fall anywhere from the start on, half a moment after something was written.
-        wait_for = before + rng.randint(1, 12_000) if kills % 2 else None
+        wait_for = before + rng.randint(1, step) if killed % 2 else None
         until = time.monotonic() + (20 if wait_for else rng.uniform(0.05, 1.2))
         while time.monotonic() < until and process.poll() is None:
             if wait_for and episodes.exists() and episodes.stat().st_size >= wait_for:
@@ -40,15 +39,71 @@ def test_killed_ten_times_at_random_moments(tmp_path, undisturbed):
             time.sleep(0.0005)
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
-            kills += 1
+            killed += 1
         process.wait()
         lengths.add(episodes.stat().st_size if episodes.exists() else 0)
         if episodes.exists() and episodes.read_bytes() == undisturbed:
-            shutil.rmtree(run_dir)  # it got through before the tenth kill: the rest falls on a second run
-    subprocess.run(command(*TOY, "limit=40", f"run_dir={run_dir}"), check=True, capture_output=True, timeout=120)
+            shutil.rmtree(run_dir)  # it got through before the last kill: the rest falls on another run
+    subprocess.run(words, check=True, capture_output=True, timeout=120)
     assert episodes.read_bytes() == undisturbed
+    return lengths
+
+
+def test_killed_ten_times_at_random_moments(tmp_path, undisturbed):
+    run_dir = tmp_path / "D"
+    lengths = kill_often(run_dir, command(*TOY, "limit=40", f"run_dir={run_dir}"), undisturbed, 10, 12_000)
     assert len(lengths) > 2  # the kills did not all fall before the first episode
     assert read_json(run_dir / "summary.json")["n_success"] == 36
+
+
+def test_scaling_killed_twenty_times_at_random_moments(here, tmp_path):
+    words = (*TOY, "workflow=matts_parallel", "llm.delay_s=0.01", "stream.batch=3", "max_concurrency=2")
+    whole = (here(*words, run_dir=tmp_path / "whole")[0] / "episodes.jsonl").read_bytes()
+    run_dir = tmp_path / "D"
+    lengths = kill_often(run_dir, command(*words, f"run_dir={run_dir}"), whole, 20, 40_000)
+    assert len(lengths) > 5
+    assert (run_dir / "rollouts.jsonl").read_bytes() == b""
+
+
+SCALED = ["workflow=matts_parallel", "workflow=matts_sequential r=2", "arm=matts_parallel_alone k=2", "stream.batch=7"]
+
+
+@pytest.mark.parametrize("arm", SCALED)
+def test_a_run_that_stops_at_any_call_goes_on_to_the_same_bytes_and_pays_for_no_attempt_twice(
+    here, monkeypatch, tmp_path, arm
+):
+    from envs import toy_script
+
+    original = toy_script.play
+    made: list[tuple] = []
+    stop_at, calls = None, 0
+
+    def play(messages, role, sample):
+        nonlocal calls
+        calls += 1
+        if stop_at is not None and calls >= stop_at:
+            raise StopRun("the server is gone")
+        text = original(messages, role, sample)
+        if role == "agent":
+            made.append((messages[1]["content"], len(messages), sample))
+        return text
+
+    monkeypatch.setattr("envs.toy_script.play", play)
+    words = (*TOY, *arm.split(), "limit=10", "max_concurrency=2")
+    whole = (here(*words, run_dir=tmp_path / "whole")[0] / "episodes.jsonl").read_bytes()
+    paid = sorted(made)
+    for first in range(1, calls + 1, 13):
+        run_dir = tmp_path / str(first)
+        made.clear()
+        for number in (first, 7, 3, None):  # three starts that end early, then one that does not
+            stop_at, calls = number, 0
+            try:
+                here(*words, run_dir=run_dir)
+            except StopRun:
+                continue
+        assert (run_dir / "episodes.jsonl").read_bytes() == whole
+        assert sorted(made) == paid
+        assert (run_dir / "rollouts.jsonl").read_bytes() == b""
 
 
 def truncated(here, tmp_path, keep: int, tail: bytes = b""):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 from core.concurrency import ordered_map
 from core.errors import InfraError, UserError
 from core.extractor import Distiller
 from core.llm.meter import Meter
-from core.records import RunRecords
+from core.memory.none import NoMemory
+from core.records import RunRecords, records_of
 from core.setting import Setting
-from core.types import Episode, Extraction, Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
+from core.types import Episode, Extraction, Scored, Selection, Task, Trajectory, Verdict
 from envs.pool import EnvPool
 from workflows.rollout import Rollout
+from workflows.write_up import write_up
 
 NOBODY = Verdict(label=None, source="none")
 
@@ -47,11 +49,13 @@ class Workflow:
     k: int | None = None
     r: int | None = None
     learns: bool = field(init=False)  # whether episodes depend on each other through the bank
+    judges: bool = field(init=False)  # whether attempts are judged
     has_memory: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.check_sizes()
-        self.learns = self.setting.learn and self.has_memory
+        self.learns = self.setting.learn and self.has_memory and not isinstance(self.bank, NoMemory)
+        self.judges = self.learns
         if self.learn_from not in ("both", "success", "failure"):
             raise UserError(f"workflow.learn_from={self.learn_from}: choose both, success or failure.")
         if self.rollout.agent.uses_gold and self.learns and not self.setting.use_gold:
@@ -86,43 +90,88 @@ class Workflow:
         try:
             memories = self.retrieve(task)  # Retrieval: a pure read
         except InfraError as error:
-            return self.episode(index, task, [], [self.rollout.broken(task, error)], [NOBODY], Extraction(), [])
-        trajectories = self.attempt(task, memories)  # Inference + Execution
+            broken, stopped = self.rollout.broken(task, error), self.meter.stopped(task.id) is not None
+            return write_up(index, task, memories=[], trajectories=[broken], verdicts=[NOBODY], stopped=stopped)
         errors: list[str] = []
-        verdicts = [self.evaluate(task, t, errors) for t in trajectories]  # Evaluation
-        extraction = self.extract(task, memories, trajectories, verdicts, errors)  # Extraction
-        return self.episode(index, task, memories, trajectories, verdicts, extraction, errors)
+        trajectories = self.attempt(index, task, memories)  # Inference + Execution
+        verdicts = self.evaluate(task, trajectories, errors)  # Evaluation
+        # Which attempt is the answer and what there is to learn are two questions: neither waits for the other.
+        questions = (
+            lambda: self.select(task, trajectories, verdicts, errors),
+            lambda: self.extract(task, memories, trajectories, verdicts, errors),  # Extraction
+        )
+        selection, made = ordered_map(lambda ask: ask(), questions, len(trajectories))
+        return write_up(
+            index,
+            task,
+            memories=memories,
+            trajectories=trajectories,
+            verdicts=verdicts,
+            selection=selection,
+            made=made,
+            errors=errors,
+            stopped=self.meter.stopped(task.id) is not None,
+        )
 
-    def consolidate(self, episode: Episode) -> None:
-        """Consolidation, the only write: the episode's line, then its record, then what it teaches the bank as a whole.
+    def consolidate(self, episode: Episode, teach: int = 1) -> None:
+        """Consolidation, the only write: the episode's line, then its records, then what it teaches the whole bank.
 
         Resume mends a crash in between.
+        teach   how many of the last episodes go into the bank now: this one, none within a batch, all of it at its end
         """
         with self.records.shielded():
             self.records.append(episode)
-            if episode.record is not None:
-                self.bank.add(episode.record)
-        self.bank.learn(episode)  # not shielded: a model may be asked, and resume goes on where this was stopped
+        for row in self.records.rows[len(self.records.rows) - teach :]:
+            with self.records.shielded():
+                for record in records_of(row):
+                    self.bank.add(record)
+            self.bank.learn(row)  # not shielded: a model may be asked, and resume goes on where this was stopped
 
     def retrieve(self, task: Task) -> list[Scored]:
         return self.bank.retrieve(task.query, exclude_task=task.id)
 
-    def attempt(self, task: Task, memories: list[Scored]) -> list[Trajectory]:
+    def attempt(self, index: int, task: Task, memories: list[Scored]) -> list[Trajectory]:
+        """k attempts at once, each in an env of its own; one that breaks leaves the others alone."""
+        before = self.records.rollouts.finished(index)
+
         def one(sample: int) -> Trajectory:
-            with self.envs.lease() as env:
-                return self.rollout.run(env, task, memories, sample)
+            if sample in before:
+                return before[sample]
+            try:
+                with self.envs.lease() as env:
+                    made = self.rollout.run(env, task, memories, sample)
+            except InfraError as error:  # there is not even an env
+                return self.rollout.broken(task, error, sample)
+            self.keep(index, task, made)
+            return made
 
-        return list(ordered_map(one, range(self.k or 1), self.k or 1))
+        k = self.k or 1
+        return list(ordered_map(one, range(k), k))
 
-    def evaluate(self, task: Task, trajectory: Trajectory, errors: list[str]) -> Verdict:
-        """The learner's belief about an attempt. A broken attempt is not judged, nor any when nothing is learned."""
-        if trajectory.ended_by == "error" or not self.learns:
-            return NOBODY
-        try:
-            return self.judge.judge(task, trajectory)
-        except InfraError as error:
-            errors.append(f"judge: {error.kind}: {error}")
-            return NOBODY
+    def keep(self, index: int, task: Task, trajectory: Trajectory) -> None:
+        """So that a run that is killed takes up the attempt; but one that broke is made again."""
+        if trajectory.ended_by != "error" and not self.meter.stopped(task.id):
+            self.records.rollouts.add(index, trajectory)
+
+    def evaluate(self, task: Task, trajectories: list[Trajectory], errors: list[str]) -> list[Verdict]:
+        """The learner's belief about each attempt. A broken one is not judged, nor any when nothing asks for it."""
+
+        def one(trajectory: Trajectory) -> Verdict:
+            if trajectory.ended_by == "error" or not self.judges:
+                return NOBODY
+            try:
+                return self.judge.judge(task, trajectory)
+            except InfraError as error:
+                errors.append(f"judge: {error.kind}: {error}")
+                return NOBODY
+
+        return list(ordered_map(one, trajectories, len(trajectories)))
+
+    def select(
+        self, task: Task, trajectories: list[Trajectory], verdicts: list[Verdict], errors: list[str]
+    ) -> Selection | None:
+        """Which attempt is the task's answer; None where there is only one."""
+        return None
 
     def extract(
         self,
@@ -131,76 +180,27 @@ class Workflow:
         trajectories: list[Trajectory],
         verdicts: list[Verdict],
         errors: list[str],
-    ) -> Extraction:
-        """Lessons from each judged attempt that has anything to show."""
-        total = Extraction()
-        for trajectory, verdict in zip(trajectories, verdicts, strict=True):
-            wanted = verdict.label is not None and self.learn_from in ("both", verdict.label)
-            if not wanted or not any(step.text.strip() for step in trajectory.steps):
-                continue
+    ) -> list[Extraction]:
+        """Lessons from each attempt worth it, one by one."""
+
+        def one(number: int) -> Extraction:
+            trajectory, verdict = trajectories[number], verdicts[number]
             gold = trajectory.gold if self.setting.use_gold else None
             try:
                 made = self.distiller.distil(task, trajectory, verdict, memories, gold)
             except InfraError as error:
                 errors.append(f"extractor: {error.kind}: {error}")
-                continue
-            total = Extraction(
-                lessons=total.lessons + made.lessons,
-                n_dropped=total.n_dropped + made.n_dropped,
-                n_truncated=total.n_truncated + made.n_truncated,
-                usage=total.usage + made.usage,
-            )
-        return total
+                return Extraction()
+            return replace(made, attempt=number)
 
-    def select(self, trajectories: list[Trajectory], verdicts: list[Verdict]) -> int:
-        """Which attempt is the task's answer."""
-        return 0
+        worth = self.teachers(trajectories, verdicts)
+        return list(ordered_map(one, worth, len(worth)))
 
-    def episode(self, index, task, memories, trajectories, verdicts, extraction, errors) -> Episode:
-        """Everything about the task as one record."""
-        chosen = self.select(trajectories, verdicts)
-        answer, verdict = trajectories[chosen], verdicts[chosen]
-        status = "infra_error" if answer.ended_by == "error" else "success" if answer.success else "failure"
-        if self.meter.stopped(task.id):  # unfinished: in no average, kept out of the bank, done again by the next start
-            status, extraction = "stopped", Extraction(usage=extraction.usage)
-        usage = {
-            "agent": sum((t.usage for t in trajectories), Usage()),
-            "judge": sum((v.usage for v in verdicts), Usage()),
-            "extractor": extraction.usage,
-        }
-        return Episode(
-            index=index,
-            task_id=task.id,
-            task_type=task.type,
-            query=task.query,
-            status=status,
-            reward=answer.reward,
-            verdict=verdict,
-            retrieved=tuple({"id": m.record.id, "score": m.score} for m in memories),
-            trajectories=tuple(trajectories),
-            chosen=chosen,
-            lessons=extraction.lessons,
-            n_dropped=extraction.n_dropped,
-            n_truncated=extraction.n_truncated,
-            usage=usage,
-            errors=tuple(errors),
-            record=self.record(index, task, answer, verdict, extraction.lessons),
-        )
-
-    def record(
-        self, index: int, task: Task, trajectory: Trajectory, verdict: Verdict, lessons: tuple[Lesson, ...]
-    ) -> MemoryRecord | None:
-        """What the bank keeps of the task; nothing when there was no lesson."""
-        if not lessons:
-            return None
-        return MemoryRecord(
-            id=content_id(index, task.id, trajectory.id, lessons),
-            original_query=task.query,
-            items=lessons,
-            source_trajectory_id=trajectory.id,
-            score=1.0 if verdict.label == "success" else 0.0,
-            outcome=verdict.label or "failure",
-            label_source=verdict.source,
-            task_id=task.id,
-            tick=index,
-        )
+    def teachers(self, trajectories: list[Trajectory], verdicts: list[Verdict]) -> list[int]:
+        """Which attempts something may be learned from: judged, as `learn_from` wants them, with anything to show."""
+        return [
+            number
+            for number, (trajectory, verdict) in enumerate(zip(trajectories, verdicts, strict=True))
+            if self.learns and verdict.label is not None and self.learn_from in ("both", verdict.label)
+            if any(step.text.strip() for step in trajectory.steps)
+        ]

@@ -11,8 +11,10 @@ from core.llm.base import Role
 from core.seeding import derive_seed
 from core.types import Message, Scored, Step, Task, Trajectory, Usage, content_id
 from envs.base import BaseEnv
+from prompts import registry
 
 NO_REPLY = "(no reply)"  # providers refuse an empty turn in a conversation
+NOT_TAKEN = "(the episode is over: no action was taken)"
 NO_ACTION = "No action could be read from your reply. Keep to the format you were given."
 
 
@@ -33,23 +35,75 @@ class Rollout:
         attempt = _Attempt(task=task, sample=sample)
         try:
             attempt.opening = self.agent.opening(env.reset(task), env.instructions, memories)
-            try:
-                self._play(env, attempt, self.agent.begin(env, self.role, task.id))
-            except OverBudget as error:  # judged by what was reached until then, like an attempt at its step limit
-                attempt.ended_by, attempt.error = "budget", str(error)
-            attempt.success = env.evaluate(attempt.answer)
-            attempt.gold = env.get_ground_truth()
-            if attempt.ended_by == "end" and attempt.success:
-                attempt.ended_by = "goal"
+            self._finish(env, attempt)
         except InfraError as error:
             attempt.fail(error)
         return attempt.trajectory()
 
-    def broken(self, task: Task, error: InfraError) -> Trajectory:
+    def refine(self, env: BaseEnv, task: Task, before: Trajectory, sample: int, *, restart: bool) -> Trajectory:
+        """An attempt once more, after a check of it, over the same conversation (section 3.3, sequential scaling).
+
+        restart   act in a new episode; otherwise go on where `before` left the env, and where it is over only give a
+                  note on it. Single turn is always asked anew: its question is all there is to the env.
+        """
+        attempt = _Attempt(task=task, sample=sample)
+        single = env.max_steps == 1
+        over = before.ended_by in ("goal", "end")
+        try:
+            observation = env.reset(task) if restart or single else ""
+            check = registry.render(
+                registry.MATTS_SEQUENTIAL_CHECK_PROMPT,
+                first=before.sample == 0,
+                observation="" if single else observation,
+            )
+            attempt.opening = conversation(before)
+            attempt.opening[-1] = said_after(attempt.opening[-1], check)
+            if over and not (restart or single):
+                return self._note(env, attempt, before)
+            attempt.reward = 0.0 if restart or single else before.reward
+            self._finish(env, attempt)
+        except InfraError as error:
+            attempt.fail(error)
+        return attempt.trajectory()
+
+    def replay(self, env: BaseEnv, task: Task, rounds: list[Trajectory]) -> None:
+        """Bring an env to where earlier rounds left it, without asking the model again. Raises InfraError."""
+        env.reset(task)
+        for action in (step.action for made in rounds for step in made.steps if step.action):
+            if env.step(action)[2]:
+                return
+
+    def broken(self, task: Task, error: InfraError, sample: int = 0) -> Trajectory:
         """The attempt that never began, because something before it broke."""
-        attempt = _Attempt(task=task, sample=0)
+        attempt = _Attempt(task=task, sample=sample)
         attempt.fail(error)
         return attempt.trajectory()
+
+    def _finish(self, env: BaseEnv, attempt: _Attempt) -> None:
+        """Play on from the attempt's opening, then ask the env how it went."""
+        try:
+            self._play(env, attempt, self.agent.begin(env, self.role, attempt.task.id))
+        except OverBudget as error:  # judged by what was reached until then, like an attempt at its step limit
+            attempt.ended_by, attempt.error = "budget", str(error)
+        attempt.success = env.evaluate(attempt.answer)
+        attempt.gold = env.get_ground_truth()
+        if attempt.ended_by == "end" and attempt.success:
+            attempt.ended_by = "goal"
+
+    def _note(self, env: BaseEnv, attempt: _Attempt, before: Trajectory) -> Trajectory:
+        """What the model says on an attempt that can no longer be changed: its outcome stands."""
+        seed = derive_seed(self.seed, attempt.task.id, attempt.sample, 0, "agent")
+        reply = self.agent.begin(env, self.role, attempt.task.id)(list(attempt.opening), attempt.sample, seed)
+        thought, action = self.agent.parse(reply.text)
+        note = Step(
+            text=reply.text,
+            thought=thought,
+            action=action or "",
+            observation=NOT_TAKEN,
+            finish_reason=reply.finish_reason,
+        )
+        made = replace(before, sample=attempt.sample, opening=tuple(attempt.opening), steps=(note,), usage=reply.usage)
+        return replace(made, id=content_id(attempt.task.id, made.sample, made.opening, made.steps, made.ended_by))
 
     def _play(self, env: BaseEnv, attempt: _Attempt, policy: Policy) -> None:
         messages: list[Message] = list(attempt.opening)
@@ -81,6 +135,22 @@ class Rollout:
                 {"role": "user", "content": observation},
             ]
         attempt.ended_by = "step_limit"
+
+
+def conversation(trajectory: Trajectory) -> list[Message]:
+    """The whole of it: every message of an attempt, the last observation included."""
+    messages = list(trajectory.opening)
+    for step in trajectory.steps:
+        messages += [
+            {"role": "assistant", "content": step.text or NO_REPLY},
+            {"role": "user", "content": step.observation},
+        ]
+    return messages
+
+
+def said_after(message: Message, text: str) -> Message:
+    """A user message with more said at its end: providers want the roles to take turns."""
+    return {**message, "content": f"{message['content']}\n\n{text}".strip()}
 
 
 class _Attempt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.errors import UserError
-from core.records import record_of
+from core.records import records_of
 
 
 def restore(bank: Any, rows: list[dict], *, exclusive: bool) -> int:
@@ -16,7 +16,7 @@ def restore(bank: Any, rows: list[dict], *, exclusive: bool) -> int:
     if bank.read_only:
         return 0
     known = bank.ids()
-    foreign = known - {record.id for row in rows if (record := record_of(row)) is not None}
+    foreign = known - {record.id for row in rows for record in records_of(row)}
     foreign = {id for id in foreign if not bank.get(id).parents}  # the bank makes merged records itself
     if exclusive and foreign:
         raise UserError(
@@ -25,10 +25,10 @@ def restore(bank: Any, rows: list[dict], *, exclusive: bool) -> int:
         )
     n_lost = 0
     for row in rows:  # in the order of the run: what an episode taught depends on what was there, and on no more
-        record = record_of(row)
-        if record is not None and record.id not in known:
-            bank.add(record)
-            n_lost += 1
+        for record in records_of(row):
+            if record.id not in known:
+                bank.add(record)
+                n_lost += 1
         bank.learn(row)
     bank.learn(None)  # a round that was cut off
     return n_lost

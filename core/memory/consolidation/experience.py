@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -14,7 +14,8 @@ class Experience:
     label             success | failure as judged, never the env's truth; None: nobody judged
     judge_confidence  in [0, 1]; None when the judge gives none
     used              ids of the records that were put before the agent
-    added             id of the record that the episode added
+    added             id of the record that the answer's attempt added
+    others            (id, confidence of its judge) of the records that attempts beside the answer added
     """
 
     index: int | None = None
@@ -22,6 +23,12 @@ class Experience:
     judge_confidence: float | None = None
     used: tuple[str, ...] = ()
     added: str | None = None
+    others: tuple[tuple[str, float | None], ...] = ()
+
+    @property
+    def new(self) -> tuple[tuple[str, float | None], ...]:
+        """(id, confidence of its judge) of every record that the episode added."""
+        return (*(() if self.added is None else ((self.added, self.judge_confidence),)), *self.others)
 
 
 def experience(episode: Any) -> Experience:
@@ -32,13 +39,7 @@ def experience(episode: Any) -> Experience:
     if isinstance(episode, Experience):
         return episode
     if not isinstance(episode, dict):
-        episode = {
-            "index": episode.index,
-            "status": episode.status,
-            "verdict": {"label": episode.verdict.label, "confidence": episode.verdict.confidence},
-            "retrieved": episode.retrieved,
-            "record": None if episode.record is None else {"id": episode.record.id},
-        }
+        episode = asdict(episode)
     broken, verdict, record = episode["status"] == "infra_error", episode["verdict"], episode["record"]
     return Experience(
         index=episode["index"],
@@ -46,4 +47,11 @@ def experience(episode: Any) -> Experience:
         judge_confidence=verdict["confidence"],
         used=() if broken else tuple(dict.fromkeys(hit["id"] for hit in episode["retrieved"])),
         added=record["id"] if record else None,
+        others=_others(episode),
     )
+
+
+def _others(row: dict) -> tuple[tuple[str, float | None], ...]:
+    attempts = zip(row.get("trajectories", ()), row.get("verdicts", ()))
+    sure = {trajectory["id"]: verdict["confidence"] for trajectory, verdict in attempts}
+    return tuple((r["id"], sure.get(r["source_trajectory_id"])) for r in row.get("other_records", ()))

@@ -120,7 +120,7 @@ class Life:
 
     def _take_in(self, bank: Any, seen: Experience) -> None:
         """Count the uses and the new record of one episode: one transaction, with the mark that it is in."""
-        if self._is_in(bank, seen) or (seen.added is None and all(bank.get(id) is None for id in seen.used)):
+        if self._is_in(bank, seen) or (not seen.new and all(bank.get(id) is None for id in seen.used)):
             return  # nothing would change, so there is nothing to remember either
         with bank.change(f"learn: episode {seen.index}") as change:
             if self._is_in(bank, seen):  # asked in here once more: now no other thread or process can come between
@@ -130,11 +130,12 @@ class Life:
             for id in dict.fromkeys(seen.used):
                 if (record := bank.get(id)) is not None:
                     change.update(id, **self._used(now, record, seen.label))
-            added = bank.get(seen.added) if seen.added is not None else None
-            if added is not None and added.confidence is None and self.confidence is not None:
-                change.update(added.id, confidence=self.confidence.prior(added.outcome, seen.judge_confidence))
+            added = [(record, sure) for id, sure in seen.new if (record := bank.get(id)) is not None]
+            for record, sure in added:
+                if record.confidence is None and self.confidence is not None:
+                    change.update(record.id, confidence=self.confidence.prior(record.outcome, sure))
             folded = before.folded if seen.index is None else seen.index + 1
-            fresh = before.fresh if added is None or not self._steps else (*before.fresh, added.id)
+            fresh = (*before.fresh, *(record.id for record, _ in added)) if self._steps else before.fresh
             self._save(bank, change, replace(before, folded=folded, fresh=fresh).begun(self.every))
 
     def _is_in(self, bank: Any, seen: Experience) -> bool:

@@ -1,0 +1,58 @@
+"""What test-time scaling gained (MaTTS, section 3.3 of the paper): pure functions from episode rows to numbers."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import Any
+
+
+def scaling(rows: list[dict]) -> dict[str, Any]:
+    """Of rows without infra errors: {} where every task had one attempt, else by what made several of them."""
+    scaled = [row for row in rows if row.get("selection")]
+    if not scaled:
+        return {}
+    sequential = [row for row in scaled if row["selection"]["by"] == "last"]
+    return of_rounds(sequential) if sequential else of_attempts(scaled)
+
+
+def of_attempts(rows: list[dict]) -> dict[str, Any]:
+    """Side by side. Attempts that broke are in no denominator.
+
+    pass_at_1         mean over a task's attempts: what one attempt at random gives
+    best_of_n         of the selected attempt: the run's success rate
+    pass_at_k_oracle  any attempt: what a selector that knew the truth would reach; never what the run scores
+    """
+    tasks = [[t["success"] for t in row["trajectories"] if t["ended_by"] != "error"] for row in rows]
+    return {
+        "kind": "parallel",
+        "k": max(len(row["trajectories"]) for row in rows),
+        "select": select_of(rows),
+        "pass_at_1": mean([fmean(task) for task in tasks]),
+        "best_of_n": mean([float(row["status"] == "success") for row in rows]),
+        "pass_at_k_oracle": mean([float(any(task)) for task in tasks]),
+        "n_broken_attempts": sum(t["ended_by"] == "error" for row in rows for t in row["trajectories"]),
+        "n_selections_unparsed": sum(not row["selection"]["parsed"] for row in rows),
+    }
+
+
+def of_rounds(rows: list[dict]) -> dict[str, Any]:
+    """One after another: the success rate had the run stopped after each round, and what the checks changed."""
+    rounds = max(len(row["trajectories"]) for row in rows)
+    won = [[t["success"] for t in row["trajectories"]] for row in rows]
+    return {
+        "kind": "sequential",
+        "r": rounds - 1,
+        "success_by_round": [mean([float(task[min(n, len(task) - 1)]) for task in won]) for n in range(rounds)],
+        "n_corrected": sum(task[-1] and not task[0] for task in won),
+        "n_spoiled": sum(task[0] and not task[-1] for task in won),
+    }
+
+
+def select_of(rows: list[dict]) -> str:
+    """How answers were selected, where there was a choice."""
+    return "+".join(sorted({row["selection"]["by"] for row in rows} - {"only"})) or "only"
+
+
+def mean(values: list[float]) -> float | None:
+    """The mean, rounded to 4 digits; None of nothing."""
+    return round(fmean(values), 4) if values else None

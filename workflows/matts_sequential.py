@@ -1,0 +1,85 @@
+"""workflow=matts_sequential: an attempt, then r rounds in which the agent checks and mends its own work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.contrast import Contrast
+from core.errors import InfraError, UserError
+from core.types import Extraction, Scored, Selection, Task, Trajectory, Verdict
+from workflows.base import Workflow
+
+
+@dataclass(kw_only=True)
+class MattsSequential(Workflow):
+    """Memory-aware test-time scaling, sequential (section 3.3). The last round is the answer; r=0 is the base loop.
+
+    contrast   distils all rounds together; None distils each of them alone
+    refine     restart | continue: in multi-turn envs, whether a round acts in a new episode or goes on in the old one
+    """
+
+    contrast: Contrast | None
+    refine: str = "restart"
+
+    def check_sizes(self) -> None:
+        if self.k not in (None, 1):
+            raise UserError(f"workflow=matts_sequential makes one attempt at a time: k={self.k} needs matts_parallel.")
+        if self.refine not in ("restart", "continue"):
+            raise UserError(f"refine={self.refine}: choose restart or continue.")
+
+    @classmethod
+    def calls(cls, k: int | None, r: int | None) -> dict[str, int]:
+        return {"agent": 1 + r, "judge": 1 + r, "extractor": 1}
+
+    def attempt(self, index: int, task: Task, memories: list[Scored]) -> list[Trajectory]:
+        """The attempt and its rounds. One that breaks ends them, and so does a budget."""
+        rounds: list[Trajectory] = []
+        try:
+            with self.envs.lease() as env:
+                before = self.records.rollouts.finished(index)
+                while len(rounds) <= self.r and not (rounds and rounds[-1].ended_by in ("error", "budget")):
+                    made = before.get(len(rounds)) or self._round(env, task, memories, rounds, resumed=bool(before))
+                    if rounds and made.ended_by == "budget" and not made.steps:
+                        break  # it never began, so the round before it stays the answer
+                    if made.sample not in before:
+                        self.keep(index, task, made)
+                    rounds.append(made)
+        except InfraError as error:  # there is not even an env
+            rounds.append(self.rollout.broken(task, error, len(rounds)))
+        return rounds
+
+    def _round(self, env, task: Task, memories: list[Scored], rounds: list[Trajectory], *, resumed: bool) -> Trajectory:
+        if not rounds:
+            return self.rollout.run(env, task, memories)
+        restart = self.refine == "restart"
+        if resumed and not restart:
+            self.rollout.replay(env, task, rounds)
+        return self.rollout.refine(env, task, rounds[-1], len(rounds), restart=restart)
+
+    def select(
+        self, task: Task, trajectories: list[Trajectory], verdicts: list[Verdict], errors: list[str]
+    ) -> Selection | None:
+        return Selection(index=len(trajectories) - 1, by="last") if self.r else None
+
+    def extract(
+        self,
+        task: Task,
+        memories: list[Scored],
+        trajectories: list[Trajectory],
+        verdicts: list[Verdict],
+        errors: list[str],
+    ) -> list[Extraction]:
+        """One call over all rounds. Where a round broke, the task has no result and teaches nothing."""
+        if trajectories[-1].ended_by == "error":
+            return []
+        if self.contrast is None or len(trajectories) < 2:
+            return super().extract(task, memories, trajectories, verdicts, errors)
+        if len(trajectories) - 1 not in self.teachers(trajectories, verdicts):
+            return []
+        judged = [number for number, verdict in enumerate(verdicts) if verdict.label is not None]
+        rounds, labels = [trajectories[n] for n in judged], [verdicts[n] for n in judged]
+        try:
+            return [self.contrast.sequential(task, rounds, labels, memories)]
+        except InfraError as error:
+            errors.append(f"extractor: {error.kind}: {error}")
+            return []
