@@ -87,7 +87,8 @@ def _pack(lines: list[str]) -> str:
 def _with_lessons(row: dict, known: dict[str, dict]) -> dict:
     """The row with the texts of what it retrieved, and without what it says twice."""
     retrieved = [{**found, **known.get(found["id"], {})} for found in row["retrieved"]]
-    return {key: value for key, value in row.items() if key != "record"} | {"retrieved": retrieved}
+    kept = {key: value for key, value in row.items() if key not in ("record", "other_records", "index", "schema")}
+    return kept | {"retrieved": retrieved}
 
 
 def lessons_of(run: Run) -> dict[str, dict]:
@@ -95,7 +96,8 @@ def lessons_of(run: Run) -> dict[str, dict]:
     known = {
         record["id"]: {key: record[key] for key in ("items", "task_id", "outcome")}
         for row in run.rows
-        if (record := row["record"])
+        for record in (row["record"], *row.get("other_records", ()))
+        if record
     }
     for path in (run.config["memory"].get("path"), run.path / "bank.sqlite"):
         if path is not None and any(found["id"] not in known for row in run.rows for found in row["retrieved"]):

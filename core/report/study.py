@@ -1,63 +1,68 @@
-"""Runs put in order: those that may be compared form a study, and its arms are the cells with their seeds."""
+"""Runs put in order for the page and the plots: studies of comparable cells, and a name for each run."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from core.runs import Run, run_columns
+from core.cells import BLOCK, Cells, make_cells
+from core.runs import Run
 
-# What tells two arms of one workflow apart, in the order in which it is named.
-TELLING = ("memory", "retrieval", "judge", "setting", "learn_from", "k", "r", "top_k", "order", "llm")
+if TYPE_CHECKING:
+    import pandas as pd
 
-
-@dataclass(frozen=True, kw_only=True)
-class Arm:
-    """One cell of a table: the same configuration and tasks under one or more seeds."""
-
-    label: str
-    workflow: str
-    facts: dict[str, Any]  # the run_columns of its first run
-    runs: tuple[Run, ...]  # by seed
-
-    @property
-    def complete(self) -> bool:
-        return all(run.complete for run in self.runs)
+BASELINES = ("no_memory", "vanilla")  # taken by themselves, the first that is there
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """Arms over the same tasks of one environment by one model; the first is the baseline."""
+    """The cells over the same tasks of one environment by one model, the baseline first; a dictionary a cell.
+
+    `cells` are rows of core.cells' table with `baseline` (is it), `complete` and `colour` (a number) beside.
+    """
 
     env: str
     model: str
     n_tasks: int
-    arms: tuple[Arm, ...]
+    cells: tuple[dict[str, Any], ...]
+    frame: pd.DataFrame  # the episodes that count
 
 
-def studies(runs: list[Run]) -> list[Study]:
-    """The runs grouped for comparison. vanilla is the baseline where it is there, else the first arm named."""
-    groups: dict[tuple, list[tuple[Run, dict]]] = defaultdict(list)
-    for run in runs:
-        facts = run_columns(run)
-        groups[facts["env"], facts["model"], facts["task_set"]].append((run, facts))
-    return [
-        Study(env=env, model=str(model), n_tasks=members[0][1]["n_tasks"], arms=_arms(members))
-        for (env, model, _), members in groups.items()
-    ]
+def compared(frame: pd.DataFrame, baseline: str | None = None, partial: bool = False) -> tuple[Cells, str]:
+    """The cells of the episodes and the baseline that they were compared with."""
+    arms = list(dict.fromkeys(frame["arm"]))
+    baseline = baseline or next((name for name in BASELINES if name in arms), arms[0])
+    return make_cells(frame, baseline, partial=partial), baseline
 
 
-def run_labels(all_studies: list[Study]) -> list[tuple[Run, str]]:
-    """Every run with a name that no other run of the report has."""
-    envs = {study.env for study in all_studies}
-    models = {study.model for study in all_studies}
+def studies(cells: Cells, baseline: str) -> list[Study]:
+    """The cells by what may be compared."""
+    found = []
+    for (env, model, _), block in cells.table.groupby(list(BLOCK), sort=False):
+        rows = [_cleaned(row) for row in block.to_dict("records")]
+        for row in rows:
+            row["baseline"] = baseline in (row["label"], row["arm"])
+            row["complete"] = row["n_partial"] == 0
+        rows.sort(key=lambda row: not row["baseline"])
+        for colour, row in enumerate(rows):
+            row["colour"] = colour
+        inside = cells.frame[cells.frame["cell"].isin(block["cell"])]
+        found.append(
+            Study(env=env, model=str(model), n_tasks=rows[0]["n_tasks"], cells=tuple(rows), frame=inside)
+        )
+    return found
+
+
+def run_labels(runs: list[Run], cells: Cells) -> list[tuple[Run, str]]:
+    """Every run with a name that no other run of the report has, in the order of the table."""
+    place = {row["cell"]: (number, row) for number, row in enumerate(cells.table.to_dict("records"))}
+    where = [key for key in ("env", "model") if cells.table[key].nunique() > 1]
     named = []
-    for study in all_studies:
-        where = [part for part, many in ((study.env, len(envs) > 1), (study.model, len(models) > 1)) if many]
-        for arm in study.arms:
-            named += [(run, " · ".join([*where, arm.label, f"seed {run.config['seed']}"])) for run in arm.runs]
+    for run in sorted(runs, key=lambda run: (place[run.cell][0], run.config["seed"], str(run.path))):
+        row = place[run.cell][1]
+        named.append((run, " · ".join([*(str(row[key]) for key in where), row["label"], f"seed {run.config['seed']}"])))
     counts = Counter(label for _, label in named)
     named = [(run, f"{label} · {run.path.name}" if counts[label] > 1 else label) for run, label in named]
     seen: Counter[str] = Counter()
@@ -73,29 +78,6 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9_.=]+", "-", text.lower()).strip("-") or "run"
 
 
-def _arms(members: list[tuple[Run, dict]]) -> tuple[Arm, ...]:
-    cells: dict[str, list[tuple[Run, dict]]] = defaultdict(list)
-    for run, facts in members:
-        cells[facts["cell"]].append((run, facts))
-    firsts = [cell[0][1] for cell in cells.values()]
-    arms = []
-    for cell in cells.values():
-        facts = cell[0][1]
-        runs = tuple(run for run, _ in sorted(cell, key=lambda pair: pair[1]["seed"]))
-        arms.append(Arm(label=_label(facts, firsts), workflow=facts["arm"], facts=facts, runs=runs))
-    seen: Counter[str] = Counter(arm.label for arm in arms)
-    if max(seen.values()) > 1:  # they differ in a key that has no name here
-        arms = [
-            Arm(label=f"{a.label} [{a.facts['cell'][:4]}]", workflow=a.workflow, facts=a.facts, runs=a.runs)
-            if seen[a.label] > 1
-            else a
-            for a in arms
-        ]
-    return tuple(sorted(arms, key=lambda arm: arm.workflow != "vanilla"))
-
-
-def _label(facts: dict, all_facts: list[dict]) -> str:
-    """The workflow, and whatever tells it from the other arms of that workflow."""
-    rivals = [other for other in all_facts if other["arm"] == facts["arm"]]
-    telling = [name for name in TELLING if len({str(other[name]) for other in rivals}) > 1]
-    return " ".join([facts["arm"], *(f"{name}={facts[name]}" for name in telling if facts[name] is not None)])
+def _cleaned(row: dict[str, Any]) -> dict[str, Any]:
+    """pandas' NaN for what is not known, as None."""
+    return {key: None if isinstance(value, float) and value != value else value for key, value in row.items()}
