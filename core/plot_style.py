@@ -100,6 +100,16 @@ def rates(axes: Axes, which: str = "y") -> None:
     getattr(axes, f"{which}axis").set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
+def log_axis(axes: Axes) -> None:
+    """A logarithmic x axis with plain numbers on it."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:,g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
 def key(figure: Figure, axes: Axes) -> None:
     """What each colour is, above the axes."""
     handles, labels = axes.get_legend_handles_labels()
@@ -113,7 +123,9 @@ def band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     mean = np.nanmean(curves, axis=1)
     if n == 1:
         seen = np.arange(1, len(mean) + 1)
-        low, high = np.array([wilson(round(m * k), k) or (0, 1) for m, k in zip(np.nan_to_num(mean), seen, strict=True)]).T
+        low, high = np.array(
+            [wilson(round(m * k), k) or (0, 1) for m, k in zip(np.nan_to_num(mean), seen, strict=True)]
+        ).T
         return mean, low, high
     from scipy.stats import t
 

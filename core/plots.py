@@ -7,7 +7,21 @@ from collections.abc import Iterator
 import numpy as np
 
 from core.cells import grid
-from core.plot_style import LINES, SIZE, Palette, Plot, band, counted, episodes_of, figure_of, key, plain, rates, style
+from core.plot_style import (
+    LINES,
+    SIZE,
+    Palette,
+    Plot,
+    band,
+    counted,
+    episodes_of,
+    figure_of,
+    key,
+    log_axis,
+    plain,
+    rates,
+    style,
+)
 from core.report.study import Study
 from core.stats import cumulative, rate_interval
 
@@ -36,11 +50,12 @@ def learning_curve(study: Study, palette: Palette) -> Plot | None:
         seeds.add(curves.shape[1])
         x = places.index.to_numpy() + 1
         mean, low, high = band(curves)
-        axes.fill_between(x, low, high, color=palette.of(cell), alpha=0.16, linewidth=0)
+        axes.fill_between(x, low, high, color=palette.of(cell), alpha=0.16 if len(cells) < 5 else 0.09, linewidth=0)
         axes.plot(x, mean, color=palette.of(cell), linestyle=LINES[cell["colour"] // 8 % 4], label=plain(cell["label"]))
     rates(axes)
     key(figure, axes)
-    bands = "Wilson's interval of the one seed" if seeds == {1} else "95 % t-interval over the seeds where there are several"
+    one, many = "Wilson's 95 % interval for an arm of one seed", "a 95 % t-interval over the seeds of an arm of several"
+    bands = one if seeds == {1} else many if 1 not in seeds else f"{many}, {one}"
     return Plot(
         name="learning_curve",
         title="Learning curve",
@@ -57,7 +72,9 @@ def type_bars(study: Study, palette: Palette) -> Plot | None:
     if not cells or len(types) < 2:
         return None
     height = 0.8 / len(cells)
-    figure, axes = figure_of("success rate", "", size=(SIZE[0], max(SIZE[1], 0.35 + 0.16 * len(types) * (len(cells) + 1))))
+    figure, axes = figure_of(
+        "success rate", "", size=(SIZE[0], max(SIZE[1], 0.35 + 0.16 * len(types) * (len(cells) + 1)))
+    )
     for number, cell in enumerate(cells):
         for place, kind in enumerate(types):
             episodes = episodes_of(study, cell)
@@ -95,7 +112,7 @@ def cost_success(study: Study, palette: Palette) -> Plot | None:
         axes.plot(cell[unit], cell["success"], "o", color=palette.of(cell), label=plain(cell["label"]))
     values = [cell[unit] for cell in cells]
     if max(values) > 10 * min(values):
-        axes.set_xscale("log")
+        log_axis(axes)
     else:
         axes.set_xlim(0, 1.12 * max(values))
     rates(axes)
@@ -104,7 +121,7 @@ def cost_success(study: Study, palette: Palette) -> Plot | None:
     return Plot(
         name="cost_success",
         title="Success against cost",
-        caption=f"One point an arm: its mean spending on a task, judge and distiller included, and its success rate.{why}",
+        caption=f"One point an arm: its mean spending on a task, all roles together, and its success.{why}",
         figure=figure,
     )
 
@@ -141,7 +158,9 @@ def scaling(study: Study, palette: Palette) -> Plot | None:
     for name in names:
         line = sorted((cell for cell in cells if cell["arm"] == name), key=lambda cell: cell["n_attempts"])
         colour, x = palette.of(line[0]), [cell["n_attempts"] for cell in line]
-        axes.vlines(x, [cell["low"] for cell in line], [cell["high"] for cell in line], color=colour, alpha=0.5, linewidth=2)
+        axes.vlines(
+            x, [cell["low"] for cell in line], [cell["high"] for cell in line], color=colour, alpha=0.5, linewidth=2
+        )
         axes.plot(x, [cell["success"] for cell in line], "o-", color=colour, label=plain(f"{name}: the chosen answer"))
         most = line[-1]
         if most["k"] and most["pass_at"]:  # side by side: attempts may be drawn in any order, so pass@k means something

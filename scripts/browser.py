@@ -16,7 +16,14 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # No sandbox, because containers and root have none: so only for pages made here.
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-extensions", "--no-first-run")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--disable-extensions",
+    "--no-first-run",
+)
 PATIENCE_S = 60.0
 
 
@@ -46,7 +53,7 @@ class Browser:
 
         self._process = subprocess.Popen(
             [program, *FLAGS, f"--user-data-dir={self._home.name}", "--remote-debugging-pipe"],
-            preexec_fn=connect,  # noqa: PLW1509 - nothing else runs in this process's threads
+            preexec_fn=connect,
             close_fds=False,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

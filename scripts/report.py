@@ -49,7 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(f"{given.output}: {sum(len(run.rows) for run in runs):,} episodes of {len(runs)} runs, {len(text) / 1e6:.1f} MB")
+    print(
+        f"{given.output}: {sum(len(run.rows) for run in runs):,} episodes of {len(runs)} runs, {len(text) / 1e6:.1f} MB"
+    )
     return 0
 
 

@@ -16,7 +16,7 @@ function place() {
   const cut = hash.indexOf("/");
   if (cut < 0) return { page: "results" };
   const [a, b] = hash.slice(0, cut).split("~").map(decoded);
-  return { page: "episodes", a: runOf(a) || INDEX.runs[0], b: b === undefined ? null : runOf(b), key: decoded(hash.slice(cut + 1)) || null };
+  return { page: "episodes", a: runOf(a), b: b === undefined ? null : runOf(b), key: decoded(hash.slice(cut + 1)) || null };
 }
 
 function fillRuns() {
@@ -40,9 +40,11 @@ async function follow() {
   document.body.dataset.page = page;
   byId("results").hidden = page !== "results";
   byId("episodes-page").hidden = page === "results";
-  for (const tab of document.querySelectorAll("nav a")) tab.toggleAttribute("aria-current", (tab.hash === "#episodes") === (page === "episodes"));
+  for (const tab of document.querySelectorAll("nav a")) {
+    tab.setAttribute("aria-current", (tab.hash === "#episodes") === (page === "episodes") ? "page" : "false");
+  }
   if (page === "results") return;
-  if (!a) return void byId("detail").replaceChildren(el("p", { class: "soft empty" }, "The runs hold no episode."));
+  if (!a) return void byId("detail").replaceChildren(el("p", { class: "soft empty" }, "This report has no such run."));
   if (a !== view.a || b !== view.b) {
     Object.assign(view, { a, b: b === a ? null : b, found: null, at: -1 });
     byId("run").value = a.key;

@@ -68,14 +68,20 @@ async function episode(run, position) {
   return JSON.parse((await lines(run, piece))[position - run.starts[piece]]);
 }
 
+/** Whether any text of a record contains what is wanted. */
+function holds(value, wanted) {
+  if (typeof value === "string") return value.toLowerCase().includes(wanted);
+  return value !== null && typeof value === "object" && Object.values(value).some((part) => holds(part, wanted));
+}
+
 /** The positions of a run whose whole record contains a text; null when `current` says that nobody waits any more. */
 async function searched(run, text, current) {
-  const wanted = JSON.stringify(text).slice(1, -1).toLowerCase();
+  const wanted = text.toLowerCase();
   const found = new Set();
   for (const [piece, start] of run.starts.entries()) {
     const all = await lines(run, piece);
     if (!current()) return null;
-    all.forEach((line, place) => line.toLowerCase().includes(wanted) && found.add(start + place));
+    all.forEach((line, place) => holds(JSON.parse(line), wanted) && found.add(start + place));
   }
   return found;
 }

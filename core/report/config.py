@@ -14,20 +14,23 @@ CELL_CHARS = 300
 def flat(config: Any, where: str = "") -> dict[str, str]:
     """{dotted key: value as text}."""
     if isinstance(config, dict) and config:
-        return {key: v for name, value in config.items() for key, v in flat(value, f"{where}.{name}" if where else name).items()}
+        return {
+            key: v
+            for name, value in config.items()
+            for key, v in flat(value, f"{where}.{name}" if where else name).items()
+        }
     return {where: "–" if config is None else str(config)}
 
 
-def differing(named: list[tuple[Run, str]]) -> dict[str, list]:
-    """{columns, rows}: the keys in which the runs differ; runs that agree in all of them share a column."""
-    configs = [flat(_told(run)) for run, _ in named]
-    keys = list(dict.fromkeys(key for config in configs for key in config))
-    unlike = [key for key in keys if len({config.get(key, "–") for config in configs}) > 1 and key != "seed"]
-    columns: dict[tuple, list[str]] = {}
-    for (_, label), config in zip(named, configs, strict=True):
-        columns.setdefault(tuple(config.get(key, "–")[:CELL_CHARS] for key in unlike), []).append(label)
-    heads = [labels[0] if len(labels) == 1 else f"{labels[0]} and {len(labels) - 1} more" for labels in columns.values()]
-    return {"columns": ["", *heads], "rows": [[key, *values] for key, *values in zip(unlike, *columns, strict=True)]}
+def differing(arms: list[tuple[str, list[Run]]]) -> dict[str, list]:
+    """{columns, rows}: where the arms, (label, runs), differ; what the seed alone changes is left out."""
+    seeds = [[flat(_told(run)) for run in runs] for _, runs in arms]
+    keys = list(dict.fromkeys(key for configs in seeds for config in configs for key in config))
+    steady = [key for key in keys if all(len({config.get(key) for config in configs}) == 1 for configs in seeds)]
+    firsts = [configs[0] for configs in seeds]
+    unlike = [key for key in steady if len({config.get(key, "–") for config in firsts}) > 1]
+    rows = [[key, *(config.get(key, "–")[:CELL_CHARS] for config in firsts)] for key in unlike]
+    return {"columns": ["", *(label for label, _ in arms)], "rows": rows}
 
 
 def shared(runs: list[Run]) -> list[tuple[str, str]]:

@@ -46,7 +46,9 @@ def index_of(named: list[tuple[Run, str]]) -> tuple[dict[str, Any], list[tuple[s
 
 def embedded(value: Any) -> str:
     """JSON that may stand in a <script> element: ASCII, and nothing in it can end the element or open a comment."""
-    return json.dumps(value, separators=(",", ":")).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    return (
+        json.dumps(value, separators=(",", ":")).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    )
 
 
 def _facts(row: dict) -> list[Any]:
@@ -116,4 +118,6 @@ def _in_bank(path: Path) -> dict[str, dict]:
             found = bank.execute("SELECT id, items, task_id, outcome FROM records").fetchall()
     except sqlite3.Error:
         return {}
-    return {id_: {"items": json.loads(items), "task_id": task, "outcome": outcome} for id_, items, task, outcome in found}
+    return {
+        id_: {"items": json.loads(items), "task_id": task, "outcome": outcome} for id_, items, task, outcome in found
+    }

@@ -31,14 +31,14 @@ function lessonCard(lesson) {
 function retrievedPart(run, row) {
   const cards = row.retrieved.map((found) => {
     const source = found.task_id && run.byKey.get(found.task_id);
-    const from = source ? el("a", { href: linkTo(run, source.key) }, found.task_id) : found.task_id || "another run";
+    const from = source ? el("a", { href: linkTo(view.a, source.key, view.b) }, found.task_id) : found.task_id || "another run";
     return el("li", { class: "card" },
       el("p", { class: "meta" }, el("b", { class: "score", title: "retrieval score" }, Number(found.score).toFixed(3)), " learned from ", from,
         found.outcome ? ` (judged ${found.outcome})` : ""),
       found.items ? found.items.map(lessonCard) : el("p", { class: "soft" }, `record ${found.id}: its text is not in the run's files`));
   });
   return section("Retrieved lessons", row.retrieved.length,
-    cards.length ? el("ul", { class: "cards" }, cards) : el("p", { class: "soft" }, "None: the agent worked without memory."));
+    cards.length ? el("ul", { class: "cards" }, cards) : el("p", { class: "soft" }, "Nothing was retrieved for this task."));
 }
 
 function stepItem(step, place) {
@@ -84,14 +84,25 @@ function attemptsPart(row) {
   return section("What the agent did", all.length, el("div", { class: "tabs", role: "tablist", "aria-label": "attempts" }, tabs), body);
 }
 
+/** One judgement; beside it whether it is the truth, where that is known. */
+function verdictLine(verdict, truth, name) {
+  const agrees = verdict.label === truth ? el("span", { class: "soft" }, "agrees with the truth") : badge("infra_error", "differs from the truth");
+  return [el("p", { class: "meta" }, name && el("b", {}, name), statusBadge(verdict.label), `by ${verdict.source}`,
+    verdict.confidence !== null && `confidence ${verdict.confidence}`, truth && agrees,
+    !verdict.parsed && badge("infra_error", "reply not readable"), verdict.truncated && badge("infra_error", "reply cut off")),
+    verdict.reason && long(verdict.reason, "pre", "said")];
+}
+
+/** What was believed of each attempt, and how the answer was chosen among them. */
 function verdictPart(row, entry) {
-  const { label, source, confidence, reason } = row.verdict;
-  if (label === null) return section("Verdict", null, el("p", { class: "soft" }, "Nobody judged this attempt."));
-  return section("Verdict", null,
-    el("p", {}, statusBadge(label), ` by ${source}`, confidence === null ? "" : `, confidence ${confidence}`, " ",
-      entry.wrong ? badge("infra_error", "differs from the truth") : el("span", { class: "soft" }, "as the truth"),
-      row.verdict.parsed ? null : [" ", badge("infra_error", "reply not readable")]),
-    reason && long(reason, "pre", "said"));
+  const truthOf = (attempt) => attempt.ended_by === "error" ? null : attempt.success ? "success" : "failure";
+  const verdicts = row.verdicts || row.trajectories.map((_, place) => place === row.chosen ? row.verdict : { label: null });
+  const several = verdicts.length > 1;
+  const judged = verdicts.flatMap((verdict, place) => verdict.label === null ? [] :
+    [verdictLine(verdict, truthOf(row.trajectories[place]), several && `Attempt ${place + 1}`)]);
+  const choice = row.selection && [el("p", { class: "meta" }, `Attempt ${row.chosen + 1} is the answer, by ${row.selection.by}`,
+    !row.selection.parsed && badge("infra_error", "reply not readable")), row.selection.reason && long(row.selection.reason, "pre", "said")];
+  return section("Verdict", null, judged.length ? judged : el("p", { class: "soft" }, "Nobody judged this attempt."), choice);
 }
 
 function tokensPart(row) {

@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.cells import Cells
 from core.plot_style import Palette
 from core.plots import Plot, plots_of
 from core.report import words
@@ -24,9 +25,7 @@ HERE = Path(__file__).parent
 STYLES = ("style.css", "viewer.css")
 SCRIPTS = ("base.js", "episode.js", "list.js", "app.js")
 # Colours that stand for those of the page, which are light or dark as the reader's screen is.
-PAGE = Palette(
-    ink="#fe0101", soft="#fe0102", line="#fe0103", cells=tuple(f"#fe02{number:02d}" for number in range(8))
-)
+PAGE = Palette(ink="#fe0101", soft="#fe0102", line="#fe0103", cells=tuple(f"#fe02{number:02d}" for number in range(8)))
 VARIABLES = {PAGE.ink: "ink", PAGE.soft: "soft", PAGE.line: "line"} | {c: f"s{n}" for n, c in enumerate(PAGE.cells)}
 
 
@@ -51,7 +50,7 @@ def build(
     found = studies(cells, baseline)
     named = run_labels(runs, cells)
     index, pieces = index_of(named)
-    script = "(() => {\n\"use strict\";\n" + "\n".join(_read(name) for name in SCRIPTS) + "})();\n"
+    script = '(() => {\n"use strict";\n' + "\n".join(_read(name) for name in SCRIPTS) + "})();\n"
     page = Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     ).get_template("page.html")
@@ -61,10 +60,10 @@ def build(
         style=Markup("\n".join(_read(name) for name in STYLES)),
         script=Markup(script),
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        studies=[_study(study, cells.notes) for study in found],
+        studies=[_study(study) for study in found],
         tables=tables,
         plots=[_plot(plot, study, len(found) > 1) for study in found for plot in plots_of(study, PAGE)],
-        differing=differing(named),
+        differing=differing(_arms(named, cells)),
         shared=shared(runs),
         runs=[{"label": label, "facts": facts_of(run)} for run, label in named],
         index=Markup(embedded(index)),
@@ -73,13 +72,14 @@ def build(
     return text.encode("utf-8", "replace").decode()
 
 
-def _study(study: Study, notes: list[str]) -> dict[str, Any]:
+def _study(study: Study) -> dict[str, Any]:
     n_runs = study.frame["run_dir"].nunique()
+    counted = "1 run" if n_runs == 1 else f"{n_runs} runs"
     return {
-        "what": f"{study.env} · {study.model} · {study.n_tasks} tasks · {n_runs} run{'s' if n_runs != 1 else ''} counted",
+        "what": f"{study.env} · {study.model} · {study.n_tasks} tasks · {counted} counted",
         "headline": words.headline(study),
         "differences": words.differences(study),
-        "warnings": words.warnings(study, notes),
+        "warnings": words.warnings(study),
         "arms": [_arm(cell) for cell in study.cells],
         "legend": words.legend(study),
     }
@@ -98,6 +98,15 @@ def _arm(cell: dict[str, Any]) -> dict[str, Any]:
         "interval": interval,
         **{name: f"{100 * (value or 0):.2f}" for name, value in places.items()},
     }
+
+
+def _arms(named: list[tuple[Run, str]], cells: Cells) -> list[tuple[str, list[Run]]]:
+    """The runs by cell, under the cell's label."""
+    labels = dict(zip(cells.table["cell"], cells.table["label"], strict=True))
+    found: dict[str, list[Run]] = {}
+    for run, _ in named:
+        found.setdefault(run.cell, []).append(run)
+    return [(labels[cell], runs) for cell, runs in found.items()]
 
 
 def _plot(plot: Plot, study: Study, several: bool) -> dict[str, Any]:

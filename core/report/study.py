@@ -49,9 +49,7 @@ def studies(cells: Cells, baseline: str) -> list[Study]:
         for colour, row in enumerate(rows):
             row["colour"] = colour
         inside = cells.frame[cells.frame["cell"].isin(block["cell"])]
-        found.append(
-            Study(env=env, model=str(model), n_tasks=rows[0]["n_tasks"], cells=tuple(rows), frame=inside)
-        )
+        found.append(Study(env=env, model=str(model), n_tasks=rows[0]["n_tasks"], cells=tuple(rows), frame=inside))
     return found
 
 

@@ -24,35 +24,36 @@ def headline(study: Study) -> str:
     return f"{len(known)} arms on {study.env}: success {rates}"
 
 
-def differences(study: Study) -> list[str]:
-    """One line for each arm that was compared with the baseline."""
+def differences(study: Study) -> list[dict[str, str]]:
+    """For each arm that was compared with the baseline: what to say of it, as texts; see `difference`."""
     base = next((cell for cell in study.cells if cell["baseline"]), None)
     compared = [cell for cell in study.cells if cell.get("difference") is not None]
     return [difference(cell, base["label"], len(compared)) for cell in compared if base]
 
 
-def difference(cell: dict[str, Any], base: str, n_compared: int) -> str:
-    """The paired difference with its interval, the flips behind it and its tests."""
+def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, str]:
+    """{label, base, points, interval, verdict, flips, tests}: the paired difference and what stands behind it."""
     shown = cell["p_holm"] is not None and cell["p_holm"] < LEVEL
-    word = ("better" if cell["difference"] > 0 else "worse") if shown else "no difference shown"
-    interval = (
-        "no interval, since every pair differs by the same"
-        if cell["difference_low"] is None
-        else f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}"
-    )
     tests = f"exact paired test over tasks {p_value(cell['p'])}"
     if n_compared > 1:
-        tests += f", {p_value(cell['p_holm'])} after Holm's correction for {n_compared} comparisons"
+        tests += f" ({p_value(cell['p_holm'])} after Holm's correction for {n_compared} comparisons)"
     if cell["p_seeds"] is not None:
-        tests += f"; over the {cell['n_seeds']} seeds alone {p_value(cell['p_seeds'])}"
-    pairs = f"{cell['n_pairs']:.0f} pairs of the same task and seed, {cell['won']:.0f} gained and {cell['lost']:.0f} lost"
-    return (
-        f"{cell['label']} against {base}: {word}. {points(cell['difference'])} percentage points "
-        f"({interval}) on {pairs}; {tests}."
-    )
+        least = 2 / 2 ** cell["n_seeds"]
+        tests += f", over the {cell['n_seeds']} seeds alone {p_value(cell['p_seeds'])} (it cannot be under {least:g})"
+    return {
+        "label": cell["label"],
+        "base": base,
+        "points": f"{points(cell['difference'])} points",
+        "interval": "every pair differs by the same: no interval"
+        if cell["difference_low"] is None
+        else f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}",
+        "verdict": ("better" if cell["difference"] > 0 else "worse") if shown else "no difference shown",
+        "flips": f"{cell['won']:.0f} gained, {cell['lost']:.0f} lost in {cell['n_pairs']:.0f} pairs of task and seed",
+        "tests": tests,
+    }
 
 
-def warnings(study: Study, notes: list[str]) -> list[str]:
+def warnings(study: Study) -> list[str]:
     """What a reader must know before believing the headline."""
     found = []
     counted = [cell for cell in study.cells if cell["n"]]
@@ -61,14 +62,15 @@ def warnings(study: Study, notes: list[str]) -> list[str]:
         fate = "counted as far as they go" if some else "not counted (--partial counts them)"
         found.append(f"Partial: runs of {', '.join(unfinished)} have not finished and are {fate}.")
     if errors := sum(cell["n_err"] for cell in counted):
-        plural = "episode" if errors == 1 else "episodes"
-        found.append(f"{errors} {plural} broke (infra error): in no rate and no comparison, and nothing was learned there.")
+        what = "1 episode" if errors == 1 else f"{errors} episodes"
+        found.append(f"{what} broke (infra error): in no rate and no comparison, and nothing was learned there.")
     if counted and max(cell["n_seeds"] for cell in counted) == 1:
-        found.append("One seed: another order or another sample may come out otherwise, and no test here allows for that.")
+        found.append("One seed: another one may come out otherwise, and no test here allows for that.")
     if any(cell["setting"] == "train" or "oracle" in str(cell["label_source"]) for cell in counted):
         found.append("The learner saw the environment's labels (oracle): these rates are not those of test time.")
-    places = tuple(str(run) for run in study.frame["run_dir"].unique())
-    return found + [note for note in notes if not places or any(place in note for place in places) or "baseline" in note]
+    if len(counted) > 1 and not any(cell.get("difference") is not None for cell in counted):
+        found.append("Nothing is compared: the baseline has no finished run here.")
+    return found
 
 
 def legend(study: Study) -> str:
