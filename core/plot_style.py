@@ -102,12 +102,12 @@ def rates(axes: Axes, which: str = "y") -> None:
 
 def log_axis(axes: Axes) -> None:
     """A logarithmic x axis with plain numbers on it."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:,g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_minor_locator(NullLocator())
 
 
 def key(figure: Figure, axes: Axes) -> None:

@@ -1,4 +1,4 @@
-"""The figures of a study (matplotlib, extra `report`): data in, a figure out, or None where there is nothing to draw."""
+"""The figures of a study (matplotlib, extra `report`): a figure, or None where there is nothing to draw."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def cost_success(study: Study, palette: Palette) -> Plot | None:
         axes.set_xlim(0, 1.12 * max(values))
     rates(axes)
     key(figure, axes)
-    why = "" if priced else " Tokens, because not every call has a price."
+    why = "" if priced else " In tokens, since not every arm has a cost that is known and above zero."
     return Plot(
         name="cost_success",
         title="Success against cost",
