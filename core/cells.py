@@ -33,7 +33,7 @@ class Cells:
 def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: bool = False) -> Cells:
     """Every cell of the episodes from `core.runs.load_runs`, each compared with the baseline of its block.
 
-    baseline   a label or an arm; a block without just one such cell is not compared
+    baseline   a label, an arm or a word of a label ("top_k=1"); a block without just one such cell is not compared
     partial    average runs that did not finish as well, marked in the column `partial`
     """
     import pandas as pd
@@ -145,8 +145,9 @@ def _compared(cells: Cells, baseline: str) -> Cells:
     table = cells.table
     bases = {}
     for block, group in table.groupby(list(BLOCK), sort=False):
-        named = group[group["label"] == baseline]
-        named = named if len(named) else group[group["arm"] == baseline]
+        words = [baseline in label.split() for label in group["label"]]
+        ways = (group["label"] == baseline, group["arm"] == baseline, words)
+        named = next((found for way in ways if len(found := group[way])), group[:0])
         bases[block] = named.iloc[0]["cell"] if len(named) == 1 and named.iloc[0]["n"] else None
         if bases[block] is None and len(group) > 1:
             notes.append(f"{block[0]}, {block[1]}: no finished run of the baseline {baseline}, so nothing is compared.")

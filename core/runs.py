@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from core.types import content_id
 if TYPE_CHECKING:
     import pandas as pd
 
+KNOBS = ("seed", "k", "r", "refine")  # top-level keys that act through the nodes they are written into
 VALID = ("success", "failure")  # what counts: an infra_error is in no denominator
 
 
@@ -51,7 +53,7 @@ class Run:
     def cell(self) -> str:
         """An id that all seeds of one cell of a table share: the configuration less the seed, and the set of tasks."""
         free = (*FREE_KEYS, *(f"{node}.{key}" for node in MODELS for key in MODEL_FREE_KEYS))
-        return content_id(without(self.composed, ("seed", "experiment", *free)), self.task_set)
+        return content_id(without(_seedless(self.config, self.composed), (*KNOBS, *free)), self.task_set)
 
     @cached_property
     def task_set(self) -> str:
@@ -61,10 +63,7 @@ class Run:
 
 def load_runs(paths: Iterable[str | Path]) -> pd.DataFrame:
     """One row an episode of every run below the paths; see `run_columns` and `episode_columns` for its columns."""
-    import pandas as pd
-
-    frames = [frame_of(read_run(path)) for path in find_runs(paths)]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return frame_of(read_run(path) for path in find_runs(paths))
 
 
 def find_runs(paths: Iterable[str | Path]) -> list[Path]:
@@ -117,17 +116,22 @@ def read_rows(path: Path) -> tuple[list[dict], bool]:
     return rows, False
 
 
-def frame_of(run: Run) -> pd.DataFrame:
-    """The table of one run; a run without an episode has one row, of status "none", so that it is not overlooked."""
+def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
+    """The table of some runs; a run without an episode has one row, of status "none", so that it is not overlooked."""
     import pandas as pd
 
-    seen: Counter[str] = Counter()
-    episodes = []
-    for row in run.rows:
-        episodes.append(episode_columns(row) | {"visit": seen[row["task_id"]]})
-        seen[row["task_id"]] += 1
-    frame = pd.DataFrame(episodes or [{"index": -1, "status": "none"}])
-    return frame.assign(**run_columns(run))
+    facts, episodes, owners = [], [], []
+    for number, run in enumerate(runs):
+        facts.append(run_columns(run))
+        seen: Counter[str] = Counter()
+        for row in run.rows:
+            episodes.append(episode_columns(row) | {"visit": seen[row["task_id"]]})
+            seen[row["task_id"]] += 1
+        if not run.rows:
+            episodes.append({"index": -1, "status": "none"})
+        owners += [number] * max(1, len(run.rows))
+    shared = pd.DataFrame(facts).iloc[owners].reset_index(drop=True)
+    return pd.concat([pd.DataFrame(episodes), shared], axis=1)
 
 
 def run_columns(run: Run) -> dict[str, Any]:
@@ -155,6 +159,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "order": stream.get("order", "file"),
         "n_tasks": run.n_tasks,
         "complete": run.complete,
+        "command": shlex.join(run.manifest["command"][1:]),
     }
 
 
@@ -194,6 +199,14 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "verdict_source": row["verdict"]["source"],
         "verdict_parsed": row["verdict"]["parsed"],
     }
+
+
+def _seedless(config: Any, composed: Any) -> Any:
+    """The resolved configuration without the values that are written as made from the seed."""
+    if not isinstance(config, dict) or not isinstance(composed, dict):
+        return config
+    made = {key for key, value in composed.items() if isinstance(value, str) and "${seed}" in value}
+    return {key: _seedless(value, composed.get(key)) for key, value in config.items() if key not in made}
 
 
 def _judged(row: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from math import comb, isnan
 from typing import Any
 
@@ -40,11 +41,10 @@ def bootstrap(samples: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 
 
     Each sample is (tasks, seeds) with NaN where nothing counts; as `rate_interval`, within seeds first.
     """
-    rng = np.random.default_rng(seed)
     total = np.zeros(draws)
     for place, sample in enumerate(map(_columns, samples)):
         known = ~np.isnan(sample)
-        weights = rng.multinomial(len(sample), np.full(len(sample), 1 / len(sample)), size=draws).astype(float)
+        weights = _draws(len(sample), draws, seed + place)
         with np.errstate(invalid="ignore", divide="ignore"):
             rates = (weights @ np.where(known, sample, 0.0)) / (weights @ known)
         total += np.nanmean(rates, axis=1) * (1 if place == 0 else -1)
@@ -145,8 +145,15 @@ def late_minus_early(values: np.ndarray) -> dict[str, float | None]:
     early, late = values[:half], values[len(values) - half :]
     if not half or np.isnan(early).all() or np.isnan(late).all():
         return {"difference": None, "low": None, "high": None}
-    low, high = bootstrap([late, early])
+    alike = np.nanmin(values) == np.nanmax(values)
+    low, high = (None, None) if alike else bootstrap([late, early])
     return {"difference": float(_means(late).mean() - _means(early).mean()), "low": low, "high": high}
+
+
+@lru_cache(maxsize=8)
+def _draws(n: int, draws: int, seed: int) -> np.ndarray:
+    """(draws, n): how often each of n tasks was drawn. The same for the same numbers."""
+    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws).astype(float)
 
 
 def _columns(values: np.ndarray) -> np.ndarray:

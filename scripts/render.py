@@ -1,0 +1,72 @@
+"""A table of text as Markdown, LaTeX (booktabs), CSV or HTML."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from dataclasses import dataclass, field
+
+LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+LATEX |= {sign: "\\" + sign for sign in "&%$#_"} | {"<": "$<$", ">": "$>$", "±": r"$\pm$"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A table of strings with its title above and its notes below."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+
+
+def markdown(table: Text) -> str:
+    def line(cells: list[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
+
+    rule = "| " + " | ".join(["---"] + ["---:"] * (len(table.head) - 1)) + " |"
+    notes = [f"- {note}" for note in table.notes]
+    return "\n".join([f"### {table.title}", "", line(table.head), rule, *map(line, table.rows), "", *notes, ""])
+
+
+def latex(table: Text) -> str:
+    def escape(text: str) -> str:
+        return "".join(LATEX.get(sign, sign) for sign in text)
+
+    lines = [" & ".join(map(escape, row)) + r" \\" for row in table.rows]
+    return "\n".join(
+        [
+            *(f"% {note}" for note in table.notes),
+            r"\begin{table}",
+            rf"\caption{{{escape(table.title)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
+            r"\toprule",
+            " & ".join(map(escape, table.head)) + r" \\",
+            r"\midrule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def page(table: Text) -> str:
+    def row(cells: list[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
+    body = "".join(row(cells, "td") for cells in table.rows)
+    head = f"<caption>{html.escape(table.title)}</caption><thead>{row(table.head, 'th')}</thead>"
+    return f"<table>{head}<tbody>{body}</tbody></table>\n<ul>{notes}</ul>\n"
+
+
+def comma(table: Text) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([table.head, *table.rows])
+    return out.getvalue()
+
+
+FORMATS = {"md": markdown, "latex": latex, "csv": comma, "html": page}

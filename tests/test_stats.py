@@ -1,0 +1,165 @@
+"""The statistics against scipy, statsmodels, cases counted by hand, and a world whose truth is known."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from core.metrics import wilson
+from core.stats import (
+    bootstrap,
+    confusion,
+    cumulative,
+    holm,
+    late_minus_early,
+    paired,
+    pass_at_k,
+    rate_interval,
+    sign_flip,
+)
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(("won", "n"), [(0, 10), (3, 10), (10, 10), (37, 140), (1, 1)])
+def test_wilson_is_that_of_statsmodels(won, n):
+    from statsmodels.stats.proportion import proportion_confint
+
+    assert wilson(won, n) == pytest.approx(proportion_confint(won, n, method="wilson"), abs=1e-4)
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(0, 0), (1, 0), (4, 0), (5, 1), (12, 9), (30, 11), (200, 150)])
+def test_a_sign_flip_of_ones_is_mcnemars_exact_test(gained, lost):
+    from statsmodels.stats.contingency_tables import mcnemar
+
+    expected = mcnemar([[5, gained], [lost, 5]], exact=True).pvalue
+    assert sign_flip([1] * gained + [-1] * lost + [0] * 7) == pytest.approx(min(1.0, expected))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sign_flip_is_scipys_permutation_test(seed):
+    from scipy.stats import permutation_test
+
+    differences = np.random.default_rng(seed).integers(-3, 4, size=11)
+    pairs = (differences.astype(float), np.zeros(11))
+    found = permutation_test(pairs, lambda x, y: np.sum(x - y), permutation_type="samples", n_resamples=10**5)
+    assert sign_flip(differences) == pytest.approx(min(1.0, found.pvalue))
+
+
+def test_a_sign_flip_by_hand():
+    assert sign_flip([2, 1]) == 0.5  # of +3 +1 -1 -3 two are as far out
+    assert sign_flip([1, 1, 1]) == 0.25
+    assert sign_flip([]) == sign_flip([0, 0]) == sign_flip([1, -1]) == 1.0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_holm_is_that_of_statsmodels(seed):
+    from statsmodels.stats.multitest import multipletests
+
+    p = np.random.default_rng(seed).uniform(size=7) ** 3
+    assert holm(list(p)) == pytest.approx(multipletests(p, method="holm")[1])
+    assert holm([0.01, None, 0.04, NAN]) == [0.02, None, 0.04, None]
+
+
+@pytest.mark.parametrize("n", [1, 4, 6])
+def test_pass_at_k_is_the_share_of_all_choices(n):
+    for won, k in itertools.product(range(n + 1), range(1, n + 1)):
+        choices = list(itertools.combinations([1] * won + [0] * (n - won), k))
+        assert pass_at_k(n, won, k) == pytest.approx(np.mean([any(choice) for choice in choices]))
+    assert pass_at_k(n, 0, n + 1) is None
+
+
+@pytest.mark.parametrize("counts", [(20, 5, 10, 15), (1, 0, 0, 1), (3, 4, 0, 0)])
+def test_kappa_is_that_of_statsmodels(counts):
+    from statsmodels.stats.inter_rater import cohens_kappa
+
+    tp, fp, fn, tn = counts
+    pairs = [(True, True)] * tp + [(True, False)] * fp + [(False, True)] * fn + [(False, False)] * tn
+    found = confusion(pairs)
+    assert (found["tp"], found["fp"], found["fn"], found["tn"]) == counts
+    assert found["kappa"] == pytest.approx(cohens_kappa([[tp, fp], [fn, tn]]).kappa)
+    assert found["agreement"] == (tp + tn) / sum(counts)
+
+
+def test_kappa_where_it_means_nothing():
+    assert confusion([]) == {"n": 0, "tp": 0, "fp": 0, "fn": 0, "tn": 0} | dict.fromkeys(
+        ("agreement", "kappa", "precision", "recall")
+    )
+    assert confusion([(True, True)] * 3)["kappa"] is None
+
+
+def test_the_mean_is_taken_within_seeds_first():
+    values = np.array([[1.0, 0.0], [1.0, NAN], [0.0, NAN]])
+    found = rate_interval(values)
+    assert found["mean"] == pytest.approx((2 / 3 + 0) / 2)
+    assert found["sd"] == pytest.approx(np.std([2 / 3, 0], ddof=1))
+
+
+def test_one_seed_has_wilsons_interval_and_unanimous_seeds_one_for_their_tasks():
+    assert [rate_interval(np.array([1, 0, 0, 0.0]))[end] for end in ("low", "high")] == wilson(1, 4)
+    assert [rate_interval(np.ones((30, 3)))[end] for end in ("low", "high")] == wilson(30, 30)
+    assert rate_interval(np.full((4, 2), NAN))["mean"] is None
+
+
+def test_the_bootstrap_is_scipys():
+    from scipy.stats import bootstrap as scipys
+
+    values = np.random.default_rng(3).uniform(size=200)
+    theirs = scipys((values,), np.mean, method="percentile", n_resamples=4000, random_state=1).confidence_interval
+    assert bootstrap([values], draws=4000) == pytest.approx(tuple(theirs), abs=0.004)
+    assert bootstrap([values]) == bootstrap([values])
+
+
+def test_a_pair_by_hand():
+    mine = np.array([[1, 1], [1, 0], [0, NAN], [1, 1]])
+    other = np.array([[0, 0], [1, 1], [0, 0], [0, 1]])
+    found = paired(mine, other)
+    assert (found["n_pairs"], found["won"], found["lost"]) == (7, 3, 1)
+    assert found["difference"] == pytest.approx((2 / 4 + 0) / 2)
+    assert found["p"] == sign_flip([2, -1, 0, 1])
+    assert found["p_seeds"] == sign_flip([2, 0])
+    assert paired(np.array([[NAN]]), np.array([[1.0]]))["p"] is None
+    assert paired(np.ones((3, 1)), np.ones((3, 1)))["low"] is None
+
+
+def test_learning_curves_by_hand():
+    assert cumulative(np.array([0, NAN, 1, 1.0])).tolist() == pytest.approx([0, 0, 1 / 2, 2 / 3])
+    assert late_minus_early(np.array([0, 0, 1, 0, 1, 1.0]))["difference"] == pytest.approx(1 / 3)
+    assert late_minus_early(np.array([0, 0, 0, 1, 1, 1.0]))["difference"] == 1.0
+    assert late_minus_early(np.empty((0, 1)))["difference"] is None
+
+
+def worlds(n_tasks, n_seeds, n_worlds=400):
+    """Outcomes of two arms where tasks differ in hardness: (values, baseline), and the truth of their difference."""
+    for number in range(n_worlds):
+        rng = np.random.default_rng(number)
+        hard = rng.beta(1.5, 1.5, size=(n_tasks, 1))
+        better = np.clip(hard + rng.normal(0.1, 0.1, size=(n_tasks, 1)), 0, 1)
+        shape = (n_tasks, n_seeds)
+        yield (rng.uniform(size=shape) < better).astype(float), (rng.uniform(size=shape) < hard).astype(float)
+
+
+@pytest.mark.parametrize(("n_tasks", "n_seeds"), [(140, 3), (60, 5), (140, 1)])
+def test_the_intervals_hold_the_truth_as_often_as_they_say(n_tasks, n_seeds):
+    """Tasks are drawn from a population whose rates are known by a very large sample of it."""
+    large = next(worlds(400_000, 1, 1))
+    truth, gain = large[0].mean(), large[0].mean() - large[1].mean()
+    held = {"rate": 0, "difference": 0}
+    for mine, other in worlds(n_tasks, n_seeds):
+        rate, pair = rate_interval(mine), paired(mine, other)
+        held["rate"] += rate["low"] <= truth <= rate["high"]
+        held["difference"] += pair["low"] <= gain <= pair["high"]
+    assert 0.92 <= held["rate"] / 400 <= 0.98
+    assert 0.92 <= held["difference"] / 400 <= 0.98
+
+
+def test_the_test_rejects_a_true_null_about_as_often_as_it_says():
+    rejected = 0
+    for number in range(400):
+        rng = np.random.default_rng(number)
+        hard = rng.beta(1.5, 1.5, size=(60, 1))
+        mine, other = ((rng.uniform(size=(60, 3)) < hard).astype(float) for _ in range(2))
+        rejected += paired(mine, other)["p"] <= 0.05
+    assert rejected / 400 <= 0.07
