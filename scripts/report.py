@@ -23,9 +23,7 @@ from scripts.table_specs import ARMS, TABLES  # noqa: E402
 
 def report(runs: list[Run], names: list[str], baseline: str | None, partial: bool, title: str) -> str:
     """The page of the runs with the named tables in it."""
-    import pandas as pd
-
-    frame = pd.concat([frame_of(run) for run in runs], ignore_index=True)
+    frame = frame_of(runs)
     frame["arm"] = frame["arm"].replace(ARMS)
     texts = [text for name in names for text in tables.build(frame, name, baseline=baseline, partial=partial)[1]]
     return build(runs, frame, texts, baseline=baseline, partial=partial, title=title)
