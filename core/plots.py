@@ -8,7 +8,6 @@ import numpy as np
 
 from core.cells import grid
 from core.plot_style import (
-    LINES,
     SIZE,
     Palette,
     Plot,
@@ -17,6 +16,7 @@ from core.plot_style import (
     episodes_of,
     figure_of,
     key,
+    line_of,
     log_axis,
     plain,
     rates,
@@ -51,7 +51,7 @@ def learning_curve(study: Study, palette: Palette) -> Plot | None:
         x = places.index.to_numpy() + 1
         mean, low, high = band(curves)
         axes.fill_between(x, low, high, color=palette.of(cell), alpha=0.16 if len(cells) < 5 else 0.09, linewidth=0)
-        axes.plot(x, mean, color=palette.of(cell), linestyle=LINES[cell["colour"] // 8 % 4], label=plain(cell["label"]))
+        axes.plot(x, mean, color=palette.of(cell), label=plain(cell["label"]), **line_of(cell))
     rates(axes)
     key(figure, axes)
     one, many = "Wilson's 95 % interval for an arm of one seed", "a 95 % t-interval over the seeds of an arm of several"
@@ -136,7 +136,7 @@ def memory_growth(study: Study, palette: Palette) -> Plot | None:
         lessons = grid(episodes_of(study, cell), "index", "n_lessons").sort_index().fillna(0).cumsum()
         x, values = lessons.index.to_numpy() + 1, lessons.to_numpy()
         axes.fill_between(x, values.min(axis=1), values.max(axis=1), color=palette.of(cell), alpha=0.16, linewidth=0)
-        axes.plot(x, values.mean(axis=1), color=palette.of(cell), label=plain(cell["label"]))
+        axes.plot(x, values.mean(axis=1), color=palette.of(cell), label=plain(cell["label"]), **line_of(cell))
     axes.set_ylim(bottom=0)
     key(figure, axes)
     return Plot(

@@ -2,8 +2,8 @@
 
     python scripts/plots.py RUNS... -o DIR [--format pdf] [--format svg] [--baseline ARM] [--partial]
 
-Learning curve, success by task type, success against cost, memory growth and test-time scaling, each where the runs have
-the data for it; one set for each environment, model and set of tasks. captions.txt says what each of them shows.
+Learning curve, success by task type, success against cost, memory growth and test-time scaling, each where the runs
+have the data for it; one set for each environment, model and set of tasks. captions.txt says what each one shows.
 """
 
 from __future__ import annotations

@@ -90,10 +90,12 @@ async function deepen() {
   asked += 1;
   const mine = asked;
   view.found = null;
-  if (!byId("deep").checked || !view.text || !view.a) return;
-  byId("counted").textContent = "searching …";
+  view.searching = Boolean(byId("deep").checked && view.text && view.a);
+  if (!view.searching) return;
   const found = await searched(view.a, view.text, () => mine === asked);
-  if (found) { view.found = found; refresh(); }
+  if (!found) return;
+  Object.assign(view, { found, searching: false });
+  refresh();
 }
 
 function choose() {

@@ -13,7 +13,8 @@ const SHOW = {
   lost: { word: "lost", paired: true, of: (entry) => flip(entry) === "lost" },
 };
 
-const view = { a: null, b: null, show: "all", type: "", text: "", found: null, entries: [], at: -1 };
+// found: the positions that hold the text anywhere, where that is searched; searching: it still is.
+const view = { a: null, b: null, show: "all", type: "", text: "", found: null, searching: false, entries: [], at: -1 };
 
 /** gained or lost from run A to run B on the same task, "" when neither. An infra error is never a flip. */
 function flip(entry) {
@@ -46,7 +47,7 @@ function refresh() {
   byId("show").replaceChildren(...options);
   byId("show").value = view.show;
   const flips = view.b ? `, ${number(some.filter(SHOW.gained.of).length)} gained, ${number(some.filter(SHOW.lost.of).length)} lost` : "";
-  byId("counted").textContent = `${number(view.entries.length)} of ${plural(view.a ? view.a.entries.length : 0, "episode")}${flips}`;
+  byId("counted").textContent = `${number(view.entries.length)} of ${plural(view.a ? view.a.entries.length : 0, "episode")}${flips}${view.searching ? ", searching …" : ""}`;
   draw();
 }
 

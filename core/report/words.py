@@ -69,7 +69,7 @@ def warnings(study: Study) -> list[str]:
     if any(cell["setting"] == "train" or "oracle" in str(cell["label_source"]) for cell in counted):
         found.append("The learner saw the environment's labels (oracle): these rates are not those of test time.")
     if len(counted) > 1 and not any(cell.get("difference") is not None for cell in counted):
-        found.append("Nothing is compared: the baseline has no finished run here.")
+        found.append("Nothing is compared: no finished arm here, or more than one, is the baseline (--baseline ARM).")
     return found
 
 
