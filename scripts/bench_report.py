@@ -2,14 +2,15 @@
 
     python scripts/bench_report.py [--episodes 1000] [--steps 30] [--keep FILE.html]
 
-The runs are real ones of the toy world; each attempt is then lengthened to --steps steps, and each of their observations
-to about 300 characters, so that the episodes are as long as those of a household task. Needs a Chromium.
+The runs are real ones of the toy world; each attempt is then lengthened to --steps steps with observations of random
+words, about 300 characters each, so that the episodes are as long as those of a household task. Needs a Chromium.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,6 @@ sys.path.insert(0, str(ROOT))
 from scripts.browser import Browser, installed  # noqa: E402
 
 ARMS = ("no_memory", "reasoningbank")
-FILLER = "You look around and note what stands near. "
 SINCE_START = "performance.getEntriesByType('navigation')[0].loadEventEnd"
 
 
@@ -35,15 +35,17 @@ def make_run(folder: Path, arm: str, n: int, steps: int) -> None:
     subprocess.run(command, cwd=folder.parent, check=True, stdout=subprocess.DEVNULL)
     file = folder / "episodes.jsonl"
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    chance = random.Random(arm)
     for row in rows:
         for attempt in row["trajectories"]:
             first = attempt["steps"][0]
-            before = [
-                {**first, "observation": f"{row['task_id']}, step {number}. " + FILLER * 6}
-                for number in range(steps - 1)
-            ]
-            attempt["steps"] = before + attempt["steps"]
+            attempt["steps"] = [first | {"observation": babble(chance)} for _ in range(steps - 1)] + attempt["steps"]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def babble(chance: random.Random) -> str:
+    """Words that repeat as seldom as those of a text do, or more so."""
+    return " ".join("".join(chance.choices("aeinorstlmd", k=chance.randint(2, 8))) for _ in range(50))
 
 
 def timed(browser: Browser, script: str) -> float:
@@ -66,14 +68,13 @@ def look(file: Path) -> None:
                 "document.querySelectorAll('.row').length > 3" if where else "document.readyState === 'complete'"
             )
             wall = time.perf_counter() - began
-            print(
-                f"open the {name + ':':<10} {browser.run(SINCE_START) / 1000:6.2f} s to loaded, {wall:.2f} s seen from outside"
-            )
+            loaded = browser.run(SINCE_START) / 1000
+            print(f"open the {name + ':':<10} {loaded:6.2f} s to loaded, {wall:.2f} s seen from outside")
         print(f"open an episode:    {timed(browser, f'document.querySelector(`.row`).click(); {until}'):6.0f} ms")
         type_in = "const box = document.getElementById('text'); box.value = '{}'; box.dispatchEvent(new Event('input'))"
         print(f"search the tasks:   {timed(browser, type_in.format('amber')):6.0f} ms")
-        deep = "document.getElementById('deep').click(); while (document.getElementById('counted').textContent.startsWith('search'))"
-        wait = " await new Promise((done) => setTimeout(done, 5))"
+        deep = "document.getElementById('deep').click(); const counted = document.getElementById('counted'); "
+        wait = "while (counted.textContent.includes('searching')) await new Promise((done) => setTimeout(done, 5))"
         print(f"search all texts:   {timed(browser, deep + wait):6.0f} ms")
         print(f"scroll to the end:  {timed(browser, 'document.getElementById(`rows`).scrollTop = 1e7'):6.0f} ms")
         print(f"elements in page:   {browser.run('document.querySelectorAll(`*`).length'):6,}")
