@@ -59,7 +59,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     config = OmegaConf.to_container(cfg, resolve=True)
     redact = redactor(cfg)
     quiet_logs(redact)
-    envs = EnvPool(lambda: make(cfg.env))
+    envs = EnvPool(lambda: make(cfg.env), cfg.env.workers, cfg.episode_timeout_s)
     stack.callback(envs.close)
     stream = make(cfg.stream)
     with envs.lease() as env:
@@ -165,6 +165,7 @@ def build_bank(cfg: DictConfig, setting: Any, records: Any, roles: dict, meter: 
         embedder=embedder,
         policy=make(cfg.retrieval),
         read_only=path is not None and not setting.learn,
+        provenance={"run": records.run, "models": {name: role.llm.name for name, role in roles.items()}},
         **life,
     )
     stack.callback(bank.close)

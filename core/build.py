@@ -9,8 +9,16 @@ from core.errors import UserError
 from core.types import Task
 
 # Every top-level key, and whether it may be null. A test holds this against config.yaml.
-NUMBERS = {"seed": 0, "limit": 1, "max_steps": 1, "max_concurrency": 1, "k": 1, "r": 0}  # key: least value
-NULLABLE = ("limit", "max_steps", "k", "r")
+NUMBERS = {  # key: least value
+    "seed": 0,
+    "limit": 1,
+    "max_steps": 1,
+    "max_concurrency": 1,
+    "episode_timeout_s": 1,
+    "k": 1,
+    "r": 0,
+}
+NULLABLE = ("limit", "max_steps", "episode_timeout_s", "k", "r")
 GROUPS = (
     "env agent llm judge_llm extractor_llm selector_llm embedder memory retrieval judge setting workflow select tracker"
 ).split()

@@ -1,10 +1,11 @@
-"""One helper for everything that runs side by side: results in the order of the inputs, errors where they belong."""
+"""What runs side by side: results in the order of the inputs, errors where they belong."""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 In = TypeVar("In")
@@ -35,3 +36,19 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int
         raise
     finally:
         pool.shutdown(wait=wait, cancel_futures=True)
+
+
+def once(function: Callable[[], Out]) -> Callable[[], Out]:
+    """The function, run by who calls it first; whoever else calls it waits, and gets or raises the same."""
+    lock, outcome = threading.Lock(), Future()
+
+    def call() -> Out:
+        with lock:
+            if not outcome.done():
+                try:
+                    outcome.set_result(function())
+                except BaseException as error:  # noqa: BLE001 - raised below, for every caller
+                    outcome.set_exception(error)
+        return outcome.result()
+
+    return call

@@ -20,7 +20,7 @@ PACKAGES = (
     "sympy math-verify datasets numpy alfworld textworld scienceworld"
 ).split()
 # Keys that cannot change a result: where it is written, who watches, how many work at once.
-FREE_KEYS = ("run_dir", "tracker", "max_concurrency", "dry_run", "budget.run")
+FREE_KEYS = ("run_dir", "tracker", "max_concurrency", "env.workers", "dry_run", "budget.run")
 MODELS = (*LLMS, "embedder.inner")  # and in each of them:
 MODEL_FREE_KEYS = (
     "timeout_s attempts retry_s max_in_flight requests_per_min tokens_per_min price_per_mtok cache cache_path"
@@ -57,6 +57,7 @@ def manifest(fingerprint: dict, config: dict, command: list[str], tasks: list[Ta
     """The whole manifest. `models` holds, by role, the model and the parameters really sent."""
     return {
         "schema": 1,
+        "run": content_id(fingerprint),
         "command": command,
         "config": config,
         "fingerprint": fingerprint,

@@ -20,7 +20,7 @@ from core.interrupt import Interrupts
 from core.jsonl import JsonLines, refused
 from core.redact import Redactor
 from core.rollout_log import RolloutLog
-from core.types import Episode, Lesson, MemoryRecord, Usage
+from core.types import Episode, Lesson, MemoryRecord, Usage, content_id
 
 # What only a switched-on policy sets in a record is written only then: the plain bank's stay as they were.
 _OPTIONAL = {
@@ -55,6 +55,7 @@ class RunRecords:
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
+        self.run = content_id(fingerprint)  # the manifest's "run", by which the bank's records name where they are from
         self._interrupts = interrupts
         self._redact = redact
         self._lock_file = self._take_lock()

@@ -77,6 +77,11 @@ class Trajectory:
     usage: Usage = Usage()
     error: str | None = None  # what broke, as "kind: message", when ended_by is error; which limit, when it is budget
 
+    @property
+    def said(self) -> bool:
+        """Whether the model said anything at all."""
+        return any(step.text.strip() for step in self.steps)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:

@@ -106,6 +106,10 @@ class AlfworldEnv(BaseEnv):
         super().close()
         self._worker.close()
 
+    def abort(self) -> None:
+        super().abort()
+        self._worker.abort()
+
     def _tasks(self, split: str | None) -> list[Task]:
         games = self._listed(split or self.split)
         return [Task(id=task_id, query=game.query, type=game.type) for task_id, game in games.items()]

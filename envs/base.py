@@ -32,12 +32,15 @@ class BaseEnv(ABC):
     instructions   what the agent is told about this benchmark; part of the system prompt
     max_steps      actions allowed in one episode; the env's default, the top-level `max_steps` overrides it
     seed           every random choice of the env comes from hashing this with names
+    workers        how many such envs live at once, at most; None: as many as there are attempts at once. For the pool
     """
 
     instructions: str
     max_steps: int
     seed: int = 0
+    workers: int | None = None
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed
+    _aborted: bool = field(default=False, init=False, repr=False)
 
     def tasks(self, split: str | None = None) -> list[Task]:
         """All tasks of a split (None: the configured one), in the benchmark's own order. Raises UserError if absent."""
@@ -45,7 +48,7 @@ class BaseEnv(ABC):
 
     def reset(self, task: Task) -> str:
         """Start an episode: the first observation, which states the task. Allowed at any time before close."""
-        if self._state == "closed":
+        if self.closed:
             raise EnvStateError("reset after close")
         self._state = "new"
         observation = self._reset(task)
@@ -60,7 +63,7 @@ class BaseEnv(ABC):
         task. Stepping an env that is not running raises EnvStateError; an engine that breaks raises InfraError, and
         the next reset starts afresh.
         """
-        if self._state != "running":
+        if self._state != "running" or self._aborted:
             raise EnvStateError(f"step while {self._state}: call reset first")
         self._state = "new"  # stays so when the engine breaks: only a reset can go on from there
         observation, reward, done, info = self._step(action)
@@ -80,6 +83,15 @@ class BaseEnv(ABC):
     def close(self) -> None:
         """Release processes and files. Idempotent."""
         self._state = "closed"
+
+    def abort(self) -> None:
+        """Called by another thread than the one at work here, whose call then raises. What lives outside is killed."""
+        self._aborted = True
+
+    @property
+    def closed(self) -> bool:
+        """Whether this env is of no further use."""
+        return self._aborted or self._state == "closed"
 
     def describe(self) -> dict[str, Any]:
         """For the manifest: {dataset, sha256, ...}; whatever is needed to know that two runs saw the same tasks."""

@@ -99,6 +99,11 @@ class Worker:
         self._process.wait()
         self._process = self._connection = None
 
+    def abort(self) -> None:
+        """From another thread: kill the child and leave the rest to whoever waits for it, with an InfraError."""
+        if (process := self._process) is not None:
+            process.kill()
+
     def _converse(self, message: Any) -> Any:
         try:
             self._connection.send(message)

@@ -90,6 +90,10 @@ class Engine:
         self._jvm.close()
         self._game = None
 
+    def abort(self) -> None:
+        """From another thread: kill the JVM, so that the call under way raises InfraError."""
+        self._jvm.abort()
+
     def _ask(self, method: str, *args: Any) -> Any:
         if self._jvm.gateway is None:
             raise InfraError("the ScienceWorld engine is not running: reset first")

@@ -100,6 +100,10 @@ class ScienceWorldEnv(BaseEnv):
         super().close()
         self._engine.close()
 
+    def abort(self) -> None:
+        super().abort()
+        self._engine.abort()
+
     def _tasks(self, split: str | None) -> list[Task]:
         split = split or self.split
         if split not in SPLITS:

@@ -149,6 +149,11 @@ class Jvm:
             self._folder.cleanup()
         self._process = self._stderr = self._folder = self.gateway = None
 
+    def abort(self) -> None:
+        """From another thread: kill the JVM and leave the rest to whoever waits for it."""
+        if (process := self._process) is not None:
+            process.kill()
+
     def _read_line(self) -> str:
         ready, _, _ = select.select([self._process.stdout], [], [], self.timeout_s)
         if not ready:

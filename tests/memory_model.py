@@ -163,6 +163,10 @@ class Model:
         for orphan in {parent for one in gone for parent in records[one].parents} - gone - kept:
             if orphan in records and records[orphan].status in ("archived", "superseded"):
                 self.update(orphan, status="active")
+        for copy_, relation, keeper in self.now.links:
+            lost_keeper = relation == "duplicate_of" and keeper in gone and copy_ not in gone
+            if lost_keeper and records[copy_].status == "superseded":
+                self.update(copy_, status="active")
         self.commit()
         self.forgotten = gone
         yield

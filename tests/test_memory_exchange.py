@@ -187,8 +187,11 @@ def test_the_command_line_from_the_first_lesson_to_the_last(tmp_path, capsys):
     assert run(capsys, "search", bank, "lid", "--lexical")[1].startswith(id)
     assert run(capsys, "search", bank, "boil the water", "--namespace", "else")[1] == ""
     assert "helpful 1" in run(capsys, "mark", bank, id, "helpful")[1]
+    assert "quarantined" in run(capsys, "status", bank, id, "quarantined")[1]
+    assert run(capsys, "search", bank, "lid", "--lexical")[1] == ""
+    assert "active" in run(capsys, "status", bank, id, "active")[1]
     assert json.loads(run(capsys, "stats", bank, "--json")[1])["records"] == 1
-    assert "is change 3" in run(capsys, "snapshot", bank, "here")[1]
+    assert "is change 5" in run(capsys, "snapshot", bank, "here")[1]
     assert "1 records written" in run(capsys, "export", bank, tmp_path / "out.jsonl")[1]
     assert (
         "1 records added"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from conftest import TOY, read_rows
+from conftest import TOY, read_json, read_rows
 
 from core.embedding import HashingEmbedder
 
@@ -38,5 +38,8 @@ def test_the_plain_bank_holds_what_the_episodes_taught_and_nothing_else(here):
     kept = bank.records()
     bank.close()
     taught = [record for row in read_rows(run_dir) if (record := record_of(row)) is not None]
-    plain = {"query_embedding": (), "created_at": ""}
+    models = dict.fromkeys(("agent", "judge", "extractor", "selector"), "scripted")
+    written = {"run": read_json(run_dir / "manifest.json")["run"], "models": models}
+    assert all(record.provenance == written and record.created_at for record in kept)
+    plain = {"query_embedding": (), "created_at": "", "provenance": {}}
     assert [vars(record) | plain for record in kept] == [vars(record) for record in taught]

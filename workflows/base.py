@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
-from core.concurrency import ordered_map
+from core.concurrency import once, ordered_map
 from core.errors import InfraError, UserError
 from core.extractor import Distiller
 from core.llm.meter import Meter
@@ -17,6 +19,7 @@ from envs.pool import EnvPool
 from workflows.rollout import Rollout
 from workflows.write_up import write_up
 
+Verdicts = Callable[[], list[Verdict]]  # one an attempt; who asks waits until they are there
 NOBODY = Verdict(label=None, source="none")
 
 
@@ -94,19 +97,22 @@ class Workflow:
             return write_up(index, task, memories=[], trajectories=[broken], verdicts=[NOBODY], stopped=stopped)
         errors: list[str] = []
         trajectories = self.attempt(index, task, memories)  # Inference + Execution
-        verdicts = self.evaluate(task, trajectories, errors)  # Evaluation
-        # Which attempt is the answer and what there is to learn are two questions: neither waits for the other.
+        # Of several attempts it is asked at once how each went, which is the answer and what there is to learn; who
+        # needs the verdicts for it waits for them.
+        verdicts = once(lambda: self.evaluate(task, trajectories, errors))
         questions = (
+            verdicts,  # Evaluation
             lambda: self.select(task, trajectories, verdicts, errors),
             lambda: self.extract(task, memories, trajectories, verdicts, errors),  # Extraction
         )
-        selection, made = ordered_map(lambda ask: ask(), questions, len(trajectories))
+        workers = len(questions) if len(trajectories) > 1 else 1
+        judged, selection, made = ordered_map(lambda ask: ask(), questions, workers)
         return write_up(
             index,
             task,
             memories=memories,
             trajectories=trajectories,
-            verdicts=verdicts,
+            verdicts=judged,
             selection=selection,
             made=made,
             errors=errors,
@@ -139,8 +145,8 @@ class Workflow:
                 return before[sample]
             try:
                 with self.envs.lease() as env:
-                    made = self.rollout.run(env, task, memories, sample)
-            except InfraError as error:  # there is not even an env
+                    made = self.envs.limited(env, partial(self.rollout.run, env, task, memories, sample))
+            except InfraError as error:  # there is not even an env, or its time is over
                 return self.rollout.broken(task, error, sample)
             self.keep(index, task, made)
             return made
@@ -168,7 +174,7 @@ class Workflow:
         return list(ordered_map(one, trajectories, len(trajectories)))
 
     def select(
-        self, task: Task, trajectories: list[Trajectory], verdicts: list[Verdict], errors: list[str]
+        self, task: Task, trajectories: list[Trajectory], verdicts: Verdicts, errors: list[str]
     ) -> Selection | None:
         """Which attempt is the task's answer; None where there is only one."""
         return None
@@ -178,13 +184,13 @@ class Workflow:
         task: Task,
         memories: list[Scored],
         trajectories: list[Trajectory],
-        verdicts: list[Verdict],
+        verdicts: Verdicts,
         errors: list[str],
     ) -> list[Extraction]:
         """Lessons from each attempt worth it, one by one."""
 
         def one(number: int) -> Extraction:
-            trajectory, verdict = trajectories[number], verdicts[number]
+            trajectory, verdict = trajectories[number], verdicts()[number]
             gold = trajectory.gold if self.setting.use_gold else None
             try:
                 made = self.distiller.distil(task, trajectory, verdict, memories, gold)
@@ -193,7 +199,7 @@ class Workflow:
                 return Extraction()
             return replace(made, attempt=number)
 
-        worth = self.teachers(trajectories, verdicts)
+        worth = self.teachers(trajectories, verdicts())
         return list(ordered_map(one, worth, len(worth)))
 
     def teachers(self, trajectories: list[Trajectory], verdicts: list[Verdict]) -> list[int]:
@@ -202,5 +208,5 @@ class Workflow:
             number
             for number, (trajectory, verdict) in enumerate(zip(trajectories, verdicts, strict=True))
             if self.learns and verdict.label is not None and self.learn_from in ("both", verdict.label)
-            if any(step.text.strip() for step in trajectory.steps)
+            if trajectory.said
         ]

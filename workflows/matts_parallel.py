@@ -7,8 +7,8 @@ from typing import Any
 
 from core.contrast import Contrast
 from core.errors import InfraError, UserError
-from core.types import Extraction, Scored, Selection, Task, Trajectory, Verdict
-from workflows.base import Workflow
+from core.types import Extraction, Scored, Selection, Task, Trajectory
+from workflows.base import Verdicts, Workflow
 
 
 @dataclass(kw_only=True)
@@ -34,15 +34,16 @@ class MattsParallel(Workflow):
         return super().calls(k, r) if k == 1 else {"agent": k, "judge": k, "extractor": 1, "selector": 1}
 
     def select(
-        self, task: Task, trajectories: list[Trajectory], verdicts: list[Verdict], errors: list[str]
+        self, task: Task, trajectories: list[Trajectory], verdicts: Verdicts, errors: list[str]
     ) -> Selection | None:
         if len(trajectories) == 1:
             return None
         whole = [number for number, t in enumerate(trajectories) if t.ended_by != "error"]
         if len(whole) < 2:
             return Selection(index=whole[0] if whole else 0, by="only")
+        labels = [verdicts()[n] for n in whole] if self.selector.uses_judge else []
         try:
-            found = self.selector.pick(task, [trajectories[n] for n in whole], [verdicts[n] for n in whole])
+            found = self.selector.pick(task, [trajectories[n] for n in whole], labels)
         except InfraError as error:
             errors.append(f"selector: {error.kind}: {error}")
             return Selection(index=whole[0], by="first", parsed=False)
@@ -53,14 +54,19 @@ class MattsParallel(Workflow):
         task: Task,
         memories: list[Scored],
         trajectories: list[Trajectory],
-        verdicts: list[Verdict],
+        verdicts: Verdicts,
         errors: list[str],
     ) -> list[Extraction]:
-        """One self-contrast; a single attempt has nothing to be contrasted with."""
-        worth = self.teachers(trajectories, verdicts)
-        if self.contrast is None or len(worth) < 2:
+        """One self-contrast; a single attempt has nothing to be contrasted with. The paper's waits for no verdict."""
+        if self.contrast is None or len(trajectories) < 2:
             return super().extract(task, memories, trajectories, verdicts, errors)
-        attempts, labels = [trajectories[n] for n in worth], [verdicts[n] for n in worth]
+        if blind := self.contrast.labels == "none" and self.learn_from == "both":
+            worth = [n for n, t in enumerate(trajectories) if self.learns and t.ended_by != "error" and t.said]
+        else:
+            worth = self.teachers(trajectories, verdicts())
+        if len(worth) < 2:
+            return super().extract(task, memories, trajectories, verdicts, errors)
+        attempts, labels = [trajectories[n] for n in worth], [] if blind else [verdicts()[n] for n in worth]
         try:
             return [self.contrast.parallel(task, attempts, labels, memories)]
         except InfraError as error:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from core.contrast import Contrast
 from core.errors import InfraError, UserError
-from core.types import Extraction, Scored, Selection, Task, Trajectory, Verdict
-from workflows.base import Workflow
+from core.types import Extraction, Scored, Selection, Task, Trajectory
+from workflows.base import Verdicts, Workflow
 
 
 @dataclass(kw_only=True)
@@ -44,20 +44,25 @@ class MattsSequential(Workflow):
                     if made.sample not in before:
                         self.keep(index, task, made)
                     rounds.append(made)
-        except InfraError as error:  # there is not even an env
+        except InfraError as error:  # there is not even an env, or its time is over
             rounds.append(self.rollout.broken(task, error, len(rounds)))
         return rounds
 
     def _round(self, env, task: Task, memories: list[Scored], rounds: list[Trajectory], *, resumed: bool) -> Trajectory:
-        if not rounds:
-            return self.rollout.run(env, task, memories)
-        restart = self.refine == "restart"
-        if resumed and not restart:
-            self.rollout.replay(env, task, rounds)
-        return self.rollout.refine(env, task, rounds[-1], len(rounds), restart=restart)
+        """One of them, each with a time limit of its own."""
+
+        def work() -> Trajectory:
+            if not rounds:
+                return self.rollout.run(env, task, memories)
+            restart = self.refine == "restart"
+            if resumed and not restart:
+                self.rollout.replay(env, task, rounds)
+            return self.rollout.refine(env, task, rounds[-1], len(rounds), restart=restart)
+
+        return self.envs.limited(env, work)
 
     def select(
-        self, task: Task, trajectories: list[Trajectory], verdicts: list[Verdict], errors: list[str]
+        self, task: Task, trajectories: list[Trajectory], verdicts: Verdicts, errors: list[str]
     ) -> Selection | None:
         return Selection(index=len(trajectories) - 1, by="last") if self.r else None
 
@@ -66,7 +71,7 @@ class MattsSequential(Workflow):
         task: Task,
         memories: list[Scored],
         trajectories: list[Trajectory],
-        verdicts: list[Verdict],
+        verdicts: Verdicts,
         errors: list[str],
     ) -> list[Extraction]:
         """One call over all rounds. Where a round broke, the task has no result and teaches nothing."""
@@ -74,10 +79,10 @@ class MattsSequential(Workflow):
             return []
         if self.contrast is None or len(trajectories) < 2:
             return super().extract(task, memories, trajectories, verdicts, errors)
-        if len(trajectories) - 1 not in self.teachers(trajectories, verdicts):
+        if len(trajectories) - 1 not in self.teachers(trajectories, verdicts()):
             return []
-        judged = [number for number, verdict in enumerate(verdicts) if verdict.label is not None]
-        rounds, labels = [trajectories[n] for n in judged], [verdicts[n] for n in judged]
+        judged = [number for number, verdict in enumerate(verdicts()) if verdict.label is not None]
+        rounds, labels = [trajectories[n] for n in judged], [verdicts()[n] for n in judged]
         try:
             return [self.contrast.sequential(task, rounds, labels, memories)]
         except InfraError as error:

@@ -11,8 +11,9 @@ from core.embedding import Embedder, HashingEmbedder, MiniLMEmbedder, OpenAIEmbe
 from core.errors import InfraError, UserError
 from core.memory import commands
 from core.memory.exchange import FORMATS
+from core.memory.filter import STATUSES
 
-WRITES = ("add", "mark", "import", "consolidate", "snapshot", "rollback", "forget", "doctor")
+WRITES = ("add", "mark", "status", "import", "consolidate", "snapshot", "rollback", "forget", "doctor")
 MAKES = ("add", "import")  # a bank that is not there yet
 DEFAULT = "all-MiniLM-L6-v2"
 
@@ -90,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
         one[name].add_argument("--json", action="store_true", help="one JSON object a line")
     for name in ("list", "search", "add", "export", "import", "consolidate", "forget"):
         one[name].add_argument("--namespace", help="a tenant; left out: 'default', and everyone's to list and export")
-    for name in ("show", "mark"):
+    for name in ("show", "mark", "status"):
         one[name].add_argument("id", metavar="ID")
     one["list"].add_argument("--status", help="only records of this status")
     one["list"].add_argument("--limit", type=int, default=0, metavar="N", help="only the last N")
@@ -108,6 +109,7 @@ def parser() -> argparse.ArgumentParser:
     for name in MAKES:
         one[name].add_argument("--embedder", help=f"of a new bank: {DEFAULT}, hashing-256 or a provider's model")
     one["mark"].add_argument("verdict", choices=("helpful", "harmful"))
+    one["status"].add_argument("status", choices=STATUSES)
     for name in ("export", "import"):
         one[name].add_argument("file", type=Path, metavar="FILE")
         one[name].add_argument("--format", choices=tuple(FORMATS), default="jsonl")
@@ -128,6 +130,7 @@ HELP = {
     "search": "what a task would find",
     "add": "store a lesson by hand",
     "mark": "count a record as helpful or harmful",
+    "status": "release a record from quarantine, archive it, bring it back: only active ones are retrieved",
     "export": "write all records to a file",
     "import": "add the records of a file",
     "consolidate": "deduplicate, merge and prune now, without a model",

@@ -45,6 +45,8 @@ class MemoryBank(History):
     consolidate  what a finished episode teaches the bank: learn(bank, episode); None does nothing
     inject       system | user: which message of the agent's prompt its lessons go into
     max_tokens   cap on the lessons in one prompt; None has no other cap than the agent's own in characters
+    provenance   what is noted on each record added: {run, models}; task, trajectory (a hash), label source and time
+                 are fields of the record itself
     """
 
     path: str
@@ -61,6 +63,7 @@ class MemoryBank(History):
     consolidate: Any = None
     inject: str = "system"
     max_tokens: int | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
     _store: Store = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
     _everything: Filter = field(init=False, repr=False)
@@ -162,7 +165,10 @@ class MemoryBank(History):
         if not records:
             return 0
         own = {} if keep_namespaces else {"namespace": self.namespace}
-        records = [replace(record, created_at=record.created_at or now(), **own) for record in records]
+        records = [
+            replace(r, created_at=r.created_at or now(), provenance={**self.provenance, **r.provenance}, **own)
+            for r in records
+        ]
         if self.hygiene is not None:
             records = [self.hygiene.screen(record, self) for record in records]
         if vectors is None:

@@ -90,6 +90,12 @@ def mark(bank: Any, given: Namespace) -> Iterator[str]:
     yield f"{record.id} helpful {record.n_helpful} harmful {record.n_harmful}"
 
 
+def status(bank: Any, given: Namespace) -> Iterator[str]:
+    from core.memory.consolidation.feedback import set_status
+
+    yield f"{given.id} {set_status(bank, given.id, given.status, 'by hand').status}"
+
+
 def export(bank: Any, given: Namespace) -> Iterator[str]:
     yield f"{exchange.export(bank, given.file, given.format, given.namespace)} records written to {given.file}"
 

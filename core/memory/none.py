@@ -19,6 +19,7 @@ class NoMemory:
     read_only: bool = False
     inject: str = "system"
     max_tokens: int | None = None
+    provenance: Any = None
 
     def retrieve(
         self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None

@@ -1,0 +1,77 @@
+"""Check runs against the design's invariants, from their records alone, and grade what they learned.
+
+    python scripts/audit.py RUNS... [--most 5] [--json]
+
+Exit 1 when an invariant is broken in any run, 2 when a run cannot be read. What is worth a look breaks nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from rich.console import Console  # noqa: E402
+
+from core.audit import BROKEN, Check  # noqa: E402
+from core.audit_quality import WORTH_A_LOOK, grade  # noqa: E402
+from core.errors import UserError  # noqa: E402
+from core.runs import Run, find_runs, read_run  # noqa: E402
+
+
+def audit(run: Run) -> dict[str, Any]:
+    """{run, broken: {check: lines}, look: {check: lines}, grade}; a check without a line is left out."""
+
+    def found(checks: tuple[Check, ...]) -> dict[str, list[str]]:
+        return {check.__name__: lines for check in checks if (lines := list(check(run)))}
+
+    return {"run": str(run.path), "broken": found(BROKEN), "look": found(WORTH_A_LOOK), "grade": grade(run)}
+
+
+def show(console: Console, report: dict[str, Any], run: Run, most: int) -> None:
+    """One run for a person."""
+    state = f"{len(run.rows)} of {run.n_tasks} episodes" + ("" if run.complete else ", not finished")
+    console.print(f"\n[bold]{report['run']}[/bold]  {state}", highlight=False)
+    purpose = {check.__name__: (check.__doc__ or "").strip() for check in (*BROKEN, *WORTH_A_LOOK)}
+    for check in BROKEN:
+        if check.__name__ not in report["broken"]:
+            console.print(f"  [green]ok[/green]      {check.__name__}", highlight=False)
+    for kind, mark in (("broken", "[red]BROKEN[/red]"), ("look", "[yellow]look[/yellow]  ")):
+        for name, lines in report[kind].items():
+            console.print(f"  {mark}  {name}: {len(lines)}   {purpose[name]}", highlight=False)
+            for line in lines[:most]:
+                console.print(f"            {line}", markup=False, highlight=False)
+            if len(lines) > most:
+                console.print(f"            and {len(lines) - most} more", highlight=False)
+    shown = (
+        f"{k} {v:.3f}" if isinstance(v, float) else f"{k} {v}" for k, v in report["grade"].items() if v is not None
+    )
+    console.print("  grade   " + ", ".join(shown), highlight=False)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="RUNS")
+    parser.add_argument("--most", type=int, default=5, help="lines of a check")
+    parser.add_argument("--json", action="store_true", help="everything, for machines")
+    given = parser.parse_args(arguments)
+    console, broken = Console(soft_wrap=True), False
+    try:
+        for path in find_runs(given.runs):
+            run = read_run(path)
+            report = audit(run)
+            broken |= bool(report["broken"])
+            print(json.dumps(report, ensure_ascii=False)) if given.json else show(console, report, run, given.most)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return int(broken)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""What parallel scaling costs beside the model's own time, and whether attempts in a real engine use every core.
+
+    python scripts/bench_matts.py [--json FILE] [--quick]
+
+Whole `python main.py` processes, in this one run. A task of MaTTS cannot be faster than three calls after each other,
+here of 200 ms each: the attempts at once, their judges at once, then selector and self-contrast side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from bench_llm import LATENCY_S, Line, Run, bare_call_s, show
+from latency_server import running
+
+K = 5
+CRITICAL_S = 3 * LATENCY_S
+WARM_UP = 2  # tasks that load libraries and start engines
+
+
+def scaled(folder: Path, n: int) -> list[Line]:
+    """Median seconds of a task with k=5, selector and self-contrast included."""
+    words = ("env=toy", "env.boxes_per_family=100", "max_steps=1", "embedder=hashing")
+    with running(LATENCY_S) as url:
+        bare = bare_call_s(url, 10) - LATENCY_S
+        run = Run(folder / "scaled", url, *words, "workflow=matts_parallel", f"k={K}", f"limit={n + WARM_UP}")
+    counts = {role: len(run.of(role)) // (n + WARM_UP) for role in ("agent", "judge", "selector", "extractor")}
+    if counts != {"agent": K, "judge": K, "selector": 1, "extractor": 1}:
+        raise SystemExit(f"not the calls of MaTTS: {counts} a task")
+    median = statistics.median(timing["wall_s"] for timing in run.timings[WARM_UP:])
+    beside = f"critical path {CRITICAL_S:.2f} s; three bare litellm calls {3000 * bare:.0f} ms more"
+    limit = 1.05 * CRITICAL_S + 0.01
+    return [
+        Line(name=f"MaTTS k={K}, beside its critical path", figure=median, limit=limit, at_most=True, unit="s a task"),
+        Line(name=f"MaTTS k={K}", figure=median, limit=0.65, at_most=True, unit="s a task", beside=beside),
+    ]
+
+
+def engines(folder: Path, n: int) -> Line:
+    """How much more 8 ALFWorld attempts at once get done than one alone, with a model that answers at once."""
+    words = ("env=alfworld", "env.split=generated", f"env.generated_games={n + WARM_UP}", "embedder=hashing")
+    words += (f"env.cache_dir={folder / 'games'}", "llm=scripted", "llm.script.path=envs.wanderer.play")
+    words += ("workflow=matts_parallel", "memory=none", "select=first", "max_steps=30", f"limit={n + WARM_UP}")
+    seconds = {}
+    for k in (1, 8, 1):  # the first makes the games
+        run = Run(folder / f"engines-{k}-{len(seconds)}", "", *words, f"k={k}")
+        seconds[k] = sum(timing["wall_s"] for timing in run.timings[WARM_UP:])
+    return Line(
+        name="8 ALFWorld attempts at once",
+        figure=8 * seconds[1] / seconds[8],
+        limit=1.7,
+        at_most=False,
+        unit="times one",
+        beside=f"{n} games: one attempt each {seconds[1]:.2f} s, eight {seconds[8]:.2f} s",
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--quick", action="store_true", help="fewer tasks: noisier")
+    given = parser.parse_args()
+    few = 4 if given.quick else 1
+    with tempfile.TemporaryDirectory() as name:
+        lines = [*scaled(Path(name), 40 // few), engines(Path(name), 12 // few)]
+    if given.json:
+        rows = [asdict(line) | {"held": line.held} for line in lines]
+        given.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    show(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The arms of the paper's tables in the real multi-turn engines, played by envs/wanderer.py; gold reaches no prompt."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import REPO, read_json, read_rows
+
+from envs import wanderer
+
+WORDS = ("llm=scripted", "llm.script.path=envs.wanderer.play", "embedder=hashing", "max_steps=3", "limit=2")
+ARMS = ("matts_parallel", "matts_sequential", "matts_parallel_alone", "awm", "random_retrieval")
+
+
+def play_arm(here, monkeypatch, arm, *words):
+    """(rows, summary, prompts) of a short run."""
+    prompts, original = [], wanderer.play
+
+    def play(messages, role, sample):
+        prompts.append("\n".join(message["content"] for message in messages))
+        return original(messages, role, sample)
+
+    monkeypatch.setattr("envs.wanderer.play", play)
+    run_dir, _ = here(*WORDS, f"arm={arm}", *words)
+    return read_rows(run_dir), read_json(run_dir / "summary.json"), prompts
+
+
+def check(rows, summary, prompts, arm):
+    assert (summary["n"], summary["n_infra_error"], summary["n_learning_errors"]) == (2, 0, 0)
+    attempts = {"matts_parallel": 3, "matts_parallel_alone": 3, "matts_sequential": 2}.get(arm, 1)
+    assert {len(row["trajectories"]) for row in rows} == {attempts}
+    assert all(len(t["steps"]) == 3 for row in rows for t in row["trajectories"])
+    for row in rows:
+        golds = {attempt["gold"] for attempt in row["trajectories"]}
+        assert len(golds) == 1
+        secret = golds.pop().removeprefix(row["query"])
+        assert len(secret) > 10
+        assert not any(secret in prompt for prompt in prompts)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_alfworld(here, monkeypatch, tmp_path_factory, arm):
+    pytest.importorskip("alfworld", reason="the alfworld extra is not installed")
+    cache = tmp_path_factory.getbasetemp() / "alfworld-arms"
+    words = ("env=alfworld", "env.split=generated", "env.generated_games=4", f"env.cache_dir={cache}")
+    check(*play_arm(here, monkeypatch, arm, *words), arm)
+
+
+@pytest.mark.parametrize("arm", ARMS[:2])
+def test_scienceworld(here, monkeypatch, arm):
+    pytest.importorskip("scienceworld", reason="the scienceworld extra is not installed")
+    check(*play_arm(here, monkeypatch, arm, "env=scienceworld", "env.task_names=[find-animal,boil]"), arm)
+
+
+def test_every_arm_says_in_its_first_comment_what_it_is():
+    for path in (REPO / "config/arm").glob("*.yaml"):
+        package, comment, *_ = path.read_text().splitlines()
+        assert package == "# @package _global_"
+        assert comment.startswith("# ")
