@@ -77,7 +77,9 @@ class Browser:
             raise
 
     def open(self, url: str) -> None:
-        """Go to an address and wait until the page has loaded."""
+        """Go to an address and wait until the page has loaded, anew even where only what follows the # is another."""
+        if "#" in url:
+            self.call("Page.navigate", url="about:blank")
         self._events.clear()
         self.call("Page.navigate", url=url)
         end = time.monotonic() + PATIENCE_S
@@ -94,7 +96,7 @@ class Browser:
     def wait(self, script: str) -> None:
         """Until an expression is true."""
         end = time.monotonic() + PATIENCE_S
-        while not self.run(script):
+        while not self.run(f"Boolean({script})"):
             if time.monotonic() > end:
                 raise TimeoutError(script)
             time.sleep(0.02)

@@ -52,7 +52,7 @@ def poison(row: dict) -> None:
     row["verdict"]["reason"] = evil
     row["errors"] = [evil]
     for attempt in row["trajectories"]:
-        attempt |= {"answer": evil, "gold": evil, "ended_by": evil}
+        attempt |= {"answer": evil, "gold": evil}
         attempt["opening"][0]["content"] = evil
         for step in attempt["steps"]:
             step |= {"text": evil * 2, "thought": evil, "action": evil, "observation": evil}
