@@ -1,0 +1,274 @@
+"""From real toy runs to tables: what is counted, what is left out and said, and a sweep that was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from conftest import REPO, TOY, command, read_json, read_rows
+
+from core.cells import make_cells
+from core.errors import UserError
+from core.runs import find_runs, load_runs, read_run
+from scripts.table_specs import EXPERIMENTS, TABLES, wanted
+from scripts.tables import build, load, main
+
+SWEEP = (*TOY, "experiment=main_table", "arm=no_memory,reasoningbank,matts_sequential", "seed=0,1", "limit=12")
+
+
+def start(*words):
+    return subprocess.Popen(command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tables") / "sweep"
+    process = start(*SWEEP, f"run_dir={folder}")
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    return folder
+
+
+@pytest.fixture
+def copy(sweep, tmp_path):
+    return shutil.copytree(sweep, tmp_path / "sweep")
+
+
+def edit(run, change):
+    """Change the rows of a run."""
+    rows = change(read_rows(run))
+    (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def lines(texts, title="Main"):
+    return {row[0]: row for text in texts if text.title.startswith(title) for row in text.rows}
+
+
+def test_a_sweep_makes_the_table_of_its_cells(sweep):
+    cells, texts = build(load([str(sweep)]), "main")
+    found = lines(texts)
+    assert list(found) == ["no_memory", "reasoningbank", "matts_sequential"]
+    # Of 12 boxes in 4 families the first of each stays shut; a second round opens them all.
+    assert [row[1:6] for row in found.values()] == [
+        ["2", "24", "0", "none", "0.0 [0.0, 24.2]"],
+        ["2", "24", "0", "llm", found["reasoningbank"][5]],
+        ["2", "24", "0", "llm", "100.0 [75.8, 100.0]"],
+    ]
+    assert found["reasoningbank"][5].startswith("66.7 [")
+    table = cells.table.set_index("arm")
+    assert table.loc["reasoningbank", ["won", "lost", "n_pairs"]].tolist() == [16, 0, 24]
+    assert table.loc["reasoningbank", "lessons_per_100"] == 100
+    assert table.loc["reasoningbank", "hit_rate"] == pytest.approx(11 / 12)
+    assert table.loc["reasoningbank", "judge_kappa"] == 1.0
+    assert cells.notes == []
+
+
+def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, capsys):
+    folder = tmp_path / "killed"
+    words = (*SWEEP, "llm.delay_s=0.01", f"run_dir={folder}")
+    process = start(*words)
+    wanted_dir = folder / "toy-scripted-reasoningbank-seed1"
+    for _ in range(2400):
+        episodes = wanted_dir / "episodes.jsonl"
+        if episodes.exists() and episodes.read_bytes().count(b"\n") >= 4:
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert 0 < len(read_run(wanted_dir).rows) < 12
+
+    assert main([str(folder)]) == 1
+    said = capsys.readouterr().out
+    assert f"{wanted_dir} stopped after" in said
+    assert "1 (+1 partial)" in said
+    gaps = [shlex.split(line.removeprefix("- missing: ")) for line in said.splitlines() if "missing: " in line]
+    assert [gap[-2:] for gap in gaps] == [
+        ["arm=reasoningbank", "seed=1"],
+        ["arm=matts_sequential", "seed=0"],
+        ["arm=matts_sequential", "seed=1"],
+    ]
+    for gap in gaps[:1]:  # the printed command finishes the cell where it stopped
+        done = subprocess.run(command(*gap[2:]), capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stderr
+        assert read_run(wanted_dir).complete
+    finished = (wanted_dir / "episodes.jsonl").stat().st_mtime_ns
+    process = start(*words)
+    process.communicate(timeout=240)
+    assert process.returncode == 0
+    assert (wanted_dir / "episodes.jsonl").stat().st_mtime_ns == finished  # what was done is not done again
+    assert main([str(folder)]) == 0
+    assert main([str(sweep)]) == 0
+    again, whole = capsys.readouterr().out.split("### Main table")[1:]
+    assert again == whole
+
+
+def test_a_failing_cell_does_not_stop_the_others(tmp_path):
+    words = (*TOY, "experiment=main_table", "arm=matts_sequential,matts_parallel", "seed=0", "k=2", "limit=4")
+    process = start(*words, f"run_dir={tmp_path}")
+    out, errors = process.communicate(timeout=240)
+    assert process.returncode != 0
+    assert "k=2" in out + errors
+    assert [path.name for path in find_runs([tmp_path])] == ["toy-scripted-matts_parallel-seed0"]
+    assert read_run(find_runs([tmp_path])[0]).complete
+
+
+def test_joblib_runs_the_cells_side_by_side(tmp_path, sweep):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    words = (*SWEEP, "seed=0", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", f"run_dir={tmp_path / 'sweep'}")
+    process = start(*words)
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    for path in find_runs([tmp_path / "sweep"]):
+        assert (path / "episodes.jsonl").read_bytes() == (sweep / path.name / "episodes.jsonl").read_bytes()
+
+
+def test_errors_are_counted_apart(copy):
+    def broken(rows):
+        rows[11] |= {"status": "infra_error", "lessons": [], "record": None}
+        rows[11]["trajectories"][0] |= {"ended_by": "error", "error": "llm: gone"}
+        return rows
+
+    edit(copy / "toy-scripted-reasoningbank-seed0", broken)
+    cells, texts = build(load([str(copy)]), "main")
+    row = cells.table.set_index("arm").loc["reasoningbank"]
+    assert (row["n"], row["n_err"], row["n_pairs"]) == (23, 1, 23)
+    assert row["success"] == pytest.approx((7 / 11 + 8 / 12) / 2)
+    assert lines(texts)["reasoningbank"][2:4] == ["23", "1"]
+
+
+def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
+    run = copy / "toy-scripted-reasoningbank-seed0"
+    edit(run, lambda rows: rows[:4])
+    cells, texts = build(load([str(copy)]), "main")
+    assert cells.table.set_index("arm").loc["reasoningbank", "n"] == 12
+    assert cells.notes == [f"{run} stopped after 4 of 12 tasks: left out."]
+    cells, texts = build(load([str(copy)]), "main", partial=True)
+    assert cells.table.set_index("arm").loc["reasoningbank", "n"] == 16
+    assert lines(texts)["reasoningbank"][5].endswith("*")
+    edit(copy / "toy-scripted-reasoningbank-seed1", lambda rows: [])
+    _, texts = build(load([str(copy)]), "main")
+    assert lines(texts)["reasoningbank"][1:6] == ["0 (+2 partial)", "0", "0", "none", "partial"]
+
+
+def test_unlike_tasks_are_not_mixed_and_one_cell_twice_counts_once(copy, here):
+    here(*TOY, "arm=reasoningbank", "limit=8", run_dir=copy / "shorter")
+    shutil.copytree(copy / "toy-scripted-reasoningbank-seed0", copy / "a_copy")
+    cells, texts = build(load([str(copy)]), "main")
+    assert [text.title for text in texts[:2]] == [
+        "Main table: toy, scripted, 12 tasks",
+        "Main table: toy, scripted, 8 tasks",
+    ] or [text.title for text in texts[:2]] == [
+        "Main table: toy, scripted, 8 tasks",
+        "Main table: toy, scripted, 12 tasks",
+    ]
+    assert f"{copy / 'a_copy'} is left out: another run of reasoningbank, seed 0." in cells.notes
+    assert cells.table.groupby("arm")["n"].sum()["reasoningbank"] == 24 + 8
+
+
+def test_workflow_and_arm_are_one_cell(copy, here):
+    here(*TOY, "workflow=vanilla", "limit=12", "seed=5", run_dir=copy / "by_hand")
+    cells, _ = build(load([str(copy)]), "main")
+    assert cells.table.set_index("label").loc["no_memory", "seeds"] == (0, 1, 5)
+
+
+def test_torn_lines_and_empty_runs_are_read_without_a_write(copy):
+    run = copy / "toy-scripted-no_memory-seed0"
+    with (run / "episodes.jsonl").open("a") as file:
+        file.write('{"index": 12, "torn')
+    before = (run / "episodes.jsonl").read_bytes()
+    assert (read_run(run).torn, len(read_run(run).rows)) == (True, 12)
+    assert (run / "episodes.jsonl").read_bytes() == before
+    (run / "episodes.jsonl").write_text("")
+    frame = load_runs([run])
+    assert frame["status"].tolist() == ["none"]
+    (run / "episodes.jsonl").write_text("{}}\n")
+    with pytest.raises(UserError, match="line 1 is damaged"):
+        read_run(run)
+    with pytest.raises(UserError, match="holds no run"):
+        load_runs([copy / "toy-scripted-no_memory-seed0" / ".hydra"])
+
+
+@pytest.mark.parametrize("style", ["md", "latex", "csv", "html"])
+def test_every_format_holds_the_numbers(sweep, style, tmp_path):
+    file = tmp_path / "table"
+    assert main([str(sweep), "--format", style, "-o", str(file)]) == 0
+    text = file.read_text()
+    assert {"md": "| no_memory |", "latex": r"no\_memory &", "csv": "no_memory,", "html": "<td>no_memory</td>"}[
+        style
+    ] in text
+    if style == "csv":
+        import pandas as pd
+
+        assert pd.read_csv(file)["success"].tolist() == pytest.approx([0, 2 / 3, 1])
+
+
+def test_a_table_without_runs_says_what_makes_it(sweep, capsys):
+    assert main([str(sweep), "--table", "pass_at_k"]) == 2
+    assert "python main.py experiment=pass_at_k" in capsys.readouterr().err
+
+
+def test_seeds_of_a_cell_share_its_id_and_nothing_else_does(sweep):
+    runs = [read_run(path) for path in find_runs([sweep])]
+    assert len({run.cell for run in runs}) == 3
+    assert len({(run.cell, run.config["seed"]) for run in runs}) == 6
+
+
+def test_several_attempts_by_hand(sweep):
+    frame = load_runs([sweep / "toy-scripted-reasoningbank-seed0"])
+    frame = frame.head(3).assign(attempts=["+--", "++!", "---"], judged=["++-", "+-.", "..."], complete=True)
+    row = make_cells(frame).table.iloc[0]
+    assert row["avg_at_k"] == pytest.approx((1 / 3 + 1 + 0) / 3)
+    assert row["pass_at"] == pytest.approx([(1 / 3 + 1 + 0) / 3, (2 / 3 + 1 + 0) / 3, (1 + 0) / 2])
+    assert [row[f"judge_{name}"] for name in ("tp", "fp", "fn", "tn")] == [2, 1, 1, 1]
+
+
+def experiments():
+    return sorted(path.stem for path in EXPERIMENTS.glob("*.yaml") if path.stem != "known_answer")
+
+
+@pytest.mark.parametrize("experiment", experiments())
+def test_every_cell_of_an_experiment_composes_and_has_a_directory_of_its_own(compose, experiment):
+    from hydra.core.hydra_config import HydraConfig
+
+    assert any(table.experiment == experiment for table in TABLES.values())
+    folders = set()
+    cells = [cell for cell in wanted(experiment, "") if cell.get("seed") in ("0", "1")]
+    for cell in cells:
+        cfg = compose(f"experiment={experiment}", *(f"{key}={value}" for key, value in cell.items()))
+        folders.add(HydraConfig.get().sweep.subdir)
+        assert cfg.workflow._target_
+    assert len(folders) == len(cells)
+    assert HydraConfig.get().sweep.dir == f"outputs/{experiment}"
+
+
+def test_an_experiment_holds_deltas_only():
+    for name in experiments():
+        keys = set(yaml.safe_load((EXPERIMENTS / f"{name}.yaml").read_text()))
+        assert keys <= {"hydra", "k"}, name
+
+
+def test_a_hundred_runs_are_read_in_time(tmp_path):
+    """A tenth of scripts/bench_tables.py, with ten times the room of its share for a busy machine."""
+    words = [sys.executable, str(REPO / "scripts" / "bench_tables.py"), "--runs", "10", "--episodes", "500"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True, env={**os.environ})
+    assert float(done.stdout.split("): ")[1].split(" s")[0]) < 10
+
+
+def test_the_summary_agrees_with_the_table(sweep):
+    table = make_cells(load_runs([sweep])).table
+    for row in table.to_dict("records"):
+        summaries = [
+            read_json(path / "summary.json") for path in find_runs([sweep]) if read_run(path).cell == row["cell"]
+        ]
+        assert row["n"] == sum(summary["n"] for summary in summaries)
+        assert row["success"] == pytest.approx(sum(s["success_rate"] for s in summaries) / len(summaries), abs=1e-4)
+        assert row["steps"] == pytest.approx(sum(s["mean_steps"] for s in summaries) / len(summaries), abs=1e-4)
+        assert row["tokens"] * 12 * 2 == pytest.approx(sum(s["tokens"]["total"] for s in summaries))
