@@ -78,7 +78,13 @@ def legend(study: Study) -> str:
     kinds = "Wilson's interval for one seed, a bootstrap over tasks for several"
     sources = sorted({str(cell["label_source"]) for cell in study.cells if cell["n"]} - {"none"})
     labels = f"; the learner's labels: {', '.join(sources)}" if sources else ""
-    return f"Success rate and 95 % interval ({kinds}); infra errors are in no rate{labels}."
+    said = f"Success rate and 95 % interval ({kinds}); infra errors are in no rate{labels}."
+    if any(cell.get("difference") is not None for cell in study.cells):
+        said += (
+            " A test over tasks takes them as independent; with a memory those of one stream are not, and only the test"
+            " over seeds allows for that."
+        )
+    return said
 
 
 def percent(value: float | None) -> str:
