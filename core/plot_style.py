@@ -12,6 +12,7 @@ import numpy as np
 
 from core.metrics import wilson
 from core.report.study import Study
+from core.stats import cumulative
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,19 +123,24 @@ def key(figure: Figure, axes: Axes) -> None:
     figure.legend(handles, labels, loc="outside upper left", ncols=min(columns, len(labels)), fontsize=9)
 
 
-def band(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(mean, low, high) of rates (places, seeds): a 95 % t-interval over the seeds, for one seed Wilson's."""
-    n = curves.shape[1]
-    mean = np.nanmean(curves, axis=1)
-    if n == 1:
-        seen = np.arange(1, len(mean) + 1)
-        low, high = np.array(
-            [wilson(round(m * k), k) or (0, 1) for m, k in zip(np.nan_to_num(mean), seen, strict=True)]
-        ).T
-        return mean, low, high
-    from scipy.stats import t
+def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(mean, low, high) of the success rate so far, of outcomes (places of the stream, seeds), NaN where none counts.
 
-    half = t.ppf(0.975, n - 1) * np.nanstd(curves, axis=1, ddof=1) / np.sqrt(n)
+    A 95 % t-interval over the seeds; for one seed Wilson's of what counts so far. NaN until something counts.
+    """
+    curves = np.column_stack([cumulative(column) for column in values.T])
+    seeds = (~np.isnan(curves)).sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.nansum(curves, axis=1) / seeds
+        if curves.shape[1] == 1:
+            n = np.cumsum(~np.isnan(values[:, 0]))
+            ends = [wilson(round(m * k), k) if k else (np.nan, np.nan) for m, k in zip(mean, n, strict=True)]
+            low, high = np.array(ends).T
+            return mean, low, high
+        from scipy.stats import t
+
+        deviation = np.sqrt(np.nansum((curves - mean[:, None]) ** 2, axis=1) / (seeds - 1))
+        half = t.ppf(0.975, seeds - 1) * deviation / np.sqrt(seeds)
     return mean, np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
 
 

@@ -23,7 +23,7 @@ from core.plot_style import (
     style,
 )
 from core.report.study import Study
-from core.stats import cumulative, rate_interval
+from core.stats import rate_interval
 
 MOST_TYPES = 12
 
@@ -46,10 +46,9 @@ def learning_curve(study: Study, palette: Palette) -> Plot | None:
     seeds = set()
     for cell in cells:
         places = grid(episodes_of(study, cell), "index").sort_index()
-        curves = np.column_stack([cumulative(column) for column in places.to_numpy().T])
-        seeds.add(curves.shape[1])
+        seeds.add(places.shape[1])
         x = places.index.to_numpy() + 1
-        mean, low, high = band(curves)
+        mean, low, high = band(places.to_numpy())
         axes.fill_between(x, low, high, color=palette.of(cell), alpha=0.16 if len(cells) < 5 else 0.09, linewidth=0)
         axes.plot(x, mean, color=palette.of(cell), label=plain(cell["label"]), **line_of(cell))
     rates(axes)

@@ -164,8 +164,9 @@ def test_the_band_of_a_curve():
     from core.metrics import wilson
     from core.plot_style import band
 
-    mean, low, high = band(np.array([[1.0], [0.5], [1 / 3]]))
-    assert mean == pytest.approx([1, 0.5, 1 / 3])
-    assert [low[2], high[2]] == pytest.approx(wilson(1, 3))
+    nothing = float("nan")
+    mean, low, high = band(np.array([[nothing], [1.0], [0.0], [nothing], [0.0]]))  # NaN: a broken episode
+    assert mean[1:] == pytest.approx([1, 0.5, 0.5, 1 / 3]) and np.isnan(mean[0])
+    assert [low[4], high[4]] == pytest.approx(wilson(1, 3))
     mean, low, high = band(np.array([[0.2, 0.4, 0.6]]))  # sd 0.2, t(0.975, 2) = 4.3027
     assert (mean[0], low[0], high[0]) == pytest.approx((0.4, 0.0, 0.4 + 4.3027 * 0.2 / 3**0.5), abs=1e-4)
