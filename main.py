@@ -110,15 +110,19 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
 def show_plan(cfg: DictConfig, envs: Any, tasks: list[Task], roles: dict[str, Any]) -> None:
     """dry_run: print what the run would do."""
     from core.dry_run import Plan, print_plan
+    from core.memory.none import NoMemory
 
     workflow = get_object(cfg.workflow._target_)
-    learns = cfg.setting.learn and workflow.has_memory
+    learns = cfg.setting.learn and workflow.has_memory and get_object(cfg.memory._target_) is not NoMemory
     calls = workflow.calls(cfg.workflow.k, cfg.workflow.r)
+    if cfg.contrast is None:  # each attempt is distilled alone
+        calls["extractor"] = calls["agent"]
     calls = calls if learns else {role: n for role, n in calls.items() if role in ("agent", "selector")}
     with envs.lease() as env:
         opening = make(cfg.agent).opening(env.reset(tasks[0]), env.instructions, [])
         steps = cfg.max_steps or env.max_steps
-    print_plan(Plan(tasks=tasks, steps=steps, roles=roles, calls=calls, opening=opening))
+    rounds = 1 + (cfg.workflow.r or 0)
+    print_plan(Plan(tasks=tasks, steps=steps, roles=roles, calls=calls, opening=opening, rounds=rounds))
 
 
 def build_workflow(cfg: DictConfig, envs: Any, roles: dict, records: Any, meter: Any, stack: ExitStack) -> Any:

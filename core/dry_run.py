@@ -39,6 +39,7 @@ class Plan:
     roles: dict[str, Role]
     calls: dict[str, int]
     opening: list[Message]  # of the first task, without retrieved lessons
+    rounds: int = 1  # attempts that follow each other in one conversation
 
     def prompts(self) -> dict[str, list[Message]]:
         """The first prompt of each role that has a template, with a placeholder for what the attempt will be."""
@@ -53,14 +54,18 @@ class Plan:
         return made
 
     def estimate(self, role: str) -> Estimate:
-        """At most. The agent's prompt grows by reply and observation at each step; the others read attempts once."""
+        """At most. The agent's prompt grows by reply and observation at each step; others read each attempt once."""
         messages = self.prompts().get(role, self.opening)
         first = sum(len(message["content"]) for message in messages) // CHARS_PER_TOKEN
         reply = min(REPLY_TOKENS[role], self.roles[role].max_tokens or REPLY_TOKENS[role])
-        steps = self.steps if role == "agent" else 1
+        attempts, calls = self.calls["agent"], self.calls[role]
         turn = reply + OBSERVATION_TOKENS
-        read = turn * steps * (steps - 1) // 2 if role == "agent" else turn * self.steps
-        times = len(self.tasks) * self.calls[role]
+        if role == "agent":
+            steps, times = self.steps * self.rounds, len(self.tasks) * calls // self.rounds
+            read = turn * steps * (steps - 1) // 2
+        else:
+            steps, times = 1, len(self.tasks) * calls
+            read = turn * self.steps * attempts // calls
         prompt, completion = times * (steps * first + read), times * steps * reply
         cost = self.roles[role].llm.price(prompt, completion)
         return Estimate(calls=times * steps, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)

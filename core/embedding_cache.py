@@ -47,7 +47,8 @@ class CachedEmbedder:
 
     def expect(self, text: str) -> None:
         """Begin to embed what will soon be asked for, while the caller waits for a model. `embed` raises its errors."""
-        self._ahead = self._ahead or ThreadPoolExecutor(1, thread_name_prefix="embed")
+        with self._lock:
+            self._ahead = self._ahead or ThreadPoolExecutor(1, thread_name_prefix="embed")
         self._ahead.submit(self._blob, text)
 
     def _blob(self, text: str) -> bytes:

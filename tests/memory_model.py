@@ -157,16 +157,16 @@ class Model:
 
     def forget(self, id):
         records, gone = self.now.records, {id}
-        while heirs := {r.id for r in records.values() if r.id not in gone and gone & set(r.parents)}:
+        past = [r for state in [*self.history, self.now] for r in state.records.values()]
+        while heirs := {r.id for r in past if r.id not in gone and gone & set(r.parents)}:
             gone |= heirs
         kept = {parent for r in records.values() if r.id not in gone for parent in r.parents}
-        for orphan in {parent for one in gone for parent in records[one].parents} - gone - kept:
-            if orphan in records and records[orphan].status in ("archived", "superseded"):
+        merged = {parent for one in gone & set(records) for parent in records[one].parents} - kept
+        copies = {x[0] for x in self.now.links if x[1] == "duplicate_of" and x[2] in gone}
+        for orphan in (merged | copies) & set(records) - gone:
+            set_aside = ("archived", "superseded") if orphan in merged else ("superseded",)
+            if records[orphan].status in set_aside:
                 self.update(orphan, status="active")
-        for copy_, relation, keeper in self.now.links:
-            lost_keeper = relation == "duplicate_of" and keeper in gone and copy_ not in gone
-            if lost_keeper and records[copy_].status == "superseded":
-                self.update(copy_, status="active")
         self.commit()
         self.forgotten = gone
         yield

@@ -26,6 +26,7 @@ ALLOWED = {
     "scripts": {"scripts", "core", "single_turn_bench", "envs"},
 }
 HEAVY = ("torch", "litellm", "faiss", "sympy", "sentence_transformers", "wandb", "datasets", "xllamacpp", "textworld")
+HEAVY += ("pandas", "scipy", "statsmodels", "matplotlib", "pyarrow")
 
 
 def sources():

@@ -7,6 +7,7 @@ import subprocess
 import threading
 import time
 
+import pytest
 from conftest import TOY, command
 from provider import Provider
 
@@ -42,6 +43,30 @@ def test_without_memory_only_the_agent_is_asked(cli):
     done = cli(*TOY, "workflow=vanilla", "dry_run=true")
     assert "agent: first prompt" in done.stdout
     assert "judge" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "calls"),
+    [
+        ("workflow=matts_parallel k=5", {"agent": 5, "judge": 5, "extractor": 1, "selector": 1}),
+        ("workflow=matts_parallel k=5 contrast=null", {"agent": 5, "judge": 5, "extractor": 5, "selector": 1}),
+        ("workflow=matts_parallel k=5 memory=none", {"agent": 5, "selector": 1}),
+        ("workflow=matts_sequential r=2", {"agent": 3, "judge": 3, "extractor": 1}),
+    ],
+)
+def test_scaling_is_counted_and_what_is_read_of_it(here, capsys, words, calls):
+    prompts = {}
+    for given in (words, "workflow=reasoningbank"):
+        here(*TOY, *given.split(), "max_steps=2", "limit=1", "dry_run=true")
+        rows = [line.strip("│").split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│ ")]
+        found = {row[0].strip(): [int(cell.replace(",", "")) for cell in row[2:4]] for row in rows if row[3].strip()}
+        prompts[given] = {role: read for role, (_, read) in found.items()}
+        if given == words:
+            assert {role: n // 2 if role == "agent" else n for role, (n, _) in found.items()} == calls
+    attempts, alone = calls["agent"], prompts["workflow=reasoningbank"]
+    assert prompts[words]["agent"] >= attempts * alone["agent"]
+    if calls.get("extractor") == 1:
+        assert prompts[words]["extractor"] > 2 * alone["extractor"]
 
 
 def test_ctrl_c_ends_a_run_whose_server_never_answers(tmp_path):

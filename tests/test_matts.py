@@ -150,6 +150,31 @@ def test_attempts_are_in_flight_at_once(played):
     assert [len(row["trajectories"]) for row in rows] == [4, 4]
 
 
+def test_judges_selector_and_contrast_are_in_flight_at_once(played):
+    barrier = threading.Barrier(5, timeout=20)
+
+    def meet(messages, role, sample):
+        if role != "agent":
+            barrier.wait()  # passes only when three judges, the selector and the contrast are in flight
+        return
+
+    rows, _, _ = played(meet, *PARALLEL, "limit=2")
+    assert all(row["record"] for row in rows)
+
+
+@pytest.mark.parametrize("broken", [0, 2])
+def test_a_judge_that_breaks_costs_the_lessons_only_where_it_was_the_answers(played, broken):
+    def breaks(messages, role, sample):
+        if role == "judge" and sample == broken:
+            raise InfraError("no answer", "timeout")
+        return '{"index": 1}' if role == "selector" else None
+
+    rows, _, seen = played(breaks, *PARALLEL, "limit=2")
+    assert [row["errors"] for row in rows] == [["judge: timeout: no answer"]] * 2
+    assert [row["record"] is None for row in rows] == [broken == 0] * 2
+    assert sum(role == "extractor" for role, _, _ in seen) == 2
+
+
 def test_one_that_breaks_loses_no_other(played):
     def breaks(messages, role, sample):
         if role == "agent" and sample == 0:

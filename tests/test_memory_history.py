@@ -142,3 +142,18 @@ def test_a_run_is_forgotten_by_its_name(bank):
     assert bank.forget(run="seven") == []
     with pytest.raises(UserError, match="say what"):
         bank.forget()
+
+
+def test_what_only_the_journal_holds_is_forgotten_too(open_bank, tmp_path):  # noqa: F811
+    bank = open_bank()
+    bank.add(record("a secret word", task="t1", id="one"))
+    before = bank.seq()
+    bank.add(record("an heirloom", task="t2", id="heir", parents=("one",)))
+    bank.rollback(before)
+    assert set(bank.forget(id="one")) == {"heir", "one"}
+    bank.rollback(before + 1)
+    assert bank.ids() == set()
+    bank.close()
+    held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"secret" not in held
+    assert b"heirloom" not in held

@@ -9,7 +9,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory.mend import mend
-from core.memory.schema import to_dict
+from core.memory.schema import from_dict, to_dict
 from core.types import MemoryRecord
 
 _MARK = "snapshot:"
@@ -78,14 +78,16 @@ class History:
     ) -> list[str]:
         """Delete the records of an id, a task or a run (provenance["run"]) for good; returns their ids.
 
-        With them goes whatever was merged from them; what that merge had archived, and what was set aside as their
-        duplicate, becomes active again. The journal keeps ids and digests. The bank's files are overwritten; what other
-        files hold (episodes.jsonl of a run, exports, banks that were set aside as damaged) is not touched.
+        With them goes whatever was merged from them, and all that the journal still holds of either; what that merge
+        had archived, and what was set aside as their duplicate, becomes active again. The journal keeps ids and
+        digests. The bank's files are overwritten; what other files hold (episodes.jsonl of a run, exports, banks that
+        were set aside as damaged) is not touched.
         """
         if id is task is run is None:
             raise UserError("say what to forget: an id, a task or a run.")
         with self.change("forget") as change:
-            known = {record.id: record for record in self._store.all(namespace)}
+            here = {record.id: record for record in self._store.all(namespace)}
+            known = self._removed(namespace) | here
             gone = {
                 record.id
                 for record in known.values()
@@ -93,31 +95,33 @@ class History:
                 and task in (None, record.task_id)
                 and run in (None, record.provenance.get("run"))
             }
-            gone, orphans = _lineage(known, gone)
-            copies = {link[0] for link in self._store.links() if link[1] == "duplicate_of" and link[2] in gone}
-            copies = {one for one in copies & known.keys() if known[one].status == "superseded"}
-            orphans = sorted({*orphans, *copies} - {*gone})
-            for one in gone:
-                change.erase(one, _digest(known[one]))
+            while heirs := {r.id for r in known.values() if r.id not in gone and gone.intersection(r.parents)}:
+                gone |= heirs
+            orphans = self._orphans(here, gone)
+            for one in here:
+                if one in gone:
+                    change.erase(one, _digest(here[one]))
             for one in orphans:
                 change.update(one, status="active")
-            change.strike(set(gone))
+            change.strike(gone)
         if gone:
             self._store.purge()
             self._search.forget()
-        return gone
+        return [one for one in known if one in gone]
 
+    def _removed(self, namespace: str | None) -> dict[str, MemoryRecord]:
+        """The records that only the journal still holds: a rollback could bring them back."""
+        steps = (step for entry in self.journal() for step in entry["undo"] if step[0] == "restore")
+        records = (from_dict(step[2]) for step in steps)
+        return {record.id: record for record in records if namespace in (None, record.namespace)}
 
-def _lineage(known: dict[str, MemoryRecord], gone: set[str]) -> tuple[list[str], list[str]]:
-    """(what goes: these and all that was merged from them, oldest first; archived parents that lose their merger)."""
-    more = True
-    while more:
-        heirs = {r.id for r in known.values() if r.id not in gone and gone.intersection(r.parents)}
-        gone, more = gone | heirs, bool(heirs)
-    parents = {parent for one in gone for parent in known[one].parents} - gone
-    kept = {parent for r in known.values() if r.id not in gone for parent in r.parents}
-    back = [one for one in parents - kept if one in known and known[one].status in ("archived", "superseded")]
-    return [one for one in known if one in gone], sorted(back)
+    def _orphans(self, here: dict[str, MemoryRecord], gone: set[str]) -> list[str]:
+        """What comes back when these go: archived parents that lose their last merger, and set-aside duplicates."""
+        parents = {parent for one in gone & here.keys() for parent in here[one].parents}
+        kept = {parent for r in here.values() if r.id not in gone for parent in r.parents}
+        copies = {link[0] for link in self._store.links() if link[1] == "duplicate_of" and link[2] in gone}
+        back = dict.fromkeys(copies, ("superseded",)) | dict.fromkeys(parents - kept, ("archived", "superseded"))
+        return sorted(one for one in back.keys() & here.keys() - gone if here[one].status in back[one])
 
 
 def _digest(record: MemoryRecord) -> str:

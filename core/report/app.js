@@ -69,6 +69,9 @@ async function open(key) {
   const pairs = [view.a, view.b].filter(Boolean).map((run) => [run, run.byKey.get(key)]);
   if (key === null) return void detail.replaceChildren(el("p", { class: "soft empty" }, "Choose an episode from the list."));
   if (!pairs[0][1]) return void detail.replaceChildren(el("p", { class: "soft empty" }, "This run has no such episode."));
+  if (!window.DecompressionStream) {
+    return void detail.replaceChildren(el("p", { class: "soft empty" }, "This browser cannot unpack the episodes: it needs DecompressionStream (2023 or later)."));
+  }
   const rows = await Promise.all(pairs.map(([run, entry]) => entry && episode(run, entry.position)));
   if (shown !== now) return; // another one was chosen meanwhile
   const two = pairs.length > 1;

@@ -26,7 +26,7 @@ const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s
 function entriesOf(run) {
   const visits = new Map();
   return run.rows.map((row, position) => {
-    const [id, type, query] = INDEX.tasks[row[0]].map((text) => text.toWellFormed()); // no address takes half a pair
+    const [id, type, query] = INDEX.tasks[row[0]].map((text) => text.toWellFormed ? text.toWellFormed() : text); // no address takes half a pair
     const visit = visits.get(row[0]) || 0;
     visits.set(row[0], visit + 1);
     const [, status, label, steps, tokens, retrieved, lessons, attempts, error] = row;

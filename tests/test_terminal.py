@@ -1,0 +1,131 @@
+"""scripts/compare.py, show.py and export.py on real toy runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from conftest import REPO, TOY, command, read_rows
+
+from core.runs import read_run
+from scripts.inspect_log import write_eval
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("terminal") / "sweep"
+    words = (*TOY, "experiment=main_table", "arm=no_memory,reasoningbank,matts_parallel", "seed=0", "limit=12")
+    done = subprocess.run(
+        command(*words, f"run_dir={folder}"), capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {path.name.split("-")[2]: path for path in folder.iterdir() if path.is_dir()}
+
+
+def script(name, *words):
+    words = [sys.executable, str(REPO / "scripts" / f"{name}.py"), *map(str, words)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_compare_names_every_flip(runs):
+    done = script("compare", runs["no_memory"], runs["reasoningbank"])
+    assert done.returncode == 0, done.stderr
+    assert "B - A: +66.7 points over 12 pairs" in done.stdout
+    assert "8 gained and 0 lost, McNemar's exact p = 0.0078" in done.stdout
+    assert len(re.findall(r"toy/\w+/\d+ .*gained", done.stdout)) == 8
+    assert "workflow._target_: 'workflows.vanilla.Vanilla' -> 'workflows.reasoningbank.ReasoningBank'" in done.stdout
+    back = script("compare", runs["reasoningbank"], runs["no_memory"], "--all")
+    assert "B - A: -66.7 points" in back.stdout
+    assert len(re.findall(r"toy/\w+/\d+ ", back.stdout)) == 12
+
+
+def test_compare_wants_one_run(runs):
+    done = script("compare", runs["no_memory"].parent, runs["reasoningbank"])
+    assert done.returncode == 2
+    assert "holds 3 runs" in done.stderr
+
+
+def test_show_lists_and_filters(runs):
+    assert script("show", runs["reasoningbank"]).stdout.count("toy/") == 12
+    assert script("show", runs["reasoningbank"], "--status", "failure").stdout.count("toy/") == 4
+    assert script("show", runs["reasoningbank"], "--type", "amber").stdout.count("toy/") == 3
+    assert script("show", runs["reasoningbank"], "--flag").stdout.count("toy/") == 0
+
+
+def test_show_holds_one_episode_whole(runs):
+    row = read_rows(runs["matts_parallel"])[5]
+    done = script("show", runs["matts_parallel"], "birch/2", "--prompts")
+    assert done.returncode == 0, done.stderr
+    for text in (
+        row["query"],
+        row["retrieved"][0]["id"],
+        row["lessons"][0]["title"],
+        row["verdict"]["reason"].split("\n")[0],
+    ):
+        assert text in done.stdout
+    assert done.stdout.count("attempt ") == 3
+    assert done.stdout.count("<memory_items>") == 3
+    assert "truth: " + row["trajectories"][0]["gold"] in done.stdout
+    assert script("show", runs["matts_parallel"], "5", "--prompts").stdout == done.stdout
+    assert "names 4 episodes" in script("show", runs["matts_parallel"], "/2").stderr
+
+
+def test_what_a_model_wrote_cannot_act_on_the_terminal(runs, tmp_path):
+    import shutil
+
+    run = shutil.copytree(runs["reasoningbank"], tmp_path / "run")
+    rows = read_rows(run)
+    rows[0]["task_id"] = "toy/\x1b[2J[red]x"
+    rows[0]["trajectories"][0]["steps"][0]["text"] = "\x1b]0;title\x07 [bold]not bold[/bold] [/nothing]"
+    (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for done in (script("show", run), script("show", run, "0"), script("compare", run, run, "--all")):
+        assert done.returncode == 0, done.stderr
+        assert "\x1b" not in done.stdout
+        assert "[red]x" in done.stdout
+    assert "[bold]not bold[/bold] [/nothing]" in script("show", run, "0").stdout
+
+
+def test_parquet_holds_every_episode(runs, tmp_path):
+    import pandas as pd
+
+    done = script("export", runs["no_memory"].parent, "--to", "parquet", "-o", tmp_path / "all.parquet")
+    assert done.returncode == 0, done.stderr
+    frame = pd.read_parquet(tmp_path / "all.parquet")
+    assert frame.groupby("arm")["success"].agg(["size", "sum"]).loc["reasoningbank"].tolist() == [12, 8]
+    assert script("export", runs["no_memory"], "--to", "parquet").returncode == 2
+
+
+def test_an_inspect_log_holds_every_attempt(runs, tmp_path):
+    done = script("export", runs["matts_parallel"], "--to", "inspect", "-o", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("*.eval")
+    with zipfile.ZipFile(path) as archive:
+        header = json.loads(archive.read("header.json"))
+        assert len(json.loads(archive.read("summaries.json"))) == 36
+        one = json.loads(archive.read("samples/toy_amber_1_epoch_3.json"))
+    assert header["results"]["scores"][0]["metrics"]["success_rate"]["value"] == pytest.approx(8 / 12)
+    assert one["scores"]["success"]["value"] == "I"
+    assert [message["role"] for message in one["messages"]] == ["system", "user", "assistant", "user"]
+    write_eval(read_run(runs["matts_parallel"]), tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_inspect_reads_the_log(runs, tmp_path):
+    log = pytest.importorskip("inspect_ai.log")
+    write_eval(read_run(runs["matts_parallel"]), tmp_path / "a.eval")
+    found = log.read_eval_log(str(tmp_path / "a.eval"))
+    assert (found.status, len(found.samples)) == ("success", 36)
+
+
+def test_wandb_takes_a_run_after_the_fact(runs, tmp_path):
+    pytest.importorskip("wandb")
+    import shutil
+
+    run = shutil.copytree(runs["reasoningbank"], tmp_path / "run")
+    done = script("export", run, "--to", "wandb")
+    assert done.returncode == 0, done.stderr
+    assert list((run / "wandb").glob("offline-run-*/*.wandb"))
