@@ -41,7 +41,7 @@ class Browser:
 
     def __init__(self, program: str, *, width: int = 1400, height: int = 900, dark: bool = False) -> None:
         self.errors: list[str] = []
-        self._events: list[dict] = []
+        self._loaded: set[str] = set()
         self._home = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         orders, self._write = os.pipe()
         self._read, answers = os.pipe()
@@ -66,6 +66,7 @@ class Browser:
             self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
             for domain in ("Page", "Runtime", "Log"):
                 self.call(f"{domain}.enable")
+            self.call("Page.setLifecycleEventsEnabled", enabled=True)
             mobile = width < 600
             self.call(
                 "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile
@@ -79,11 +80,10 @@ class Browser:
     def open(self, url: str) -> None:
         """Go to an address and wait until the page has loaded, anew even where only what follows the # is another."""
         if "#" in url:
-            self.call("Page.navigate", url="about:blank")
-        self._events.clear()
-        self.call("Page.navigate", url=url)
+            self.open("about:blank")
+        wanted = self.call("Page.navigate", url=url)["loaderId"]
         end = time.monotonic() + PATIENCE_S
-        while not any(event["method"] == "Page.loadEventFired" for event in self._events):
+        while wanted not in self._loaded:
             self._take(end)
 
     def run(self, script: str) -> Any:
@@ -157,12 +157,13 @@ class Browser:
         line, self._buffer = self._buffer.split(b"\0", 1)
         message = json.loads(line)
         if "method" in message:
-            self._events.append(message)
             self._note(message["method"], message["params"])
         return message
 
     def _note(self, method: str, said: dict) -> None:
-        if method == "Runtime.exceptionThrown":
+        if method == "Page.lifecycleEvent" and said["name"] == "load":
+            self._loaded.add(said["loaderId"])
+        elif method == "Runtime.exceptionThrown":
             self.errors.append(str(said["exceptionDetails"]))
         elif method == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning", "assert"):
             self.errors.append(str(said["args"]))
