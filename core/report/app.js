@@ -43,6 +43,7 @@ async function follow() {
   for (const tab of document.querySelectorAll("nav a")) {
     tab.setAttribute("aria-current", (tab.hash === "#episodes") === (page === "episodes") ? "page" : "false");
   }
+  document.title = byId("title").textContent;
   if (page === "results") return;
   if (!a) return void byId("detail").replaceChildren(el("p", { class: "soft empty" }, "This report has no such run."));
   if (a !== view.a || b !== view.b) {
