@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from core.errors import UserError
 from core.manifest import FREE_KEYS, MODEL_FREE_KEYS, MODELS, without
-from core.metrics import summarise
+from core.metrics import rate
 from core.records import differences
-from core.runs import Run
+from core.runs import VALID, Run
 from core.types import content_id
 
 SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
@@ -92,10 +93,11 @@ def denominators(run: Run) -> Iterator[str]:
         if row["status"] == "infra_error" and (row["lessons"] or records_in(row)):
             yield f"{_where(row)}: an infra_error was learned from"
     if run.summary and run.complete and run.summary["complete"]:
-        now = summarise(run.rows, run.n_tasks)
-        for key in ("n", "n_success", "success_rate", "n_infra_error", "n_lessons", "label_source"):
-            if run.summary[key] != now[key]:
-                yield f"summary.json: {key} is {run.summary[key]}, by the episodes it is {now[key]}"
+        valid = [row for row in run.rows if row["status"] in VALID]
+        now = {"n": len(valid), "n_infra_error": len(run.rows) - len(valid), **rate(valid)}
+        for key, value in now.items():
+            if run.summary[key] != value:
+                yield f"summary.json: {key} is {run.summary[key]}, by the episodes it is {value}"
 
 
 def lost_or_doubled(run: Run) -> Iterator[str]:
@@ -188,8 +190,13 @@ def _bank_ids(path: Path) -> set[str] | None:
 def _query(path: Path, sql: str) -> list[tuple]:
     if not path.is_file():
         return []
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as bank:
-        return bank.execute(sql).fetchall()
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as bank:
+            return bank.execute(sql).fetchall()
+    except sqlite3.OperationalError:  # a bank of an earlier schema has no lineage
+        return []
+    except sqlite3.DatabaseError as error:
+        raise UserError(f"{path} is damaged: {error}.") from error
 
 
 def _differences_where_plain(resolved: object, composed: object, where: str = "") -> Iterator[str]:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK = ("env", "model", "task_set")  # cells that may stand in one table and be compared
-TELLING = ("k", "r", "top_k", "learn_from", "memory", "retrieval", "judge", "setting", "order", "llm", "workflow")
+TELLING = tuple("k r top_k learn_from memory retrieval judge setting order agent llm workflow".split())
+GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
 SHARED = ("cell", "arm", *BLOCK, "n_tasks", *TELLING)
 
 
@@ -79,6 +80,7 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
     facts["hit_rate"] = float((valid["n_retrieved"] > 0).mean()) if len(valid) else None
     late = late_minus_early(grid(episodes, "index").to_numpy()) if len(valid) else late_minus_early(np.empty((0, 1)))
     facts |= {"late_early": late["difference"], "late_early_low": late["low"], "late_early_high": late["high"]}
+    facts["by_type"] = {str(kind): _seed_mean(group, "success") for kind, group in valid.groupby("task_type")}
     return facts | attempts(valid) | {f"judge_{name}": value for name, value in verdicts(valid).items()}
 
 
@@ -156,14 +158,25 @@ def _compared(cells: Cells, baseline: str) -> Cells:
         if base is None or base == row["cell"] or not row["n"]:
             rows.append({})
             continue
-        mine, other = grid(cells.episodes(row["cell"])).align(grid(cells.episodes(base)), join="inner")
-        rows.append(paired(mine.to_numpy(), other.to_numpy()))
+        mine, other = cells.episodes(row["cell"]), cells.episodes(base)
+        values, baselines = grid(mine).align(grid(other), join="inner")
+        rows.append(paired(values.to_numpy(), baselines.to_numpy()) | _gain(mine, other))
     import pandas as pd
 
-    found = pd.DataFrame(rows, columns=["n_pairs", "won", "lost", "difference", "low", "high", "p", "p_seeds"])
+    names = ["n_pairs", "won", "lost", "difference", "low", "high", "p", "p_seeds", *GAIN]
+    found = pd.DataFrame(rows, columns=names)
     found = found.rename(columns={"low": "difference_low", "high": "difference_high"})
     found["p_holm"] = holm([None if pd.isna(p) else p for p in found["p"]])
     return Cells(table=pd.concat([table, found], axis=1), frame=cells.frame, notes=notes)
+
+
+def _gain(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, float | None]:
+    """How much larger the difference is late in the stream than early: tasks of unlike hardness cancel out."""
+    keys = ["task_id", "visit", "seed"]
+    pairs = mine[[*keys, "index", "success"]].merge(other[[*keys, "success"]], on=keys, suffixes=("", "_base"))
+    pairs["gain"] = pairs["success"] - pairs["success_base"]
+    found = late_minus_early(grid(pairs, "index", "gain").to_numpy()) if len(pairs) else {}
+    return dict(zip(GAIN, found.values(), strict=False))
 
 
 def _seed_mean(episodes: pd.DataFrame, column: str) -> float | None:

@@ -147,7 +147,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "task_set": run.task_set,
         "arm": choices.get("arm") or choices.get("workflow") or "unknown",
         "env": choices.get("env") or "unknown",
-        **{group: choices.get(group) or "-" for group in ("workflow", "memory", "retrieval", "judge", "llm")},
+        **{group: choices.get(group) or "-" for group in ("agent", "workflow", "memory", "retrieval", "judge", "llm")},
         "model": run.manifest["models"]["agent"]["model"],
         "seed": config["seed"],
         "setting": config["setting"]["name"],

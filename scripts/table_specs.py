@@ -20,6 +20,7 @@ ARMS = {
     "reasoningbank_success_only": "success_only",
     "reasoningbank_failure_only": "failure_only",
 }
+PLAYERS = ("gold", "random")  # agents without a model: the ceiling and the floor, arms of their own
 Format = Callable[[dict[str, Any]], str]
 
 
@@ -103,6 +104,7 @@ HEADINGS: dict[str, tuple[str, Format]] = {
     "lessons": ("lessons / 100 tasks", number("lessons_per_100", 1)),
     "hit_rate": ("retrieval hit %", number("hit_rate", 1, 100)),
     "late_early": ("late - early [95 %]", interval("late_early", "late_early_low", "late_early_high", "+")),
+    "gain": ("difference, late - early", interval("gain", "gain_low", "gain_high", "+")),
     "judge_n": ("judged", lambda row: str(row["judge_n"])),
     "agreement": ("agreement %", number("judge_agreement", 1, 100)),
     "kappa": ("kappa", number("judge_kappa", 2)),
@@ -124,13 +126,14 @@ TABLES = {
     "learning": Table(
         title="Does it learn?",
         experiment="main_table",
-        columns=(*ALWAYS, "late_early", "lessons", "hit_rate", "steps_won", "steps_lost", "agreement", "kappa"),
+        columns=(*ALWAYS, "late_early", "gain", "lessons", "hit_rate", "steps_won", "steps_lost", "agreement", "kappa"),
     ),
     "cost": Table(
         title="What it costs",
         experiment="main_table",
         columns=(*ALWAYS, "steps", "tokens", "tokens_per_success", "cost", "cost_per_success"),
     ),
+    "types": Table(title="Success by task type, %", experiment="main_table", columns=(*ALWAYS, "types")),
     "matts_scaling": Table(
         title="MaTTS, parallel",
         experiment="matts_scaling",

@@ -23,18 +23,19 @@ from core.errors import UserError  # noqa: E402
 from core.runs import load_runs  # noqa: E402
 from scripts.published import comparable, reference  # noqa: E402
 from scripts.render import FORMATS, Text  # noqa: E402
-from scripts.table_specs import ARMS, HEADINGS, TABLES, Table, experiment_of, gaps, is_cell, wanted  # noqa: E402
+from scripts.table_specs import ARMS, HEADINGS, PLAYERS, TABLES, Table, experiment_of, gaps, is_cell, number, wanted  # noqa: E402
 
 if TYPE_CHECKING:
     import pandas as pd
 
+TYPE = "type: "
 REFERENCE = ["benchmark", "model", "method", "published", "ours", "comparable?", "source"]
 
 
 def load(paths: list[str]) -> pd.DataFrame:
     """The episodes of the runs, with the arms' names of the tables."""
     frame = load_runs(paths)
-    frame["arm"] = frame["arm"].replace(ARMS)
+    frame["arm"] = frame["arm"].replace(ARMS).mask(frame["agent"].isin(PLAYERS), frame["agent"])
     return frame
 
 
@@ -66,11 +67,13 @@ def build(
     texts = []
     for block, rows in cells.table.groupby(list(BLOCK), sort=False):
         runs = frame[(frame[list(BLOCK)] == list(block)).all(axis=1)].drop_duplicates("run_dir")
-        lines = [[_cell(column, row) for column in table.columns] for row in rows.to_dict("records")]
+        records = rows.to_dict("records")
+        columns = [name for column in table.columns for name in (_types(records) if column == "types" else [column])]
+        lines = [[_cell(column, row) for column in columns] for row in records]
         texts.append(
             Text(
                 title=f"{table.title}: {block[0]}, {block[1]}, {rows['n_tasks'].iloc[0]} tasks",
-                head=[_heading(column) for column in table.columns],
+                head=[_heading(column) for column in columns],
                 rows=lines,
                 notes=_notes(rows, base) + [f"missing: {command}" for command in gaps(table.experiment, runs)],
             )
@@ -91,12 +94,18 @@ def _sorted(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
     )
 
 
+def _types(rows: list[dict]) -> list[str]:
+    return sorted({f"{TYPE}{kind}" for row in rows for kind in row["by_type"]})
+
+
 def _cell(column: str, row: dict) -> str:
+    if column.startswith(TYPE):
+        return number("rate", 1, 100)({"rate": row["by_type"].get(column.removeprefix(TYPE))})
     return comparable(row) if column == "published" else HEADINGS[column][1](row)
 
 
 def _heading(column: str) -> str:
-    return "published" if column == "published" else HEADINGS[column][0]
+    return "published" if column == "published" else HEADINGS.get(column, (column.removeprefix(TYPE),))[0]
 
 
 def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:

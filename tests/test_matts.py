@@ -8,9 +8,12 @@ import threading
 import pytest
 from conftest import TOY, read_json, read_rows
 
+from core.embedding import HashingEmbedder
 from core.errors import InfraError, UserError
 from core.llm.base import Role
 from core.llm.scripted import ScriptedModel
+from core.memory.bank import MemoryBank
+from core.memory.scoring import Cosine
 from core.select import BestOfN, Judged, Majority
 from core.transcript import count_tokens, cut_tokens, fit
 from core.types import Step, Task, Trajectory, Verdict
@@ -339,3 +342,25 @@ def test_long_attempts_are_cut_in_the_middle_and_short_ones_kept():
     assert fit(["a", "b"], 1000) == ["a", "b"]
     assert cut_tokens("é" * 50, 10).count("é") == 10
     assert len(fit([long] * 5, 1000)) == 5
+
+
+def test_a_bank_that_consolidates_takes_in_every_record_of_a_task(played, tmp_path):
+    words = (*PARALLEL, "contrast=null", "memory=confidence", "limit=6")
+    rows, _, _ = played(lucky(1), *words)
+    added = {record["id"] for row in rows for record in (row["record"], *row["other_records"])}
+    assert len(added) == 18
+
+    def kept():
+        bank = MemoryBank(path=str(tmp_path / "run/bank.sqlite"), embedder=HashingEmbedder(), policy=Cosine())
+        found = {record.id: (record.confidence, record.n_used, record.n_used_success) for record in bank.records()}
+        bank.close()
+        return found
+
+    before = kept()
+    assert before.keys() == added
+    assert all(confidence is not None for confidence, _, _ in before.values())
+    assert sum(used for _, used, _ in before.values()) == 5  # one record for each task after the first
+    for path in (tmp_path / "run").glob("bank.sqlite*"):
+        path.unlink()
+    played(lucky(1), *words)  # builds the bank anew from the episodes
+    assert kept() == before

@@ -196,6 +196,19 @@ def test_torn_lines_and_empty_runs_are_read_without_a_write(copy):
         load_runs([copy / "toy-scripted-no_memory-seed0" / ".hydra"])
 
 
+def test_learning_is_told_apart_from_easy_tasks(sweep):
+    cells, _ = build(load([str(sweep)]), "learning")
+    row = cells.table.set_index("arm").loc["reasoningbank"]
+    assert row["late_early"] == row["gain"] == pytest.approx(1 - 2 / 6)  # of the first 6 boxes two, of the last all
+    assert cells.table.set_index("arm").loc["matts_sequential", "gain"] == 0
+
+
+def test_success_by_type(sweep):
+    _, texts = build(load([str(sweep)]), "types")
+    assert texts[0].head[6:] == ["amber", "birch", "cedar", "dune"]
+    assert lines(texts, "Success")["reasoningbank"][6:] == ["66.7"] * 4
+
+
 @pytest.mark.parametrize("style", ["md", "latex", "csv", "html"])
 def test_every_format_holds_the_numbers(sweep, style, tmp_path):
     file = tmp_path / "table"

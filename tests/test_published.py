@@ -1,0 +1,85 @@
+"""scripts/published.json: every number has its source, and stands beside ours only where it can be compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.published import comparable, load, reference
+from scripts.render import Text, latex, markdown, page
+from scripts.table_specs import TABLES
+
+OURS = {
+    "arm": "reasoningbank",
+    "env": "alfworld",
+    "model": "vertex_ai/gemini-2.5-pro",
+    "n_tasks": 140,
+    "setting": "test_time",
+    "success": 0.7,
+    "k": None,
+    "r": None,
+    "top_k": 1,
+}
+
+
+def test_every_number_has_a_source_and_a_table_that_exists():
+    for each in load():
+        assert each.source and each.where and each.values["model"] and each.values["arm"]
+        assert set(each.tables) <= set(TABLES)
+        for name, value in each.values.items():
+            assert name in ("model", "arm") or isinstance(value, int | float)
+        assert 0 <= each.values.get("success", 0) <= 100
+
+
+@pytest.mark.parametrize(
+    ("source", "env", "model", "arm", "success"),
+    [
+        ("ReasoningBank, arXiv 2509.25140 v1", "webarena", "Gemini-2.5-flash", "reasoningbank", 48.8),
+        ("ReasoningBank, arXiv 2509.25140 v1", "webarena", "Claude-3.7-sonnet", "no_memory", 41.7),
+        ("ReasoningBank, arXiv 2509.25140 v2", "webarena", "Gemini-2.5-pro", "matts_parallel", 56.3),
+        ("ReasoningBank, arXiv 2509.25140 v1", "swe-bench-verified", "Gemini-2.5-pro", "synapse", 53.4),
+        ("SkillOS, arXiv 2605.06614", "alfworld", "Qwen3-8B", "reasoningbank", 55.7),
+        ("SkillOS, arXiv 2605.06614", "aime25", "Qwen3-32B", "no_memory", 72.2),
+        ("SkillOS, arXiv 2605.06614", "gpqa_diamond", "Gemini-2.5-Pro", "reasoningbank", 80.4),
+    ],
+)
+def test_some_numbers_are_as_published(source, env, model, arm, success):
+    found = [p for p in load() if (p.source, p.env, p.values["model"], p.values["arm"]) == (source, env, model, arm)]
+    assert [p.values["success"] for p in found] == [success]
+
+
+def test_the_same_benchmark_and_model_are_comparable():
+    assert comparable(OURS) == "71.4 ± 2.9 (SkillOS)"
+    line = next(line for line in reference("main", [OURS]) if line[3].startswith("71.4"))
+    assert line[4:6] == ["70.0", "yes: tasks and model"]
+    assert "top-k 5" in line[6]  # its protocol stands with the source
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"model": "openai/gpt-4o-mini"}, "model"),
+        ({"n_tasks": 20}, "it has 140 tasks, ours 20"),
+        ({"setting": "train"}, "ours is setting=train"),
+        ({"env": "toy"}, "another benchmark"),
+    ],
+)
+def test_why_a_number_is_not_comparable(change, why):
+    ours = OURS | change
+    assert comparable(ours) == "-"
+    lines = [line for line in reference("main", [ours]) if line[2] == "reasoningbank"]
+    assert lines
+    assert all(line[4] == "-" and line[5].startswith("no: ") for line in lines)
+    assert any(why in line[5] for line in lines)
+
+
+def test_for_a_benchmark_without_published_numbers_stand_the_papers_own():
+    assert {line[0] for line in reference("main", [OURS | {"env": "math500"}])} == {"webarena", "swe-bench-verified"}
+
+
+def test_no_text_escapes_its_table():
+    table = Text(title="a_b", head=["x|y", "<b>"], rows=[["50 % & more", "</td><script>"]], notes=["<i>"])
+    assert r"50 \% \& more" in latex(table)
+    assert r"a\_b" in latex(table)
+    assert r"x\|y" in markdown(table)
+    assert "<script>" not in page(table)
+    assert "<i>" not in page(table)
