@@ -53,7 +53,10 @@ def learning_curve(study: Study, palette: Palette) -> Plot | None:
         axes.plot(x, mean, color=palette.of(cell), label=plain(cell["label"]), **line_of(cell))
     rates(axes)
     key(figure, axes)
-    one, many = "Wilson's 95 % interval for an arm of one seed", "a 95 % t-interval over the seeds of an arm of several"
+    one, many = (
+        "Wilson's 95 % interval for an arm of one seed",
+        "a 95 % t-interval over the seeds of an arm of several (none is seen where they agree)",
+    )
     bands = one if seeds == {1} else many if 1 not in seeds else f"{many}, {one}"
     return Plot(
         name="learning_curve",

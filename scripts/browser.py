@@ -81,9 +81,11 @@ class Browser:
         """Go to an address and wait until the page has loaded, anew even where only what follows the # is another."""
         if "#" in url:
             self.open("about:blank")
-        wanted = self.call("Page.navigate", url=url)["loaderId"]
+        went = self.call("Page.navigate", url=url)
+        if "errorText" in went:
+            raise RuntimeError(f"{url}: {went['errorText']}")
         end = time.monotonic() + PATIENCE_S
-        while wanted not in self._loaded:
+        while went["loaderId"] not in self._loaded:
             self._take(end)
 
     def run(self, script: str) -> Any:
