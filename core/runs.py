@@ -176,15 +176,15 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     marks = "".join("!" if t["ended_by"] == "error" else "+" if t["success"] else "-" for t in row["trajectories"])
     return {
         "index": row["index"],
-        "task_id": row["task_id"],
-        "task_type": row["task_type"],
+        "task_id": _storable(row["task_id"]),
+        "task_type": _storable(row["task_type"]),
         "status": row["status"],
         "success": float(row["status"] == "success") if row["status"] in VALID else float("nan"),
         "reward": row["reward"],
         "steps": len(chosen["steps"]),
         "n_invalid": sum(not step["valid"] for step in chosen["steps"]),
         "ended_by": chosen["ended_by"],
-        "error": (chosen["error"] or "").split(":")[0],
+        "error": _storable((chosen["error"] or "").split(":")[0]),
         "attempts": marks,
         "judged": _judged(row),
         "tokens": sum(spent.values()),
@@ -207,6 +207,11 @@ def _seedless(config: Any, composed: Any) -> Any:
         return config
     made = {key for key, value in composed.items() if isinstance(value, str) and "${seed}" in value}
     return {key: _seedless(value, composed.get(key)) for key, value in config.items() if key not in made}
+
+
+def _storable(text: str) -> str:
+    """Without halves of surrogate pairs, which a model's escapes can leave in a text and pandas refuses."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _judged(row: dict[str, Any]) -> str:

@@ -69,6 +69,14 @@ def compose():
     HydraConfig.instance().cfg = None
 
 
+@pytest.fixture(scope="session")
+def toy_runs(tmp_path_factory) -> Path:
+    """A folder with the finished runs of report_kit, which no test may change."""
+    from report_kit import make_runs
+
+    return make_runs(tmp_path_factory.mktemp("toy_runs"))
+
+
 @pytest.fixture
 def here(compose, tmp_path):
     """Run main's `run` in this process: returns (run directory, headline)."""

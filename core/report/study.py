@@ -1,0 +1,81 @@
+"""Runs put in order for the page and the plots: studies of comparable cells, and a name for each run."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from core.cells import BLOCK, Cells, make_cells
+from core.runs import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BASELINES = ("no_memory", "vanilla")  # taken by themselves, the first that is there
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """The cells over the same tasks of one environment by one model, the baseline first; a dictionary a cell.
+
+    `cells` are rows of core.cells' table with `baseline` (is it), `complete` and `colour` (a number) beside.
+    """
+
+    env: str
+    model: str
+    n_tasks: int
+    cells: tuple[dict[str, Any], ...]
+    frame: pd.DataFrame  # the episodes that count
+
+
+def compared(frame: pd.DataFrame, baseline: str | None = None, partial: bool = False) -> tuple[Cells, str]:
+    """The cells of the episodes and the baseline that they were compared with."""
+    arms = list(dict.fromkeys(frame["arm"]))
+    baseline = baseline or next((name for name in BASELINES if name in arms), arms[0])
+    return make_cells(frame, baseline, partial=partial), baseline
+
+
+def studies(cells: Cells, baseline: str) -> list[Study]:
+    """The cells by what may be compared."""
+    found = []
+    for (env, model, _), block in cells.table.groupby(list(BLOCK), sort=False):
+        rows = [_cleaned(row) for row in block.to_dict("records")]
+        for row in rows:
+            row["baseline"] = baseline in (row["label"], row["arm"])
+            row["complete"] = row["n_partial"] == 0
+        rows.sort(key=lambda row: not row["baseline"])
+        for colour, row in enumerate(rows):
+            row["colour"] = colour
+        inside = cells.frame[cells.frame["cell"].isin(block["cell"])]
+        found.append(Study(env=env, model=str(model), n_tasks=rows[0]["n_tasks"], cells=tuple(rows), frame=inside))
+    return found
+
+
+def run_labels(runs: list[Run], cells: Cells) -> list[tuple[Run, str]]:
+    """Every run with a name that no other run of the report has, in the order of the table."""
+    place = {row["cell"]: (number, row) for number, row in enumerate(cells.table.to_dict("records"))}
+    where = [key for key in ("env", "model") if cells.table[key].nunique() > 1]
+    named = []
+    for run in sorted(runs, key=lambda run: (place[run.cell][0], run.config["seed"], str(run.path))):
+        row = place[run.cell][1]
+        named.append((run, " · ".join([*(str(row[key]) for key in where), row["label"], f"seed {run.config['seed']}"])))
+    counts = Counter(label for _, label in named)
+    named = [(run, f"{label} · {run.path.name}" if counts[label] > 1 else label) for run, label in named]
+    seen: Counter[str] = Counter()
+    unique = []
+    for run, label in named:
+        seen[label] += 1
+        unique.append((run, label if seen[label] == 1 else f"{label} ({seen[label]})"))
+    return unique
+
+
+def slug(text: str) -> str:
+    """A text as it stands in a link."""
+    return re.sub(r"[^a-z0-9_.=]+", "-", text.lower()).strip("-") or "run"
+
+
+def _cleaned(row: dict[str, Any]) -> dict[str, Any]:
+    """pandas' NaN for what is not known, as None."""
+    return {key: None if isinstance(value, float) and value != value else value for key, value in row.items()}

@@ -1,0 +1,60 @@
+"""The figures of finished runs as files for a paper.
+
+    python scripts/plots.py RUNS... -o DIR [--format pdf] [--format svg] [--baseline ARM] [--partial]
+
+Learning curve, success by task type, success against cost, memory growth and test-time scaling, each where the runs
+have the data for it; one set for each environment, model and set of tasks. captions.txt says what each one shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from core.errors import UserError  # noqa: E402
+from core.plots import plots_of  # noqa: E402
+from core.report.study import compared, slug, studies  # noqa: E402
+from scripts.tables import load  # noqa: E402
+
+
+def write(runs: list[str], folder: Path, formats: list[str], baseline: str | None, partial: bool) -> list[Path]:
+    """The files of every figure, and their captions."""
+    found = studies(*compared(load(runs), baseline, partial))
+    folder.mkdir(parents=True, exist_ok=True)
+    files, captions = [], []
+    for number, study in enumerate(found):
+        where = f"{slug(study.env)}-{number}-" if len(found) > 1 else ""
+        for plot in plots_of(study):
+            for kind in formats:
+                files.append(folder / f"{where}{plot.name}.{kind}")
+                moment = {"svg": "Date", "pdf": "CreationDate"}.get(kind)  # two runs of this make the same file
+                plot.figure.savefig(files[-1], metadata={moment: None} if moment else None)
+            captions.append(f"{where}{plot.name}: {plot.title}, {study.env}, {study.model}. {plot.caption}\n")
+    files.append(folder / "captions.txt")
+    files[-1].write_text("".join(captions), encoding="utf-8", errors="replace")
+    return files
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="RUNS")
+    parser.add_argument("-o", "--output", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--format", action="append", choices=("pdf", "svg", "png"), help="default: pdf and svg")
+    parser.add_argument("--baseline", help="the arm that is drawn first (default: no_memory, or the first)")
+    parser.add_argument("--partial", action="store_true", help="count runs that did not finish")
+    given = parser.parse_args(arguments)
+    try:
+        files = write(given.runs, given.output, given.format or ["pdf", "svg"], given.baseline, given.partial)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(map(str, files)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

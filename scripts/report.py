@@ -1,0 +1,59 @@
+"""One HTML file from finished runs: result, tables, plots, configuration and every episode, for any browser, offline.
+
+    python scripts/report.py RUNS... -o FILE.html [--baseline ARM] [--partial] [--table NAME]... [--title TEXT]
+
+RUNS are run directories or folders of them. A run that did not finish is shown, and counted only with --partial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from core.errors import UserError  # noqa: E402
+from core.report.page import build  # noqa: E402
+from core.runs import Run, find_runs, frame_of, read_run  # noqa: E402
+from scripts import tables  # noqa: E402
+from scripts.table_specs import ARMS, TABLES  # noqa: E402
+
+
+def report(runs: list[Run], names: list[str], baseline: str | None, partial: bool, title: str) -> str:
+    """The page of the runs with the named tables in it."""
+    frame = frame_of(runs)
+    frame["arm"] = frame["arm"].replace(ARMS)
+    texts = [text for name in names for text in tables.build(frame, name, baseline=baseline, partial=partial)[1]]
+    return build(runs, frame, texts, baseline=baseline, partial=partial, title=title)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the file; 1 with a reason when there is nothing to write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="RUNS")
+    parser.add_argument("-o", "--output", required=True, type=Path, metavar="FILE.html")
+    parser.add_argument("--baseline", help="the arm to compare with (default: no_memory, or vanilla, or the first)")
+    parser.add_argument("--partial", action="store_true", help="count runs that have not finished, marked as partial")
+    parser.add_argument("--table", action="append", choices=TABLES, help="a table of scripts/tables.py (default: all)")
+    parser.add_argument("--title", default="ReasoningBank report")
+    given = parser.parse_args(arguments)
+    try:
+        runs = [read_run(path) for path in find_runs(given.runs)]
+        if not any(run.rows for run in runs):
+            raise UserError("none of the runs has finished an episode yet.")
+        text = report(runs, given.table or ["all"], given.baseline, given.partial, given.title)
+        given.output.parent.mkdir(parents=True, exist_ok=True)
+        given.output.write_text(text, encoding="utf-8")
+    except (UserError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(
+        f"{given.output}: {sum(len(run.rows) for run in runs):,} episodes of {len(runs)} runs, {len(text) / 1e6:.1f} MB"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Real toy runs for the tests of the report, and a run whose texts try to break out of the page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+from conftest import TOY, command, read_rows
+
+RUNS = {
+    "none-0": ("arm=no_memory",),
+    "none-1": ("arm=no_memory", "seed=1"),
+    "bank-0": ("arm=reasoningbank",),
+    "bank-1": ("arm=reasoningbank", "seed=1"),
+    "par-0": ("arm=matts_parallel", "k=3"),
+}
+EVIL = (
+    "</script><script>window.hacked=1</script>",
+    "<img src=x onerror=window.hacked=2>",
+    "<!--<script>",
+    "]]>&lt;b&gt;\u2028\ufffd\x00\x1b[31m",
+    "lone \ud800 and \udfff halves",
+    "{{ 7 * 7 }} ${7} $\\frac{1}{2}$",
+)
+
+
+def make_runs(folder: Path) -> Path:
+    """Every run of RUNS, made as a user makes them."""
+    for name, words in RUNS.items():
+        subprocess.run(
+            command(*TOY, *words, f"run_dir={folder / name}"), cwd=folder, check=True, capture_output=True, timeout=240
+        )
+    return folder
+
+
+def rewritten(run: Path, to: Path, change) -> Path:
+    """A copy of a run with `change(row)` done to each episode; a row for which it is False is left out."""
+    shutil.copytree(run, to)
+    rows = [row for row in read_rows(run) if change(row) is not False]
+    (to / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return to
+
+
+def poison(row: dict) -> None:
+    """Every text of an episode that a model, a dataset or an env may have written."""
+    evil = EVIL[row["index"] % len(EVIL)]
+    row["task_id"] += evil
+    row["task_type"], row["query"] = evil, evil + row["query"]
+    row["verdict"]["reason"] = evil
+    row["errors"] = [evil]
+    for attempt in row["trajectories"]:
+        attempt |= {"answer": evil, "gold": evil}
+        attempt["opening"][0]["content"] = evil
+        for step in attempt["steps"]:
+            step |= {"text": evil * 2, "thought": evil, "action": evil, "observation": evil}
+    for lesson in (*row["lessons"], *(row["record"] or {"items": ()})["items"]):
+        lesson |= {"title": evil, "description": evil, "content": evil}
+    if row["index"] == 0:
+        row["trajectories"][0]["steps"][0]["observation"] = evil * 30_000  # more than 1 MB
+
+
+class Elements(HTMLParser):
+    """Counts the elements of a page, and keeps what each <script> holds, by its id."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.counts: dict[str, int] = {}
+        self.scripts: dict[str | None, str] = {}
+        self.links: list[str] = []
+        self._script: str | None = None
+        self._inside = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list) -> None:
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+        given = dict(attrs)
+        self.links += [given[name] for name in ("src", "href", "xlink:href", "action") if given.get(name)]
+        if tag == "script":
+            self._script, self._inside = given.get("id"), True
+            self.scripts[self._script] = ""
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "script":
+            self._inside = False
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.scripts[self._script] += data

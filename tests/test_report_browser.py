@@ -1,0 +1,160 @@
+"""The report in a headless Chromium, as a reader uses it."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+from conftest import read_rows
+from report_kit import EVIL, poison, rewritten
+
+from scripts import report
+from scripts.browser import Browser, installed
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("pandas")
+pytestmark = pytest.mark.skipif(installed() is None, reason="no Chromium is installed (apt-get install chromium)")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory, toy_runs):
+    """(a page of real runs, a page of a run whose texts try to break out), as addresses, and where the runs are."""
+    folder = tmp_path_factory.mktemp("pages")
+    evil = rewritten(toy_runs / "bank-0", folder / "evil", poison)
+    assert report.main([str(toy_runs), "-o", str(folder / "runs.html")]) == 0
+    assert report.main([str(evil), str(toy_runs / "none-0"), "-o", str(folder / "evil.html"), "--title", EVIL[1]]) == 0
+    return (folder / "runs.html").as_uri(), (folder / "evil.html").as_uri(), evil
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with Browser(installed()) as started:
+        yield started
+
+
+@pytest.fixture
+def tab(browser):
+    """The browser on an empty page; whatever its console says by the end of the test is a failure."""
+    browser.open("about:blank")
+    browser.errors.clear()
+    yield browser
+    assert browser.errors == []
+
+
+def text(tab, where: str) -> str:
+    return tab.run(f"document.querySelector({where!r}).innerText")
+
+
+def choose(tab, name: str, value: str, kind: str = "change") -> None:
+    """Set a control as a person would."""
+    tab.run(
+        f"(() => {{ const it = document.getElementById({name!r}); it.value = {value!r};"
+        f" it.dispatchEvent(new Event({kind!r})) }})()"
+    )
+
+
+def test_the_results_open_and_fit_their_window(tab, pages):
+    tab.open(pages[0])
+    assert "3 arms on toy" in text(tab, "h1")
+    assert tab.run("document.querySelectorAll('.plot svg').length") == 5
+    assert tab.run("document.documentElement.scrollWidth <= innerWidth")
+    assert not tab.run("document.getElementById('episodes-page').checkVisibility()")
+
+
+def test_a_link_leads_to_an_episode(tab, pages):
+    tab.open(pages[0] + "#reasoningbank-seed-0/" + quote("toy/dune/5", safe=""))
+    tab.wait("document.querySelector('article .step')")
+    shown = text(tab, "article")
+    for what in (
+        "Open the dune box: box 5",
+        "Word of the dune family",
+        "agrees with the truth",
+        "say ",
+        "learned from",
+    ):
+        assert what in shown
+    assert text(tab, ".row.selected .what") == "Open the dune box: box 5 of the dune family."
+    tab.run("document.querySelector('.card a').click()")
+    tab.wait("document.querySelector('article .id').innerText === 'toy/dune/1'")
+
+
+def test_two_runs_stand_side_by_side_with_their_flips(tab, pages):
+    tab.open(pages[0] + "#no_memory-seed-0~reasoningbank-seed-0/" + quote("toy/dune/5", safe=""))
+    tab.wait("document.querySelectorAll('article .step').length === 2")
+    assert text(tab, "#counted") == "40 of 40 episodes, 36 gained, 0 lost"
+    assert text(tab, ".bar .flip") == "▲ gained"
+    choose(tab, "show", "lost")
+    assert "No episode fits" in text(tab, "#rows")
+
+
+def test_filters_and_search(tab, pages):
+    tab.open(pages[0] + "#reasoningbank-seed-0/x")
+    assert "no such episode" in text(tab, "#detail")
+    choose(tab, "type", "amber")
+    assert text(tab, "#counted").startswith("10 of 40")
+    choose(tab, "show", "failure")
+    assert text(tab, "#counted").startswith("1 of 40")
+    choose(tab, "show", "all")
+    choose(tab, "type", "")
+    choose(tab, "text", "box 7 of the birch", "input")
+    assert text(tab, "#counted").startswith("1 of 40")
+    choose(tab, "text", "would have been", "input")
+    assert text(tab, "#counted").startswith("0 of 40")
+    tab.run("document.getElementById('deep').click()")
+    tab.wait("document.getElementById('counted').innerText.startsWith('4 of 40')")
+
+
+def test_keys_lead_through_the_list_and_the_attempts(tab, pages):
+    tab.open(pages[0] + "#matts_parallel-seed-0/" + quote("toy/amber/1", safe=""))
+    tab.wait("document.querySelector('article .step')")
+    for key, task in (("j", "toy/birch/1"), ("j", "toy/cedar/1"), ("k", "toy/birch/1"), ("ArrowDown", "toy/cedar/1")):
+        tab.press(key)
+        tab.wait(f"document.querySelector('article .id').innerText === {task!r}")
+    tab.press("]")
+    assert tab.run("[...document.querySelectorAll('.tabs button')].map((tab) => tab.ariaSelected)")[:2] == [
+        "false",
+        "true",
+    ]
+    tab.press("/")
+    assert tab.run("document.activeElement.id") == "text"
+    tab.press("Escape")
+    tab.press("Escape")
+    tab.wait("location.hash === '#episodes'")
+
+
+def test_what_a_run_says_is_only_ever_text(tab, pages):
+    _, url, evil = pages
+    rows = read_rows(evil)
+    tab.open(url + "#reasoningbank-seed-0/x")
+    for place, row in enumerate(rows[: len(EVIL)]):
+        tab.run(f"document.getElementById('row{place}').click()")
+        tab.wait(f"document.querySelector('article .meta')?.textContent.includes('task {place + 1} of')")
+        evil_text = EVIL[row["index"] % len(EVIL)]
+        shown = tab.run("document.querySelector('.action').textContent.toWellFormed()")
+        assert shown == evil_text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert tab.run("window.hacked") is None
+    assert tab.run("document.images.length") == 0
+
+
+def test_a_long_text_is_shown_in_part_until_it_is_wanted(tab, pages):
+    _, url, evil = pages
+    tab.open(url + "#reasoningbank-seed-0/" + quote(read_rows(evil)[0]["task_id"], safe=""))
+    tab.wait("document.querySelector('.more')")
+    assert "show all 1,230,000 characters" in text(tab, ".more")
+    assert tab.run("document.querySelector('.observation').textContent.length") < 5000
+    tab.run("document.querySelector('.more').click()")
+    assert tab.run("document.querySelector('.observation').textContent.length") == 1_230_000
+
+
+def test_a_small_dark_screen(pages):
+    with Browser(installed(), width=400, height=800, dark=True) as small:
+        small.open(pages[0])
+        assert small.run("document.documentElement.scrollWidth") <= 400
+        assert small.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 25)"
+        small.open(pages[0] + "#reasoningbank-seed-0/" + quote("toy/dune/5", safe=""))
+        small.wait("document.querySelector('article .step')")
+        assert not small.run("document.querySelector('aside').checkVisibility()")
+        assert small.run("document.documentElement.scrollWidth") <= 400
+        small.run("document.querySelector('.back').click()")
+        small.wait("document.querySelector('aside').checkVisibility()")
+        assert small.errors == []
