@@ -158,8 +158,9 @@ class Life:
                         break
                 else:
                     with bank.change("consolidate: the round is over") as change:
-                        over = replace(self.progress(bank), round=(), step=0)
-                        self._save(bank, change, over.begun(self.every))
+                        now = self.progress(bank)
+                        if (now.round, now.step) == (at.round, at.step):  # else another process has ended this round
+                            self._save(bank, change, replace(now, round=(), step=0).begun(self.every))
 
     def _write(self, bank: Any, name: str, deeds: list[Deed], at: Progress, done: int, usage: Usage) -> None:
         """Do what a step has planned at some progress, less what others have changed meanwhile, and mark it done."""
