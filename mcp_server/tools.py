@@ -175,14 +175,14 @@ def build(tools: Tools, profile: str) -> list[Tool]:
 
 
 def _slim(schema: Any) -> Any:
-    """A JSON schema without the titles that pydantic derives from names, and with null left unsaid."""
+    """A JSON schema without the titles that pydantic derives from names, and with defaults of nothing left unsaid."""
     if isinstance(schema, list):
         return [_slim(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     schema = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
-    if schema.get("default", "") is None:
-        del schema["default"]
+    if schema.get("default", 0) in (None, "", [], {}):
+        schema.pop("default")
     kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
     if len(kinds) == 1:
         del schema["anyOf"]
