@@ -46,6 +46,7 @@ class Extraction:
         record_id = content_id("extracted", id)
         if bank.get(record_id) is None:
             task, attempt = Task(id=content_id("task", payload["query"]), query=payload["query"]), trajectory(payload)
+            self.service.roles()["judge"].meter.begin(task.id)
             shown = recalled(bank, payload)
             verdict = self._verdict(task, attempt, payload.get("success"))
             found = self._distiller().distil(task, attempt, verdict, shown, None)
