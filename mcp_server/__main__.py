@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
             from mcp_server.cli import call
 
             return call(argv)
-        return serve(parser().parse_args(argv))
+        return serve(parser().parse_intermixed_args(argv))
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

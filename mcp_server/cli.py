@@ -29,7 +29,7 @@ def call(argv: list[str]) -> int:
     if argv[0] not in known:
         raise UserError(f"{argv[0]} is no command: give --bank PATH to serve, hook, or one of {', '.join(known)}.")
     tool = known[argv[0]]
-    given = options(tool).parse_args(argv[1:])
+    given = options(tool).parse_intermixed_args(argv[1:])
     arguments = {
         name: value(name, text, schema)
         for name, schema in tool.parameters["properties"].items()

@@ -26,7 +26,7 @@ def run(argv: list[str]) -> int:
     where_options(top)
     top.add_argument("--top-k", type=int, default=3)
     top.add_argument("--agent-id", default="", help="whose memory")
-    given = top.parse_args(argv)
+    given = top.parse_intermixed_args(argv)
     try:
         event = json.loads(sys.stdin.read())
         if given.what == "retrieve":

@@ -42,8 +42,6 @@ class Service:
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
         own = {key: value for key, value in self.cfg.memory.items() if key not in ("consolidate", "path")}
-        if own.get("hygiene") is not None and chosen.name.startswith("hashing-"):
-            own["hygiene"] = {**own["hygiene"], "likeness": None}  # it compares meanings, hashed words have none
         bank = make(own, path=str(path), embedder=chosen, policy=make(self.cfg.retrieval), **life)
         self._stack.callback(bank.close)
         return bank

@@ -115,7 +115,7 @@ def test_hooks_retrieve_before_and_extract_after(by_hand, tmp_path, monkeypatch)
     assert main(["hook", "extract", "--bank", str(bank), "--embedder", "hashing-256", *MODEL]) == 0
 
     async def go():
-        async with server_on(bank, *MODEL) as client:
+        async with server_on(bank, "--embedder", "hashing-256", *MODEL) as client:
             for _ in range(100):
                 if (await ask(client, "bank_status"))["pending_jobs"] == 0:
                     break

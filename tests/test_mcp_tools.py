@@ -267,6 +267,31 @@ def test_secrets_are_scrubbed_and_orders_are_quarantined_in_production(tmp_path)
     assert bad["memory_id"] not in [memory["memory_id"] for memory in found["memories"]]
 
 
+PLAIN = """\
+Check for empty input first: handle an empty file before the loop over its lines.
+Run the database migrations before the integration tests, otherwise the tables are missing.
+When a CI job breaks without a code change, compare the lock file with the last green run and pin what moved.
+Read the last line of the traceback first, then find the first frame in our own code.
+Pass a list to subprocess.run instead of a string; do not build shell commands from user input.
+Use git bisect run with a small script that fails to find the commit that broke the build.
+Replace time.time in tests that depend on the date; do not sleep.
+If the build picks up stale files, delete the build folder and run the command again.
+Read API keys from environment variables, never hard-code them in the repository.
+In a Dockerfile copy requirements.txt before the source so that the layer with the packages is cached.
+"""
+
+
+def test_plain_lessons_of_coders_are_not_quarantined_in_production(tmp_path):
+    async def go(server):
+        async with Client(server) as client:
+            for number, text in enumerate(PLAIN.splitlines()):
+                saved = await ask(client, "save_lesson", query=f"task {number}", title=text.split()[0], content=text)
+                assert (saved["status"], saved["state"]) == ("saved", "active"), text
+
+    with here(tmp_path / "b.sqlite") as (server, _):
+        run(go(server))
+
+
 def test_prompts_carry_the_instructions(tmp_path):
     async def go(server):
         async with Client(server) as client:
