@@ -273,10 +273,10 @@ Run the database migrations before the integration tests, otherwise the tables a
 When a CI job breaks without a code change, compare the lock file with the last green run and pin what moved.
 Read the last line of the traceback first, then find the first frame in our own code.
 Pass a list to subprocess.run instead of a string; do not build shell commands from user input.
+Run npm install --legacy-peer-deps when peer dependencies conflict.
 Use git bisect run with a small script that fails to find the commit that broke the build.
 Replace time.time in tests that depend on the date; do not sleep.
 If the build picks up stale files, delete the build folder and run the command again.
-Read API keys from environment variables, never hard-code them in the repository.
 In a Dockerfile copy requirements.txt before the source so that the layer with the packages is cached.
 """
 

@@ -216,6 +216,16 @@ def test_off_is_the_plain_bank_and_a_harmless_record_is_left_alone(open_bank):
 def test_a_senseless_length_is_refused():
     with pytest.raises(UserError, match=r"hygiene.max_title=5"):
         Guard(max_title=5)
+    with pytest.raises(UserError, match=r"hygiene.ignore=shel: give a list of override"):
+        Guard(ignore=["shel"])
+
+
+def test_a_rule_that_is_ignored_quarantines_nothing(tmp_path):
+    text = "Run npm install --legacy-peer-deps when peer dependencies conflict."
+    for ignore, status in (([], "quarantined"), (["shell"], "active")):
+        with opened(tmp_path / f"{status}.sqlite", Guard(ignore=ignore)) as bank:
+            bank.add(experience("one", text))
+            assert bank.get("one").status == status
 
 
 def test_disguises_are_undone():
