@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from pathlib import Path
@@ -63,6 +64,7 @@ def bank_options(sub: argparse.ArgumentParser, required: bool = True) -> None:
 
 def serve(given: argparse.Namespace) -> int:
     """Open the bank and serve it until the client goes."""
+    gc.disable()  # collecting while the libraries make their classes is a tenth of the start
     from mcp_server import http
     from mcp_server.config import load
     from mcp_server.server import build
@@ -76,6 +78,8 @@ def serve(given: argparse.Namespace) -> int:
     stopped = True
     try:
         server, worker = build(service, given.tools)
+        gc.freeze()
+        gc.enable()
         asgi = None
         if over_http:
             names = given.allowed_host
@@ -96,5 +100,10 @@ def serve(given: argparse.Namespace) -> int:
     return 0
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """The console script."""
     sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
+import shlex
 
 import pytest
-from conftest import TOY, read_json, read_rows
+from conftest import REPO, TOY, read_json, read_rows
 from mcp_kit import MODEL, TOKEN, TRAJECTORY, ask, http_server, run
 from mcp_kit import client as server_on
 
 from core.embedding import HashingEmbedder
 from core.memory.bank import MemoryBank
 from core.memory.scoring import Cosine
-from mcp_server.__main__ import main
-from mcp_server.tools import CORE, MORE
+from mcp_server.__main__ import main, parser
+from mcp_server.cli import options
+from mcp_server.tools import CORE, MORE, Tools
+from mcp_server.tools import build as build_tools
 
 
 @pytest.fixture
@@ -193,3 +197,24 @@ def test_a_queue_survives_the_repair_of_its_bank(tmp_path):
     opened = MemoryBank(path=str(path), embedder=HashingEmbedder(), policy=Cosine())
     assert opened.jobs().get("j1").payload == {"query": "x"} and opened.jobs().counts() == {"pending": 1}
     opened.close()
+
+
+def test_the_configurations_in_the_documentation_hold():
+    """Each JSON block can be read, and each command line in it and in the shell examples is one that is taken."""
+    text = (REPO / "docs" / "mcp.md").read_text()
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+    servers = [server for block in blocks for key in block if key != "hooks" for server in block[key].values()]
+    assert len(servers) >= 4
+    for server in servers:
+        if "args" in server:
+            assert parser().parse_intermixed_args(server["args"]).bank
+    lines = [shlex.split(line, comments=True) for line in re.findall(r"^ +(reasoningbank-mcp .*)$", text, re.MULTILINE)]
+    lines += [shlex.split(h["command"]) for b in blocks for e in b.get("hooks", {}).values() for h in e[0]["hooks"]]
+    tools_known = {tool.name: tool for tool in build_tools(Tools(None, None, None, None), "all")}
+    for words in (line[1:] for line in lines if "--help" not in line):
+        if words[0] == "hook":
+            assert words[1] in ("retrieve", "extract") and "--url" in words
+        elif words[0] in tools_known:
+            assert options(tools_known[words[0]]).parse_intermixed_args(words[1:])
+        else:
+            assert parser().parse_intermixed_args(words).bank

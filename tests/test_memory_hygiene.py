@@ -220,12 +220,11 @@ def test_a_senseless_length_is_refused():
         Guard(ignore=["shel"])
 
 
-def test_a_rule_that_is_ignored_quarantines_nothing(tmp_path):
-    text = "Run npm install --legacy-peer-deps when peer dependencies conflict."
-    for ignore, status in (([], "quarantined"), (["shell"], "active")):
-        with opened(tmp_path / f"{status}.sqlite", Guard(ignore=ignore)) as bank:
-            bank.add(experience("one", text))
-            assert bank.get("one").status == status
+@pytest.mark.parametrize(("ignore", "status"), [([], "quarantined"), (["shell"], "active")])
+def test_a_rule_that_is_ignored_quarantines_nothing(open_bank, ignore, status):
+    bank = open_bank(ignore=ignore)
+    made = record("install it", items=(lesson("Run npm install --legacy-peer-deps when peers conflict."),))
+    assert bank.hygiene.screen(made, bank).status == status
 
 
 def test_disguises_are_undone():
