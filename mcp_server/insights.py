@@ -69,7 +69,7 @@ class Insights:
                 change.link(record.id, "supersedes", twin)
             if not change.put(record, vector):
                 change.update(record.id, status=record.status)  # it was deleted, or replaced, once before
-        bank.learn(Experience(label=record.outcome, added=record.id))
+        self.service.learn(bank, Experience(label=record.outcome, added=record.id))
         told = self.service.stored(bank, record.id)
         return {"status": "saved" if twin is None else "replaced", **told}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -10,11 +11,13 @@ from typing import Any
 
 from core.build import build_meter, build_roles, make
 from core.embedding import MINILM, NamedEmbedder
-from core.errors import UserError
+from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.experience import Experience
 from core.types import Lesson, MemoryRecord, Scored, content_id
 from mcp_server import checks
+
+log = logging.getLogger(__name__)
 
 NO_MODEL = (
     "no model is configured for extraction: start the server with one, e.g. llm=gemini, or write the lesson "
@@ -122,8 +125,15 @@ class Service:
         """Store a record and let the bank learn from it; False when it was there."""
         if not bank.add(record):
             return False
-        bank.learn(Experience(label=record.outcome, used=used, added=record.id))
+        self.learn(bank, Experience(label=record.outcome, used=used, added=record.id))
         return True
+
+    def learn(self, bank: MemoryBank, seen: Experience) -> None:
+        """Let the bank consolidate. The record is in already: what goes wrong here is for the log."""
+        try:
+            bank.learn(seen)
+        except (UserError, InfraError) as error:
+            log.warning(f"consolidation: {error}")
 
     def stored(self, bank: MemoryBank, id: str) -> dict[str, Any]:
         """What the caller is told about a record that it stored: quarantine, above all."""

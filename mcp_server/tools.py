@@ -58,6 +58,9 @@ class Tools:
         if not async_mode:
             done = self.extraction.learn(bank, id, payload)
             return _told({"status": "completed", "task_id": id, "async_mode": False, **done})
+        most = self.service.limits.max_pending_jobs
+        if self.service.jobs.get(id) is None and self.service.jobs.counts().get("pending", 0) >= most:
+            raise UserError(f"{most} extractions wait already: try again when some are done.")
         job = self.service.jobs.put(id, bank.namespace, payload)
         self.worker.wake()
         return _told({"status": _STATES[job.state], "task_id": id, "async_mode": True})

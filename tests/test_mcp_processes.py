@@ -116,6 +116,11 @@ def test_extraction_at_once_in_the_background_and_failed(tmp_path):
             failed = await until_done(c, bad["task_id"], agent_id="x")
             assert failed["status"] == "failed" and "no lesson that could be read" in failed["error"]
             assert (await ask(c, "bank_status", agent_id="x"))["failed_jobs"] == 1
+            assert (
+                await ask(
+                    c, "extract_memory", query="task two", trajectory=TRAJECTORY, success_signal=False, agent_id="x"
+                )
+            )["status"] == "completed"
             now = await refused(c, "extract_memory", query="task three", trajectory=steps, async_mode=False)
             assert "no lesson that could be read" in now
 

@@ -11,6 +11,7 @@ from mcp.client.client import Client
 from mcp_kit import MODEL, TRAJECTORY, ask, here, refused, run
 
 from core.agent import estimate_tokens
+from core.errors import UserError
 from mcp_server import tools
 from mcp_server.tools import CORE, MORE
 
@@ -318,3 +319,31 @@ def test_presets_set_the_policies_and_what_is_typed_wins(tmp_path):
     with here(tmp_path / "b.sqlite", "retrieval.min_score=0.5") as (_, service):
         assert (type(service.bank.policy).__name__, service.bank.policy.min_score) == ("Trust", 0.5)
         assert service.bank.consolidate.background and service.bank.hygiene is not None
+
+
+def test_the_queue_has_an_end(tmp_path):
+    async def go(server):
+        async with Client(server) as client:
+            for number in range(2):
+                await ask(client, "extract_memory", query=f"task {number}", trajectory=TRAJECTORY)
+            assert "2 extractions wait already" in await refused(
+                client, "extract_memory", query="x", trajectory=TRAJECTORY
+            )
+            again = await ask(client, "extract_memory", query="task 1", trajectory=TRAJECTORY)
+            assert again["status"] == "processing"
+
+    with here(tmp_path / "b.sqlite", *MODEL, "server.max_pending_jobs=2") as (server, _):
+        run(go(server))
+
+
+def test_what_consolidation_breaks_does_not_lose_the_lesson(tmp_path):
+    async def go(server):
+        async with Client(server) as client:
+            return await ask(client, "save_lesson", query="a task", title="A title", content="A content.")
+
+    def broken(bank, seen):
+        raise UserError("no space for a round")
+
+    with here(tmp_path / "b.sqlite") as (server, service):
+        service.bank.consolidate.learn = broken
+        assert run(go(server))["status"] == "saved"
