@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ FOLDER = Path(__file__).parent / "config"  # a link to the repository's config/,
 
 
 def load(overrides: list[str]) -> Any:
-    """The composed configuration. A preset is a list of overrides; those that were typed come after it."""
+    """The composed configuration. A preset is a list of overrides; those that were typed come after it.
+
+    Who chooses another option of a group (retrieval=cosine) gets it as it is, without what the preset sets in it.
+    """
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
@@ -22,8 +26,10 @@ def load(overrides: list[str]) -> Any:
     name = chosen[-1] if chosen else known.preset
     if name not in known.presets:
         raise UserError(f"preset={name}: give {' or '.join(known.presets)}.")
+    typed = {word.partition("=")[0] for word in overrides}
+    preset = [word for word in known.presets[name] if re.split(r"[./=]", word.lstrip("+"))[0] not in typed]
     try:
         with initialize_config_dir(str(FOLDER.resolve()), version_base="1.3", job_name="mcp_server"):
-            return compose("mcp", overrides=[*known.presets[name], *overrides])
+            return compose("mcp", overrides=[*preset, *overrides])
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(f"{' '.join(str(error).split())} (given: {' '.join(overrides)})") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import resource
 import statistics
 import subprocess
 import sys
@@ -91,6 +92,12 @@ def start_s(bank: Path) -> float:
     return took
 
 
+def cpu_s() -> float:
+    """CPU seconds of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def client(bank: Path, *options: str) -> Any:
     """The SDK's client with a server of its own."""
     from mcp.client.client import Client
@@ -152,8 +159,10 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
+        before = cpu_s()
         started = [start_s(path / "empty.sqlite") for _ in range(STARTS)]
-        report("start, to the answer to initialize (median)", statistics.median(started), 2, "s")
+        note = f"best {min(started):.2f} s, of the CPU {(cpu_s() - before) / STARTS:.2f} s"
+        report("start, to the answer to initialize (median)", statistics.median(started), 2, "s", note=note)
         for name, embedder, limit in (("with minilm", MiniLMEmbedder(), 40), ("hashed words", HashingEmbedder(), 10)):
             fill(path / name, embedder, given.records)
             times = asyncio.run(retrieval_ms(path / name))

@@ -97,6 +97,15 @@ def test_an_extraction_that_kill_9_cut_off_is_done_by_the_next_server_once(tmp_p
         assert db.execute("SELECT payload, tries FROM jobs").fetchall() == [("{}", 2)]
 
 
+def test_a_client_that_leaves_does_not_wait_for_an_extraction(tmp_path):
+    bank = tmp_path / "b.sqlite"
+    request = call(1, "extract_memory", query="Accept empty files", trajectory=TRAJECTORY)
+    options = ("--embedder", "hashing-256", *MODEL, "llm.delay_s=300")
+    raw(bank, HELLO, READY, request, call(2, "bank_status"), options=options)
+    with sqlite3.connect(bank) as db:
+        assert db.execute("SELECT state FROM jobs").fetchone()[0] in ("pending", "running")
+
+
 def test_extraction_at_once_in_the_background_and_failed(tmp_path):
     async def go():
         async with hashed(tmp_path / "b.sqlite", *MODEL) as c:

@@ -319,6 +319,9 @@ def test_presets_set_the_policies_and_what_is_typed_wins(tmp_path):
     with here(tmp_path / "b.sqlite", "retrieval.min_score=0.5") as (_, service):
         assert (type(service.bank.policy).__name__, service.bank.policy.min_score) == ("Trust", 0.5)
         assert service.bank.consolidate.background and service.bank.hygiene is not None
+    with here(tmp_path / "c.sqlite", "retrieval=hybrid", "memory=deduplicate") as (_, service):
+        assert type(service.bank.policy).__name__ == "Hybrid" and service.bank.clock == "wall"
+        assert service.bank.hygiene is None and service.bank.consolidate.merge is None
 
 
 def test_the_queue_has_an_end(tmp_path):
