@@ -15,7 +15,12 @@ def text(name: str, value: str, most: int, *, empty: bool = False) -> str:
         raise UserError(f"{name} is empty: give 1 to {most} characters.")
     if len(value) > most:
         raise UserError(f"{name} has {len(value)} characters: give at most {most}.")
-    return value.encode("utf-8", "replace").decode()  # half of a surrogate pair is taken by no file
+    return storable(value)
+
+
+def storable(value: str) -> str:
+    """The text without halves of surrogate pairs, which no file and no provider takes."""
+    return value.encode("utf-8", "replace").decode()
 
 
 def whole(name: str, value: int, least: int, most: int) -> int:

@@ -32,9 +32,12 @@ class Extraction:
                 f"the trajectory has {len(trajectory)} steps and {size} characters: give at most "
                 f"{limits.max_trajectory_steps} steps and {limits.max_trajectory_chars} characters."
             )
-        if size == sum(step["content"].isspace() * len(step["content"]) for step in trajectory):
+        if not any(step["content"].strip() for step in trajectory):
             raise UserError("trajectory is blank: give the steps of the attempt with their content.")
-        steps = [{"role": checks.text("role", step["role"], 50), "content": step["content"]} for step in trajectory]
+        steps = [
+            {"role": checks.text("role", step["role"], 50), "content": checks.storable(step["content"])}
+            for step in trajectory
+        ]
         return {"query": query, "trajectory": steps}
 
     def name(self, bank: MemoryBank, payload: dict[str, Any]) -> str:

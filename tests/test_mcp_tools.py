@@ -13,6 +13,7 @@ from mcp_kit import MODEL, TRAJECTORY, ask, here, refused, run
 from core.agent import estimate_tokens
 from core.errors import UserError
 from mcp_server import tools
+from mcp_server.checks import storable
 from mcp_server.tools import CORE, MORE
 
 
@@ -142,6 +143,18 @@ def test_bad_arguments_get_one_clear_sentence(server, tool, arguments, sentence)
 
     text = run(go())
     assert sentence in text and "\n" not in text and len(text) < 400
+
+
+def test_texts_come_back_as_they_were(server):
+    async def go():
+        async with Client(server) as client:
+            odd = "caf\u00e9 \U0001f600 \\frac{1}{2}"
+            await ask(client, "save_lesson", query=f"odd {odd}", title=odd, content=odd)
+            [memory] = (await ask(client, "retrieve_memory", query=f"odd {odd}"))["memories"]
+            assert memory["content"] == odd
+
+    run(go())
+    assert storable("a\ud800b") == "a?b"
 
 
 def test_null_is_not_given_and_null_is_no_agent(server):
