@@ -37,6 +37,8 @@ class Service:
 
     def _open(self, path: Path, embedder: str | None) -> MemoryBank:
         """The bank, with the embedder that it was made with unless the configuration names another."""
+        if self.cfg.memory.path is not None:
+            raise UserError("memory.path: the server's bank is named with --bank.")
         life = {}
         if (node := self.cfg.memory.get("consolidate")) is not None:
             roles = self.roles() if self.cfg.get("llm") is not None else {}
