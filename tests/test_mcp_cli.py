@@ -13,9 +13,6 @@ from conftest import REPO, TOY, read_json, read_rows
 from mcp_kit import MODEL, TOKEN, TRAJECTORY, ask, http_server, run
 from mcp_kit import client as server_on
 
-from core.embedding import HashingEmbedder
-from core.memory.bank import MemoryBank
-from core.memory.scoring import Cosine
 from mcp_server.__main__ import main, parser
 from mcp_server.cli import options
 from mcp_server.tools import CORE, MORE, Tools
@@ -180,23 +177,6 @@ def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(cli, by_hand, tmp_p
     summary = read_json(tmp_path / "two" / "summary.json")
     assert any(row["retrieved"] for row in read_rows(tmp_path / "two")) and summary["setting"] == "frozen"
     assert served.read_bytes() == before
-
-
-def test_a_queue_survives_the_repair_of_its_bank(tmp_path):
-    path = tmp_path / "b.sqlite"
-    opened = MemoryBank(path=str(path), embedder=HashingEmbedder(), policy=Cosine())
-    from memory_kit import item, record
-
-    opened.add(record("one", item(1)))
-    job = opened.jobs().put("j1", "default", {"query": "x"})
-    opened.close()
-    assert (job.state, job.tries) == ("pending", 0)
-    from core.memory.repair import repair
-
-    repair(path, "a test")
-    opened = MemoryBank(path=str(path), embedder=HashingEmbedder(), policy=Cosine())
-    assert opened.jobs().get("j1").payload == {"query": "x"} and opened.jobs().counts() == {"pending": 1}
-    opened.close()
 
 
 def test_the_configurations_in_the_documentation_hold():
