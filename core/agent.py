@@ -88,7 +88,7 @@ def memory_block(memories: list[Scored], max_chars: int, max_tokens: int | None 
     chars = tokens = 0
     for warning, item in ((memory.warning, item) for memory in memories for item in memory.record.items):
         title = f"(warning: {warning}) {item.title}" if warning else item.title
-        texts = [_escape(text) for text in (title, item.description, item.content)]
+        texts = [escape(text) for text in (title, item.description, item.content)]
         chars += sum(map(len, texts))
         tokens += sum(map(estimate_tokens, texts))
         if chars > max_chars or (max_tokens is not None and tokens > max_tokens):
@@ -105,7 +105,7 @@ def estimate_tokens(text: str) -> int:
     return sum(-(-len(part) // 6) for part in re.findall(r"[A-Za-z]+|[^\sA-Za-z]", text))
 
 
-def _escape(text: str) -> str:
-    # A lesson must not be able to close its own block, nor to end the turn in a chat template.
+def escape(text: str) -> str:
+    """A lesson's text, unable to close its own block or to end the turn in a chat template."""
     text = re.sub(r"<(?=/?\s*memory_items)", "&lt;", text, flags=re.IGNORECASE)
     return text.replace("<|", "< |").replace("\x00", "")

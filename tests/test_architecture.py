@@ -71,6 +71,17 @@ def test_building_a_workflow_module_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+def test_nothing_imports_the_mcp_server():
+    assert all("mcp_server" not in imported(path) for path in sources() if "mcp_server" not in path.parts)
+
+
+def test_importing_the_mcp_server_loads_nothing_heavy():
+    modules = "server, service, config, http, cli, hooks, worker, __main__".replace(", ", ", mcp_server.")
+    code = f"import sys, mcp_server.{modules}; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def options():
     groups = sorted(p for p in (REPO / "config").iterdir() if p.is_dir())
     return [(group.name, file.stem) for group in groups for file in sorted(group.glob("*.yaml"))]

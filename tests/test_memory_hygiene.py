@@ -216,6 +216,15 @@ def test_off_is_the_plain_bank_and_a_harmless_record_is_left_alone(open_bank):
 def test_a_senseless_length_is_refused():
     with pytest.raises(UserError, match=r"hygiene.max_title=5"):
         Guard(max_title=5)
+    with pytest.raises(UserError, match=r"hygiene.ignore=shel: give a list of override"):
+        Guard(ignore=["shel"])
+
+
+@pytest.mark.parametrize(("ignore", "status"), [([], "quarantined"), (["shell"], "active")])
+def test_a_rule_that_is_ignored_quarantines_nothing(open_bank, ignore, status):
+    bank = open_bank(ignore=ignore)
+    made = record("install it", items=(lesson("Run npm install --legacy-peer-deps when peers conflict."),))
+    assert bank.hygiene.screen(made, bank).status == status
 
 
 def test_disguises_are_undone():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 
 import numpy as np
@@ -16,6 +17,7 @@ from core.memory.consolidation.compare import content_hash, titles_near
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.contradict import Contradict
 from core.memory.consolidation.deduplicate import Deduplicate
+from core.memory.consolidation.experience import Experience
 from core.memory.consolidation.grouping import groups
 from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.prune import Prune
@@ -480,3 +482,17 @@ def test_a_policy_that_needs_a_model_says_so(bank):
         go_over(bank(*group_of(3), merge=Merge(author=LLMAuthor())))
     with pytest.raises(UserError, match="asks a model"):
         go_over(bank(record("a", item(0)), record("b", item(30)), contradict=Contradict(checker=LLMChecker())))
+
+
+def test_in_the_background_one_process_at_a_time_goes_over_a_bank(tmp_path):
+    bank = open_life_bank(tmp_path / "bank.sqlite", background=True, every=1, deduplicate=Deduplicate())
+    with (tmp_path / "bank.sqlite.rounds").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        bank.add(record("a", item(10)))
+        bank.learn(Experience(label="success", added="a"))
+        bank.consolidate.close()
+        assert bank.consolidate.progress(bank).round == ("a",)
+    bank.learn(None)
+    bank.consolidate.close()
+    assert bank.consolidate.progress(bank).round == ()
+    bank.close()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from core.embedding import Embedder, HashingEmbedder, MiniLMEmbedder, OpenAIEmbedder
+from core.embedding import MINILM, NamedEmbedder
 from core.errors import InfraError, UserError
 from core.memory import commands
 from core.memory.exchange import FORMATS
@@ -15,25 +15,6 @@ from core.memory.filter import STATUSES
 
 WRITES = ("add", "mark", "status", "import", "consolidate", "snapshot", "rollback", "forget", "doctor")
 MAKES = ("add", "import")  # a bank that is not there yet
-DEFAULT = "all-MiniLM-L6-v2"
-
-
-class Named:
-    """The embedder that a bank names, made when a text is first to be embedded: most commands embed none."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self._made: Embedder | None = None
-
-    def embed(self, texts: list[str]) -> Any:
-        if self._made is None:
-            self._made = self._make()
-        return self._made.embed(texts)
-
-    def _make(self) -> Embedder:
-        if self.name.startswith("hashing-"):
-            return HashingEmbedder(dim=int(self.name.removeprefix("hashing-")))
-        return MiniLMEmbedder() if self.name == DEFAULT else OpenAIEmbedder(model=self.name)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -68,7 +49,7 @@ def open_bank(given: argparse.Namespace) -> Any:
     if not given.bank.exists() and given.command not in MAKES:
         raise UserError(f"there is no bank {given.bank}.")
     read_only = given.command not in WRITES
-    name = DEFAULT
+    name = MINILM
     if given.bank.exists():
         store = Store(given.bank, read_only=read_only)
         name = store.meta("embedder") or name
@@ -76,7 +57,11 @@ def open_bank(given: argparse.Namespace) -> Any:
     name = getattr(given, "embedder", None) or name
     namespace = getattr(given, "namespace", None) or "default"
     return MemoryBank(
-        path=str(given.bank), embedder=Named(name), policy=Cosine(), namespace=namespace, read_only=read_only
+        path=str(given.bank),
+        embedder=NamedEmbedder(name=name),
+        policy=Cosine(),
+        namespace=namespace,
+        read_only=read_only,
     )
 
 
@@ -107,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
         one["add"].add_argument(f"--{name}", required=True)
     one["add"].add_argument("--task", help="id of the task it comes from; that task never retrieves it")
     for name in MAKES:
-        one[name].add_argument("--embedder", help=f"of a new bank: {DEFAULT}, hashing-256 or a provider's model")
+        one[name].add_argument("--embedder", help=f"of a new bank: {MINILM}, hashing-256 or a provider's model")
     one["mark"].add_argument("verdict", choices=("helpful", "harmful"))
     one["status"].add_argument("status", choices=STATUSES)
     for name in ("export", "import"):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.embedding import Embedder
 from core.errors import UserError
 from core.memory.changes import Change
+from core.memory.contents import Contents
 from core.memory.filter import Filter
 from core.memory.history import History
 from core.memory.repair import UNEMBEDDED
@@ -30,7 +32,7 @@ MAX_WORDS = 64  # of a query that the full-text search looks for
 
 
 @dataclass(kw_only=True)
-class MemoryBank(History):
+class MemoryBank(History, Contents):
     """The paper's bank (section 3.2): append-only experiences, keyed by the embedding of their query.
 
     path         the SQLite file; None in the config puts it into the run directory
@@ -189,32 +191,11 @@ class MemoryBank(History):
         if self.consolidate is not None:
             self.consolidate.learn(self, episode)
 
-    def get(self, id: str) -> MemoryRecord | None:
-        """The record of an id; None when there is none."""
-        return self._store.find(id)
-
-    def ids(self) -> set[str]:
-        """Of all records."""
-        return self._store.ids()
-
-    def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
-        """Every record, oldest first; of one namespace and status where they are given."""
-        return self._store.all(namespace, status)
-
-    def links(self, id: str | None = None) -> list[tuple[str, str, str, str]]:
-        """(source, relation, target, note) of all links, or of those from or to a record."""
-        return self._store.links(id)
-
-    def fact(self, key: str) -> str | None:
-        """A fact about the bank that a change has set; None when there is none."""
-        return self._store.meta(key)
-
-    def tick(self) -> int:
-        """The highest tick of any record: where the stream stands."""
-        return self._store.tick()
-
-    def __len__(self) -> int:
-        return self._store.count()
+    def of(self, namespace: str) -> MemoryBank:
+        """The same open bank as another tenant has it. Close only the one that was opened."""
+        other = copy(self)
+        other.namespace, other._everything = namespace, Filter(namespace=namespace)
+        return other
 
     def close(self) -> None:
         """Wait for what runs in the background, save the index where that is worth it, and close the file."""

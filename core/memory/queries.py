@@ -53,6 +53,15 @@ class Queries:
         where = "WHERE coalesce(?1, r.namespace) = r.namespace AND coalesce(?2, r.status) = r.status"
         return [to_record(row) for row in self.rows(f"{SELECT} {where} ORDER BY r.rowid", (namespace, status))]
 
+    def titles(self, namespace: str) -> list[tuple[str, str]]:
+        """(id, title of the first item) of the active records of a namespace, oldest first."""
+        query = "SELECT id, json_extract(items, '$[0].title') FROM records WHERE namespace = ? AND status = 'active'"
+        return [(id, title or "") for id, title in self.rows(f"{query} ORDER BY rowid", (namespace,))]
+
+    def statuses(self, namespace: str) -> dict[str, int]:
+        """How many records of a namespace have each status."""
+        return dict(self.rows("SELECT status, count(*) FROM records WHERE namespace = ? GROUP BY 1", (namespace,)))
+
     def vectors(self, after: int, upto: int, items: bool = False) -> list[tuple]:
         """(rowid, place, namespace, status, outcome, domain, tags, float32 bytes) of records, oldest first.
 

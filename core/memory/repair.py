@@ -13,7 +13,7 @@ from typing import Any
 from core.errors import UserError
 from core.memory import journal_file, writes
 from core.memory.changes import dumps
-from core.memory.schema import FIELDS, SCHEMA_VERSION, TABLES, from_columns, from_dict, to_dict
+from core.memory.schema import FIELDS, JOB_FIELDS, JOBS, SCHEMA_VERSION, TABLES, from_columns, from_dict, to_dict
 
 CHECKED = 64 * 2**20  # bytes: a smaller file is checked page by page at every opening, a larger one by `doctor`
 UNEMBEDDED = "unembedded"  # the fact that some records wait for their vectors
@@ -117,7 +117,8 @@ def _replay(path: Path) -> dict[str, Any]:
                 links.pop(tuple(rest[:3]), None)
             elif kind == "fact":
                 facts[rest[0]] = rest[1]
-    return {"records": records, "links": links, "facts": facts, "entries": entries, "gone": gone, "vectors": {}}
+    found = {"records": records, "links": links, "facts": facts, "entries": entries, "gone": gone}
+    return found | {"vectors": {}, "jobs": []}
 
 
 def _salvage(path: Path, state: dict[str, Any]) -> None:
@@ -149,6 +150,7 @@ def _salvage(path: Path, state: dict[str, Any]) -> None:
             state["entries"].setdefault(row[0], row)
         for key, value in _readable(db, "meta", ["key", "value"]):
             state["facts"].setdefault(key, value)
+        state["jobs"] += _readable(db, "jobs", list(JOB_FIELDS))
         db.close()
         return
 
@@ -186,6 +188,9 @@ def _build(path: Path, state: dict[str, Any], reason: str) -> None:
     db.executemany("INSERT INTO links VALUES (?, ?, ?, ?)", [(*link, note) for link, note in state["links"].items()])
     entries = [state["entries"][seq] for seq in sorted(state["entries"])]
     db.executemany("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", entries)
+    if state["jobs"]:
+        db.execute(JOBS)
+        db.executemany(f"INSERT OR IGNORE INTO jobs VALUES (?{', ?' * (len(JOB_FIELDS) - 1)})", state["jobs"])
     writes.enter(db, f"rebuilt: {reason}", "[]")
     db.execute("COMMIT")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -91,6 +91,15 @@ END;
 INSERT OR IGNORE INTO meta VALUES ('schema', '2');
 """
 
+# The server's queue (core/memory/jobs.py). Made when the first job is queued: a bank that only a run writes has none.
+JOBS = """
+CREATE TABLE IF NOT EXISTS jobs (
+    id TEXT PRIMARY KEY, namespace TEXT NOT NULL, state TEXT NOT NULL, payload TEXT NOT NULL, result TEXT NOT NULL,
+    tries INTEGER NOT NULL, created_at TEXT NOT NULL, changed_at TEXT NOT NULL
+)
+"""
+JOB_FIELDS = ("id", "namespace", "state", "payload", "result", "tries", "created_at", "changed_at")
+
 # A record's fields in the order of the table's columns; the embedding lies in `vectors`.
 FIELDS = tuple(
     "id namespace status outcome domain tags task_id original_query items source_trajectory_id score label_source "

@@ -109,6 +109,12 @@ class Store(Queries):
             db.executemany("INSERT INTO touched (record, found) VALUES (?, 1)", [(rowid,) for rowid, _ in vectors])
             writes.set_fact(db, UNEMBEDDED, None)
 
+    @contextmanager
+    def apart(self) -> Iterator[sqlite3.Connection]:
+        """A transaction on what is no memory (the queue of jobs): no journal entry, nothing to undo."""
+        with self._write_lock, self.transaction() as db:
+            yield db
+
     def purge(self) -> None:
         """Overwrite what was deleted in every file of the bank."""
         with self._write_lock, self.transaction() as db:

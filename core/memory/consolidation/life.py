@@ -6,10 +6,14 @@ the same transaction as what it did. After a crash, `learn` of the same episode 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
@@ -150,8 +154,8 @@ class Life:
 
     def _rounds(self, bank: Any) -> None:
         """Do the steps that are due, each in one transaction together with the mark that it is done."""
-        with self._lock:
-            while (at := self.progress(bank)).round:
+        with self._lock, self._turn(bank) as mine:
+            while mine and (at := self.progress(bank)).round:
                 for number in range(at.step, len(self._steps)):
                     step, now = self._steps[number], self._round(bank, at)
                     if (deeds := step.plan(now)) or now.usage.calls:
@@ -159,8 +163,23 @@ class Life:
                         break
                 else:
                     with bank.change("consolidate: the round is over") as change:
-                        over = replace(self.progress(bank), round=(), step=0)
-                        self._save(bank, change, over.begun(self.every))
+                        now = self.progress(bank)
+                        if (now.round, now.step) == (at.round, at.step):  # else another process has ended this round
+                            self._save(bank, change, replace(now, round=(), step=0).begun(self.every))
+
+    @contextmanager
+    def _turn(self, bank: Any) -> Iterator[bool]:
+        """Whether this process goes over the bank. In the background one does: the others would plan the same again."""
+        if not self.background:
+            yield True
+            return
+        with Path(f"{bank.path}.rounds").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
 
     def _write(self, bank: Any, name: str, deeds: list[Deed], at: Progress, done: int, usage: Usage) -> None:
         """Do what a step has planned at some progress, less what others have changed meanwhile, and mark it done."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.errors import UserError
-from core.memory.hygiene.injection import suspicions
+from core.memory.hygiene.injection import rules, suspicions
 from core.memory.hygiene.likeness import Likeness
 from core.memory.hygiene.lineage import least_trust
 from core.memory.hygiene.scrub import scrub
@@ -27,6 +27,7 @@ class Guard:
     strip         take out what was copied from the lessons that the task had retrieved, and the memory block's markup
     quarantine    a record that gives orders, or descends from one that does, is kept but never retrieved, with trust 0
     likeness      quarantine also what is this much like known attacks (-1 to 1, `Likeness`); None: patterns alone
+    ignore        rules of rules.txt that quarantine nothing, e.g. shell where lessons are about commands
     max_title, max_description, max_content, max_query   characters kept of each text
     """
 
@@ -34,6 +35,7 @@ class Guard:
     strip: bool = True
     quarantine: bool = True
     likeness: float | None = None
+    ignore: list[str] = field(default_factory=list)
     max_title: int = 120
     max_description: int = 400
     max_content: int = 1200
@@ -42,6 +44,9 @@ class Guard:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.ignore, str) or (unknown := set(self.ignore) - set(rules())):
+            names = self.ignore if isinstance(self.ignore, str) else ", ".join(sorted(unknown))
+            raise UserError(f"memory.hygiene.ignore={names}: give a list of {', '.join(rules())}.")
         for name in ("max_title", "max_description", "max_content", "max_query"):
             if getattr(self, name) < 20:
                 raise UserError(f"memory.hygiene.{name}={getattr(self, name)}: give at least 20 characters.")
@@ -69,7 +74,7 @@ class Guard:
 
     def _broken(self, query: str, items: tuple[Lesson, ...], bank: Any) -> tuple[str, ...]:
         """The rules that the query or the lessons break."""
-        broken = {rule for text in (query, *map(_text, items)) for rule in suspicions(text)}
+        broken = {rule for text in (query, *map(_text, items)) for rule in suspicions(text)} - set(self.ignore)
         if self.likeness is not None and not broken:
             with self._lock:
                 if self._likeness is None:

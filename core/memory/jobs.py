@@ -1,0 +1,118 @@
+"""Attempts that wait to be learned from: a queue in the bank's file, so that it survives the server.
+
+One process at a time works on it (`lead`, a lock that the kernel gives back when the process dies); what it finds under
+way was left there by one that died, and is done again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from core.memory.schema import JOB_FIELDS, JOBS
+from core.memory.store import Store
+from core.memory.writes import now
+
+KEPT = 1000  # finished jobs that can still be asked about
+TRIES = 5  # starts of a job whose process died each time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """state is pending | running | completed | failed; payload is what to do, gone once it is done."""
+
+    id: str
+    namespace: str
+    state: str
+    payload: dict[str, Any]
+    result: dict[str, Any]
+    tries: int
+    created_at: str
+    changed_at: str
+
+
+class Jobs:
+    """The queue of an open bank's store. Thread-safe, and safe beside other processes on the same bank."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock: int | None = None
+        self._there = False
+
+    def put(self, id: str, namespace: str, payload: dict[str, Any]) -> Job:
+        """Queue a job. One of the same id is not queued twice, but again when it had failed."""
+        text, at = json.dumps(payload), now()
+        with self._store.apart() as db:
+            db.execute(JOBS)
+            db.execute(
+                "INSERT INTO jobs VALUES (?1, ?2, 'pending', ?3, '{}', 0, ?4, ?4) ON CONFLICT (id) DO UPDATE SET "
+                "state = 'pending', payload = ?3, result = '{}', tries = 0, changed_at = ?4 WHERE state = 'failed'",
+                (id, namespace, text, at),
+            )
+        return self.get(id)
+
+    def get(self, id: str) -> Job | None:
+        """The job of an id; None when there is none."""
+        found = self._rows("SELECT * FROM jobs WHERE id = ?", (id,))
+        return _job(found[0]) if found else None
+
+    def counts(self, namespace: str | None = None) -> dict[str, int]:
+        """How many jobs are in each state, of one namespace or of all."""
+        query = "SELECT state, count(*) FROM jobs WHERE coalesce(?1, namespace) = namespace GROUP BY 1"
+        return dict(self._rows(query, (namespace,)))
+
+    def waiting(self) -> bool:
+        """Whether there is anything to do, or being done."""
+        return bool(self._rows("SELECT 1 FROM jobs WHERE state IN ('pending', 'running') LIMIT 1"))
+
+    def lead(self) -> bool:
+        """Become the one process that works on the queue; False while another is."""
+        if self._lock is None:
+            path = self._store.path.with_name(self._store.path.name + ".worker")
+            lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                return False
+            self._lock = lock
+        return True
+
+    def leave(self) -> None:
+        """Let another process work on the queue."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def next(self) -> Job | None:
+        """The oldest job to do, marked as running; one that was begun TRIES times fails. Only while leading."""
+        while found := self._rows("SELECT * FROM jobs WHERE state IN ('pending', 'running') ORDER BY rowid LIMIT 1"):
+            job = _job(found[0])
+            if job.tries < TRIES:
+                with self._store.apart() as db:
+                    query = "UPDATE jobs SET state = 'running', tries = tries + 1, changed_at = ? WHERE id = ?"
+                    db.execute(query, (now(), job.id))
+                return job
+            self.end(job.id, "failed", {"error": f"the server died {TRIES} times while it worked on this"})
+        return None
+
+    def end(self, id: str, state: str, result: dict[str, Any]) -> None:
+        """Mark a job as completed or failed. What it was about is erased, of old jobs everything."""
+        with self._store.apart() as db:
+            query = "UPDATE jobs SET state = ?, payload = '{}', result = ?, changed_at = ? WHERE id = ?"
+            db.execute(query, (state, json.dumps(result), now(), id))
+            ended = "SELECT rowid FROM jobs WHERE state IN ('completed', 'failed') ORDER BY changed_at DESC, rowid DESC"
+            db.execute(f"DELETE FROM jobs WHERE rowid IN ({ended} LIMIT -1 OFFSET {KEPT})")
+
+    def _rows(self, query: str, values: tuple = ()) -> list[tuple]:
+        if not self._there:
+            self._there = bool(self._store.rows("SELECT 1 FROM sqlite_master WHERE name = 'jobs'"))
+        return self._store.rows(query, values) if self._there else []
+
+
+def _job(row: tuple) -> Job:
+    values = dict(zip(JOB_FIELDS, row))
+    return Job(**values | {"payload": json.loads(values["payload"]), "result": json.loads(values["result"])})

@@ -1,0 +1,114 @@
+"""python -m mcp_server --bank PATH: serve a memory bank over MCP. With a tool's name first: call that tool by hand."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+from pathlib import Path
+
+from core.errors import InfraError, UserError
+
+EXAMPLES = """\
+  %(prog)s --bank ~/lessons.sqlite                                   over stdio, as clients start it
+  %(prog)s --bank ~/lessons.sqlite llm=gemini                        extract_memory asks this model
+  %(prog)s --bank ~/lessons.sqlite --transport http --port 8765      for several clients on this machine
+  %(prog)s retrieve_memory --bank ~/lessons.sqlite --query "..."     one tool, by hand (TOOL --help)
+  %(prog)s hook retrieve --bank ~/lessons.sqlite                     for the hooks of a client, see docs/mcp.md
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit code: 0, or 2 with one sentence on stderr for bad input."""
+    argv = sys.argv[1:] if argv is None else argv
+    try:
+        if argv and not argv[0].startswith("-") and "=" not in argv[0]:
+            from mcp_server.cli import call
+
+            return call(argv)
+        return serve(parser().parse_intermixed_args(argv))
+    except (UserError, InfraError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        if error.name not in ("mcp", "mcp_types"):
+            raise
+        print('error: the SDK of MCP is not installed: pip install -c constraints.txt -e ".[mcp]".', file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The server's options; what is like key=value goes to config/mcp.yaml."""
+    top = argparse.ArgumentParser(
+        prog="reasoningbank-mcp",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    bank_options(top)
+    top.add_argument("--tools", choices=("core", "all"), default="core", help="core: 8 tools for agents; all: 13")
+    top.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio")
+    top.add_argument("--host", default="127.0.0.1", help="for http and sse")
+    top.add_argument("--port", type=int, default=8765)
+    top.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="a Host header to answer to")
+    top.add_argument("--token-env", default="REASONINGBANK_MCP_TOKEN", metavar="NAME", help="holds the bearer token")
+    top.add_argument("--token-file", type=Path, metavar="FILE", help="holds it instead")
+    return top
+
+
+def bank_options(sub: argparse.ArgumentParser, required: bool = True) -> None:
+    """The options of everything that opens a bank."""
+    sub.add_argument("--bank", type=Path, required=required, metavar="PATH", help="the bank's SQLite file")
+    sub.add_argument("--embedder", metavar="NAME", help="of a new bank: all-MiniLM-L6-v2, hashing-256, ...")
+    sub.add_argument("--require-agent-id", action="store_true", help="refuse calls that do not say whose memory")
+    sub.add_argument("overrides", nargs="*", metavar="key=value", help="preset=NAME, llm=NAME, retrieval.top_k=3, ...")
+
+
+def serve(given: argparse.Namespace) -> int:
+    """Open the bank and serve it until the client goes."""
+    gc.disable()  # collecting while the libraries make their classes is a tenth of the start
+    from mcp_server import http
+    from mcp_server.config import load
+    from mcp_server.server import build
+    from mcp_server.service import Service
+
+    cfg = load(given.overrides)
+    over_http = given.transport != "stdio"
+    token = http.read_token(given.host, given.token_env, given.token_file) if over_http else None
+    path = given.bank.expanduser()
+    service = Service(path, cfg, embedder=given.embedder, require_agent=given.require_agent_id)
+    stopped = True
+    try:
+        server, worker = build(service, given.tools)
+        gc.freeze()
+        gc.enable()
+        asgi = None
+        if over_http:
+            names = given.allowed_host
+            asgi = http.app(server, given.transport, given.host, given.port, names, token, cfg.server)
+        if cfg.get("llm") is not None:
+            service.roles()  # what cannot be called is said now
+            worker.start()
+        try:
+            server.run("stdio") if asgi is None else http.serve(asgi, given.host, given.port)
+        finally:
+            stopped = worker.close()
+    finally:
+        if stopped:
+            service.close()
+    if not stopped:  # an extraction waits for its model: it stays in the queue, the next server does it again
+        sys.stdout.flush()
+        os._exit(0)
+    return 0
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

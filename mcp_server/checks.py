@@ -1,0 +1,52 @@
+"""What a caller may give: each check raises UserError with one sentence that says what to do."""
+
+from __future__ import annotations
+
+import re
+
+from core.errors import UserError
+
+NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,63}")
+
+
+def text(name: str, value: str, most: int, *, empty: bool = False) -> str:
+    """A text of 1 to `most` characters that is not blank, or may be with empty=True."""
+    if not empty and not value.strip():
+        raise UserError(f"{name} is empty: give 1 to {most} characters.")
+    if len(value) > most:
+        raise UserError(f"{name} has {len(value)} characters: give at most {most}.")
+    return storable(value)
+
+
+def storable(value: str) -> str:
+    """The text without halves of surrogate pairs, which no file and no provider takes."""
+    return value.encode("utf-8", "replace").decode()
+
+
+def whole(name: str, value: int, least: int, most: int) -> int:
+    """A whole number within limits."""
+    if not least <= value <= most:
+        raise UserError(f"{name}={value}: give a whole number from {least} to {most}.")
+    return value
+
+
+def tags(values: list[str], least: int = 0) -> tuple[str, ...]:
+    """At most 10 different tags of 1 to 50 characters."""
+    if not least <= len(values) <= 10:
+        raise UserError(f"tags has {len(values)} entries: give {least} to 10.")
+    return tuple(dict.fromkeys(text("a tag", tag, 50).strip() for tag in values))
+
+
+def url(value: str) -> str:
+    """An http or https address of at most 2000 characters, or none."""
+    text("sourceUrl", value, 2000, empty=True)
+    if value and not re.match(r"https?://[^\s/]+", value):
+        raise UserError("sourceUrl is no address: give one that begins with http:// or https://.")
+    return value
+
+
+def namespace(agent_id: str) -> str:
+    """An agent's name, which is its namespace in the bank."""
+    if not NAMESPACE.fullmatch(agent_id):
+        raise UserError("agent_id: give 1 to 64 letters, digits or . _ : @ / -, beginning with a letter or a digit.")
+    return agent_id

@@ -1,0 +1,84 @@
+"""For a client's hooks: `hook retrieve` before a task, `hook extract` after it. Both read the hook's JSON on stdin.
+
+A hook must not get in the way: whatever goes wrong is one line on stderr and exit code 1, which clients pass over
+(2 would stop the prompt).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from core.errors import InfraError, UserError
+from mcp_server.cli import ask, where_options
+
+MAX_TURN = 4000  # characters kept of one turn
+MAX_TURNS = 400  # the last ones
+
+
+def run(argv: list[str]) -> int:
+    """The exit code."""
+    top = argparse.ArgumentParser(prog="reasoningbank-mcp hook", description=__doc__.split("\n\n")[0])
+    top.add_argument("what", choices=("retrieve", "extract"))
+    where_options(top)
+    top.add_argument("--top-k", type=int, default=3)
+    top.add_argument("--agent-id", default="", help="whose memory")
+    given = top.parse_intermixed_args(argv)
+    try:
+        event = json.loads(sys.stdin.read())
+        if given.what == "retrieve":
+            print(before(given, event), end="")
+        else:
+            after(given, event)
+    except (UserError, InfraError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        print(f"reasoningbank-mcp hook {given.what}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def before(given: argparse.Namespace, event: dict[str, Any]) -> str:
+    """The lessons for the prompt that was just submitted, as text for the model's context; "" when none fit."""
+    query = event["prompt"].strip()[:8000]
+    if not query:
+        return ""
+    found = ask(given, "retrieve_memory", {"query": query, "top_k": given.top_k, "agent_id": given.agent_id})
+    prompt = found.structured_content["formatted_prompt"]
+    return f"{prompt}\n" if prompt else ""
+
+
+def after(given: argparse.Namespace, event: dict[str, Any]) -> None:
+    """Queue the session's conversation to be learned from; a server with a model on this bank does it."""
+    turns = list(conversation(Path(event["transcript_path"]).expanduser()))
+    asked = next((turn["content"] for turn in turns if turn["role"] == "user"), "")
+    if not any(turn["role"] == "assistant" for turn in turns) or not asked.strip():
+        return
+    arguments = {"query": asked[:8000], "trajectory": turns[-MAX_TURNS:], "agent_id": given.agent_id}
+    ask(given, "extract_memory", arguments)
+
+
+def conversation(path: Path) -> Any:
+    """{role, content} of each turn of a transcript: JSON lines with a message, whose content is text or blocks."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            message = json.loads(line).get("message") or {}
+        except (ValueError, AttributeError):
+            continue
+        role, content = message.get("role"), message.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if role not in ("user", "assistant") or not isinstance(blocks, list):
+            continue
+        for block in blocks:
+            kind, text = block.get("type"), ""
+            if kind == "text":
+                text = block.get("text", "")
+            elif kind == "tool_use":
+                text = f"{block.get('name')}({json.dumps(block.get('input'), ensure_ascii=False)})"
+            elif kind == "tool_result":
+                inner = block.get("content", "")
+                text = inner if isinstance(inner, str) else json.dumps(inner, ensure_ascii=False)
+            if text.strip():
+                speaker = "tool" if kind == "tool_result" else role
+                yield {"role": speaker, "content": text[:MAX_TURN]}

@@ -1,0 +1,159 @@
+"""What the tests of the MCP server share: real server processes, the SDK's client, a model that says what it must."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from conftest import REPO
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters
+
+from mcp_server.config import load
+from mcp_server.server import build
+from mcp_server.service import Service
+
+ENV = {"PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
+MODEL = ("llm=scripted", "llm.script.path=mcp_kit.answer")
+TOKEN = "a-token-for-tests-0123456789"
+TRAJECTORY = [
+    {"step": 1, "role": "user", "content": "Make the parser accept empty files."},
+    {"step": 2, "role": "assistant", "content": "I add a check for an empty file before the loop."},
+    {"step": 3, "role": "tool", "content": "12 tests passed."},
+]
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "0"}},
+}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def answer(messages, role, sample):
+    """A judge that is content and a distiller with one lesson; told of trouble, nothing that can be read."""
+    text = messages[-1]["content"]
+    if role == "judge":
+        return 'Thoughts: the tests passed.\nStatus: "success"'
+    if "UNREADABLE" in text:
+        return "I have nothing to say."
+    return (
+        "```\n# Memory Item 1\n## Title Check for empty input first\n## Description Empty files break loops.\n"
+        "## Content Handle an empty file before the loop over its lines.\n```"
+    )
+
+
+def command(bank, *options):
+    return [sys.executable, "-m", "mcp_server", "--bank", str(bank), *map(str, options)]
+
+
+def client(bank, *options):
+    """The SDK's client with a server process of its own, over stdio."""
+    line = command(bank, *options)
+    return Client(StdioServerParameters(command=line[0], args=line[1:], cwd=REPO, env=ENV))
+
+
+def hashed(bank, *options):
+    return client(bank, "--embedder", "hashing-256", *options)
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 120))
+
+
+async def ask(open_client, tool, **arguments):
+    """A tool's data; fails on an error."""
+    result = await open_client.call_tool(tool, arguments)
+    assert not result.is_error, result.content[0].text
+    return result.structured_content
+
+
+async def refused(open_client, tool, **arguments):
+    """The one sentence of a tool's error."""
+    result = await open_client.call_tool(tool, arguments)
+    assert result.is_error
+    return result.content[0].text
+
+
+async def until_done(open_client, task_id, seconds=30, **arguments):
+    """What task_status says once a job is over."""
+    for _ in range(seconds * 10):
+        status = await ask(open_client, "task_status", task_id=task_id, **arguments)
+        if status["status"] != "processing":
+            return status
+        await asyncio.sleep(0.1)
+    raise AssertionError("the job does not end")
+
+
+@contextmanager
+def here(path, *overrides, tools="all", **options):
+    """A server in this process: (the server to give to Client, its service)."""
+    service = Service(Path(path), load(list(overrides)), embedder="hashing-256", **options)
+    try:
+        yield build(service, tools)[0], service
+    finally:
+        service.close()
+
+
+@contextmanager
+def http_server(bank, *options, transport="http", token="", errors=None):
+    """A server over HTTP on a free port: its address without a path."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    line = command(bank, "--embedder", "hashing-256", "--transport", transport, "--port", port, *options)
+    process = subprocess.Popen(
+        line,
+        cwd=REPO,
+        env={**os.environ, **ENV, "REASONINGBANK_MCP_TOKEN": token},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        for _ in range(300):
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                assert process.poll() is None, process.stderr.read().decode()
+                time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        out, err = process.communicate(timeout=20)
+        assert out == b""
+        if errors is not None:
+            errors.append(err.decode())
+
+
+def raw(bank, *requests, options=(), timeout=120):
+    """Every line of stdout of a server that is sent these requests, one after the other's answer, and its stderr."""
+    process = subprocess.Popen(
+        command(bank, *options),
+        cwd=REPO,
+        env={**os.environ, **ENV},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    lines = []
+    for request in requests:
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+        if "id" in request:
+            lines.append(process.stdout.readline())
+    rest, errors = process.communicate(timeout=timeout)
+    assert process.returncode == 0, errors
+    return [*lines, *rest.splitlines()], errors.decode()
+
+
+def call(id, tool, **arguments):
+    return {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}

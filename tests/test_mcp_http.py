@@ -1,0 +1,127 @@
+"""Over HTTP: tokens, Host headers, limits; the SDK's client over streamable HTTP and SSE."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+from mcp.client.client import Client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_kit import HELLO, TOKEN, ask, http_server, run
+
+from core.errors import UserError
+from mcp_server.http import Gate, is_loopback, read_token
+
+ACCEPT = {"accept": "application/json, text/event-stream"}
+
+
+def post(url, **headers):
+    return httpx2.post(f"{url}/mcp", json=HELLO, headers=ACCEPT | headers)
+
+
+def test_two_clients_share_a_server_on_loopback_without_a_token(tmp_path):
+    async def go(url):
+        async with Client(f"{url}/mcp") as a, Client(f"{url}/mcp") as b:
+            await ask(a, "save_lesson", query="ship a release", title="Tag first", content="Tag, then build.")
+            return await ask(b, "retrieve_memory", query="ship a release")
+
+    with http_server(tmp_path / "b.sqlite") as url:
+        assert run(go(url))["memories"][0]["title"] == "Tag first"
+        assert post(url).status_code == 200
+
+
+def test_a_token_is_asked_for_and_foreign_hosts_and_origins_are_refused(tmp_path):
+    async def go(url):
+        http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"})
+        async with http, Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client:
+            return await ask(client, "bank_status")
+
+    good = {"authorization": f"Bearer {TOKEN}"}
+    with http_server(tmp_path / "b.sqlite", token=TOKEN) as url:
+        assert run(go(url))["agent_id"] == "default"
+        for header in (
+            {},
+            {"authorization": "Bearer wrong"},
+            {"authorization": TOKEN},
+            {"authorization": f"Basic {TOKEN}"},
+        ):
+            answer = post(url, **header)
+            assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
+        assert httpx2.get(f"{url}/", headers={}).status_code == 401
+        assert post(url, **good, host="evil.example").status_code == 421
+        assert post(url, **good, origin="http://evil.example").status_code == 403
+        assert post(url, **good, origin="http://localhost:3000").status_code == 200
+        assert post(url, **good).status_code == 200
+
+
+def test_bodies_and_rates_are_limited(tmp_path):
+    with http_server(tmp_path / "b.sqlite", "server.max_body_bytes=2000", "server.requests_per_min=6") as url:
+        big = HELLO | {"params": {"filler": "x" * 3000}}
+        assert httpx2.post(f"{url}/mcp", json=big, headers=ACCEPT).status_code == 413
+        answers = [post(url) for _ in range(8)]
+        assert [answer.status_code for answer in answers[:5]] == [200] * 5
+        assert answers[-1].status_code == 429 and answers[-1].headers["retry-after"]
+
+
+def test_old_clients_have_sse(tmp_path):
+    async def go(url):
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with Client(sse_client(f"{url}/sse", headers=headers), mode="legacy") as client:
+            return await ask(client, "bank_status")
+
+    with http_server(tmp_path / "b.sqlite", transport="sse", token=TOKEN) as url:
+        assert run(go(url))["agent_id"] == "default"
+        assert httpx2.get(f"{url}/sse").status_code == 401
+        bad = {"authorization": f"Bearer {TOKEN}", "host": "evil.example"}
+        assert httpx2.get(f"{url}/sse", headers=bad).status_code == 421
+
+
+def test_all_addresses_are_served_under_the_names_that_were_given_only(tmp_path):
+    good = {"authorization": f"Bearer {TOKEN}"}
+    options = ("--host", "0.0.0.0", "--allowed-host", "memory.example")
+    with http_server(tmp_path / "b.sqlite", *options, token=TOKEN) as url:
+        assert post(url, **good).status_code == 421
+        assert post(url, **good, host="memory.example").status_code == 200
+        assert post(url, **good, host="memory.example:8765").status_code == 200
+        assert post(url, host="memory.example").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("::1", True),
+        ("127.1.2.3", True),
+        ("0.0.0.0", False),
+        ("example", False),
+    ],
+)
+def test_only_loopback_goes_without_a_token(host, loopback, monkeypatch, tmp_path):
+    monkeypatch.delenv("T", raising=False)
+    assert is_loopback(host) is loopback
+    if loopback:
+        assert read_token(host, "T", None) is None
+    else:
+        with pytest.raises(UserError, match="bearer token"):
+            read_token(host, "T", None)
+    monkeypatch.setenv("T", "short")
+    with pytest.raises(UserError, match="at least 16"):
+        read_token(host, "T", None)
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    assert read_token(host, "T", tmp_path / "token") == TOKEN
+    with pytest.raises(UserError, match="cannot be read"):
+        read_token(host, "T", tmp_path / "none")
+
+
+def test_the_rate_limit_refills_and_forgets_old_addresses(monkeypatch):
+    gate, now = Gate(None, None, 60), [0.0]
+    monkeypatch.setattr("mcp_server.http.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("mcp_server.http.ADDRESSES", 3)
+    assert [gate.in_time("a") for _ in range(61)] == [True] * 60 + [False]
+    assert gate.in_time("b")
+    now[0] += 2.0
+    assert [gate.in_time("a") for _ in range(3)] == [True, True, False]
+    for address in "cdef":
+        assert gate.in_time(address)
+    assert len(gate._buckets) == 3

@@ -1,0 +1,106 @@
+"""The queue of attempts in the bank: once each, in order, one worker at a time, kept through repairs, not forever."""
+
+from __future__ import annotations
+
+import pytest
+from mcp_kit import MODEL, TRAJECTORY, here
+from memory_kit import item, record
+
+from core.embedding import HashingEmbedder
+from core.errors import InfraError, TransientError
+from core.memory import jobs as queue
+from core.memory.bank import MemoryBank
+from core.memory.repair import repair
+from core.memory.scoring import Cosine
+from mcp_server.extraction import Extraction
+from mcp_server.worker import AGAIN_S, POLL_S, Worker
+
+
+@pytest.fixture
+def bank(tmp_path):
+    opened = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=HashingEmbedder(), policy=Cosine())
+    yield opened
+    opened.close()
+
+
+def test_jobs_are_done_once_in_order_and_erased(bank):
+    jobs = bank.jobs()
+    assert (jobs.get("a"), jobs.counts(), jobs.waiting()) == (None, {}, False)
+    for id in ("b", "a", "b"):
+        jobs.put(id, "default", {"query": id})
+    assert jobs.counts() == {"pending": 2} and jobs.counts("another") == {}
+    assert (jobs.next().id, jobs.next().id) == ("b", "b")  # still under way: its worker died
+    jobs.end("b", "completed", {"n": 1})
+    assert jobs.next().id == "a"
+    jobs.end("a", "failed", {"error": "why"})
+    assert jobs.next() is None and not jobs.waiting()
+    assert (jobs.get("b").payload, jobs.get("b").result) == ({}, {"n": 1})
+    assert jobs.put("b", "default", {"query": "b"}).state == "completed"
+    again = jobs.put("a", "default", {"query": "a"})
+    assert (again.state, again.payload, again.result) == ("pending", {"query": "a"}, {})
+
+
+def test_a_job_that_kills_every_server_fails_in_the_end(bank):
+    jobs = bank.jobs()
+    jobs.put("a", "default", {})
+    assert [jobs.next().id for _ in range(queue.TRIES)] == ["a"] * queue.TRIES
+    assert jobs.next() is None and "died 5 times" in jobs.get("a").result["error"]
+
+
+def test_one_worker_leads_and_old_jobs_are_dropped(bank, monkeypatch):
+    monkeypatch.setattr(queue, "KEPT", 3)
+    one, other = bank.jobs(), bank.jobs()
+    assert one.lead() and one.lead() and not other.lead()
+    one.leave()
+    assert other.lead()
+    other.leave()
+    for number in range(6):
+        one.put(str(number), "default", {})
+        one.end(str(number), "completed", {})
+    assert [one.get(str(number)) is not None for number in range(6)] == [False] * 3 + [True] * 3
+
+
+def test_the_queue_is_no_change_of_the_memory(bank):
+    bank.add(record("one", item(1)))
+    seq = bank.seq()
+    bank.jobs().put("a", "default", {"query": "x"})
+    assert bank.seq() == seq and bank.rollback(0) == seq
+    assert bank.jobs().get("a").state == "pending"
+
+
+def test_the_queue_survives_the_repair_of_its_bank(bank, tmp_path):
+    bank.add(record("one", item(1)))
+    bank.jobs().put("a", "default", {"query": "x"})
+    bank.close()
+    repair(tmp_path / "b.sqlite", "a test")
+    opened = MemoryBank(path=str(tmp_path / "b.sqlite"), embedder=HashingEmbedder(), policy=Cosine())
+    assert opened.jobs().get("a").payload == {"query": "x"} and opened.jobs().counts() == {"pending": 1}
+    assert opened.get("one") is not None
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "pause", "state"),
+    [
+        (TransientError("no route", "connection"), AGAIN_S, "running"),
+        (InfraError("refused", "content_filter"), POLL_S, "failed"),
+        (ZeroDivisionError("a bug"), POLL_S, "failed"),
+    ],
+)
+def test_what_may_pass_is_tried_again_and_what_may_not_fails_with_its_reason(tmp_path, error, pause, state):
+    with here(tmp_path / "b.sqlite", *MODEL) as (_, service):
+        extraction = Extraction(service)
+
+        def broken(bank, id, payload):
+            raise error
+
+        extraction.learn = broken
+        payload = extraction.check(TRAJECTORY, "a task")
+        job = service.jobs.put(extraction.name(service.bank, payload), "default", payload)
+        assert Worker(service, extraction)._drain() == pause
+        job = service.jobs.get(job.id)
+        assert job.state == state
+        if state == "failed":
+            assert str(error) in job.result["error"] or "ZeroDivisionError" in job.result["error"]
+        assert service.jobs.lead()
+        service.jobs.leave()
