@@ -135,7 +135,7 @@ def side_by_side(folder: Path, n: int) -> list[Line]:
             _share(Run(folder / name, url, *toy, *more, f"limit={n + 16}", "max_concurrency=16"), name)
             for name, more in arms.items()
         ]
-        some = Run(folder / "some", url, *toy, "workflow=vanilla", "limit=64", "max_concurrency=16")
+        some = Run(folder / "some", url, *toy, "workflow=vanilla", "limit=320", "max_concurrency=16")
         many = Run(folder / "many", url, *toy, "workflow=vanilla", "limit=320", "max_concurrency=64")
     threads = Line(
         name="threads a call, from 16 to 64 in flight",
@@ -237,7 +237,7 @@ def main() -> None:
     few = 4 if given.quick else 1
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        lines = [loop_overhead(folder, 40 // few), *side_by_side(folder, 320 // few), rate(folder, 1600 // few)]
+        lines = [loop_overhead(folder, 40 // few), *side_by_side(folder, 640 // few), rate(folder, 1600 // few)]
         lines += [*first_call(folder), prefix(folder, 4 // min(few, 2))]
     if given.json:
         rows = [asdict(line) | {"held": line.held} for line in lines]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -164,8 +166,12 @@ def _http_client() -> Any:
 
 def load_litellm() -> Any:
     """litellm, made to keep off the network and the terminal while it loads. Takes seconds the first time."""
+    first = "litellm" not in sys.modules
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("LOGGING_EXECUTOR_MAX_THREADS", "1")  # of its own, for callbacks that we do not use
     import litellm
 
     litellm.suppress_debug_info = True
+    if first:
+        gc.freeze()  # its classes never go; looking through them all holds every call in flight for a sixth of a second
     return litellm
