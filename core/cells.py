@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from core.errors import UserError
 from core.stats import confusion, holm, late_minus_early, paired, pass_at_k, rate_interval
 
 if TYPE_CHECKING:
@@ -36,9 +37,12 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
 
     baseline   a label, an arm or a word of a label ("top_k=1"); a block without just one such cell is not compared
     partial    average runs that did not finish as well, marked in the column `partial`
+    Raises UserError where no run has an episode.
     """
     import pandas as pd
 
+    if (frame["index"] < 0).all():
+        raise UserError("none of the runs has finished an episode yet.")
     used, notes = _chosen(frame)
     counted = used if partial else used[used["complete"]]
     rows = []

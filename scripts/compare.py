@@ -73,6 +73,8 @@ def report(out: Console, a: Run, b: Run, every: bool) -> None:
     for name, run in (("A", a), ("B", b)):
         state = "" if run.complete else f"   not finished: {len(run.rows)} of {run.n_tasks}"
         out.print(f"{name}  {run.path}{state}", highlight=False, markup=False)
+    if not a.rows or not b.rows:
+        raise UserError("there is nothing to compare: a run has no finished episode.")
     frames = frame_of([a]), frame_of([b])
     numbers(out, *frames)
     both = side_by_side(*frames)

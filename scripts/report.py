@@ -41,8 +41,6 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         runs = [read_run(path) for path in find_runs(given.runs)]
-        if not any(run.rows for run in runs):
-            raise UserError("none of the runs has finished an episode yet.")
         text = report(runs, given.table or ["all"], given.baseline, given.partial, given.title)
         given.output.parent.mkdir(parents=True, exist_ok=True)
         given.output.write_text(text, encoding="utf-8")

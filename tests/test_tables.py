@@ -189,6 +189,8 @@ def test_torn_lines_and_empty_runs_are_read_without_a_write(copy):
     (run / "episodes.jsonl").write_text("")
     frame = load_runs([run])
     assert frame["status"].tolist() == ["none"]
+    with pytest.raises(UserError, match="none of the runs has finished an episode"):
+        make_cells(frame)
     (run / "episodes.jsonl").write_text("{}}\n")
     with pytest.raises(UserError, match="line 1 is damaged"):
         read_run(run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -47,6 +48,13 @@ def test_compare_wants_one_run(runs):
     done = script("compare", runs["no_memory"].parent, runs["reasoningbank"])
     assert done.returncode == 2
     assert "holds 3 runs" in done.stderr
+
+
+def test_compare_wants_episodes(runs, tmp_path):
+    empty = shutil.copytree(runs["no_memory"], tmp_path / "empty")
+    (empty / "episodes.jsonl").write_text("")
+    done = script("compare", empty, runs["reasoningbank"])
+    assert (done.returncode, done.stderr) == (2, "error: there is nothing to compare: a run has no finished episode.\n")
 
 
 def test_show_lists_and_filters(runs):
