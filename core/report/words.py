@@ -20,6 +20,8 @@ def headline(study: Study) -> str:
         rates = f"{known[1]['label']} solved {percent(known[1]['success'])} of the {study.env} tasks"
         return f"{rates}, {known[0]['label']} {percent(known[0]['success'])}"
     low, high = (pick(known, key=lambda cell: cell["success"]) for pick in (min, max))
+    if low["success"] == high["success"]:
+        return f"{len(known)} arms on {study.env} solved {percent(low['success'])} of the tasks, every one of them"
     rates = f"from {percent(low['success'])} ({low['label']}) to {percent(high['success'])} ({high['label']})"
     return f"{len(known)} arms on {study.env}: success {rates}"
 
