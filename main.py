@@ -88,7 +88,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     save_hydra(cfg, run_dir)
     tracker = make(cfg.tracker)
     tracker.start(str(run_dir), json.loads(redact(json.dumps(config, default=str))))
-    title = f"{choice('workflow')} on {choice('env')}, setting={choice('setting')}, seed={cfg.seed}"
+    title = f"{choice('arm') or choice('workflow')} on {choice('env')}, setting={choice('setting')}, seed={cfg.seed}"
     try:
         with RunProgress(len(tasks), records.rows, title) as progress:
             for episode in stream.run(workflow, tasks, cfg.max_concurrency):
