@@ -73,7 +73,7 @@ def test_a_sweep_makes_the_table_of_its_cells(sweep):
 
 def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, capsys):
     folder = tmp_path / "killed"
-    words = (*SWEEP, "llm.delay_s=0.01", f"run_dir={folder}")
+    words = (*SWEEP, "llm.delay_s=0.03", f"run_dir={folder}")
     process = start(*words)
     wanted_dir = folder / "toy-scripted-reasoningbank-seed1"
     for _ in range(2400):
