@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from math import sqrt
-from statistics import fmean, stdev
 from typing import Any
 
-from core.errors import UserError
 from core.records import usage_of
 from core.scaling import scaling
 from core.types import Usage
@@ -21,27 +19,6 @@ def wilson(successes: int, n: int, z: float = 1.959964) -> list[float] | None:
     centre = (p + zz / (2 * n)) / (1 + zz / n)
     half = z * sqrt(p * (1 - p) / n + zz / (4 * n * n)) / (1 + zz / n)
     return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
-
-
-def paired_difference(rows: list[dict], baseline: list[dict], z: float = 1.959964) -> dict[str, Any]:
-    """Success rate of a run less a baseline's on the same stream: {n, difference, ci95}, pair by pair.
-
-    Only tasks that neither run's infra errors took. The interval is the normal one of the mean of the pairs'
-    differences, which uses that both runs met the same task; it wants some dozens of pairs. None of nothing.
-    """
-    other = {row["index"]: row for row in baseline if row["status"] in ("success", "failure")}
-    deltas = []
-    for row in rows:
-        if row["status"] in ("success", "failure") and (twin := other.get(row["index"])) is not None:
-            if twin["task_id"] != row["task_id"]:
-                raise UserError(f"the runs differ at place {row['index']}: {row['task_id']} and {twin['task_id']}.")
-            deltas.append((row["status"] == "success") - (twin["status"] == "success"))
-    if len(deltas) < 2:
-        return {"n": len(deltas), "difference": None, "ci95": None}
-    half = z * stdev(deltas) / sqrt(len(deltas))
-    middle = fmean(deltas)
-    interval = [round(max(-1.0, middle - half), 4), round(min(1.0, middle + half), 4)]
-    return {"n": len(deltas), "difference": round(middle, 4), "ci95": interval}
 
 
 def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0) -> dict[str, Any]:

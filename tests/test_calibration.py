@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pytest
 from conftest import read_rows
 
-from core.errors import UserError
-from core.metrics import paired_difference
 from core.seeding import derive_seed
+from core.stats import paired
 from envs.toy import ToyEnv
 
 CHANCE = ("env=toy_chance", "llm=scripted", "embedder=hashing")
@@ -36,25 +36,20 @@ def test_the_loop_gives_just_what_the_definition_gives(here, seed, workflow, rem
     assert rows == defined(seed, remembers)
 
 
+def outcomes(seed, remembers):
+    """(tasks, 1) of 0 and 1, as the tables pair them."""
+    return np.array([[row["status"] == "success"] for row in defined(seed, remembers)], float)
+
+
 def test_the_interval_holds_the_truth_in_nine_of_ten_seeds():
-    found = [paired_difference(defined(seed, True), defined(seed, False)) for seed in range(100)]
-    held = sum(low <= TRUTH <= high for low, high in (each["ci95"] for each in found))
-    assert held >= 90
+    found = [paired(outcomes(seed, True), outcomes(seed, False)) for seed in range(100)]
+    assert sum(each["low"] <= TRUTH <= each["high"] for each in found) >= 90
     assert sum(each["difference"] for each in found) / 100 == pytest.approx(TRUTH, abs=0.01)
-    assert {each["n"] for each in found} == {400}
-
-
-def rows(*marks):
-    names = {"+": "success", "-": "failure", "!": "infra_error"}
-    return [{"index": n, "task_id": str(n), "status": names[mark]} for n, mark in enumerate("".join(marks))]
+    assert {each["n_pairs"] for each in found} == {400}
 
 
 def test_only_pairs_that_both_runs_finished_count():
-    assert paired_difference(rows("++-+!"), rows("-+-!+")) == {"n": 3, "difference": 0.3333, "ci95": [-0.32, 0.9867]}
-    assert paired_difference(rows("+"), rows("-"))["ci95"] is None
-    assert paired_difference(rows("++"), rows("++"))["ci95"] == [0.0, 0.0]
-
-
-def test_runs_over_other_tasks_are_not_compared():
-    with pytest.raises(UserError, match="differ at place 0"):
-        paired_difference(rows("+-"), [row | {"task_id": "x"} for row in rows("+-")])
+    ours, theirs = ([[1.0], [1], [0], [1], [np.nan]], [[0.0], [1], [0], [np.nan], [1]])
+    found = paired(np.array(ours), np.array(theirs))
+    assert (found["n_pairs"], found["difference"]) == (3, pytest.approx(1 / 3))
+    assert paired(np.array([[1.0]]), np.array([[0.0]]))["low"] is None
