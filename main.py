@@ -140,7 +140,7 @@ def build_workflow(cfg: DictConfig, envs: Any, roles: dict, records: Any, meter:
     return make(
         cfg.workflow,
         envs=envs,
-        rollout=Rollout(agent=agent, role=role, seed=role.seed, max_steps=cfg.max_steps),
+        rollout=Rollout(agent=agent, role=role, seed=role.seed, max_steps=cfg.max_steps, max_repeats=cfg.max_repeats),
         bank=bank,
         judge=make(cfg.judge, role=roles["judge"], seed=roles["judge"].seed),
         distiller=make(cfg.distiller, role=extractor, seed=extractor.seed),

@@ -82,6 +82,19 @@ class ReActAgent(Agent):
         return thought, match.group(1).strip().strip("`*").strip() or None
 
 
+@dataclass(kw_only=True)
+class ActAgent(Agent):
+    """Multi turn without thoughts, the "Act" of Yao et al. 2023: the reply's first line is the action.
+
+    For models that are too small, or a machine that is too slow, to think in between.
+    """
+
+    def parse(self, text: str) -> tuple[str, str | None]:
+        first = next((line for line in spoken(text).splitlines() if line.strip("` \t")), "")
+        tagged = _ACTION.match(first)
+        return "", (tagged.group(1) if tagged else first).strip().strip("`*").strip() or None
+
+
 def memory_block(memories: list[Scored], max_chars: int, max_tokens: int | None = None) -> str:
     """Retrieved lessons as delimited, escaped, capped data; "" when there are none."""
     items: list[Lesson] = []

@@ -13,12 +13,13 @@ NUMBERS = {  # key: least value
     "seed": 0,
     "limit": 1,
     "max_steps": 1,
+    "max_repeats": 2,
     "max_concurrency": 1,
     "episode_timeout_s": 1,
     "k": 1,
     "r": 0,
 }
-NULLABLE = ("limit", "max_steps", "episode_timeout_s", "k", "r")
+NULLABLE = ("limit", "max_steps", "max_repeats", "episode_timeout_s", "k", "r")
 GROUPS = (
     "env agent llm judge_llm extractor_llm selector_llm embedder memory retrieval judge setting workflow select tracker"
 ).split()

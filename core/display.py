@@ -100,6 +100,7 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     counts = {
         "broken (not counted)": s["n_infra_error"],
         "ended by the step limit": s["n_step_limit"],
+        "ended stuck (max_repeats)": s["n_stuck"],
         "ended by the episode's budget": s["n_budget"],
         "stopped by the run's budget": s["n_stopped"],
         "empty replies": s["n_empty_replies"],

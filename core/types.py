@@ -69,7 +69,7 @@ class Trajectory:
     opening: tuple[Message, ...]
     steps: tuple[Step, ...]
     answer: str | None
-    ended_by: str  # goal | end (over, not solved) | step_limit | budget | error
+    ended_by: str  # goal | end (over, not solved) | step_limit | stuck | budget | error
     reward: float  # sum over the steps
     success: bool  # the env's truth; in setting=test_time it reaches metrics only
     gold: str  # likewise

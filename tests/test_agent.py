@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.agent import CoTAgent, ReActAgent, estimate_tokens, memory_block
+from core.agent import ActAgent, CoTAgent, ReActAgent, estimate_tokens, memory_block
 from core.errors import UserError
 from core.transcript import cut, strip_lessons, transcript
 from core.types import Lesson, MemoryRecord, Scored, Step, Trajectory
@@ -50,6 +50,23 @@ CHECK = Lesson(
 )
 def test_react_reads_the_first_action(text, thought, action):
     assert REACT.parse(text) == (thought, action)
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("go to desk 1", "go to desk 1"),
+        ("\n```\n`look`\n```", "look"),
+        ("**Action:** take mug 1 from desk 1", "take mug 1 from desk 1"),
+        ("look\nThen I will take it.", "look"),
+        ("<think>look</think>\ngo to bed 1", "go to bed 1"),
+        ("Action:", None),
+        ("```", None),
+        ("", None),
+    ],
+)
+def test_act_reads_the_first_line(text, action):
+    assert ActAgent(answer_format="Act.").parse(text) == ("", action)
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,10 @@ OLD = ["put apple 1 in/on fridge 1", "take apple 1 from fridge 1", "take apple 2
         ("pick up apple 2 from fridge 1", OLD, "take apple 2 from fridge 1"),
         ("go to cabinet 3", NEW, None),  # another cabinet is not what was meant
         ("go to cabinet", NEW, None),  # which of the two?
+        ("use the desklamp", NEW, "use desklamp 1"),  # there is one
+        ("put apple in fridge", NEW, "move apple 1 to fridge 1"),
+        ("take apple from fridge", OLD, None),
+        ("use desklamp 2", NEW, None),
         ("heat apple 1 with fridge 1", NEW, None),
         ("take potato 1 from fridge 1", OLD, None),
         ("", NEW, None),

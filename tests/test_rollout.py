@@ -73,10 +73,10 @@ class Sequence:
         """Nothing."""
 
 
-def attempt(*lines, agent=None, max_steps=None, sample=0):
+def attempt(*lines, agent=None, sample=0, **limits):
     model = Sequence(*lines)
     role = Role(name="agent", llm=model, temperature=0.7, max_tokens=None)
-    rollout = Rollout(agent=agent or ReActAgent(answer_format="Act."), role=role, seed=0, max_steps=max_steps)
+    rollout = Rollout(agent=agent or ReActAgent(answer_format="Act."), role=role, seed=0, **limits)
     return rollout.run(Counting(), TASK, [], sample), model
 
 
@@ -107,6 +107,17 @@ def test_an_invalid_action_is_an_observation_and_counted():
     trajectory, _ = attempt("Action: dance", "gibberish", "Action: next")
     assert [s.valid for s in trajectory.steps] == [False, False, True, True, True]
     assert [s.observation for s in trajectory.steps[:2]] == ["Nothing happens.", NO_ACTION]
+
+
+def test_an_attempt_that_only_repeats_itself_is_ended_where_this_is_wanted():
+    played, _ = attempt("Action: dance")
+    assert (played.ended_by, len(played.steps)) == ("step_limit", 6)
+    stuck, model = attempt("Action: dance", "Action: look", "Action: look", "Action: dance", max_repeats=3)
+    assert (stuck.ended_by, len(stuck.steps), stuck.success, len(model.calls)) == ("stuck", 6, False, 6)
+    moving, _ = attempt("Action: next", max_repeats=2)  # the same action, but it led on
+    assert moving.ended_by == "goal"
+    mute, _ = attempt("no action here", "none here either", max_repeats=2)
+    assert (mute.ended_by, len(mute.steps)) == ("stuck", 2)
 
 
 def test_goal_end_step_limit_and_error_are_four_things():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from core.agent import Agent, Policy
@@ -22,13 +23,15 @@ NO_ACTION = "No action could be read from your reply. Keep to the format you wer
 class Rollout:
     """Runs attempts. The conversation only grows: each turn appends the reply and the observation, nothing is redone.
 
-    max_steps   actions in one attempt; None takes the env's own limit
+    max_steps     actions in one attempt; None takes the env's own limit
+    max_repeats   ends an attempt whose last so many steps had the same action and the same observation; None never does
     """
 
     agent: Agent
     role: Role
     seed: int
     max_steps: int | None = None
+    max_repeats: int | None = None
 
     def run(self, env: BaseEnv, task: Task, memories: list[Scored], sample: int = 0) -> Trajectory:
         """One attempt. An InfraError of model or env ends it and is recorded with what was done until then."""
@@ -130,6 +133,9 @@ class Rollout:
             )
             if done:
                 return
+            if self.max_repeats and attempt.repeats() >= self.max_repeats:
+                attempt.ended_by = "stuck"
+                return
             messages += [
                 {"role": "assistant", "content": reply.text or NO_REPLY},
                 {"role": "user", "content": observation},
@@ -168,6 +174,12 @@ class _Attempt:
         self.info: dict[str, Any] = {}
         self.usage = Usage()
         self.error: str | None = None
+
+    def repeats(self) -> int:
+        """How many steps at the end are like the last: 1 when it differs from the one before it."""
+        ends = ((step.action, step.observation) for step in reversed(self.steps))
+        last = next(ends)
+        return 1 + sum(1 for _ in takewhile(lambda end: end == last, ends))
 
     def fail(self, error: InfraError) -> None:
         self.ended_by, self.error = "error", f"{error.kind}: {error}"
