@@ -18,6 +18,7 @@ from core.manifest import FREE_KEYS, MODEL_FREE_KEYS, MODELS, without
 from core.metrics import rate
 from core.records import differences
 from core.runs import VALID, Run
+from core.setting import TRUE_LABELS
 from core.types import content_id
 
 SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
@@ -54,12 +55,12 @@ def gold_in_learning(run: Run) -> Iterator[str]:
 
 
 def oracle_labels(run: Run) -> Iterator[str]:
-    """Invariant 1: labels of the environment outside setting=train, and anything learned in setting=frozen."""
+    """Invariant 1: labels of the environment where the setting has none, and anything learned in setting=frozen."""
     setting = run.config["setting"]["name"]
     for row in run.rows:
         sources = [verdict["source"] for verdict in (row["verdict"], *row.get("verdicts", ()))]
         sources += [record["label_source"] for record in records_in(row)]
-        if setting != "train" and "oracle" in sources:
+        if setting not in TRUE_LABELS and "oracle" in sources:
             yield f"{_where(row)}: a label is the environment's in setting={setting}"
         if setting == "frozen" and (row["lessons"] or records_in(row)):
             yield f"{_where(row)}: something was learned in setting=frozen"

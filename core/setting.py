@@ -6,25 +6,34 @@ from dataclasses import dataclass
 
 from core.errors import UserError
 
-MEANING = {"test_time": (True, False), "train": (True, True), "frozen": (False, False)}  # name: (learn, use_gold)
+MEANING = {  # name: (learn, use_gold, show_answer)
+    "test_time": (True, False, False),
+    "true_labels": (True, True, False),
+    "train": (True, True, True),
+    "frozen": (False, False, False),
+}
+TRUE_LABELS = tuple(name for name, (_, use_gold, _) in MEANING.items() if use_gold)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """name is test_time, train or frozen.
+    """name is test_time, true_labels, train or frozen.
 
-    learn      extract lessons and write them to the bank
-    use_gold   the reference answer may reach the judge and the failure prompt; never in test_time
+    learn         extract lessons and write them to the bank
+    use_gold      the environment may label the attempts (judge=oracle); never in test_time
+    show_answer   the failure prompt is told the reference answer; in train only
     """
 
     name: str
     learn: bool
     use_gold: bool
+    show_answer: bool = False
 
     def __post_init__(self) -> None:
         # A name in a table must mean what it says: a test_time run that saw gold would be a lie.
-        if MEANING.get(self.name) != (self.learn, self.use_gold):
+        if MEANING.get(self.name) != (self.learn, self.use_gold, self.show_answer):
             raise UserError(
-                f"setting.name={self.name} cannot go with learn={self.learn} use_gold={self.use_gold}: "
+                f"setting.name={self.name} cannot go with learn={self.learn} use_gold={self.use_gold} "
+                f"show_answer={self.show_answer}: "
                 f"choose setting={', '.join(MEANING)} as a whole."
             )

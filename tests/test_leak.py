@@ -93,6 +93,18 @@ def test_the_judge_and_the_distiller_are_told_nothing_of_the_truth(play):
     assert any(row["verdict"]["label"] != row["status"] for row in rows)
 
 
+def test_true_labels_change_the_labels_and_tell_nothing_else(play):
+    recorder, rows = play("setting=true_labels")
+    assert not any(role == "judge" for role, _ in recorder.prompts)
+    assert all(row["verdict"]["label"] == row["status"] and row["verdict"]["source"] == "oracle" for row in rows)
+    failures = [row for row in rows if row["status"] == "failure"]
+    asked = [prompt for role, prompt in recorder.prompts if role == "extractor"]
+    assert len(failures) == 8
+    assert not any("correct result" in prompt for prompt in asked)
+    for row in failures:
+        assert not any(row["trajectories"][0]["gold"] in prompt for prompt in asked)
+
+
 def test_train_may_tell_the_failure_prompt_the_answer_and_only_that(play):
     recorder, rows = play("setting=train")
     told = [p for role, p in recorder.prompts if role == "extractor" and "correct result" in p]

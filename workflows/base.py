@@ -67,7 +67,8 @@ class Workflow:
             )
         if self.judge.uses_gold and not self.setting.use_gold:
             raise UserError(
-                f"judge=oracle knows the answers, setting={self.setting.name} must not: use setting=train or judge=llm."
+                f"judge=oracle knows the answers, setting={self.setting.name} must not: "
+                "use setting=true_labels, setting=train or judge=llm."
             )
 
     def check_sizes(self) -> None:
@@ -191,7 +192,7 @@ class Workflow:
 
         def one(number: int) -> Extraction:
             trajectory, verdict = trajectories[number], verdicts()[number]
-            gold = trajectory.gold if self.setting.use_gold else None
+            gold = trajectory.gold if self.setting.show_answer else None
             try:
                 made = self.distiller.distil(task, trajectory, verdict, memories, gold)
             except InfraError as error:

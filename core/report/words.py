@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.report.study import Study
+from core.setting import TRUE_LABELS
 
 LEVEL = 0.05  # of Holm's p over the table, under which a difference is called one
 
@@ -68,7 +69,7 @@ def warnings(study: Study) -> list[str]:
         found.append(f"{what} broke (infra error): in no rate and no comparison, and nothing was learned there.")
     if counted and max(cell["n_seeds"] for cell in counted) == 1:
         found.append("One seed: another one may come out otherwise, and no test here allows for that.")
-    if any(cell["setting"] == "train" or "oracle" in str(cell["label_source"]) for cell in counted):
+    if any(cell["setting"] in TRUE_LABELS or "oracle" in str(cell["label_source"]) for cell in counted):
         found.append("The learner saw the environment's labels (oracle): these rates are not those of test time.")
     if len(counted) > 1 and not any(cell.get("difference") is not None for cell in counted):
         found.append("Nothing is compared: no finished arm here, or more than one, is the baseline (--baseline ARM).")
