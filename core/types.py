@@ -58,6 +58,12 @@ class Step:
     observation: str
     valid: bool = True  # False when no action could be read or the env did not know it
     finish_reason: str = "stop"  # "length": the reply was cut off
+    aside: int = 0  # characters at the observation's end that tell nothing of what happened: a list of commands
+
+    @property
+    def happened(self) -> str:
+        """The observation as the judge and the distiller are shown it."""
+        return self.observation[: -self.aside].rstrip() if self.aside else self.observation
 
 
 @dataclass(frozen=True, kw_only=True)

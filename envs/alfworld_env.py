@@ -136,7 +136,7 @@ class AlfworldEnv(BaseEnv):
         if command != action:
             info["played"] = command
         if self.show_admissible:
-            info["admissible"] = self.admissible()
+            info |= {"admissible": self.admissible(), "aside": len(self._listing())}
         return self._shown(self._turn.observation), float(self._turn.won), self._turn.won, info
 
     def _need_game(self) -> None:
@@ -144,9 +144,10 @@ class AlfworldEnv(BaseEnv):
             raise EnvStateError("no game: call reset first")
 
     def _shown(self, observation: str) -> str:
-        if not self.show_admissible:
-            return observation
-        return f"{observation}\n\nAdmissible commands: {'; '.join(self._turn.admissible)}"
+        return observation + self._listing() if self.show_admissible else observation
+
+    def _listing(self) -> str:
+        return f"\n\nAdmissible commands: {'; '.join(self._turn.admissible)}"
 
     def _listed(self, split: str) -> dict[str, Game]:
         """Task id -> game, in the benchmark's order."""

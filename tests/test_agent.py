@@ -158,6 +158,14 @@ def test_a_transcript_holds_every_step_and_never_the_gold():
     assert text == "Step 1\nAction: go\nObservation: seen\nStep 2\nAction: take\nObservation: seen"
 
 
+def test_what_stands_aside_is_left_out_of_a_transcript():
+    told = step(
+        "go", observation="You see a bed.\n\nAdmissible commands: look", aside=len("\n\nAdmissible commands: look")
+    )
+    assert told.happened == "You see a bed."
+    assert transcript(trajectory(told, step("look")), 1000).count("Admissible") == 0
+
+
 def test_a_single_turn_is_its_reply():
     assert transcript(trajectory(step("x = 5, so 5", observation="")), 1000) == "x = 5, so 5"
 

@@ -12,11 +12,11 @@ ARMS = ("matts_parallel", "matts_sequential", "matts_parallel_alone", "awm", "ra
 
 
 def play_arm(here, monkeypatch, arm, *words):
-    """(rows, summary, prompts) of a short run."""
+    """(rows, summary, [(role, prompt)]) of a short run."""
     prompts, original = [], wanderer.play
 
     def play(messages, role, sample):
-        prompts.append("\n".join(message["content"] for message in messages))
+        prompts.append((role, "\n".join(message["content"] for message in messages)))
         return original(messages, role, sample)
 
     monkeypatch.setattr("envs.wanderer.play", play)
@@ -34,7 +34,7 @@ def check(rows, summary, prompts, arm):
         assert len(golds) == 1
         secret = golds.pop().removeprefix(row["query"])
         assert len(secret) > 10
-        assert not any(secret in prompt for prompt in prompts)
+        assert not any(secret in prompt for _, prompt in prompts)
 
 
 @pytest.mark.parametrize("arm", ARMS)
@@ -43,6 +43,19 @@ def test_alfworld(here, monkeypatch, tmp_path_factory, arm):
     cache = tmp_path_factory.getbasetemp() / "alfworld-arms"
     words = ("env=alfworld", "env.split=generated", "env.generated_games=4", f"env.cache_dir={cache}")
     check(*play_arm(here, monkeypatch, arm, *words), arm)
+
+
+def test_the_list_of_commands_is_for_the_agent_alone(here, monkeypatch, tmp_path_factory):
+    pytest.importorskip("alfworld", reason="the alfworld extra is not installed")
+    cache = tmp_path_factory.getbasetemp() / "alfworld-arms"
+    words = ("env=alfworld", "env.split=generated", "env.generated_games=4", f"env.cache_dir={cache}")
+    rows, _, prompts = play_arm(here, monkeypatch, "matts_sequential", *words, "env.show_admissible=true")
+    for role, prompt in prompts:
+        assert ("Admissible commands: " in prompt) == (role == "agent"), role
+    assert {role for role, _ in prompts} == {"agent", "judge", "extractor"}
+    first = rows[0]["trajectories"][0]
+    sent = prompts[len(first["steps"])][1]  # the second round's opening goes on from the first round's conversation
+    assert all(step["observation"] in sent and step["aside"] for step in first["steps"])
 
 
 @pytest.mark.parametrize("arm", ARMS[:2])

@@ -115,10 +115,10 @@ class Rollout:
             reply = policy(list(messages), attempt.sample, seed)
             attempt.usage += reply.usage
             thought, action = self.agent.parse(reply.text)
-            observation, done, valid = NO_ACTION, False, False
+            observation, done, valid, aside = NO_ACTION, False, False, 0
             if action is not None:
                 observation, reward, done, info = env.step(action)
-                valid = bool(info.get("valid", True))
+                valid, aside = bool(info.get("valid", True)), info.get("aside", 0)
                 attempt.reward += reward
                 attempt.take(info)
             attempt.steps.append(
@@ -129,6 +129,7 @@ class Rollout:
                     observation=observation,
                     valid=valid,
                     finish_reason=reply.finish_reason,
+                    aside=aside,
                 )
             )
             if done:
@@ -188,7 +189,7 @@ class _Attempt:
         """Keep the answer and the plain facts of a step; lists (such as admissible actions) stay in the env."""
         self.answer = info.get("answer", self.answer)
         plain = (str, int, float, bool)
-        self.info = {k: v for k, v in info.items() if isinstance(v, plain) and k not in ("valid", "answer")}
+        self.info = {k: v for k, v in info.items() if isinstance(v, plain) and k not in ("valid", "answer", "aside")}
 
     def trajectory(self) -> Trajectory:
         made = Trajectory(
