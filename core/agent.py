@@ -34,6 +34,7 @@ class Agent:
     max_memory_tokens: int | None = None
     inject: str = "system"
     uses_gold: ClassVar[bool] = False
+    thinks: ClassVar[bool] = True  # whether a reply has room for a thought beside the action
 
     def __post_init__(self) -> None:
         if self.inject not in ("system", "user"):
@@ -45,7 +46,7 @@ class Agent:
 
     def opening(self, observation: str, instructions: str, memories: list[Scored]) -> list[Message]:
         """The system prompt and the first observation, with the memory block (empty when nothing was retrieved)."""
-        block = memory_block(memories, self.max_memory_chars, self.max_memory_tokens)
+        block = memory_block(memories, self.max_memory_chars, self.max_memory_tokens, thinks=self.thinks)
         system = registry.render(
             registry.SYSTEM_INSTRUCTION_WITH_MEMORY,
             instructions=instructions.strip(),
@@ -89,13 +90,15 @@ class ActAgent(Agent):
     For models that are too small, or a machine that is too slow, to think in between.
     """
 
+    thinks: ClassVar[bool] = False
+
     def parse(self, text: str) -> tuple[str, str | None]:
         first = next((line for line in spoken(text).splitlines() if line.strip("` \t")), "")
         tagged = _ACTION.match(first)
         return "", (tagged.group(1) if tagged else first).strip().strip("`*").strip() or None
 
 
-def memory_block(memories: list[Scored], max_chars: int, max_tokens: int | None = None) -> str:
+def memory_block(memories: list[Scored], max_chars: int, max_tokens: int | None = None, *, thinks: bool = True) -> str:
     """Retrieved lessons as delimited, escaped, capped data; "" when there are none."""
     items: list[Lesson] = []
     chars = tokens = 0
@@ -107,7 +110,7 @@ def memory_block(memories: list[Scored], max_chars: int, max_tokens: int | None 
         if chars > max_chars or (max_tokens is not None and tokens > max_tokens):
             break
         items.append(Lesson(title=texts[0], description=texts[1], content=texts[2]))
-    return registry.render(registry.MEMORY_BLOCK, items=items) if items else ""
+    return registry.render(registry.MEMORY_BLOCK, items=items, thinks=thinks) if items else ""
 
 
 def estimate_tokens(text: str) -> int:

@@ -137,6 +137,16 @@ def test_lessons_are_data_that_cannot_leave_their_block():
     assert "a < b" in block
 
 
+def test_an_agent_without_thoughts_is_not_asked_to_speak_of_its_memory():
+    asked, silent = (
+        kind(answer_format="Act.").opening("Go.", "Play.", [memory(CHECK)])[0]["content"]
+        for kind in (ReActAgent, ActAgent)
+    )
+    assert "Before each step, say" in asked
+    assert "Before each step, say" not in silent
+    assert CHECK.content in asked and CHECK.content in silent
+
+
 def test_the_cap_leaves_out_whole_items():
     long = Lesson(title="t" * 10, description="d" * 10, content="c" * 80)
     assert memory_block([memory(long, long, long)], 250).count("c" * 80) == 2

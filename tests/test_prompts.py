@@ -10,7 +10,7 @@ from prompts import registry
 COMMON = {"query": "QUERY", "structured": False}
 VALUES = {
     registry.SYSTEM_INSTRUCTION_WITH_MEMORY: {"instructions": "DO", "answer_format": "SO", "memory_block": "MEM"},
-    registry.MEMORY_BLOCK: {"items": []},
+    registry.MEMORY_BLOCK: {"items": [], "thinks": True},
     registry.JUDGE_PROMPT: {**COMMON, "trajectory": "TRAJ", "final_state": "STATE", "answer": "ANSWER"},
     registry.EXTRACT_SUCCESS_PROMPT: {**COMMON, "trajectory": "TRAJ", "max_items": 3},
     registry.EXTRACT_FAILURE_PROMPT: {**COMMON, "trajectory": "TRAJ", "max_items": 3, "gold": None},
