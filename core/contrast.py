@@ -11,7 +11,7 @@ from core.transcript import fit, transcript
 from core.types import Extraction, Scored, Task, Trajectory, Verdict
 from prompts import registry
 
-MAX_CONTENT = 500  # characters of one item: up to 5 sentences
+MAX_CONTENT = 900  # characters of one item: up to 5 sentences
 
 
 @dataclass(kw_only=True)

@@ -32,10 +32,14 @@ JUDGE_SCHEMA = object_schema(
 )
 
 
-def lessons_schema(max_items: int, max_content: int = 320) -> dict:
-    """At most max_items of {title, description, content}; the lengths keep a small model from running on."""
+def lessons_schema(max_items: int, max_content: int = 600) -> dict:
+    """At most max_items of {title, description, content}.
+
+    A decoder that is held to the lengths stops in mid-sentence there: they keep a small model from running on, and must
+    leave room for the sentences that the prompt asks for.
+    """
     item = object_schema(
-        {"title": text_schema(80), "description": text_schema(160), "content": text_schema(max_content)}
+        {"title": text_schema(100), "description": text_schema(240), "content": text_schema(max_content)}
     )
     return object_schema({"items": {"type": "array", "items": item, "minItems": 1, "maxItems": max_items}})
 
@@ -138,7 +142,7 @@ def ask_for_lessons(
     purpose: str,
     prompt: str,
     max_items: int,
-    max_content: int = 320,
+    max_content: int = 600,
 ) -> Extraction:
     """One call that is answered by memory items."""
     reply = role.chat(
