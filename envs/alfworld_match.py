@@ -5,8 +5,8 @@
     "go to sofa" (there is one)        ->  "go to sofa 1"
     "go to cabinet 9" (there are 4)    ->  unchanged: "Nothing happens."
 
-A command is only ever replaced by an admissible one with the same verb, about the same numbered things in their order; one
-without any number, by the only one of its names.
+A command is only ever replaced by an admissible one with the same verb, about the same numbered things in their order;
+one without any number, by the only one of its names.
 """
 
 from __future__ import annotations
