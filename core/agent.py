@@ -17,6 +17,7 @@ Policy = Callable[[list[Message], int, int], Reply]
 
 _ACTION = re.compile(r"^[ \t*_#>]*action[ \t*_]*:[ \t*_]*(.*)$", re.IGNORECASE | re.MULTILINE)
 _THOUGHT = re.compile(r"^[ \t*_#>]*thought[ \t*_]*:[ \t*_]*", re.IGNORECASE | re.MULTILINE)
+_NOTHING = re.compile(r"\s*(```\w*)?\s*")  # an empty line, or one that opens or closes a code block
 
 
 @dataclass(kw_only=True)
@@ -93,7 +94,7 @@ class ActAgent(Agent):
     thinks: ClassVar[bool] = False
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        first = next((line for line in spoken(text).splitlines() if line.strip("` \t")), "")
+        first = next((line for line in spoken(text).splitlines() if not _NOTHING.fullmatch(line)), "")
         tagged = _ACTION.match(first)
         return "", (tagged.group(1) if tagged else first).strip().strip("`*").strip() or None
 

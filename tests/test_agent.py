@@ -57,6 +57,7 @@ def test_react_reads_the_first_action(text, thought, action):
     [
         ("go to desk 1", "go to desk 1"),
         ("\n```\n`look`\n```", "look"),
+        ("```text\ngo to bed 1\n```", "go to bed 1"),
         ("**Action:** take mug 1 from desk 1", "take mug 1 from desk 1"),
         ("look\nThen I will take it.", "look"),
         ("<think>look</think>\ngo to bed 1", "go to bed 1"),

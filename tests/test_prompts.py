@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from jinja2 import UndefinedError, meta
 
+from core.extractor import lessons_schema
 from prompts import registry
 
 COMMON = {"query": "QUERY", "structured": False}
@@ -140,3 +141,11 @@ def test_a_relation_is_asked_for_in_both_forms():
     )
     assert "Relation: contradicts, entails, refines or unrelated" in plain
     assert '"relation"' in structured
+
+
+def test_the_schema_leaves_room_for_the_sentences_that_are_asked_for():
+    """Decoding held to it stops in mid-sentence; left to itself a 1.5 B model writes texts of this length."""
+    item = lessons_schema(3)["properties"]["items"]["items"]["properties"]
+    sentence = "When a price rises by a percentage, find out first what it is a percentage of, and only then add it to the sum."
+    assert item["description"]["maxLength"] > 1.5 * len(sentence)
+    assert item["content"]["maxLength"] > 4 * len(sentence)
