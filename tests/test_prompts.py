@@ -146,6 +146,6 @@ def test_a_relation_is_asked_for_in_both_forms():
 def test_the_schema_leaves_room_for_the_sentences_that_are_asked_for():
     """Decoding held to it stops in mid-sentence; left to itself a 1.5 B model writes texts of this length."""
     item = lessons_schema(3)["properties"]["items"]["items"]["properties"]
-    sentence = "When a price rises by a percentage, find out first what it is a percentage of, and only then add it to the sum."
+    sentence = "When a price rises by a percentage, find out first what it is a percentage of, and only then add it."
     assert item["description"]["maxLength"] > 1.5 * len(sentence)
     assert item["content"]["maxLength"] > 4 * len(sentence)
