@@ -99,6 +99,7 @@ def grade(run: Run) -> dict[str, Any]:
 
     parse_rate      items that parsed and were within the limit, of all that were begun
     whole_fields    lessons whose title, description and content are all there
+    finished        lessons whose content ends as a sentence does; the others were cut, or are no prose
     one_to_five     lessons whose content has 1 to 5 sentences (the paper asks for 1 to 3, in self-contrast to 5)
     literals        lessons with a number or a quotation of their own task's query, which the paper's prompts forbid
     """
@@ -108,12 +109,14 @@ def grade(run: Run) -> dict[str, Any]:
     sentences = [len(re.findall(r"[.!?](?:\s|$)", lesson["content"])) or 1 for _, lesson in pairs]
     words = sorted(len(lesson["content"].split()) for _, lesson in pairs)
     whole = [all(lesson[field].strip() for field in ("title", "description", "content")) for _, lesson in pairs]
+    finished = [bool(re.search(r"[.!?][)\]\"'`*]*$", lesson["content"].strip())) for _, lesson in pairs]
     literal = [any(_holds(lesson_text(lesson), each) for each in literals(row["query"])) for row, lesson in pairs]
     return {
         "lessons": n,
         "episodes_that_taught": len(learned),
         "parse_rate": _share(n, n + dropped),
         "whole_fields": _share(sum(whole), n),
+        "finished": _share(sum(finished), n),
         "one_to_five": _share(sum(1 <= count <= 5 for count in sentences), n),
         "literals": _share(sum(literal), n),
         "distinct": _share(len({_plain(lesson_text(lesson)) for _, lesson in pairs}), n),

@@ -210,7 +210,7 @@ def test_the_grade_by_hand(plant, tmp_path):
             row["lessons"], row["n_dropped"] = [], 0
         whole = {"title": "Look", "description": "First look.", "content": "Look around. Then act."}
         rows[0]["lessons"] = [whole, whole | {"description": " "}, whole | {"content": "A. " * 6}]
-        rows[1]["lessons"] = [whole | {"content": "Take the 250 pounds."}]
+        rows[1]["lessons"] = [whole | {"content": "Take the 250 pounds and"}]
         rows[1]["query"] = "Who paid 250 pounds?"
         rows[0]["n_dropped"] = 1
 
@@ -221,10 +221,11 @@ def test_the_grade_by_hand(plant, tmp_path):
         "episodes_that_taught": 2,
         "parse_rate": 0.8,
         "whole_fields": 0.75,
+        "finished": 0.75,
         "one_to_five": 0.75,
         "literals": 0.25,
         "distinct": 1.0,
-        "words_median": 4,
+        "words_median": 5,
         "words_most": 6,
         "cut_off": 0,
     }
