@@ -24,6 +24,7 @@ from core.build import LLMS, build_meter, build_models, build_roles, check_confi
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.redact import RedactingFilter, Redactor
+from core.tracking import logged
 from core.types import Task, content_id
 
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
@@ -80,7 +81,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
 
     def write_manifest() -> None:
         described = {name: role.describe() for name, role in roles.items()}
-        now = manifest(identity, config, sys.argv, tasks, described)
+        now = manifest(identity, config, typed(sys.argv), tasks, described)
         records.write_json("manifest.json", continued(records.read_json("manifest.json"), now))
 
     if len(records.rows) < len(tasks):  # a finished run started again keeps the record of who made it
@@ -93,7 +94,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         with RunProgress(len(tasks), records.rows, title) as progress:
             for episode in stream.run(workflow, tasks, cfg.max_concurrency):
                 progress.update(records.rows[-1])
-                tracker.log(episode.index, {"success": episode.status == "success", "lessons": len(episode.lessons)})
+                tracker.log(episode.index, logged(episode.status, len(episode.lessons)))
     finally:
         summary = summarise(records.rows, len(tasks), records.wall_s()) | {"calls": meter.totals()}
         summary |= {"stream": vars(stream), "by_pass": by_pass(records.rows, len(tasks), stream.passes)}
@@ -223,8 +224,20 @@ def resume_hint(run_dir: Path) -> str:
         return ""
     if HydraConfig.get().mode != RunMode.RUN:
         run_dir = Path(HydraConfig.get().sweep.dir)  # each run finds its own place in it again
-    words = [word for word in sys.argv[1:] if not word.startswith("run_dir=")]
+    words = [word for word in typed(sys.argv)[1:] if not word.startswith("run_dir=")]
     return f"\nto go on where it stopped: {shlex.join(['python', 'main.py', *words, f'run_dir={run_dir}'])}"
+
+
+def typed(argv: list[str]) -> list[str]:
+    """The command line of the run, or of the sweep that it is a part of.
+
+    A launcher that starts a program of its own for each job (submitit) leaves it in the sweep's multirun.yaml.
+    """
+    written = Path(HydraConfig.get().sweep.dir) / "multirun.yaml"
+    if Path(argv[0]).name == "main.py" or not written.is_file():
+        return argv
+    overrides = OmegaConf.load(written).hydra.overrides
+    return ["main.py", *(word for word in overrides.hydra if not word.startswith("hydra.mode=")), *overrides.task]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,17 @@ if TYPE_CHECKING:
 
 BLOCK = ("env", "model", "task_set")  # cells that may stand in one table and be compared
 TELLING = tuple("k r top_k learn_from memory retrieval judge setting order agent llm workflow".split())
+NAMED = 6  # configuration keys in a note
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
 SHARED = ("cell", "arm", *BLOCK, "n_tasks", *TELLING)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """`table` has a row a cell; `frame` the episodes it was made from; `notes` what was left out, and why."""
+    """`table` has a row a cell; `frame` the episodes it was made from; `notes` what was left out, and why.
+
+    A row that was compared holds its baseline's cell as `base`; p_holm is over all `p` of the table.
+    """
 
     table: pd.DataFrame
     frame: pd.DataFrame
@@ -44,6 +49,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     if (frame["index"] < 0).all():
         raise UserError("none of the runs has finished an episode yet.")
     used, notes = _chosen(frame)
+    notes += _unlike(used)
     counted = used if partial else used[used["complete"]]
     rows = []
     for cell, runs in used.groupby("cell", sort=False):
@@ -64,11 +70,12 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
 
 def measure(episodes: pd.DataFrame) -> dict[str, Any]:
     """The numbers of one cell. Means are taken within a seed first; an infra_error is in no denominator."""
+    episodes = episodes[episodes["index"] >= 0]
     valid = episodes[episodes["success"].notna()]
     won, lost = valid[valid["success"] == 1], valid[valid["success"] == 0]
     facts = {
-        "n_seeds": episodes["seed"].nunique(),
-        "seeds": tuple(sorted(episodes["seed"].unique().tolist())),
+        "n_seeds": valid["seed"].nunique(),
+        "seeds": tuple(sorted(valid["seed"].unique().tolist())),
         "n": len(valid),
         "n_success": len(won),
         "n_err": int((episodes["status"] == "infra_error").sum()),
@@ -110,9 +117,16 @@ def verdicts(valid: pd.DataFrame) -> dict[str, Any]:
 
 
 def grid(episodes: pd.DataFrame, by: str = "task", value: str = "success") -> pd.DataFrame:
-    """(tasks, or places of the stream with by="index") x seeds; NaN where nothing counts."""
-    rows = ["task_id", "visit"] if by == "task" else ["index"]
-    return episodes.set_index([*rows, "seed"])[value].unstack("seed")
+    """(tasks, or places of the stream with by="index") x seeds; NaN where nothing counts.
+
+    Of a task that a seed met several times (`stream.passes`) the mean: it is one task still.
+    """
+    return episodes.groupby(["task_id" if by == "task" else by, "seed"])[value].mean().unstack("seed")
+
+
+def outcomes(episodes: pd.DataFrame) -> pd.DataFrame:
+    """Success of (tasks) x (seed, visit), one episode an entry; NaN where nothing counts."""
+    return episodes.set_index(["task_id", "seed", "visit"])["success"].unstack(["seed", "visit"])
 
 
 def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -127,6 +141,17 @@ def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return frame[frame["run_dir"].isin(last["run_dir"])], notes
 
 
+def _unlike(used: pd.DataFrame) -> list[str]:
+    """What a reader would take for the same and is not: the code, and the data that one seed's runs met."""
+    runs = used.drop_duplicates("run_dir")
+    codes = sorted(set(runs["code"]))
+    notes = [f"the runs were made by {len(codes)} versions of the code: {', '.join(codes)}."] if len(codes) > 1 else []
+    for (env, *_), block in runs.groupby([*BLOCK, "seed"], sort=False):
+        if block["data"].nunique() > 1:
+            notes.append(f"{env}: the data of these tasks is not the same in {', '.join(sorted(set(block['arm'])))}.")
+    return list(dict.fromkeys(notes))
+
+
 def _unfinished(run: Any, runs: pd.DataFrame, partial: bool) -> str:
     done = int(runs[runs["run_dir"] == run.run_dir]["index"].max()) + 1
     fate = "counted as far as it goes" if partial else "left out"
@@ -139,7 +164,7 @@ def _labels(table: pd.DataFrame) -> list[str]:
     for row in table.to_dict("records"):
         like = table[(table["arm"] == row["arm"]) & (table[list(BLOCK)] == [row[key] for key in BLOCK]).all(axis=1)]
         tells = [key for key in TELLING if like[key].astype(str).nunique() > 1]
-        words = [row["arm"], *(f"{key}={_short(row[key])}" for key in tells)]
+        words = [row["arm"], *(f"{key}={short(row[key])}" for key in tells)]
         twins = like if not tells else like[(like[tells].astype(str) == [str(row[key]) for key in tells]).all(axis=1)]
         labels.append(" ".join([*words, *([f"#{row['cell'][:4]}"] if len(twins) > 1 else [])]))
     return labels
@@ -156,22 +181,37 @@ def _compared(cells: Cells, baseline: str) -> Cells:
         named = next((found for way in ways if len(found := group[way])), group[:0])
         bases[block] = named.iloc[0]["cell"] if len(named) == 1 and named.iloc[0]["n"] else None
         if bases[block] is None and len(group) > 1:
-            notes.append(f"{block[0]}, {block[1]}: no finished run of the baseline {baseline}, so nothing is compared.")
+            why = "no finished run of the baseline" if len(named) < 2 else f"{len(named)} cells are the baseline"
+            notes.append(f"{block[0]}, {block[1]}: {why} {baseline}, so nothing is compared.")
     for row in table.to_dict("records"):
         base = bases[tuple(row[key] for key in BLOCK)]
+        rows.append({"base": base})
         if base is None or base == row["cell"] or not row["n"]:
-            rows.append({})
             continue
         mine, other = cells.episodes(row["cell"]), cells.episodes(base)
-        values, baselines = grid(mine).align(grid(other), join="inner")
-        rows.append(paired(values.to_numpy(), baselines.to_numpy()) | _gain(mine, other))
+        values, baselines = outcomes(mine).align(outcomes(other), join="inner")
+        seeds = values.columns.get_level_values("seed")
+        rows[-1] |= paired(values.to_numpy(), baselines.to_numpy(), seeds) | _gain(mine, other)
+        notes += _other_settings(row["label"], mine, other)
     import pandas as pd
 
-    names = ["n_pairs", "won", "lost", "difference", "low", "high", "p", "p_seeds", *GAIN]
+    names = ["base", "n_pairs", "n_paired_seeds", "won", "lost", "difference", "low", "high", "p", "p_seeds", *GAIN]
     found = pd.DataFrame(rows, columns=names)
     found = found.rename(columns={"low": "difference_low", "high": "difference_high"})
     found["p_holm"] = holm([None if pd.isna(p) else p for p in found["p"]])
     return Cells(table=pd.concat([table, found], axis=1), frame=cells.frame, notes=notes)
+
+
+def _other_settings(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
+    """A note where a cell and its baseline differ in more than what makes an arm."""
+    texts = mine["settings"].iloc[0], other["settings"].iloc[0]
+    if texts[0] == texts[1]:
+        return []
+    ours, theirs = map(json.loads, texts)
+    keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
+    told = [f"{key} {ours.get(key, '–')}, baseline {theirs.get(key, '–')}" for key in keys[:NAMED]]
+    more = f"; and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    return [f"{label} differs from its baseline beside the arm: {'; '.join(told)}{more}."]
 
 
 def _gain(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, float | None]:
@@ -194,5 +234,6 @@ def _plain(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """A value as it stands in a label and in a command: pandas turns whole numbers into 1.0 beside an unknown one."""
     return "-" if value is None or value != value else f"{value:g}" if isinstance(value, float) else str(value)

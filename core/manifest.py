@@ -21,6 +21,8 @@ PACKAGES = (
 ).split()
 # Keys that cannot change a result: where it is written, who watches, how many work at once.
 FREE_KEYS = ("run_dir", "tracker", "max_concurrency", "env.workers", "dry_run", "budget.run")
+# What an arm is made of: runs of one table may differ in it, and should in nothing else.
+ARM_KEYS = "workflow memory retrieval distiller contrast judge select setting stream.batch stream.passes".split()
 MODELS = (*LLMS, "embedder.inner")  # and in each of them:
 MODEL_FREE_KEYS = (
     "timeout_s attempts retry_s max_in_flight requests_per_min tokens_per_min price_per_mtok cache cache_path"
@@ -51,6 +53,17 @@ def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
         if isinstance(node, dict):
             node.pop(last, None)
     return copy
+
+
+def flat(config: Any, where: str = "") -> dict[str, str]:
+    """{dotted key: value as text} of nested dictionaries; "–" for None."""
+    if isinstance(config, dict) and config:
+        return {
+            key: v
+            for name, value in config.items()
+            for key, v in flat(value, f"{where}.{name}" if where else name).items()
+        }
+    return {where: "–" if config is None else str(config)}
 
 
 def manifest(fingerprint: dict, config: dict, command: list[str], tasks: list[Task], models: dict) -> dict[str, Any]:

@@ -11,14 +11,14 @@ from core.scaling import scaling
 from core.types import Usage
 
 
-def wilson(successes: int, n: int, z: float = 1.959964) -> list[float] | None:
+def wilson(successes: float, n: int, z: float = 1.959964) -> list[float] | None:
     """Wilson's 95 % interval of a proportion, [low, high] in [0, 1]; None for n = 0 (Wilson 1927)."""
     if n == 0:
         return None
     p, zz = successes / n, z * z
     centre = (p + zz / (2 * n)) / (1 + zz / n)
     half = z * sqrt(p * (1 - p) / n + zz / (4 * n * n)) / (1 + zz / n)
-    return [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
+    return [max(0.0, centre - half), min(1.0, centre + half)]
 
 
 def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def rate(rows: list[dict]) -> dict[str, Any]:
     return {
         "n_success": won,
         "success_rate": round(won / len(rows), 4) if rows else None,
-        "ci95": wilson(won, len(rows)),
+        "ci95": [round(end, 4) for end in wilson(won, len(rows))] if rows else None,
     }
 
 

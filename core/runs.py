@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from core.build import ROLES
 from core.errors import UserError
-from core.manifest import FREE_KEYS, MODEL_FREE_KEYS, MODELS, without
+from core.jsonl import storable
+from core.manifest import ARM_KEYS, FREE_KEYS, MODEL_FREE_KEYS, MODELS, flat, without
 from core.types import content_id
 
 if TYPE_CHECKING:
@@ -51,9 +52,18 @@ class Run:
 
     @cached_property
     def cell(self) -> str:
-        """An id that all seeds of one cell of a table share: the configuration less the seed, and the set of tasks."""
+        """An id that all seeds of one cell of a table share: configuration less the seed, prompts, and set of tasks."""
+        return content_id(self._shared, self.task_set, self.manifest["fingerprint"]["prompts"])
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
         free = (*FREE_KEYS, *(f"{node}.{key}" for node in MODELS for key in MODEL_FREE_KEYS))
-        return content_id(without(_seedless(self.config, self.composed), (*KNOBS, *free)), self.task_set)
+        return without(_seedless(self.config, self.composed), (*KNOBS, *free))
+
+    @cached_property
+    def settings(self) -> str:
+        """What runs of one table should have in common, as JSON: {dotted key: text} without what makes an arm."""
+        return json.dumps(flat(without(self._shared, ARM_KEYS)), sort_keys=True)
 
     @cached_property
     def task_set(self) -> str:
@@ -160,6 +170,9 @@ def run_columns(run: Run) -> dict[str, Any]:
         "n_tasks": run.n_tasks,
         "complete": run.complete,
         "command": shlex.join(run.manifest["command"][1:]),
+        "code": str(run.manifest["git"]["sha"])[:8],
+        "data": run.manifest["fingerprint"]["dataset"].get("sha256"),
+        "settings": run.settings,
     }
 
 
@@ -176,15 +189,15 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     marks = "".join("!" if t["ended_by"] == "error" else "+" if t["success"] else "-" for t in row["trajectories"])
     return {
         "index": row["index"],
-        "task_id": _storable(row["task_id"]),
-        "task_type": _storable(row["task_type"]),
+        "task_id": storable(row["task_id"]),
+        "task_type": storable(row["task_type"]),
         "status": row["status"],
         "success": float(row["status"] == "success") if row["status"] in VALID else float("nan"),
         "reward": row["reward"],
         "steps": len(chosen["steps"]),
         "n_invalid": sum(not step["valid"] for step in chosen["steps"]),
         "ended_by": chosen["ended_by"],
-        "error": _storable((chosen["error"] or "").split(":")[0]),
+        "error": storable((chosen["error"] or "").split(":")[0]),
         "attempts": marks,
         "judged": _judged(row),
         "tokens": sum(spent.values()),
@@ -207,11 +220,6 @@ def _seedless(config: Any, composed: Any) -> Any:
         return config
     made = {key for key, value in composed.items() if isinstance(value, str) and "${seed}" in value}
     return {key: _seedless(value, composed.get(key)) for key, value in config.items() if key not in made}
-
-
-def _storable(text: str) -> str:
-    """Without halves of surrogate pairs, which a model's escapes can leave in a text and pandas refuses."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _judged(row: dict[str, Any]) -> str:

@@ -19,7 +19,7 @@ def rate_interval(values: np.ndarray, *, draws: int = DRAWS) -> dict[str, Any]:
 
     The mean is taken within each seed, then over the seeds; sd is over the seeds. One seed of 0 and 1: Wilson.
     Otherwise a bootstrap that draws tasks with all their seeds, since outcomes of one task are alike over seeds.
-    Where no outcome differs from another a bootstrap says nothing: Wilson's interval for that many tasks.
+    Where all tasks are alike, or there is one, a bootstrap says nothing: Wilson's interval for that many tasks.
     """
     values = _columns(values)
     per_seed = _means(values)
@@ -27,19 +27,22 @@ def rate_interval(values: np.ndarray, *, draws: int = DRAWS) -> dict[str, Any]:
     found = {"mean": mean, "sd": float(per_seed.std(ddof=1)) if per_seed.size > 1 else None, "low": None, "high": None}
     if mean is None:
         return found
-    known = values[~np.isnan(values)]
-    binary = np.isin(known, (0.0, 1.0)).all()
-    if binary and (values.shape[1] == 1 or known.min() == known.max()):
-        found["low"], found["high"] = wilson(round(mean * len(values)), len(values))
+    wins = mean * len(values)
+    if values.shape[1] == 1 and np.isin(values, (0.0, 1.0)).all():
+        found["low"], found["high"] = wilson(round(wins), len(values))
     else:
-        found["low"], found["high"] = bootstrap([values], draws=draws)
+        drawn = bootstrap([values], draws=draws)
+        found["low"], found["high"] = drawn if drawn[0] is not None else wilson(wins, len(values))
     return found
 
 
-def bootstrap(samples: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0) -> tuple[float, float]:
+def bootstrap(
+    samples: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0
+) -> tuple[float, float] | tuple[None, None]:
     """The percentile interval of the first sample's mean less the others', each drawn anew by tasks (rows).
 
     Each sample is (tasks, seeds) with NaN where nothing counts; as `rate_interval`, within seeds first.
+    (None, None) where the rows of each sample are alike: every draw is the same, which is no certainty.
     """
     total = np.zeros(draws)
     for place, sample in enumerate(map(_columns, samples)):
@@ -49,29 +52,33 @@ def bootstrap(samples: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 
             rates = (weights @ np.where(known, sample, 0.0)) / (weights @ known)
         total += np.nanmean(rates, axis=1) * (1 if place == 0 else -1)
     low, high = np.nanpercentile(total, (2.5, 97.5))
-    return float(low), float(high)
+    return (None, None) if np.isclose(low, high, rtol=0, atol=1e-12) else (float(low), float(high))
 
 
-def paired(values: np.ndarray, baseline: np.ndarray) -> dict[str, Any]:
+def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None = None) -> dict[str, Any]:
     """A difference of success on the same tasks (rows) and seeds (columns): NaN in either one drops the pair.
 
-    p: for one seed McNemar's exact test; for several the exact permutation test that swaps the two arms task by task,
-    a task's seeds together. p_seeds swaps seed by seed: it alone allows for tasks of one stream that depend on each
-    other, and it cannot be under 2 / 2 ** seeds. The interval is None where every pair differs by the same.
+    seeds   the seed of each column, where a seed has several: one for each pass over the tasks
+    p: for one column McNemar's exact test; for several the exact permutation test that swaps the two arms task by task,
+    all of a task together. p_seeds swaps seed by seed: it alone allows for tasks of one stream that depend on each
+    other, and it cannot be under 2 / 2 ** n_paired_seeds. The interval is None where all tasks differ by the same.
     """
     delta = _columns(np.asarray(values, float) - np.asarray(baseline, float))
     known = ~np.isnan(delta)
     found: dict[str, Any] = {"n_pairs": int(known.sum()), "won": int((delta > 0).sum()), "lost": int((delta < 0).sum())}
-    if not known.any():
+    names = np.asarray(range(delta.shape[1]) if seeds is None else seeds)
+    columns = [names == name for name in dict.fromkeys(names.tolist())]
+    by_seed = [np.nansum(delta[:, mine]) for mine in columns if known[:, mine].any()]
+    found["n_paired_seeds"] = len(by_seed)
+    if not by_seed:
         return found | {"difference": None, "low": None, "high": None, "p": None, "p_seeds": None}
-    alike = np.ptp(delta[known]) == 0
-    low, high = (None, None) if alike else bootstrap([delta])
+    low, high = bootstrap([delta])
     return found | {
         "difference": float(_means(delta).mean()),
         "low": low,
         "high": high,
         "p": sign_flip(np.nansum(delta, axis=1)),
-        "p_seeds": sign_flip(np.nansum(delta, axis=0)) if delta.shape[1] > 1 else None,
+        "p_seeds": sign_flip(by_seed) if len(by_seed) > 1 else None,
     }
 
 
@@ -145,8 +152,7 @@ def late_minus_early(values: np.ndarray) -> dict[str, float | None]:
     early, late = values[:half], values[len(values) - half :]
     if not half or np.isnan(early).all() or np.isnan(late).all():
         return {"difference": None, "low": None, "high": None}
-    alike = np.nanmin(values) == np.nanmax(values)
-    low, high = (None, None) if alike else bootstrap([late, early])
+    low, high = bootstrap([late, early])
     return {"difference": float(_means(late).mean() - _means(early).mean()), "low": low, "high": high}
 
 

@@ -19,6 +19,12 @@ class Tracker(Protocol):
     def finish(self, summary: dict[str, Any]) -> None: ...
 
 
+def logged(status: str, n_lessons: int) -> dict[str, Any]:
+    """What a tracker is told of an episode; an infra_error is no failure and has no `success`."""
+    known = {} if status == "infra_error" else {"success": status == "success"}
+    return known | {"infra_error": status == "infra_error", "lessons": n_lessons}
+
+
 @dataclass(kw_only=True)
 class NoTracker:
     """tracker=none."""

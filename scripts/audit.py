@@ -21,6 +21,7 @@ from rich.console import Console  # noqa: E402
 from core.audit import BROKEN, Check  # noqa: E402
 from core.audit_quality import WORTH_A_LOOK, grade  # noqa: E402
 from core.errors import UserError  # noqa: E402
+from core.jsonl import storable  # noqa: E402
 from core.runs import Run, find_runs, read_run  # noqa: E402
 
 
@@ -28,7 +29,7 @@ def audit(run: Run) -> dict[str, Any]:
     """{run, broken: {check: lines}, look: {check: lines}, grade}; a check without a line is left out."""
 
     def found(checks: tuple[Check, ...]) -> dict[str, list[str]]:
-        return {check.__name__: lines for check in checks if (lines := list(check(run)))}
+        return {check.__name__: lines for check in checks if (lines := list(map(storable, check(run))))}
 
     return {"run": str(run.path), "broken": found(BROKEN), "look": found(WORTH_A_LOOK), "grade": grade(run)}
 

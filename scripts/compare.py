@@ -80,12 +80,14 @@ def report(out: Console, a: Run, b: Run, every: bool) -> None:
     both = side_by_side(*frames)
     if both.empty:
         raise UserError("the runs have no task in common.")
-    found = paired(both[["success_b"]].to_numpy(), both[["success_a"]].to_numpy())
+    ours, theirs = (both.pivot(index="task_id", columns="visit", values=f"success_{run}") for run in "ba")
+    found = paired(ours.to_numpy(), theirs.to_numpy(), [0] * ours.shape[1])
     if found["difference"] is not None:
+        test = "McNemar's exact p" if ours.shape[1] == 1 else "exact permutation task by task, p"
         ends = "" if found["low"] is None else f"  95 % {100 * found['low']:+.1f} to {100 * found['high']:+.1f}"
         out.print(
             f"\nB - A: {100 * found['difference']:+.1f} points over {found['n_pairs']} pairs{ends}, "
-            f"{found['won']} gained and {found['lost']} lost, McNemar's exact p = {found['p']:.4f}",
+            f"{found['won']} gained and {found['lost']} lost, {test} = {found['p']:.4f}",
             highlight=False,
         )
     left = sum(len(frame) for frame in frames) - 2 * len(both)

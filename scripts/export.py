@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 from core.errors import UserError  # noqa: E402
 from core.runs import Run, find_runs, load_runs, read_run  # noqa: E402
+from core.types import content_id  # noqa: E402
 from scripts.inspect_log import write_eval  # noqa: E402
 
 
@@ -31,22 +32,26 @@ def to_parquet(paths: list[str], output: Path) -> None:
 
 def to_inspect(paths: list[str], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    taken: set[Path] = set()
     for path in find_runs(paths):
-        run = read_run(path)
-        output = folder / f"{path.parent.name}_{path.name}.eval"
+        run, place = read_run(path), path.resolve()
+        output = folder / f"{place.parent.name}_{place.name}.eval"
+        if output in taken:  # runs of the same name in other folders
+            output = folder / f"{place.parent.name}_{place.name}_{content_id(str(place))}.eval"
+        taken.add(output)
         write_eval(run, output)
         print(f"{output}: {len(run.rows)} episodes")
 
 
 def to_wandb(paths: list[str], project: str, mode: str) -> None:
-    from core.tracking import WandbTracker
+    from core.tracking import WandbTracker, logged
 
     for path in find_runs(paths):
         run = read_run(path)
         tracker = WandbTracker(project=project, mode=mode)
         tracker.start(str(path), run.config)
         for row in run.rows:
-            tracker.log(row["index"], {"success": row["status"] == "success", "lessons": len(row["lessons"])})
+            tracker.log(row["index"], logged(row["status"], len(row["lessons"])))
         tracker.finish(_summary(run))
         print(f"{path}: {len(run.rows)} episodes to wandb ({mode})")
 

@@ -29,7 +29,7 @@ def write_eval(run: Run, path: Path) -> None:
         def put(name: str, value: Any) -> None:
             entry = zipfile.ZipInfo(name)  # its fixed date keeps the file the same from one export to the next
             entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, json.dumps(value, ensure_ascii=False))
+            archive.writestr(entry, json.dumps(value))
 
         put("_journal/start.json", start)
         for each in samples:
@@ -43,8 +43,8 @@ def spec(run: Run) -> dict[str, Any]:
     dataset = run.manifest["fingerprint"]["dataset"]
     arm = run.choices.get("arm") or run.choices.get("workflow") or "run"
     return {
-        "eval_id": run.cell,
-        "run_id": run.cell,
+        "eval_id": run.manifest["run"],
+        "run_id": run.manifest["run"],
         "created": NO_TIME,
         "task": f"{run.choices.get('env') or 'env'}-{arm}",
         "task_id": run.cell,
@@ -77,7 +77,7 @@ def sample(row: dict[str, Any], attempt: dict[str, Any], run: Run) -> dict[str, 
     again = f"_{row['index']}" if run.config.get("stream", {}).get("passes", 1) > 1 else ""
     facts = ("index", "task_type", "status", "verdict", "retrieved", "lessons", "chosen", "errors")
     return {
-        "id": row["task_id"].replace("/", "_") + again,
+        "id": row["task_id"] + again,
         "epoch": attempt["sample"] + 1,
         "input": row["query"],
         "target": attempt["gold"],
@@ -115,10 +115,12 @@ def summary(each: dict[str, Any]) -> dict[str, Any]:
 
 
 def results(run: Run) -> dict[str, Any]:
-    """The headline: the success rate of the answers, infra errors left out."""
+    """The headline: the success rate of the answers, infra errors left out; no score where nothing else is left."""
     valid = [row for row in run.rows if row["status"] != "infra_error"]
-    rate = sum(row["status"] == "success" for row in valid) / len(valid) if valid else 0.0
-    metric = {"success_rate": {"name": "success_rate", "value": rate, "params": {}}}
-    score = {"name": "success", "scorer": "success", "params": {}, "metrics": metric}
-    counts = {"total_samples": run.n_tasks, "completed_samples": len(valid), "scores": [score]}
+    scores = []
+    if valid:
+        rate = sum(row["status"] == "success" for row in valid) / len(valid)
+        metric = {"success_rate": {"name": "success_rate", "value": rate, "params": {}}}
+        scores = [{"name": "success", "scorer": "success", "params": {}, "metrics": metric}]
+    counts = {"total_samples": run.n_tasks, "completed_samples": len(valid), "scores": scores}
     return {"results": counts, "stats": {"started_at": NO_TIME, "completed_at": NO_TIME, "model_usage": {}}}

@@ -23,7 +23,7 @@ from scripts.tables import load  # noqa: E402
 
 def write(runs: list[str], folder: Path, formats: list[str], baseline: str | None, partial: bool) -> list[Path]:
     """The files of every figure, and their captions."""
-    found = studies(*compared(load(runs), baseline, partial))
+    found = studies(compared(load(runs), baseline, partial))
     folder.mkdir(parents=True, exist_ok=True)
     files, captions = [], []
     for number, study in enumerate(found):

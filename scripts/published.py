@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from core.cells import short
+
 KNOBS = ("k", "r", "top_k")  # what tells the points of one figure apart
 
 
@@ -38,7 +40,7 @@ class Published:
         if row["setting"] != "test_time":
             reasons.append(f"ours is setting={row['setting']}")
         for key in KNOBS:
-            if key in self.values and str(row[key]) != str(self.values[key]):
+            if key in self.values and short(row[key]) != str(self.values[key]):
                 reasons.append(f"its {key} is {self.values[key]}")
         return reasons
 

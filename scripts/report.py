@@ -18,13 +18,12 @@ from core.errors import UserError  # noqa: E402
 from core.report.page import build  # noqa: E402
 from core.runs import Run, find_runs, frame_of, read_run  # noqa: E402
 from scripts import tables  # noqa: E402
-from scripts.table_specs import ARMS, TABLES  # noqa: E402
+from scripts.table_specs import TABLES  # noqa: E402
 
 
 def report(runs: list[Run], names: list[str], baseline: str | None, partial: bool, title: str) -> str:
     """The page of the runs with the named tables in it."""
-    frame = frame_of(runs)
-    frame["arm"] = frame["arm"].replace(ARMS)
+    frame = tables.renamed(frame_of(runs))
     texts = [text for name in names for text in tables.build(frame, name, baseline=baseline, partial=partial)[1]]
     return build(runs, frame, texts, baseline=baseline, partial=partial, title=title)
 

@@ -19,6 +19,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from core.errors import UserError  # noqa: E402
+from core.jsonl import storable  # noqa: E402
 from core.runs import Run, episode_columns, find_runs, read_run  # noqa: E402
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -27,7 +28,7 @@ COLOUR = {"success": "green", "failure": "red", "infra_error": "yellow"}
 
 def clean(text: str) -> str:
     """Text of a model or an env as a terminal may be given it: without control characters."""
-    return _CONTROL.sub("�", str(text).replace("\r\n", "\n"))
+    return _CONTROL.sub("�", storable(str(text)).replace("\r\n", "\n"))
 
 
 def console() -> Console:
@@ -71,7 +72,7 @@ def episodes(run: Run, status: str | None, kind: str | None, flagged: bool) -> T
 
 def find_row(run: Run, wish: str) -> dict[str, Any]:
     """The episode at a place, or the one whose task's id ends so. Raises UserError for none or several."""
-    if wish.isdigit() and int(wish) < len(run.rows):
+    if wish.isdecimal() and int(wish) < len(run.rows):
         return run.rows[int(wish)]
     found = [row for row in run.rows if row["task_id"] == wish] or [r for r in run.rows if r["task_id"].endswith(wish)]
     if len(found) != 1:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.cells import short
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -183,15 +185,25 @@ def wanted(experiment: str, command: str) -> Iterator[dict[str, str]]:
     text = (EXPERIMENTS / f"{experiment}.yaml").read_text(encoding="utf-8")
     params = yaml.safe_load(text)["hydra"]["sweeper"]["params"]
     typed = dict(word.split("=", 1) for word in shlex.split(command) if "=" in word)
-    choices = [str(typed.get(key, values)).replace(" ", "").split(",") for key, values in params.items()]
+    choices = [swept(key, str(typed.get(key, values))) for key, values in params.items()]
     for combination in itertools.product(*choices):
         yield dict(zip(params, combination, strict=True))
+
+
+def swept(key: str, values: str) -> list[str]:
+    """The values of a sweep in Hydra's grammar: "1,2", "range(0,3)", or the only one."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    override = OverridesParser.create().parse_override(f"{key}={values}")
+    if override.is_sweep_override():
+        return [text.replace("'", "") for text in override.sweep_string_iterator()]
+    return [override.get_value_element_as_str()]
 
 
 def is_cell(row: dict[str, Any], cell: dict[str, str]) -> bool:
     """Whether a row (of cells or of runs) is a wanted cell, as far as it has its columns."""
     columns = {COLUMN.get(key, key): value for key, value in cell.items()}
-    return all(str(row[column]) == value for column, value in columns.items() if column in row)
+    return all(short(row[column]) == value for column, value in columns.items() if column in row)
 
 
 def fill(experiment: str, command: str, cell: dict[str, str]) -> str:

@@ -1,6 +1,6 @@
 """Finished runs as the paper's tables.
 
-    python scripts/tables.py RUNS... [--table main] [--format md] [--baseline no_memory] [--partial] [-o FILE]
+    python scripts/tables.py RUNS... [--table main]... [--format md] [--baseline no_memory] [--partial] [-o FILE]
 
 RUNS are run directories or folders of them. Each env, model and set of tasks gets a table of its own: nothing is
 averaged or compared across them. With every success rate stand its seeds, tasks, errors (in no denominator) and the
@@ -34,7 +34,11 @@ REFERENCE = ["benchmark", "model", "method", "published", "ours", "comparable?",
 
 def load(paths: list[str]) -> pd.DataFrame:
     """The episodes of the runs, with the arms' names of the tables."""
-    frame = load_runs(paths)
+    return renamed(load_runs(paths))
+
+
+def renamed(frame: pd.DataFrame) -> pd.DataFrame:
+    """The episodes with the arms' names of the tables."""
     frame["arm"] = frame["arm"].replace(ARMS).mask(frame["agent"].isin(PLAYERS), frame["agent"])
     return frame
 
@@ -114,8 +118,8 @@ def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:
     ]
     if "difference" in rows and rows["difference"].notna().any():
         notes.append(
-            f"difference: to {baseline}, in points, on the same tasks and seeds; p: exact, McNemar's for one seed, for "
-            "several a permutation task by task; p by seeds: a permutation seed by seed; Holm: over this output."
+            f"difference: to {baseline}, in points, on the same tasks and seeds; p: exact, McNemar's for one seed and "
+            "pass, for several a permutation task by task; p by seeds: one seed by seed; Holm: over this table."
         )
     if rows["partial"].any():
         notes.append("* holds runs that did not finish.")
@@ -125,26 +129,30 @@ def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUNS")
-    parser.add_argument("--table", choices=TABLES, default="main")
+    parser.add_argument("--table", action="append", choices=TABLES, help="again for another one (default: main)")
     parser.add_argument("--format", choices=FORMATS, default="md")
     parser.add_argument("--baseline", help="a label or an arm; the table's own where not given")
     parser.add_argument("--partial", action="store_true", help="count runs that did not finish, marked with *")
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args(arguments)
     try:
-        cells, texts = build(load(given.runs), given.table, baseline=given.baseline, partial=given.partial)
+        frame, names = load(given.runs), given.table or ["main"]
+        if given.format == "csv" and len(names) > 1:
+            raise UserError("--format csv writes one table: give one --table.")
+        made = [build(frame, name, baseline=given.baseline, partial=given.partial) for name in names]
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if given.format == "csv":
-        text = cells.table.to_csv(index=False)
+        text = made[0][0].table.to_csv(index=False)
     else:
+        texts = [text for _, found in made for text in found]
         text = "\n".join(FORMATS[given.format](each) for each in texts)
     if given.output:
         given.output.write_text(text, encoding="utf-8")
     else:
         print(text, end="")
-    return int(any(note.startswith("missing: ") for each in texts for note in each.notes))
+    return int(any(note.startswith("missing: ") for _, texts in made for each in texts for note in each.notes))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ NAN = float("nan")
 def test_wilson_is_that_of_statsmodels(won, n):
     from statsmodels.stats.proportion import proportion_confint
 
-    assert wilson(won, n) == pytest.approx(proportion_confint(won, n, method="wilson"), abs=1e-4)
+    assert wilson(won, n) == pytest.approx(proportion_confint(won, n, method="wilson"), abs=1e-6)
 
 
 @pytest.mark.parametrize(("gained", "lost"), [(0, 0), (1, 0), (4, 0), (5, 1), (12, 9), (30, 11), (200, 150)])
@@ -101,6 +101,28 @@ def test_one_seed_has_wilsons_interval_and_unanimous_seeds_one_for_their_tasks()
     assert [rate_interval(np.array([1, 0, 0, 0.0]))[end] for end in ("low", "high")] == wilson(1, 4)
     assert [rate_interval(np.ones((30, 3)))[end] for end in ("low", "high")] == wilson(30, 30)
     assert rate_interval(np.full((4, 2), NAN))["mean"] is None
+
+
+@pytest.mark.parametrize("values", [[[1, 0, 0]], [[1, 0], [0, 1], [1, 0], [0, 1]], [[1, 0, NAN], [0, NAN, 1]]])
+def test_tasks_that_are_alike_leave_the_uncertainty_of_their_number(values):
+    found = rate_interval(np.array(values, float))
+    assert [found["low"], found["high"]] == wilson(found["mean"] * len(values), len(values))
+    assert found["high"] - found["low"] > 0.5
+
+
+def test_where_every_draw_is_the_same_there_is_no_interval():
+    assert paired(np.array([[1, 1, 0.0]]), np.zeros((1, 3)))["low"] is None
+    assert paired(np.array([[1, 0], [0, 1.0]]), np.zeros((2, 2)))["low"] is None
+    assert late_minus_early(np.array([0, 0, 1, 1.0])) == {"difference": 1.0, "low": None, "high": None}
+
+
+def test_passes_over_the_same_tasks_are_no_more_tasks():
+    mine, other = np.ones((6, 2)), np.zeros((6, 2))
+    found = paired(mine, other, seeds=[7, 7])
+    assert (found["n_pairs"], found["n_paired_seeds"], found["p_seeds"]) == (12, 1, None)
+    assert found["p"] == 2 / 2**6
+    twice = paired(np.hstack([mine, mine]), np.hstack([other, other]), seeds=[0, 1, 0, 1])
+    assert (twice["p"], twice["p_seeds"], twice["n_paired_seeds"]) == (2 / 2**6, 2 / 2**2, 2)
 
 
 def test_the_bootstrap_is_scipys():

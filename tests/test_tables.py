@@ -17,6 +17,7 @@ from conftest import REPO, TOY, command, read_json, read_rows
 
 from core.cells import make_cells
 from core.errors import UserError
+from core.metrics import wilson
 from core.runs import find_runs, load_runs, read_run
 from scripts.table_specs import EXPERIMENTS, TABLES, wanted
 from scripts.tables import build, load, main
@@ -156,6 +157,92 @@ def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
     edit(copy / "toy-scripted-reasoningbank-seed1", lambda rows: [])
     _, texts = build(load([str(copy)]), "main")
     assert lines(texts)["reasoningbank"][1:6] == ["0 (+2 partial)", "0", "0", "none", "partial"]
+
+
+def test_a_seed_without_an_episode_that_counts_is_no_seed(copy):
+    edit(copy / "toy-scripted-reasoningbank-seed1", lambda rows: [])
+    table = build(load([str(copy)]), "main", partial=True)[0].table.set_index("arm")
+    row = table.loc["reasoningbank"]
+    assert (row["n_seeds"], row["n"], row["n_pairs"], row["n_paired_seeds"]) == (1, 12, 12, 1)
+    assert [row["low"], row["high"]] == wilson(8, 12)
+    assert row["tokens_per_success"] > 0
+
+
+def change_manifest(run, change):
+    path = run / "manifest.json"
+    manifest = read_json(path)
+    change(manifest)
+    path.write_text(json.dumps(manifest))
+
+
+def test_runs_of_other_prompts_are_another_cell(copy):
+    change_manifest(
+        copy / "toy-scripted-reasoningbank-seed1", lambda made: made["fingerprint"]["prompts"].update(judge="another")
+    )
+    cells, _ = build(load([str(copy)]), "main")
+    rows = cells.table[cells.table["arm"] == "reasoningbank"]
+    assert rows["seeds"].tolist() == [(0,), (1,)]
+    assert rows["label"].str.startswith("reasoningbank #").all()
+
+
+def test_a_comparison_says_what_else_is_not_the_same(copy):
+    run = copy / "toy-scripted-reasoningbank-seed0"
+    change_manifest(run, lambda made: made["config"]["roles"]["agent"].update(temperature=0.1))
+    change_manifest(run, lambda made: made["fingerprint"]["dataset"].update(sha256="other"))
+    change_manifest(run, lambda made: made["git"].update(sha="0123456789"))
+    shutil.rmtree(copy / "toy-scripted-reasoningbank-seed1")
+    notes = build(load([str(copy)]), "main")[0].notes
+    assert "reasoningbank differs from its baseline beside the arm: roles.agent.temperature 0.1, baseline 0.7." in notes
+    assert "toy: the data of these tasks is not the same in matts_sequential, no_memory, reasoningbank." in notes
+    assert any("made by 2 versions of the code: 01234567, " in note for note in notes)
+
+
+def test_two_passes_are_not_twice_as_many_tasks(copy, here):
+    for arm in ("no_memory", "reasoningbank"):
+        here(*TOY, f"arm={arm}", "limit=12", "stream.passes=2", run_dir=copy.parent / "passes" / arm)
+    row = make_cells(load_runs([copy.parent / "passes"]), "no_memory").table.set_index("arm").loc["reasoningbank"]
+    assert (row["n"], row["n_pairs"], row["won"], row["lost"]) == (24, 24, 20, 0)  # the second time all but none
+    assert row["p"] == 2 / 2**12
+    assert row["success"] == pytest.approx(20 / 24)
+    a, b = (copy.parent / "passes" / arm for arm in ("no_memory", "reasoningbank"))
+    done = subprocess.run(
+        [sys.executable, REPO / "scripts" / "compare.py", a, b], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "exact permutation task by task, p = 0.0005" in done.stdout
+
+
+def test_a_table_finds_its_runs_among_others(copy, here, capsys):
+    for k in (1, 2):
+        here(*TOY, "arm=matts_parallel", "limit=4", f"k={k}", run_dir=copy / f"k{k}")
+    assert main([str(copy), "--table", "matts_scaling"]) == 0
+    said = capsys.readouterr().out
+    assert "matts_parallel k=1 " in said and "matts_parallel k=2 " in said
+    assert main([str(copy), "--table", "main", "--table", "learning"]) == 0
+    said = capsys.readouterr().out
+    assert "### Main table" in said and "### Does it learn?" in said
+    assert main([str(copy), "--table", "main", "--table", "learning", "--format", "csv"]) == 2
+
+
+def test_a_sweep_may_be_written_in_hydras_ways():
+    cells = list(wanted("main_table", "experiment=main_table 'seed=range(0,2)' arm=no_memory,awm env=toy"))
+    assert [(cell["arm"], cell["seed"]) for cell in cells] == [
+        ("no_memory", "0"),
+        ("no_memory", "1"),
+        ("awm", "0"),
+        ("awm", "1"),
+    ]
+
+
+def test_a_job_of_a_cluster_knows_the_command_of_its_sweep(sweep, monkeypatch):
+    from types import SimpleNamespace
+
+    import main as program
+
+    config = SimpleNamespace(sweep=SimpleNamespace(dir=str(sweep)))
+    monkeypatch.setattr(program.HydraConfig, "get", staticmethod(lambda: config))
+    assert program.typed(["/x/main.py", "seed=1"]) == ["/x/main.py", "seed=1"]
+    words = program.typed(["/x/submitit/core/_submit.py", "folder"])
+    assert words[0] == "main.py" and set(SWEEP) <= set(words)
 
 
 def test_unlike_tasks_are_not_mixed_and_one_cell_twice_counts_once(copy, here):

@@ -114,7 +114,7 @@ def test_an_inspect_log_holds_every_attempt(runs, tmp_path):
     with zipfile.ZipFile(path) as archive:
         header = json.loads(archive.read("header.json"))
         assert len(json.loads(archive.read("summaries.json"))) == 36
-        one = json.loads(archive.read("samples/toy_amber_1_epoch_3.json"))
+        one = json.loads(archive.read("samples/toy/amber/1_epoch_3.json"))
     assert header["results"]["scores"][0]["metrics"]["success_rate"]["value"] == pytest.approx(8 / 12)
     assert one["scores"]["success"]["value"] == "I"
     assert [message["role"] for message in one["messages"]] == ["system", "user", "assistant", "user"]

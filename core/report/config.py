@@ -5,21 +5,11 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from core.manifest import flat
 from core.runs import Run
 
 ELSEWHERE = ("run_dir", "tracker", "dry_run")  # where a run was written, and who watched
 CELL_CHARS = 300
-
-
-def flat(config: Any, where: str = "") -> dict[str, str]:
-    """{dotted key: value as text}."""
-    if isinstance(config, dict) and config:
-        return {
-            key: v
-            for name, value in config.items()
-            for key, v in flat(value, f"{where}.{name}" if where else name).items()
-        }
-    return {where: "–" if config is None else str(config)}
 
 
 def differing(arms: list[tuple[str, list[Run]]]) -> dict[str, list]:
@@ -47,7 +37,7 @@ def facts_of(run: Run) -> list[tuple[str, str]]:
     models = {role: model.get("model") for role, model in manifest.get("models", {}).items()}
     return [
         ("directory", str(run.path)),
-        ("command", shlex.join(["python", *manifest.get("command", [])])),
+        ("command", shlex.join(["python", "main.py", *manifest.get("command", [])[1:]])),
         ("progress", f"{len(run.rows)} of {run.n_tasks} tasks" + ("" if run.complete else " (partial)")),
         ("seed", str(run.config.get("seed"))),
         ("models", ", ".join(f"{role} {model}" for role, model in models.items())),

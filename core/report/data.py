@@ -101,7 +101,7 @@ def lessons_of(run: Run) -> dict[str, dict]:
         for record in (row["record"], *row.get("other_records", ()))
         if record
     }
-    for path in (run.config["memory"].get("path"), run.path / "bank.sqlite"):
+    for path in ((run.config.get("memory") or {}).get("path"), run.path / "bank.sqlite"):
         if path is not None and any(found["id"] not in known for row in run.rows for found in row["retrieved"]):
             known = _in_bank(Path(path)) | known
     return known

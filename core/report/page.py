@@ -46,8 +46,8 @@ def build(
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    cells, baseline = compared(frame, baseline, partial)
-    found = studies(cells, baseline)
+    cells = compared(frame, baseline, partial)
+    found = studies(cells)
     named = run_labels(runs, cells)
     index, pieces = index_of(named)
     script = '(() => {\n"use strict";\n' + "\n".join(_read(name) for name in SCRIPTS) + "})();\n"

@@ -21,35 +21,38 @@ class Study:
     """The cells over the same tasks of one environment by one model, the baseline first; a dictionary a cell.
 
     `cells` are rows of core.cells' table with `baseline` (is it), `complete` and `colour` (a number) beside.
+    `n_compared` is how many comparisons Holm's correction was made for: those of all studies together.
     """
 
     env: str
     model: str
     n_tasks: int
     cells: tuple[dict[str, Any], ...]
+    n_compared: int
     frame: pd.DataFrame  # the episodes that count
 
 
-def compared(frame: pd.DataFrame, baseline: str | None = None, partial: bool = False) -> tuple[Cells, str]:
-    """The cells of the episodes and the baseline that they were compared with."""
+def compared(frame: pd.DataFrame, baseline: str | None = None, partial: bool = False) -> Cells:
+    """The cells of the episodes, compared with the baseline, or with what is one by its name."""
     arms = list(dict.fromkeys(frame["arm"]))
-    baseline = baseline or next((name for name in BASELINES if name in arms), arms[0])
-    return make_cells(frame, baseline, partial=partial), baseline
+    return make_cells(frame, baseline or next((name for name in BASELINES if name in arms), arms[0]), partial=partial)
 
 
-def studies(cells: Cells, baseline: str) -> list[Study]:
+def studies(cells: Cells) -> list[Study]:
     """The cells by what may be compared."""
     found = []
+    n_compared = int(cells.table["p"].notna().sum())
     for (env, model, _), block in cells.table.groupby(list(BLOCK), sort=False):
         rows = [_cleaned(row) for row in block.to_dict("records")]
         for row in rows:
-            row["baseline"] = baseline in (row["label"], row["arm"])
+            row["baseline"] = row["cell"] == row["base"]
             row["complete"] = row["n_partial"] == 0
         rows.sort(key=lambda row: not row["baseline"])
         for colour, row in enumerate(rows):
             row["colour"] = colour
         inside = cells.frame[cells.frame["cell"].isin(block["cell"])]
-        found.append(Study(env=env, model=str(model), n_tasks=rows[0]["n_tasks"], cells=tuple(rows), frame=inside))
+        about = {"env": env, "model": str(model), "n_tasks": rows[0]["n_tasks"]}
+        found.append(Study(**about, cells=tuple(rows), n_compared=n_compared, frame=inside))
     return found
 
 

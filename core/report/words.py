@@ -31,7 +31,7 @@ def differences(study: Study) -> list[dict[str, str]]:
     """For each arm that was compared with the baseline: what to say of it, as texts; see `difference`."""
     base = next((cell for cell in study.cells if cell["baseline"]), None)
     compared = [cell for cell in study.cells if cell.get("difference") is not None]
-    return [difference(cell, base["label"], len(compared)) for cell in compared if base]
+    return [difference(cell, base["label"], study.n_compared) for cell in compared if base]
 
 
 def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, str]:
@@ -41,13 +41,13 @@ def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, st
     if n_compared > 1:
         tests += f" ({p_value(cell['p_holm'])} after Holm's correction for {n_compared} comparisons)"
     if cell["p_seeds"] is not None:
-        least = 2 / 2 ** cell["n_seeds"]
-        tests += f", over the {cell['n_seeds']} seeds alone {p_value(cell['p_seeds'])} (it cannot be under {least:g})"
+        n = int(cell["n_paired_seeds"])
+        tests += f", over the {n} seeds alone {p_value(cell['p_seeds'])} (it cannot be under {2 / 2**n:g})"
     return {
         "label": cell["label"],
         "base": base,
         "points": f"{points(cell['difference'])} points",
-        "interval": "every pair differs by the same: no interval"
+        "interval": "every task differs by the same: no interval"
         if cell["difference_low"] is None
         else f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}",
         "verdict": ("better" if cell["difference"] > 0 else "worse") if shown else "no difference shown",
