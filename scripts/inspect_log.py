@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from core.jsonl import storable
 from core.runs import Run
 
 NO_TIME = "1970-01-01T00:00:00+00:00"  # an episode's line holds no clock time
@@ -29,7 +30,7 @@ def write_eval(run: Run, path: Path) -> None:
         def put(name: str, value: Any) -> None:
             entry = zipfile.ZipInfo(name)  # its fixed date keeps the file the same from one export to the next
             entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, json.dumps(value))
+            archive.writestr(entry, storable(json.dumps(value, ensure_ascii=False)))
 
         put("_journal/start.json", start)
         for each in samples:
@@ -77,7 +78,7 @@ def sample(row: dict[str, Any], attempt: dict[str, Any], run: Run) -> dict[str, 
     again = f"_{row['index']}" if run.config.get("stream", {}).get("passes", 1) > 1 else ""
     facts = ("index", "task_type", "status", "verdict", "retrieved", "lessons", "chosen", "errors")
     return {
-        "id": row["task_id"] + again,
+        "id": storable(row["task_id"]) + again,
         "epoch": attempt["sample"] + 1,
         "input": row["query"],
         "target": attempt["gold"],

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import read_json, read_rows
+from conftest import REPO, TOY, read_json, read_rows
 from report_kit import EVIL, RUNS, Elements, poison, rewritten
 
 from scripts import plots, report
@@ -121,6 +121,26 @@ def test_what_chance_may_do_is_not_called_better(runs, page, tmp_path):
     made = page(runs / "none-0", rewritten(runs / "bank-0", tmp_path / "hardly", hardly))
     assert "+2.5 points" in made.text and "1 gained, 0 lost in 40 pairs" in made.text
     assert "<b>no difference shown</b>" in made.text and "<b>better</b>" not in made.text
+
+
+def test_the_page_compares_what_the_tables_compare(runs, page, here, tmp_path):
+    from scripts import tables
+
+    gold, _ = here(*TOY, "arm=no_memory", "agent=gold", run_dir=tmp_path / "gold")
+    made = page(runs / "none-0", gold, runs / "bank-0")
+    cells, _ = tables.build(tables.load([str(runs / "none-0"), str(gold), str(runs / "bank-0")]), "all")
+    assert set(cells.table["label"]) == {"no_memory", "gold", "reasoningbank"}
+    assert "after Holm&#39;s correction for 2 comparisons" in made.text
+    by_word = page(runs / "par-0", runs / "bank-0", "--baseline", "k=3")
+    assert "Nothing is compared" in by_word.text  # no label here has such a word
+    by_arm = page(runs / "none-0", runs / "bank-0", runs / "bank-1", "--baseline", "reasoningbank")
+    assert "1 gained" in by_arm.text or "lost in 40 pairs" in by_arm.text
+    assert "over the 2 seeds alone" not in by_arm.text  # the other arm has one of them
+
+
+def test_the_page_tells_no_path_of_the_program(runs, page):
+    made = page(runs / "bank-0")
+    assert "python main.py " in made.text and str(REPO) not in made.text
 
 
 def test_no_text_of_a_run_breaks_out_of_the_page(runs, page, tmp_path):

@@ -97,6 +97,50 @@ def test_what_a_model_wrote_cannot_act_on_the_terminal(runs, tmp_path):
     assert "[bold]not bold[/bold] [/nothing]" in script("show", run, "0").stdout
 
 
+def test_no_text_of_a_run_stops_a_script(runs, tmp_path):
+    from report_kit import EVIL, poison, rewritten
+
+    run = rewritten(runs["reasoningbank"], tmp_path / "run", poison)
+    halves = next(number for number, text in enumerate(EVIL) if "\ud800" in text)
+    for done in (
+        script("show", run),
+        script("show", run, halves),
+        script("compare", run, run, "--all"),
+        script("export", run, "--to", "parquet", "-o", tmp_path / "all.parquet"),
+        script("export", run, "--to", "inspect", "-o", tmp_path),
+        script("tables", run, "--table", "all"),
+    ):
+        assert done.returncode == 0, done.stderr
+    for words in ((), ("--json",)):
+        done = script("audit", run, *words)
+        assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stderr
+    assert "names 0 episodes" in script("show", run, "²").stderr
+
+
+def test_runs_of_one_name_are_exported_apart(runs, tmp_path):
+    for number in ("a", "b"):
+        shutil.copytree(runs["no_memory"], tmp_path / number / "sweep" / "run")
+    done = script("export", tmp_path / "a", tmp_path / "b", "--to", "inspect", "-o", tmp_path / "out")
+    files = sorted((tmp_path / "out").iterdir())
+    assert len(files) == 2 and all(str(file) in done.stdout for file in files)
+
+
+def test_what_broke_is_no_failure_elsewhere(runs, tmp_path):
+    from report_kit import rewritten
+
+    from core.tracking import logged
+
+    def broken(row):
+        row["status"] = "infra_error"
+        row["trajectories"][0] |= {"ended_by": "error", "error": "server: gone", "success": False}
+
+    write_eval(read_run(rewritten(runs["no_memory"], tmp_path / "run", broken)), tmp_path / "a.eval")
+    with zipfile.ZipFile(tmp_path / "a.eval") as archive:
+        assert json.loads(archive.read("header.json"))["results"]["scores"] == []
+    assert logged("infra_error", 0) == {"infra_error": True, "lessons": 0}
+    assert logged("failure", 2) == {"infra_error": False, "success": False, "lessons": 2}
+
+
 def test_parquet_holds_every_episode(runs, tmp_path):
     import pandas as pd
 
