@@ -96,7 +96,8 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
                 progress.update(records.rows[-1])
                 tracker.log(episode.index, logged(episode.status, len(episode.lessons)))
     finally:
-        summary = summarise(records.rows, len(tasks), records.wall_s()) | {"calls": meter.totals()}
+        summary = summarise(records.rows, len(tasks), records.wall_s(), workflow.bank.spent())
+        summary["calls"] = meter.totals()
         summary |= {"stream": vars(stream), "by_pass": by_pass(records.rows, len(tasks), stream.passes)}
         records.write_json("summary.json", {**summary, "setting": workflow.setting.name, "seed": cfg.seed})
         if any(role.sent for role in roles.values()):

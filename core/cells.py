@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from core.cell_notes import other_settings, unfinished, unlike
 from core.errors import UserError
 from core.stats import confusion, holm, late_minus_early, paired, pass_at_k, rate_interval
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 BLOCK = ("env", "model", "task_set")  # cells that may stand in one table and be compared
 TELLING = tuple("k r top_k learn_from memory retrieval judge setting order agent llm workflow".split())
-NAMED = 6  # configuration keys in a note
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
 SHARED = ("cell", "arm", *BLOCK, "n_tasks", *TELLING)
 
@@ -49,13 +48,12 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     if (frame["index"] < 0).all():
         raise UserError("none of the runs has finished an episode yet.")
     used, notes = _chosen(frame)
-    notes += _unlike(used)
+    notes += unlike(used, BLOCK)
     counted = used if partial else used[used["complete"]]
     rows = []
     for cell, runs in used.groupby("cell", sort=False):
-        unfinished = runs[~runs["complete"]]
-        waiting = unfinished.drop_duplicates("run_dir")
-        notes += [_unfinished(run, runs, partial) for run in waiting.itertuples()]
+        waiting = runs[~runs["complete"]].drop_duplicates("run_dir")
+        notes += [unfinished(run, runs, partial) for run in waiting.itertuples()]
         first = runs.iloc[0]
         facts = {name: first[name] for name in SHARED} | {
             "n_partial": len(waiting),
@@ -83,10 +81,13 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
     }
     rate = rate_interval(grid(episodes).to_numpy()) if len(valid) else dict.fromkeys(("mean", "sd", "low", "high"))
     facts |= {"success": rate["mean"], "sd": rate["sd"], "low": rate["low"], "high": rate["high"]}
-    facts |= {name: _seed_mean(valid, name) for name in ("reward", "steps", "tokens", "cost")}
+    facts |= {name: _seed_mean(valid, name) for name in ("reward", "steps")}
+    facts |= {name: _spent(valid, name) for name in ("tokens", "cost")}
     facts |= {"steps_won": _seed_mean(won, "steps"), "steps_lost": _seed_mean(lost, "steps")}
     for name in ("tokens", "cost"):
-        facts[f"{name}_per_success"] = _plain(episodes[name].sum(skipna=False) / len(won)) if len(won) else None
+        rounds = episodes.drop_duplicates("run_dir")[f"{name}_rounds"]
+        whole = episodes[name].sum(skipna=False) + rounds.sum(skipna=False)
+        facts[f"{name}_per_success"] = _plain(whole / len(won)) if len(won) else None
     facts["lessons_per_100"] = 100 * episodes["n_lessons"].sum() / len(valid) if len(valid) else None
     facts["hit_rate"] = float((valid["n_retrieved"] > 0).mean()) if len(valid) else None
     late = late_minus_early(grid(episodes, "index").to_numpy()) if len(valid) else late_minus_early(np.empty((0, 1)))
@@ -141,23 +142,6 @@ def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return frame[frame["run_dir"].isin(last["run_dir"])], notes
 
 
-def _unlike(used: pd.DataFrame) -> list[str]:
-    """What a reader would take for the same and is not: the code, and the data that one seed's runs met."""
-    runs = used.drop_duplicates("run_dir")
-    codes = sorted(set(runs["code"]))
-    notes = [f"the runs were made by {len(codes)} versions of the code: {', '.join(codes)}."] if len(codes) > 1 else []
-    for (env, *_), block in runs.groupby([*BLOCK, "seed"], sort=False):
-        if block["data"].nunique() > 1:
-            notes.append(f"{env}: the data of these tasks is not the same in {', '.join(sorted(set(block['arm'])))}.")
-    return list(dict.fromkeys(notes))
-
-
-def _unfinished(run: Any, runs: pd.DataFrame, partial: bool) -> str:
-    done = int(runs[runs["run_dir"] == run.run_dir]["index"].max()) + 1
-    fate = "counted as far as it goes" if partial else "left out"
-    return f"{run.run_dir} stopped after {done} of {run.n_tasks} tasks: {fate}."
-
-
 def _labels(table: pd.DataFrame) -> list[str]:
     """The arm, and what tells cells of one arm apart."""
     labels = []
@@ -192,7 +176,7 @@ def _compared(cells: Cells, baseline: str) -> Cells:
         values, baselines = outcomes(mine).align(outcomes(other), join="inner")
         seeds = values.columns.get_level_values("seed")
         rows[-1] |= paired(values.to_numpy(), baselines.to_numpy(), seeds) | _gain(mine, other)
-        notes += _other_settings(row["label"], mine, other)
+        notes += other_settings(row["label"], mine, other)
     import pandas as pd
 
     names = ["base", "n_pairs", "n_paired_seeds", "won", "lost", "difference", "low", "high", "p", "p_seeds", *GAIN]
@@ -200,18 +184,6 @@ def _compared(cells: Cells, baseline: str) -> Cells:
     found = found.rename(columns={"low": "difference_low", "high": "difference_high"})
     found["p_holm"] = holm([None if pd.isna(p) else p for p in found["p"]])
     return Cells(table=pd.concat([table, found], axis=1), frame=cells.frame, notes=notes)
-
-
-def _other_settings(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
-    """A note where a cell and its baseline differ in more than what makes an arm."""
-    texts = mine["settings"].iloc[0], other["settings"].iloc[0]
-    if texts[0] == texts[1]:
-        return []
-    ours, theirs = map(json.loads, texts)
-    keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
-    told = [f"{key} {ours.get(key, '–')}, baseline {theirs.get(key, '–')}" for key in keys[:NAMED]]
-    more = f"; and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
-    return [f"{label} differs from its baseline beside the arm: {'; '.join(told)}{more}."]
 
 
 def _gain(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, float | None]:
@@ -228,6 +200,15 @@ def _seed_mean(episodes: pd.DataFrame, column: str) -> float | None:
     if not len(episodes) or episodes[column].isna().any():
         return None
     return float(episodes.groupby("seed")[column].mean().mean())
+
+
+def _spent(episodes: pd.DataFrame, column: str) -> float | None:
+    """The mean of an episode with its share of what the bank's own work cost in its run, over seeds as `_seed_mean`."""
+    own = _seed_mean(episodes, column)
+    if own is None:
+        return None
+    shares = episodes.groupby("seed")[f"{column}_rounds"].agg(lambda rounds: rounds.iloc[0] / len(rounds))
+    return None if shares.isna().any() else own + float(shares.mean())
 
 
 def _plain(value: float) -> float | None:

@@ -67,7 +67,7 @@ class CachedEmbedder:
         return blob
 
     def _embed(self, text: str) -> bytes:
-        self.meter.check("")
+        self.meter.check("", "embedder")
         began = time.perf_counter()
         message = {"role": "user", "content": text}
         facts = {"role": "embedder", "task": "", "sample": 0, "requested": self.name, "messages": [message]}

@@ -21,11 +21,15 @@ def wilson(successes: float, n: int, z: float = 1.959964) -> list[float] | None:
     return [max(0.0, centre - half), min(1.0, centre + half)]
 
 
-def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0) -> dict[str, Any]:
-    """summary.json: infra errors are counted apart and are in no denominator. n_tasks is what the run set out to do."""
+def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage | None = None) -> dict[str, Any]:
+    """summary.json: infra errors are counted apart and are in no denominator.
+
+    n_tasks   what the run set out to do
+    rounds    what the bank's own work on its lessons cost (memory.consolidate); None where there is none
+    """
     valid = [row for row in rows if row["status"] in ("success", "failure")]
     broken = [row for row in rows if row["status"] == "infra_error"]
-    total = sum((usage_of(row) for row in rows), Usage())
+    total = sum((usage_of(row) for row in rows), rounds or Usage())
     return {
         "n": len(valid),
         "n_tasks": n_tasks,
@@ -51,7 +55,8 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0) -> dict[str, 
         "n_learning_errors": sum(len(row["errors"]) for row in rows),
         "judge_agreement": judge_agreement(valid),
         "label_source": "+".join(sorted({row["verdict"]["source"] for row in valid} - {"none"})) or "none",
-        "tokens": tokens(rows),
+        "tokens": tokens(rows, rounds),
+        "consolidation": rounds and {"tokens": both(rounds), "cost_usd": rounds.cost_usd},
         "cost_usd": total.cost_usd,
         "wall_s": round(wall_s, 2),
         "by_type": by_type(valid),
@@ -101,12 +106,19 @@ def judge_agreement(rows: list[dict]) -> float | None:
     return mean([float(label == truth) for label, truth in pairs if label is not None])
 
 
-def tokens(rows: list[dict]) -> dict[str, int]:
+def both(used: Usage) -> int:
+    """Prompt and completion tokens."""
+    return used.prompt_tokens + used.completion_tokens
+
+
+def tokens(rows: list[dict], rounds: Usage | None = None) -> dict[str, int]:
     """Prompt + completion tokens by role, and together."""
     by_role: dict[str, int] = defaultdict(int)
     for row in rows:
         for role, usage in row["usage"].items():
             by_role[role] += usage["prompt_tokens"] + usage["completion_tokens"]
+    if rounds is not None:
+        by_role["consolidation"] = both(rounds)
     return {**by_role, "total": sum(by_role.values())}
 
 

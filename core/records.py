@@ -191,6 +191,11 @@ def records_of(row: dict) -> list[MemoryRecord]:
     return [record for each in rows if (record := record_of(each)) is not None]
 
 
+def shown_in(row: dict) -> list[str]:
+    """The ids of the records that an episode's task had retrieved."""
+    return [found["id"] for found in row["retrieved"]]
+
+
 def differences(before: Any, after: Any, where: str = "") -> list[str]:
     """The leaves in which two nested dictionaries differ, as "key: old -> new"."""
     if isinstance(before, dict) and isinstance(after, dict):

@@ -150,6 +150,7 @@ def run_columns(run: Run) -> dict[str, Any]:
     workflow, retrieval = config.get("workflow") or {}, config.get("retrieval") or {}
     sources = sorted({row["verdict"]["source"] for row in run.rows} - {"none"})
     stream = config.get("stream") or {}
+    rounds = run.summary.get("consolidation") or {"tokens": 0, "cost_usd": 0.0}
     return {
         "run_dir": str(run.path),
         "run": run.path.name,
@@ -169,6 +170,8 @@ def run_columns(run: Run) -> dict[str, Any]:
         "order": stream.get("order", "file"),
         "n_tasks": run.n_tasks,
         "complete": run.complete,
+        "tokens_rounds": rounds["tokens"],  # of the bank's own work
+        "cost_rounds": float("nan") if rounds["cost_usd"] is None else rounds["cost_usd"],
         "command": shlex.join(run.manifest["command"][1:]),
         "code": str(run.manifest["git"]["sha"])[:8],
         "data": run.manifest["fingerprint"]["dataset"].get("sha256"),
@@ -184,7 +187,8 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     """
     chosen = row["trajectories"][row["chosen"]]
     usage = row["usage"]
-    spent = {role: _tokens(usage[role]) if role in usage else 0 for role in ROLES}
+    used = {role: usage.get(role, {"prompt_tokens": 0, "completion_tokens": 0}) for role in ROLES}
+    spent = {role: count["prompt_tokens"] + count["completion_tokens"] for role, count in used.items()}
     costs = [used["cost_usd"] for used in usage.values()]
     marks = "".join("!" if t["ended_by"] == "error" else "+" if t["success"] else "-" for t in row["trajectories"])
     return {
@@ -227,10 +231,6 @@ def _judged(row: dict[str, Any]) -> str:
         row["verdict"] if n == row["chosen"] else {"label": None} for n in range(len(row["trajectories"]))
     ]
     return "".join({"success": "+", "failure": "-"}.get(verdict["label"], ".") for verdict in said)
-
-
-def _tokens(usage: dict[str, Any]) -> int:
-    return usage["prompt_tokens"] + usage["completion_tokens"]
 
 
 def _read_json(path: Path) -> dict[str, Any]:

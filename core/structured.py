@@ -17,7 +17,13 @@ _VALID_START = re.compile(r"\{\s*+\"")
 _DAMAGED_START = re.compile(r"(?:\[\s*+)?\{\s*+(?:[\"'“‘/#]|[A-Za-z_][\w -]{0,60}:)")
 _ITEM = re.compile(r"^[ \t]*#+[ \t]*memory item\b.*$", re.IGNORECASE | re.MULTILINE)
 _FIELD = re.compile(r"^[ \t]*#+[ \t]*(title|description|content)\b[ \t]*:?[ \t]*", re.IGNORECASE | re.MULTILINE)
-_STATUS = re.compile(r"^[ \t*_#>]*status[ \t*_]*:[\s*_\"'`]*(success|failure)\b", re.IGNORECASE | re.MULTILINE)
+# `success or failure` is the question said again, and no answer.
+_STATUS = re.compile(
+    r"^[ \t*_#>]*status[ \t*_]*:[\s*_\"'`]*(success|failure)\b"
+    r"(?![\"'`*]*[ \t]*(?:or\b|[/|,])[ \t\"'`*]*(?:success|failure)\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_BLANK = re.compile(r"<[^<>]*>")  # a field of the form that was left as it stood in the prompt
 
 
 def parse_json(text: str | None, key: str) -> dict | None:
@@ -81,6 +87,8 @@ def _lesson(item: Any) -> Lesson | None:
         return None
     fields = {name: item.get(name) for name in ("title", "description", "content")}
     if not all(isinstance(value, str) and value.strip() and not isinstance(value, Cut) for value in fields.values()):
+        return None
+    if all(_BLANK.fullmatch(value.strip()) for value in fields.values()):
         return None
     return Lesson(**{name: storable(value.strip()) for name, value in fields.items()})
 

@@ -99,6 +99,7 @@ def test_a_finished_run_replayed_makes_no_call_and_gives_the_same_bytes(here, tm
 
 def test_a_replay_ends_its_episodes_at_the_same_budget(here, tmp_path):
     more = (*TOY, f"llm.cache_path={tmp_path / 'replies.sqlite'}", "budget.episode.tokens=300", "limit=6")
+    more += ("llm.script.path=test_calls.mumble", "max_steps=9")
     first, _ = here(*more, "llm.cache=read_write", run_dir=tmp_path / "first")
     second, _ = here(*more, "llm.cache=replay", run_dir=tmp_path / "second")
     assert (second / "episodes.jsonl").read_bytes() == (first / "episodes.jsonl").read_bytes()

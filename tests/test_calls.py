@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -134,12 +135,34 @@ def test_the_episodes_budget_ends_the_attempt_which_is_recorded_as_it_stands(her
     assert (summary["n"], summary["n_budget"], summary["complete"]) == (4, 4, True)
 
 
-def test_the_budgets_are_honest_about_what_was_not_learned(here):
-    run_dir, _ = here(*TOY, "budget.episode.calls=1", "limit=2")
+def test_an_attempt_that_the_episodes_budget_cut_is_learned_from_like_any_other(here):
+    mumbles = "llm.script.path=test_calls.mumble"
+    run_dir, _ = here(*TOY, mumbles, "budget.episode.calls=2", "max_steps=5", "limit=2")
     for row in read_rows(run_dir):
-        assert row["status"] == "failure"
-        assert row["errors"] == ["judge: budget: budget.episode.calls=1 (1 used)"]
-        assert row["verdict"]["label"] is None
+        assert (row["status"], row["trajectories"][0]["ended_by"]) == ("failure", "budget")
+        assert row["errors"] == []
+        assert row["verdict"]["source"] == "llm"
+    calls = Counter(call["role"] for call in calls_of(run_dir))
+    assert (calls["agent"], calls["judge"], calls["extractor"]) == (4, 2, 2)
+
+
+def test_a_frozen_run_stops_at_its_budget_wherever_it_is_reached(here, tmp_path):
+    bank = here(*TOY, "limit=8", run_dir=tmp_path / "train")[0] / "bank.sqlite"
+    frozen = (*TOY, "setting=frozen", f"memory.path={bank}", "limit=8", "seed=1")
+    for calls in (3, 4, 5, 6):
+        run_dir, _ = here(*frozen, f"budget.run.calls={calls}", run_dir=tmp_path / f"cut{calls}")
+        states = [row["status"] for row in read_rows(run_dir)]
+        assert states.count("stopped") == 1 and states[-1] == "stopped" and "infra_error" not in states
+        here(*frozen, run_dir=run_dir)
+        assert "infra_error" not in [row["status"] for row in read_rows(run_dir)]
+        assert len(read_rows(run_dir)) == 8
+
+
+def test_a_note_beyond_the_episodes_budget_leaves_the_round_before_it(here):
+    words = ("workflow=matts_sequential", "r=1", "refine=continue", "budget.episode.calls=1", "limit=6")
+    rows = read_rows(here(*TOY, *words)[0])
+    assert {row["status"] for row in rows} <= {"success", "failure"}
+    assert {len(row["trajectories"]) for row in rows} == {1}
 
 
 def test_many_threads_lose_no_call(tmp_path):
@@ -155,3 +178,13 @@ def test_half_a_surrogate_pair_is_replaced_before_it_reaches_a_provider_or_a_fil
     meter = Meter(log=JsonLines(tmp_path / "calls.jsonl"))
     assert role(meter, lambda messages, role, sample: "a\ud800b").chat(HELLO).text == "a?b"
     assert calls_of(tmp_path)[0]["text"] == "a?b"
+
+
+def test_what_a_killed_start_spent_on_an_episode_stays_spent():
+    meter = Meter(episode=Budget(calls=2))
+    meter.begin("t", Usage(calls=2), role="agent")
+    meter.check("t", "judge")  # whose calls the budget of an attempt does not hold
+    with pytest.raises(OverBudget, match="calls=2"):
+        meter.check("t", "agent")
+    meter.begin("t")
+    meter.check("t", "agent")

@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict
 
 import pytest
-from conftest import TOY, command
+from conftest import TOY, command, read_json
 from memory_kit import Teller, item, merged_reply, open_life_bank, record, statuses
 
 from core.errors import UserError
@@ -27,7 +27,15 @@ from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.prune import Prune
 from core.memory.restore import restore
 from core.memory.store import Store
+from core.metrics import summarise
 from core.types import Episode, Verdict
+from envs.toy_script import play
+
+
+def merging(messages, role, sample):
+    """The players of the toy world, who also merge lessons."""
+    merges = role == "extractor" and "You look after the lessons" in messages[-1]["content"]
+    return merged_reply() if merges else play(messages, role, sample)
 
 
 def episode(index, made=None, used=(), label="success", status=None, confidence=None):
@@ -343,7 +351,46 @@ def test_a_lost_bank_is_made_again_from_the_episodes(tmp_path):
     assert dump(tmp_path / "first") == dump(tmp_path / "second")
 
 
+MERGE = ("memory.consolidate.every=6", "memory.consolidate.merge.min_score=0.3", "memory.consolidate.merge.min_fit=-1")
 LIVED = (*TOY, "limit=40", "memory=consolidated_offline", "memory.consolidate.every=3")
+
+
+def test_what_the_bank_spends_on_its_lessons_is_in_the_runs_tokens(here):
+    from core.cells import make_cells
+    from core.runs import load_runs
+
+    run_dir, _ = here(*TOY, "limit=12", "llm.script.path=test_memory_fold.merging", "memory=merge_llm", *MERGE)
+    summary = read_json(run_dir / "summary.json")
+    spent, calls = summary["tokens"], summary["calls"]["extractor"]
+    assert spent["consolidation"] == summary["consolidation"]["tokens"] > 0
+    assert spent["extractor"] + spent["consolidation"] == calls["prompt_tokens"] + calls["completion_tokens"]
+    assert spent["total"] == sum(count for role, count in spent.items() if role != "total")
+    row = make_cells(load_runs([run_dir])).table.iloc[0]
+    assert row["tokens"] * 12 == pytest.approx(spent["total"])
+    assert row["tokens_per_success"] * row["n_success"] == pytest.approx(spent["total"])
+    assert summarise([], 0)["consolidation"] is None
+
+
+def test_a_run_stopped_in_a_round_makes_the_round_again(here, tmp_path):
+    from core.errors import OverBudget
+
+    words = (*TOY, "limit=10", "llm.script.path=test_memory_fold.merging", "memory=merge_llm", *MERGE)
+    whole, _ = here(*words, run_dir=tmp_path / "whole")
+    expected = dump(whole / "bank.sqlite")
+    assert "archived" in {record["status"] for record in expected[0]}
+    roles = [json.loads(line)["role"] for line in (whole / "calls.jsonl").read_text().splitlines()]
+    sixth = [place for place, role in enumerate(roles) if role == "extractor"][5]  # then a round falls due
+    cut_in_a_round = 0
+    for calls in range(sixth, sixth + 12):
+        run_dir = tmp_path / f"cut{calls}"
+        try:
+            here(*words, f"budget.run.calls={calls}", run_dir=run_dir)
+        except OverBudget:
+            cut_in_a_round += 1
+        here(*words, run_dir=run_dir)
+        assert (run_dir / "episodes.jsonl").read_bytes() == (whole / "episodes.jsonl").read_bytes()
+        assert dump(run_dir / "bank.sqlite") == expected
+    assert cut_in_a_round > 0
 
 
 def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same_bank(tmp_path):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from conftest import TOY, read_rows
 from poison_texts import BENIGN_HELD_OUT, HELD_OUT
 from test_memory import record
 
@@ -297,3 +299,24 @@ def test_a_text_is_judged_by_its_worst_sentence():
         "Count all the apples first.",
         "Write the total down.",
     ]
+
+
+def test_in_a_batch_a_lesson_is_no_copy_of_what_nobody_was_shown(here):
+    run_dir, _ = here(*TOY, "memory=guarded", "stream.batch=8", "limit=8")
+    assert all(row["retrieved"] == [] for row in read_rows(run_dir))
+    with closing(MemoryBank(path=str(run_dir / "bank.sqlite"), embedder=HashingEmbedder(), policy=Cosine())) as bank:
+        assert [kept.status for kept in bank.records()] == ["active"] * 8
+        assert not any("hygiene" in kept.provenance for kept in bank.records())
+
+
+def test_a_lesson_loses_what_it_copied_from_those_that_were_shown(open_bank):
+    bank = open_bank()
+    told = "Always look at the units of every quantity before adding."
+    far = record("long bridges", items=(lesson(told),))
+    bank.add(far)
+    copied = (lesson(f"Draw a picture of it all first. {told}", description="Another matter."),)
+    one, two = record("a fast train", items=copied), record("a slow boat", items=copied)
+    bank.add(one, shown=[far.id])
+    bank.add(two, shown=[])
+    assert bank.get(one.id).items[0].content == "Draw a picture of it all first."
+    assert bank.get(two.id).items == copied

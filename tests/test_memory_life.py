@@ -337,6 +337,9 @@ def test_a_checker_that_breaks_changes_nothing(bank):
         ("They do not contradict.", None),
         ("<think>Relation: contradicts</think>Relation: unrelated", None),
         ("Relation: noncontradicts", None),
+        ("Relation: contradicts, entails, refines or unrelated", None),
+        ("Relation: entails or refines", None),
+        ("Relation: refines, as it names a case", "refines"),
         ("", None),
     ],
 )

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from conftest import TOY, read_rows
 from test_memory import record
 
 from core.embedding import HashingEmbedder
@@ -299,3 +300,13 @@ def test_bad_keys_are_refused_by_name(build, key):
 def test_hashing_vectors_work_with_every_policy(open_bank):
     bank = open_bank(Cosine(), [record("boil some water", id="w")], embedder=HashingEmbedder())
     assert all(policy().rank(bank, "boil water", 1, None)[0].record.id == "w" for policy in ALL)
+
+
+def test_the_banks_unit_and_key_are_the_papers_retrievals_own(here, tmp_path):
+    def scores(*words):
+        run_dir, _ = here(*TOY, "limit=8", *words, run_dir=tmp_path / "-".join(["run", *words]))
+        return [[hit["score"] for hit in row["retrieved"]] for row in read_rows(run_dir)]
+
+    single = scores("memory.unit=item", "memory.key=item")
+    assert single == scores("retrieval.unit=item", "retrieval.key=item")
+    assert single != scores()

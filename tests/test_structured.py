@@ -22,6 +22,10 @@ from core.structured import parse_json, parse_lessons, parse_status
         ('```json\n{"thoughts": "a {b} c", "status": "success"}\n```', "success"),
         ("Status: success\nOn reflection.\nStatus: failure", "failure"),
         ("Status: unsuccessful", None),
+        ('Status: "success" or "failure"', None),
+        ("Status: success/failure", None),
+        ('Status: "success" or "failure"\nStatus: failure', "failure"),
+        ("Status: success, or so it seems", "success"),
         ("The run was a success", None),
         ('{"status": "maybe"}', None),
         ("Status: successful", None),
@@ -63,6 +67,13 @@ def test_too_many_incomplete_and_repeated_items_are_dropped_and_counted():
 )
 def test_garbage_gives_no_lesson_and_is_counted(text, dropped):
     assert parse_lessons(text, 3) == ([], dropped)
+
+
+def test_the_form_said_again_is_no_lesson():
+    blank = "# Memory Item 1\n## Title <short name>\n## Description <one sentence>\n## Content <1 to 3 sentences>\n"
+    assert parse_lessons(blank, 3) == ([], 1)
+    assert len(parse_lessons(blank + ITEM.format(n=2), 3)[0]) == 1
+    assert len(parse_lessons(blank.replace("<short name>", "<b> tags"), 3)[0]) == 1
 
 
 LATEX = r"\frac{1}{2} \theta \neq \underline{x} \times \beta \rho \nu \to \text{if} \bar{x} \alpha \sqrt{2} \{1\}"

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from core.concurrency import once, ordered_map
-from core.errors import InfraError, UserError
+from core.errors import InfraError, OverBudget, UserError
 from core.extractor import Distiller
 from core.llm.meter import Meter
 from core.memory.none import NoMemory
-from core.records import RunRecords, records_of
+from core.records import RunRecords, records_of, shown_in
 from core.setting import Setting
-from core.types import Episode, Extraction, Scored, Selection, Task, Trajectory, Verdict
+from core.types import Episode, Extraction, Scored, Selection, Task, Trajectory, Usage, Verdict
 from envs.pool import EnvPool
 from workflows.rollout import Rollout
 from workflows.write_up import write_up
@@ -90,11 +90,14 @@ class Workflow:
         return episode
 
     def solve(self, index: int, task: Task) -> Episode:
-        self.meter.begin(task.id)
+        kept = self.records.rollouts.finished(index)  # attempts of a start that was killed
+        # An episode's budget holds the agent alone: what it cut is judged and learned from like any other attempt.
+        self.meter.begin(task.id, sum((made.usage for made in kept.values()), Usage()), role="agent")
         try:
             memories = self.retrieve(task)  # Retrieval: a pure read
         except InfraError as error:
-            broken, stopped = self.rollout.broken(task, error), self.meter.stopped(task.id) is not None
+            stopped = isinstance(error, OverBudget)  # only the run's: an embedding is on no episode's account
+            broken = self.rollout.broken(task, error)
             return write_up(index, task, memories=[], trajectories=[broken], verdicts=[NOBODY], stopped=stopped)
         errors: list[str] = []
         trajectories = self.attempt(index, task, memories)  # Inference + Execution
@@ -131,7 +134,7 @@ class Workflow:
         for row in self.records.rows[len(self.records.rows) - teach :]:
             with self.records.shielded():
                 for record in records_of(row):
-                    self.bank.add(record)
+                    self.bank.add(record, shown=shown_in(row))
             self.bank.learn(row)  # not shielded: a model may be asked, and resume goes on where this was stopped
 
     def retrieve(self, task: Task) -> list[Scored]:

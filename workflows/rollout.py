@@ -65,6 +65,8 @@ class Rollout:
                 return self._note(env, attempt, before)
             attempt.reward = 0.0 if restart or single else before.reward
             self._finish(env, attempt)
+        except OverBudget as error:  # there is no note, and the round before it stays as it is
+            attempt.ended_by, attempt.error = "budget", str(error)
         except InfraError as error:
             attempt.fail(error)
         return attempt.trajectory()

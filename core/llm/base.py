@@ -89,7 +89,7 @@ class Role:
 
         `schema` is passed on only where the model can be held to it.
         """
-        self.meter.check(task)
+        self.meter.check(task, self.name)
         began = time.perf_counter()
         facts = {"role": self.name, "task": task, "sample": sample, "requested": self.llm.name, "messages": messages}
         try:

@@ -50,11 +50,21 @@ class Budget:
 
 
 @dataclass(kw_only=True)
+class _Account:
+    """What was spent on an episode, by one role or (None) by all."""
+
+    spent: Usage
+    began: float
+    role: str | None
+
+
+@dataclass(kw_only=True)
 class Meter:
     """Counts and logs the calls of one run. Thread-safe.
 
-    The run's budget counts what was really spent, over all starts. The episode's also counts replies that came out of
-    the response cache, so that a replayed run ends its episodes where the first one did.
+    The run's budget counts what was really spent, over all starts and roles. The episode's holds one role, or all. It
+    also counts replies that came out of the response cache, so that a replayed run ends its episodes where the first
+    one did.
     """
 
     run: Budget = field(default_factory=Budget)
@@ -63,7 +73,7 @@ class Meter:
     wall_s: float = 0.0  # spent by earlier starts
     _totals: dict[str, dict] = field(default_factory=lambda: defaultdict(_nothing), init=False)
     _spent: Usage = field(default=Usage(), init=False)
-    _episodes: dict[str, tuple[Usage, float]] = field(default_factory=dict, init=False)
+    _episodes: dict[str, _Account] = field(default_factory=dict, init=False)
     _stopped: dict[str, str] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
@@ -72,10 +82,10 @@ class Meter:
         for row in self.log.read() if self.log else ():
             self._count(row)
 
-    def begin(self, task: str) -> None:
-        """An episode starts: nothing is charged to it yet."""
+    def begin(self, task: str, spent: Usage | None = None, role: str | None = None) -> None:
+        """An episode starts. spent: in an earlier start, that was killed. role: the only one its budget holds."""
         with self._lock:
-            self._episodes[task] = (Usage(), time.monotonic())
+            self._episodes[task] = _Account(spent=spent or Usage(), began=time.monotonic(), role=role)
             self._stopped.pop(task, None)
 
     def exhausted(self) -> str | None:
@@ -87,16 +97,17 @@ class Meter:
         """Why a call of this episode was refused on the run's account; None when none was."""
         return self._stopped.get(task)
 
-    def check(self, task: str) -> None:
-        """Raise OverBudget when no further call may be made for this episode."""
+    def check(self, task: str, role: str) -> None:
+        """Raise OverBudget when this role may make no further call for this episode."""
         with self._lock:
             if reason := self.exhausted():
                 self._stopped[task] = reason
                 raise OverBudget(reason, whole_run=True)
-            if task in self._episodes:
-                spent, began = self._episodes[task]
-                if reached := self.episode.reached(spent, time.monotonic() - began):
-                    raise OverBudget(f"budget.episode.{reached}", whole_run=False)
+            account = self._episodes.get(task)  # an embedding belongs to none
+            if account is None or account.role not in (None, role):
+                return
+            if reached := self.episode.reached(account.spent, time.monotonic() - account.began):
+                raise OverBudget(f"budget.episode.{reached}", whole_run=False)
 
     def add(self, facts: dict[str, Any], reply: Any, latency_s: float) -> None:
         """An answer: facts are {role, task, sample, requested, messages}."""
@@ -115,7 +126,7 @@ class Meter:
                 "error": None,
             },
         )
-        self._charge(facts["task"], reply.usage, reply.from_cache)
+        self._charge(facts, reply.usage, reply.from_cache)
 
     def failed(self, facts: dict[str, Any], error: InfraError, latency_s: float) -> None:
         """A call that brought no answer, after its retries."""
@@ -155,11 +166,11 @@ class Meter:
             self._spent += Usage(**row["usage"])
         _add_up(self._totals[row["role"]], sums)
 
-    def _charge(self, task: str, usage: Usage, from_cache: bool) -> None:
+    def _charge(self, facts: dict[str, Any], usage: Usage, from_cache: bool) -> None:
         with self._lock:
-            if task in self._episodes:  # an embedding belongs to none
-                spent, began = self._episodes[task]
-                self._episodes[task] = (spent + usage, began)
+            account = self._episodes.get(facts["task"])
+            if account is not None and account.role in (None, facts["role"]):
+                account.spent += usage
         priced = self.episode.usd is not None or (self.run.usd is not None and not from_cache)
         if priced and usage.cost_usd is None:
             raise StopRun("budget: usd cannot be held, the model's price is unknown; give llm.price_per_mtok.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from core.memory.scoring import Policy
 from core.memory.search import Search
 from core.memory.store import Store
 from core.memory.writes import now
-from core.types import MemoryRecord, Scored
+from core.types import MemoryRecord, Scored, Usage
 
 _CHOICES = {
     "unit": ("record", "item"),
@@ -151,9 +151,12 @@ class MemoryBank(History, Contents):
         hits = self._store.lexical(expression, k, self._within(where), exclude_task)
         return self._search.scored([(rowid, -1, score) for rowid, score in hits], "record")
 
-    def add(self, record: MemoryRecord) -> bool:
-        """Append a record to the bank's namespace. Adding the same id again changes nothing and returns False."""
-        return self.add_many([record]) == 1
+    def add(self, record: MemoryRecord, *, shown: Sequence[str] | None = None) -> bool:
+        """Append a record to the bank's namespace. Adding the same id again changes nothing and returns False.
+
+        shown   ids of what its task had retrieved, for `memory.hygiene`; None where that is not known
+        """
+        return self.add_many([record], shown=shown) == 1
 
     def add_many(
         self,
@@ -162,6 +165,7 @@ class MemoryBank(History, Contents):
         reason: str = "add",
         *,
         keep_namespaces: bool = False,
+        shown: Sequence[str] | None = None,
     ) -> int:
         """Append records in one transaction; returns how many were new. vectors: float32 (n, d), where known."""
         if not records:
@@ -172,7 +176,7 @@ class MemoryBank(History, Contents):
             for r in records
         ]
         if self.hygiene is not None:
-            records = [self.hygiene.screen(record, self) for record in records]
+            records = [self.hygiene.screen(record, self, shown) for record in records]
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
         with self.change(reason) as change:
@@ -190,6 +194,10 @@ class MemoryBank(History, Contents):
         """What a finished episode teaches beyond its record; nothing unless `consolidate` is on."""
         if self.consolidate is not None:
             self.consolidate.learn(self, episode)
+
+    def spent(self) -> Usage | None:
+        """What the models that `consolidate` asked have cost in this run; None without it."""
+        return None if self.consolidate is None else self.consolidate.usage(self)
 
     def of(self, namespace: str) -> MemoryBank:
         """The same open bank as another tenant has it. Close only the one that was opened."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +30,14 @@ class NoMemory:
     def expect(self, query: str) -> None:
         """Nothing to prepare."""
 
-    def add(self, record: MemoryRecord) -> bool:
+    def add(self, record: MemoryRecord, *, shown: Sequence[str] | None = None) -> bool:
         return False
 
     def learn(self, episode: Any) -> None:
         """Learns nothing."""
+
+    def spent(self) -> None:
+        """Nothing."""
 
     def ids(self) -> set[str]:
         return set()

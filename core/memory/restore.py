@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.errors import UserError
-from core.records import records_of
+from core.records import records_of, shown_in
 
 
 def restore(bank: Any, rows: list[dict], *, exclusive: bool) -> int:
@@ -27,7 +27,7 @@ def restore(bank: Any, rows: list[dict], *, exclusive: bool) -> int:
     for row in rows:  # in the order of the run: what an episode taught depends on what was there, and on no more
         for record in records_of(row):
             if record.id not in known:
-                bank.add(record)
+                bank.add(record, shown=shown_in(row))
                 n_lost += 1
         bank.learn(row)
     bank.learn(None)  # a round that was cut off

@@ -25,7 +25,12 @@ SCHEMA = {
     "required": ["thoughts", "relation"],
     "additionalProperties": False,
 }
-_RELATION = re.compile(r"^[ \t*_#>]*relation[ \t*_]*:[\s*_\"'`]*([a-z]+)", re.IGNORECASE | re.MULTILINE)
+# `contradicts, entails or unrelated` is the question said again, and no answer.
+_RELATION = re.compile(
+    r"^[ \t*_#>]*relation[ \t*_]*:[\s*_\"'`]*([a-z]+)\b"
+    r"(?![\"'`*]*[ \t]*(?:or\b|[/|,])[ \t\"'`*]*(?:or[ \t]+)?(?:contradicts|entails|refines|unrelated)\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 class Checker(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from core.errors import InfraError, UserError
+from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.checkers import Checker, LLMChecker
 from core.memory.consolidation.round import Deed, Round
 from core.types import MemoryRecord
@@ -60,6 +60,8 @@ class Contradict:
         """The deed for one pair; nothing when the model broke: better no link than a round that never ends."""
         try:
             relation, why = self.checker.check(now, one, other)
+        except OverBudget:
+            raise  # the run ends here, and the next start makes this round again
         except InfraError:
             return []
         if relation is None:

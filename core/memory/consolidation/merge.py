@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from core.errors import InfraError, UserError
+from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.authors import Author, LLMAuthor
 from core.memory.consolidation.grouping import groups
 from core.memory.consolidation.round import Deed, Round
@@ -61,6 +61,8 @@ class Merge:
     def deed(self, now: Round, group: list[MemoryRecord]) -> Deed | None:
         try:
             items = self.author.write(now, group)
+        except OverBudget:
+            raise  # the run ends here, and the next start makes this round again
         except InfraError:
             items = ()  # the group stays as it is, and is met again with its next neighbour
         if not items:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,11 +52,14 @@ class Guard:
             if getattr(self, name) < 20:
                 raise UserError(f"memory.hygiene.{name}={getattr(self, name)}: give at least 20 characters.")
 
-    def screen(self, record: MemoryRecord, bank: Any) -> MemoryRecord:
-        """The record as it may be stored. What was done to it stands in provenance["hygiene"], by kind."""
+    def screen(self, record: MemoryRecord, bank: Any, shown: Sequence[str] | None = None) -> MemoryRecord:
+        """The record as it may be stored. What was done to it stands in provenance["hygiene"], by kind.
+
+        shown   ids of what the record's task had retrieved; None: what it would retrieve now
+        """
         items, notes = record.items, set(record.provenance.get("hygiene", ()))
         if self.strip and not record.parents:  # a merged record is made of its parents' text
-            items, stripped = _without_copies(items, self._shown(record, bank))
+            items, stripped = _without_copies(items, self._shown(record, bank, shown))
             notes |= {"stripped"} if stripped else set()
         # Before anything is cut off: an order at the end of a long text is an order all the same.
         broken = self._broken(record.original_query, items, bank) if self.quarantine else ()
@@ -84,11 +88,14 @@ class Guard:
                 broken.add("likeness")
         return tuple(sorted(broken))
 
-    def _shown(self, record: MemoryRecord, bank: Any) -> list[str]:
-        """Passages of the lessons that stood in the prompt, longest first; retrieval repeats exactly."""
-        hits = bank.retrieve(record.original_query, exclude_task=record.task_id)
-        shown = {t.strip() for hit in hits for item in hit.record.items for t in (item.content, item.description)}
-        return sorted((text for text in shown if len(text) >= _SHORTEST_COPY), key=lambda text: (-len(text), text))
+    def _shown(self, record: MemoryRecord, bank: Any, shown: Sequence[str] | None) -> list[str]:
+        """Passages of the lessons that stood in the prompt, longest first."""
+        if shown is None:
+            records = [hit.record for hit in bank.retrieve(record.original_query, exclude_task=record.task_id)]
+        else:
+            records = [found for id in shown if (found := bank.get(id)) is not None]
+        texts = {t.strip() for found in records for item in found.items for t in (item.content, item.description)}
+        return sorted((text for text in texts if len(text) >= _SHORTEST_COPY), key=lambda text: (-len(text), text))
 
     def _scrubbed(self, record: MemoryRecord, notes: set[str]) -> MemoryRecord:
         def clean(text: str, longest: int) -> str:
