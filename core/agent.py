@@ -15,8 +15,11 @@ from prompts import registry
 
 Policy = Callable[[list[Message], int, int], Reply]
 
-_ACTION = re.compile(r"^[ \t*_#>]*action[ \t*_]*:[ \t*_]*(.*)$", re.IGNORECASE | re.MULTILINE)
-_THOUGHT = re.compile(r"^[ \t*_#>]*thought[ \t*_]*:[ \t*_]*", re.IGNORECASE | re.MULTILINE)
+# The tag at a line's start, numbered or in a list or not; and one within a line, which only counts without such a one.
+_ACTION = re.compile(r"^[ \t*_#>•-]*(?:\d+[.)] *)?action[ \t]*\d*[ \t*_]*:[ \t*_]*(.*)$", re.IGNORECASE | re.MULTILINE)
+_INLINE = re.compile(r"(?<=[\s.!?;*_])Action[ \t]*\d*[*_]*:[ \t*_]*(\S.*)$", re.MULTILINE)
+_TAG = re.compile(r"[ \t*_#>•-]*(?:thought|action|observation)[ \t]*\d*[ \t*_]*:", re.IGNORECASE)
+_THOUGHT = re.compile(r"^[ \t*_#>•-]*(?:\d+[.)] *)?thought[ \t]*\d*[ \t*_]*:[ \t*_]*", re.IGNORECASE | re.MULTILINE)
 _NOTHING = re.compile(r"\s*(```\w*)?\s*")  # an empty line, or one that opens or closes a code block
 
 
@@ -77,11 +80,12 @@ class ReActAgent(Agent):
 
     def parse(self, text: str) -> tuple[str, str | None]:
         visible = spoken(text)
-        match = _ACTION.search(visible)
+        match = _ACTION.search(visible) or next(reversed(list(_INLINE.finditer(visible))), None)
         if match is None:
             return visible.strip(), None
-        thought = _THOUGHT.sub("", visible[: match.start()]).strip()
-        return thought, match.group(1).strip().strip("`*").strip() or None
+        thought = _THOUGHT.sub("", visible[: match.start()]).strip().rstrip("*_ ")
+        action = _bare(match.group(1)) or _bare(_line_of(visible[match.end() :]))
+        return thought, action or None
 
 
 @dataclass(kw_only=True)
@@ -94,9 +98,19 @@ class ActAgent(Agent):
     thinks: ClassVar[bool] = False
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        first = next((line for line in spoken(text).splitlines() if not _NOTHING.fullmatch(line)), "")
+        first = _line_of(spoken(text), tagged=True)
         tagged = _ACTION.match(first)
-        return "", (tagged.group(1) if tagged else first).strip().strip("`*").strip() or None
+        return "", _bare(tagged.group(1) if tagged else first) or None
+
+
+def _line_of(text: str, *, tagged: bool = False) -> str:
+    """The first line that says something, a code block's fence aside; "" where it is another tag's, unless `tagged`."""
+    first = next((line for line in text.splitlines() if not _NOTHING.fullmatch(line)), "")
+    return first if tagged or not _TAG.match(first) else ""
+
+
+def _bare(action: str) -> str:
+    return action.strip().strip("`*").strip()
 
 
 def memory_block(memories: list[Scored], max_chars: int, max_tokens: int | None = None, *, thinks: bool = True) -> str:

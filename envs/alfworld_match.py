@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 ALIKE = 0.8  # how similar two names must be to count as one with a typing error
+MOST = 2  # letters more or fewer that a typing error makes
 VERBS = {
     "put": "move",
     "place": "move",
@@ -96,5 +97,7 @@ def _likeness(wanted: list[str], choice: list[str]) -> float:
 def _ratio(a: str, b: str) -> float:
     if a == b:
         return 1.0
-    ratio = SequenceMatcher(None, a, b).ratio() if a.isalpha() and b.isalpha() else 0.0
+    if abs(len(a) - len(b)) > MOST or not (a.isalpha() and b.isalpha()):  # towelholder is no mistyped handtowelholder
+        return 0.0
+    ratio = SequenceMatcher(None, a, b).ratio()
     return ratio if ratio >= ALIKE else 0.0

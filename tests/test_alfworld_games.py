@@ -122,3 +122,8 @@ OLD = ["put apple 1 in/on fridge 1", "take apple 1 from fridge 1", "take apple 2
 )
 def test_nearest_mends_the_form_and_never_the_meaning(command, admissible, meant):
     assert nearest(command, admissible) == (meant or command)
+
+
+def test_a_name_within_a_name_is_another_thing():
+    assert nearest("go to towelholder 1", ["go to handtowelholder 1", "look"]) == "go to towelholder 1"
+    assert nearest("go to cabinets 1", ["go to cabinet 1", "look"]) == "go to cabinet 1"
