@@ -161,9 +161,8 @@ def build_bank(cfg: DictConfig, setting: Any, records: Any, roles: dict, meter: 
     if path is None and not setting.learn and choice("workflow") != "vanilla":
         raise UserError(f"setting={setting.name} reads a bank that exists: give memory.path=BANK.")
     own = str(records.path / "bank.sqlite")
-    life = {}
+    life, run = {}, "" if path is None else content_id(str(records.path.resolve()))
     if (node := cfg.memory.get("consolidate")) is not None:
-        run = "" if path is None else content_id(str(records.path.resolve()))
         life["consolidate"] = make(node, role=roles["extractor"], seed=cfg.seed, run=run)
     bank = make(
         {key: value for key, value in cfg.memory.items() if key != "consolidate"},
@@ -171,6 +170,7 @@ def build_bank(cfg: DictConfig, setting: Any, records: Any, roles: dict, meter: 
         embedder=embedder,
         policy=make(cfg.retrieval),
         read_only=path is not None and not setting.learn,
+        run=run,
         provenance={"run": records.run, "models": {name: role.llm.name for name, role in roles.items()}},
         **life,
     )

@@ -416,3 +416,20 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same
     assert path.read_bytes() == whole
     assert dump(run_dir / "bank.sqlite") == dump(calm / "bank.sqlite")
     assert {r["status"] for r in dump(run_dir / "bank.sqlite")[0]} == {"active", "superseded"}
+
+
+def test_lessons_on_a_bank_with_a_history_are_its_youngest(here, tmp_path):
+    bank = here(*TOY, "limit=8", run_dir=tmp_path / "first")[0] / "bank.sqlite"
+    kept = tmp_path / "kept.sqlite"
+    shutil.copy(bank, kept)
+    words = (*TOY, "limit=4", "seed=1", f"memory.path={bank}")
+    here(*words, "budget.run.calls=9", run_dir=tmp_path / "second")
+    here(*words, run_dir=tmp_path / "second")  # what was cut goes on where it stood
+    ticks = sorted(record["tick"] for record in dump(bank)[0])
+    assert ticks == list(range(12))
+    here(*TOY, "limit=4", "seed=1", f"memory.path={kept}", run_dir=tmp_path / "whole")
+    ends = [
+        [row["retrieved"] for row in map(json.loads, (tmp_path / name / "episodes.jsonl").open())]
+        for name in ("second", "whole")
+    ]
+    assert ends[0] == ends[1]

@@ -47,6 +47,7 @@ class MemoryBank(History, Contents):
     consolidate  what a finished episode teaches the bank: learn(bank, episode); None does nothing
     inject       system | user: which message of the agent's prompt its lessons go into
     max_tokens   cap on the lessons in one prompt; None has no other cap than the agent's own in characters
+    run          a name for the run on a bank that others have filled: its ticks go on from where the bank stood then
     provenance   what is noted on each record added: {run, models}; task, trajectory (a hash), label source and time
                  are fields of the record itself
     """
@@ -65,6 +66,7 @@ class MemoryBank(History, Contents):
     consolidate: Any = None
     inject: str = "system"
     max_tokens: int | None = None
+    run: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
     _store: Store = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
@@ -171,8 +173,9 @@ class MemoryBank(History, Contents):
         if not records:
             return 0
         own = {} if keep_namespaces else {"namespace": self.namespace}
+        began, noted = self._began(), self.provenance
         records = [
-            replace(r, created_at=r.created_at or now(), provenance={**self.provenance, **r.provenance}, **own)
+            replace(r, tick=began + r.tick, created_at=r.created_at or now(), provenance=noted | r.provenance, **own)
             for r in records
         ]
         if self.hygiene is not None:
@@ -181,6 +184,17 @@ class MemoryBank(History, Contents):
             vectors = self.embedder.embed([record.original_query for record in records])
         with self.change(reason) as change:
             return sum(change.put(r, v.tobytes(), self._stored_items(r)) for r, v in zip(records, vectors))
+
+    def _began(self) -> int:
+        """The tick of the run's first task, kept in the bank: the same again when the run is resumed."""
+        if not self.run:
+            return 0
+        key = f"began:{self.run}"
+        if (known := self.fact(key)) is None:
+            known = str(self.tick() + 1 if len(self) else 0)
+            with self.change("a run begins") as change:
+                change.fact(key, known)
+        return int(known)
 
     @contextmanager
     def change(self, reason: str) -> Iterator[Change]:

@@ -21,6 +21,7 @@ class NoMemory:
     inject: str = "system"
     max_tokens: int | None = None
     provenance: Any = None
+    run: str = ""
 
     def retrieve(
         self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None
