@@ -76,8 +76,11 @@ def value(name: str, text: str, schema: dict[str, Any]) -> Any:
         raise UserError(f"--{name.replace('_', '-')} is no JSON: give a {schema['type']}.") from None
 
 
-def ask(given: argparse.Namespace, name: str, arguments: dict[str, Any]) -> CallToolResult:
-    """A tool's result. UserError with the tool's own sentence where it has none."""
+def ask(given: argparse.Namespace, name: str, arguments: dict[str, Any], *, hands_over: bool = False) -> CallToolResult:
+    """A tool's result. UserError with the tool's own sentence where it has none.
+
+    hands_over   queue an extraction without a model of one's own: a server on the same bank has one
+    """
     if (given.url is None) == (given.bank is None):
         raise UserError("say where the memory is: --bank PATH, or --url URL of a running server.")
     if given.url is not None:
@@ -92,6 +95,7 @@ def ask(given: argparse.Namespace, name: str, arguments: dict[str, Any]) -> Call
     service = Service(
         given.bank.expanduser(), load(given.overrides), embedder=given.embedder, require_agent=given.require_agent_id
     )
+    service.hands_over = hands_over
     try:
         server, _ = build(service, "all")
         return asyncio.run(server.call_tool(name, arguments))

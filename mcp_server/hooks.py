@@ -17,6 +17,7 @@ from mcp_server.cli import ask, where_options
 
 MAX_TURN = 4000  # characters kept of one turn
 MAX_TURNS = 400  # the last ones
+MAX_CHARS = 900_000  # of them together: below the server's limit for a trajectory
 
 
 def run(argv: list[str]) -> int:
@@ -55,8 +56,19 @@ def after(given: argparse.Namespace, event: dict[str, Any]) -> None:
     asked = next((turn["content"] for turn in turns if turn["role"] == "user"), "")
     if not any(turn["role"] == "assistant" for turn in turns) or not asked.strip():
         return
-    arguments = {"query": asked[:8000], "trajectory": turns[-MAX_TURNS:], "agent_id": given.agent_id}
-    ask(given, "extract_memory", arguments)
+    arguments = {"query": asked[:8000], "trajectory": newest(turns), "agent_id": given.agent_id}
+    ask(given, "extract_memory", arguments, hands_over=True)
+
+
+def newest(turns: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The last turns, as many as a server takes."""
+    kept, chars = [], 0
+    for turn in reversed(turns[-MAX_TURNS:]):
+        chars += len(turn["content"])
+        if chars > MAX_CHARS:
+            break
+        kept.append(turn)
+    return kept[::-1]
 
 
 def conversation(path: Path) -> Any:

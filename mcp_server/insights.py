@@ -54,7 +54,7 @@ class Insights:
             provenance={"source": "mcp", "kind": "insight"} | ({"url": url} if url else {}),
         )
         if bank.hygiene is not None:
-            record = bank.hygiene.screen(record, bank)
+            record = bank.hygiene.screen(record, bank, shown=())  # a client's own words are no copy
         vector = bank.embedder.embed([record.original_query])[0].tobytes()
         with bank.change(f"insight: {record.id}") as change:
             twin = self._twin(bank, item.title)
@@ -62,6 +62,8 @@ class Insights:
                 return {"status": "already_known", **self.service.stored(bank, twin)}
             if twin is not None and not overwrite:
                 raise UserError(f"the memory {twin} has nearly this title: give overwrite=true to replace it.")
+            if record.status != "active":
+                twin = None  # what is quarantined takes no place: the other one stays
             if twin is not None:
                 old = change.get(twin)
                 record = replace(record, n_helpful=old.n_helpful, n_harmful=old.n_harmful, task_id=old.task_id)
@@ -71,7 +73,8 @@ class Insights:
                 change.update(record.id, status=record.status)  # it was deleted, or replaced, once before
         self.service.learn(bank, Experience(label=record.outcome, added=record.id))
         told = self.service.stored(bank, record.id)
-        return {"status": "saved" if twin is None else "replaced", **told}
+        quarantined = told["state"] == "quarantined"
+        return {"status": "quarantined" if quarantined else "saved" if twin is None else "replaced", **told}
 
     def _twin(self, bank: MemoryBank, title: str) -> str | None:
         """The active record whose title is nearly this one, the newest first."""

@@ -34,6 +34,7 @@ class Service:
         self._roles: dict[str, Any] | None = None
         self.bank = self._open(path, embedder)
         self.jobs = self.bank.jobs()
+        self.hands_over = False  # another process on this bank has the model: attempts are queued without one here
 
     def _open(self, path: Path, embedder: str | None) -> MemoryBank:
         """The bank, with the embedder that it was made with unless the configuration names another."""

@@ -50,7 +50,8 @@ class Tools:
         agent_id: str = "",
     ) -> CallToolResult:
         """Have a model distil a finished attempt into lessons. Without success_signal it also judges the outcome."""
-        self.service.roles()
+        if not (async_mode and self.service.hands_over):
+            self.service.roles()
         payload = self.extraction.check([turn.model_dump() for turn in trajectory], query)
         payload |= {} if success_signal is None else {"success": success_signal}
         bank = self.service.tenant(agent_id)

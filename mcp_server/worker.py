@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from core.errors import InfraError, TransientError, UserError
+from core.errors import InfraError, OverBudget, StopRun, TransientError, UserError
 from core.memory.jobs import TRIES, Job
 from mcp_server.extraction import Extraction
 from mcp_server.service import Service
@@ -48,7 +48,8 @@ class Worker:
                 log.error(f"the queue cannot be worked on: {error}")
             except Exception:
                 log.exception("the queue cannot be worked on")
-            self._wake.wait(pause)
+            # What is new in the queue does not bring a provider back that is away.
+            (self._wake if pause == POLL_S else self._stop).wait(pause)
             self._wake.clear()
 
     def _drain(self) -> float:
@@ -70,6 +71,10 @@ class Worker:
             bank = self.service.bank.of(job.namespace)
             result = self.extraction.learn(bank, job.id, job.payload)
             self.service.jobs.end(job.id, "completed", result)
+        except (StopRun, OverBudget) as error:  # a key, the provider, the budget: nothing in the queue could succeed
+            log.warning(f"extraction {job.id} and what comes after it waits: {error}")
+            self.service.jobs.back(job.id, f"{error}")
+            return False
         except TransientError as error:
             if job.tries + 1 < TRIES:
                 log.warning(f"extraction {job.id} is tried again: {error}")

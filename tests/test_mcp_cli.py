@@ -7,6 +7,8 @@ import io
 import json
 import re
 import shlex
+import sqlite3
+from contextlib import closing
 
 import pytest
 from conftest import REPO, TOY, read_json, read_rows
@@ -113,7 +115,8 @@ def transcript(path):
 def test_hooks_retrieve_before_and_extract_after(by_hand, tmp_path, monkeypatch):
     bank = tmp_path / "b.sqlite"
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(transcript(tmp_path / "t.jsonl"))))
-    assert main(["hook", "extract", "--bank", str(bank), "--embedder", "hashing-256", *MODEL]) == 0
+    # Without a model here: the server on the same bank has one.
+    assert main(["hook", "extract", "--bank", str(bank), "--embedder", "hashing-256"]) == 0
 
     async def go():
         async with server_on(bank, "--embedder", "hashing-256", *MODEL) as client:
@@ -126,6 +129,19 @@ def test_hooks_retrieve_before_and_extract_after(by_hand, tmp_path, monkeypatch)
     assert run(go())["memories"][0]["title"] == "Check for empty input first"
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"prompt": "The parser should accept empty files"})))
     assert main(["hook", "retrieve", "--bank", str(bank)]) == 0
+
+
+def test_of_a_long_session_the_end_is_learned_from(tmp_path, monkeypatch):
+    lines = [{"message": {"role": "user", "content": "Make the parser accept empty files."}}]
+    lines += [{"message": {"role": "assistant", "content": f"{n} " + "x" * 3900}} for n in range(500)]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"transcript_path": str(tmp_path / "t.jsonl")})))
+    bank = tmp_path / "b.sqlite"
+    assert main(["hook", "extract", "--bank", str(bank), "--embedder", "hashing-256"]) == 0
+    with closing(sqlite3.connect(bank)) as db:
+        payload = json.loads(db.execute("SELECT payload FROM jobs").fetchone()[0])
+    assert payload["trajectory"][-1]["content"].startswith("499 ")
+    assert 100 < len(payload["trajectory"]) < 300 and payload["query"] == "Make the parser accept empty files."
 
 
 @pytest.mark.parametrize("event", ["", "[]", "{}", '{"prompt": 3}', '{"transcript_path": "/no/such/file"}'])

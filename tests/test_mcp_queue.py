@@ -7,7 +7,7 @@ from mcp_kit import MODEL, TRAJECTORY, here
 from memory_kit import item, record
 
 from core.embedding import HashingEmbedder
-from core.errors import InfraError, TransientError
+from core.errors import InfraError, OverBudget, StopRun, TransientError
 from core.memory import jobs as queue
 from core.memory.bank import MemoryBank
 from core.memory.repair import repair
@@ -83,6 +83,8 @@ def test_the_queue_survives_the_repair_of_its_bank(bank, tmp_path):
     ("error", "pause", "state"),
     [
         (TransientError("no route", "connection"), AGAIN_S, "running"),
+        (StopRun("the key is refused"), AGAIN_S, "pending"),
+        (OverBudget("budget.run.usd=1 (1 used)", whole_run=True), AGAIN_S, "pending"),
         (InfraError("refused", "content_filter"), POLL_S, "failed"),
         (ZeroDivisionError("a bug"), POLL_S, "failed"),
     ],
@@ -100,7 +102,22 @@ def test_what_may_pass_is_tried_again_and_what_may_not_fails_with_its_reason(tmp
         assert Worker(service, extraction)._drain() == pause
         job = service.jobs.get(job.id)
         assert job.state == state
+        if state == "pending":  # nothing is lost, not even a try, and the client can ask why it waits
+            assert (job.tries, job.payload, job.result) == (0, payload, {"waits_for": str(error)})
         if state == "failed":
             assert str(error) in job.result["error"] or "ZeroDivisionError" in job.result["error"]
         assert service.jobs.lead()
         service.jobs.leave()
+
+
+def test_what_is_erased_is_gone_from_the_queue_too(tmp_path):
+    with here(tmp_path / "b.sqlite", *MODEL) as (_, service):
+        extraction = Extraction(service)
+        payload = extraction.check(TRAJECTORY, "a task")
+        id = service.jobs.put(extraction.name(service.bank, payload), "default", payload).id
+        Worker(service, extraction)._drain()
+        told = service.jobs.get(id).result
+        assert service.bank.forget(id=told["memory_id"]) == [told["memory_id"]]
+        assert service.jobs.get(id) is None
+    title = told["titles"][0].encode()
+    assert not any(title in path.read_bytes() for path in tmp_path.iterdir() if path.is_file())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -231,3 +232,25 @@ def test_the_doctor_mends_a_damaged_bank(bank, tmp_path, capsys):
     assert code == 0
     assert "each with its vector" in out
     assert json.loads(run(capsys, "show", path, "odd", "--json")[1])["original_query"] == before[3].original_query
+
+
+def test_an_import_goes_to_the_tenant_that_was_named(tmp_path, bank, open_bank):  # noqa: F811
+    n = exchange.export(bank, tmp_path / "out.jsonl", "jsonl")
+    other = open_bank("other.sqlite")
+    assert exchange.load(other, tmp_path / "out.jsonl", "jsonl", "alice") == (n, 0)
+    assert {kept.namespace for kept in other.records()} == {"alice"}
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_embeddings_of_another_size_are_refused(tmp_path, bank, open_bank, filled):  # noqa: F811
+    exchange.export(bank, tmp_path / "out.jsonl", "jsonl")
+    text = re.sub(
+        r'"query_embedding": "[^"]+"', '"query_embedding": "AACAPwAAAAAAAAAA"', (tmp_path / "out.jsonl").read_text()
+    )
+    (tmp_path / "bad.jsonl").write_text(text)
+    other = open_bank("other.sqlite")
+    if filled:
+        other.add(record("there before"))
+    with pytest.raises(UserError, match="embeddings have 3 numbers, those of the bank 256"):
+        exchange.load(other, tmp_path / "bad.jsonl", "jsonl")
+    assert len(other) == filled

@@ -120,8 +120,9 @@ class Change:
         self.redo.append(["remove", id])
 
     def strike(self, ids: set[str]) -> None:
-        """Take what the journal could restore of some records out of it, for good."""
+        """Take what the journal could restore of some records, and what the queue tells of them, out for good."""
         writes.strike(self._db, ids)
+        writes.drop_jobs(self._db, ids)
 
     def apply(self, step: list) -> None:
         """Do one step of an `undo` list. A record that was forgotten meanwhile stays so, and its steps do nothing."""

@@ -101,7 +101,7 @@ def export(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def import_(bank: Any, given: Namespace) -> Iterator[str]:
-    added, known = exchange.load(bank, given.file, given.format)
+    added, known = exchange.load(bank, given.file, given.format, given.namespace)
     yield f"{added} records added, {known} were there already or refused"
 
 

@@ -38,6 +38,11 @@ class Contents:
         """The highest tick of any record: where the stream stands."""
         return self._store.tick()
 
+    def dim(self) -> int | None:
+        """Numbers in an embedding; None while the bank is empty."""
+        found = self._store.rows("SELECT length(vector) / 4 FROM vectors LIMIT 1")
+        return found[0][0] if found else None
+
     def __len__(self) -> int:
         return self._store.count()
 

@@ -99,6 +99,12 @@ class Jobs:
             self.end(job.id, "failed", {"error": f"the server died {TRIES} times while it worked on this"})
         return None
 
+    def back(self, id: str, why: str) -> None:
+        """Put a job that was begun back as if it had not been; `why` it waits can be asked for."""
+        with self._store.apart() as db:
+            query = "UPDATE jobs SET state = 'pending', tries = tries - 1, result = ?, changed_at = ? WHERE id = ?"
+            db.execute(query, (json.dumps({"waits_for": why[:2000]}), now(), id))
+
     def end(self, id: str, state: str, result: dict[str, Any]) -> None:
         """Mark a job as completed or failed. What it was about is erased, of old jobs everything."""
         with self._store.apart() as db:

@@ -111,6 +111,15 @@ def strike(db: Any, ids: set[str]) -> None:
         db.execute("UPDATE journal SET undo = ? WHERE seq = ?", (json.dumps(steps, separators=(",", ":")), seq))
 
 
+def drop_jobs(db: Any, ids: set[str]) -> None:
+    """Delete the finished jobs that made some records: their results hold titles and descriptions."""
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'jobs'").fetchone():
+        return
+    for job, result in db.execute("SELECT id, result FROM jobs WHERE state = 'completed'").fetchall():
+        if json.loads(result).get("memory_id") in ids:
+            db.execute("DELETE FROM jobs WHERE id = ?", (job,))
+
+
 def _tells(step: list, ids: set[str]) -> bool:
     kind, *rest = step
     if kind == "restore":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ def export(bank: Any, path: Path, form: str, namespace: str | None = None) -> in
         raise UserError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def load(bank: Any, path: Path, form: str) -> tuple[int, int]:
-    """Add what a file holds; returns (records added, records that were there). UserError names what does not fit."""
+def load(bank: Any, path: Path, form: str, namespace: str | None = None) -> tuple[int, int]:
+    """Add what a file holds; returns (records added, records that were there). UserError names what does not fit.
+
+    namespace   the tenant they go to; None keeps each record's own
+    """
     module = _module(form)
     if not hasattr(module, "read"):
         raise UserError(f"{form} is for reading only: import jsonl, mcp or authors.")
@@ -30,6 +34,8 @@ def load(bank: Any, path: Path, form: str) -> tuple[int, int]:
         found: Portable = module.read(path, bank)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    if namespace is not None:
+        found.records = [replace(record, namespace=namespace) for record in found.records]
     return take_in(bank, found, f"import {form}: {path.name}")
 
 

@@ -114,7 +114,10 @@ class Guard:
             )
             for item in record.items
         )
-        return replace(record, items=items, original_query=clean(record.original_query, self.max_query))
+        query, tags = clean(record.original_query, self.max_query), tuple(clean(tag, 200) for tag in record.tags)
+        texts = {name: record.provenance.get(name) for name in ("url", "context")}  # what a client said of it
+        said = {name: clean(text, 2000) for name, text in texts.items() if isinstance(text, str)}
+        return replace(record, items=items, original_query=query, tags=tags, provenance=record.provenance | said)
 
 
 def _without_copies(items: tuple[Lesson, ...], shown: list[str]) -> tuple[tuple[Lesson, ...], bool]:
