@@ -23,7 +23,8 @@ from omegaconf import DictConfig, OmegaConf
 from core.build import LLMS, build_meter, build_models, build_roles, check_config, make, refuse_problems, select_tasks
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
-from core.redact import RedactingFilter, Redactor
+from core.jsonl import JsonLines
+from core.redact import RedactingFilter, Redactor, in_strings
 from core.tracking import logged
 from core.types import Task, content_id
 
@@ -50,7 +51,6 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     """Build every part once, stream the tasks, leave the summary."""
     check_config(cfg)
     from core.display import RunProgress, print_summary
-    from core.jsonl import JsonLines
     from core.manifest import continued, fingerprint, manifest
     from core.memory.restore import restore
     from core.metrics import by_pass, summarise
@@ -88,7 +88,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         write_manifest()
     save_hydra(cfg, run_dir)
     tracker = make(cfg.tracker)
-    tracker.start(str(run_dir), json.loads(redact(json.dumps(config, default=str))))
+    tracker.start(str(run_dir), in_strings(json.loads(json.dumps(config, default=str)), redact))
     title = f"{choice('arm') or choice('workflow')} on {choice('env')}, setting={choice('setting')}, seed={cfg.seed}"
     try:
         with RunProgress(len(tasks), records.rows, title) as progress:
@@ -184,7 +184,8 @@ def save_hydra(cfg: DictConfig, run_dir: Path) -> None:
     folder.mkdir(exist_ok=True)
     parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}
     for name, part in parts.items():
-        (folder / f"{name}.yaml").write_text(redactor(cfg)(OmegaConf.to_yaml(part)), encoding="utf-8")
+        safe = in_strings(OmegaConf.to_container(part, enum_to_str=True), redactor(cfg))
+        (folder / f"{name}.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(safe)), encoding="utf-8")
 
 
 def redactor(cfg: DictConfig) -> Redactor:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import StopRun, UserError
+from core.redact import in_strings
 
 
 class JsonLines:
-    """durable: each line is fsynced. redact: takes secrets out of a line before it is written.
+    """durable: each line is fsynced. redact: takes secrets out of a text; done to each text in a line, before JSON.
 
     Raises UserError when a line in the file is damaged, and StopRun when the disk refuses a write.
     """
@@ -27,11 +28,12 @@ class JsonLines:
 
     def append(self, row: dict[str, Any], comfort: str = "") -> None:
         """Write one line. `comfort` is added to the message when that fails."""
-        text = self._redact(json.dumps(row, ensure_ascii=False)) + "\n"
+        row = in_strings(row, self._redact)
+        text = json.dumps(row, ensure_ascii=False) + "\n"
         try:
             data = text.encode("utf-8")
         except UnicodeEncodeError:  # a lone surrogate: escaped, the line stays valid
-            data = (self._redact(json.dumps(row)) + "\n").encode("ascii")
+            data = (json.dumps(row) + "\n").encode("ascii")
         before = os.fstat(self._file).st_size
         try:
             while data:

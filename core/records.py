@@ -18,7 +18,7 @@ from typing import Any
 from core.errors import UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, refused
-from core.redact import Redactor
+from core.redact import Redactor, in_strings
 from core.rollout_log import RolloutLog
 from core.types import Episode, Lesson, MemoryRecord, Usage, content_id
 
@@ -96,7 +96,7 @@ class RunRecords:
         temporary = self.path / f".{name}.tmp"
         try:
             with temporary.open("w", encoding="utf-8") as file:
-                file.write(self._redact(json.dumps(value, indent=2, ensure_ascii=False, default=str)) + "\n")
+                file.write(json.dumps(self._safe(value), indent=2, ensure_ascii=False) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(self.path / name)
@@ -114,6 +114,10 @@ class RunRecords:
         self._timings.close()
         self.rollouts.close()
         os.close(self._lock_file)
+
+    def _safe(self, value: Any) -> Any:
+        """As it comes back from its file: JSON data, without secrets."""
+        return in_strings(json.loads(json.dumps(value, default=str)), self._redact)
 
     def _take_lock(self) -> int:
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -135,7 +139,7 @@ class RunRecords:
             before = json.loads(manifest.read_text(encoding="utf-8"))["fingerprint"]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{manifest} is damaged: {error}.") from error
-        changes = differences(before, json.loads(self._redact(json.dumps(fingerprint, default=str))))
+        changes = differences(before, self._safe(fingerprint))
         if changes:
             raise UserError(
                 f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"

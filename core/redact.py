@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import quote
 
 HIDDEN = "[REDACTED]"
@@ -16,6 +17,7 @@ _FORMS = re.compile(
     r"|(?<=://)[^/\s:@\"']+:[^/\s@\"']+(?=@)"
 )
 _SHORTEST = 8  # a shorter value would be found in innocent text
+_LONGEST_WORD = 20  # letters or digits alone up to here: a placeholder (OPENAI_API_KEY=none), a word, a number
 
 
 class Redactor:
@@ -25,10 +27,9 @@ class Redactor:
     """
 
     def __init__(self, environment: Mapping[str, str], key_names: set[str] = frozenset()) -> None:
-        values = {v for name, v in environment.items() if _NAMES.search(name)}
-        values = {v for v in values if len(v) >= _SHORTEST and not v.isalpha() and not v.startswith("/")}
-        values |= {v for name in key_names if len(v := environment.get(name, "")) >= _SHORTEST // 2}
-        forms = {form for v in values for form in (v, json.dumps(v)[1:-1], quote(v, safe=""))}
+        values = {v for name, v in environment.items() if _NAMES.search(name) and not v.startswith("/")}
+        values |= {environment.get(name, "") for name in key_names}
+        forms = {form for v in values if _telling(v.strip()) for form in _forms(v.strip())}
         self._values = sorted(forms, key=lambda v: (-len(v), v))
 
     def values(self, text: str) -> str:
@@ -41,6 +42,32 @@ class Redactor:
     def __call__(self, text: str) -> str:
         """Without the known values and without anything that has the form of a key."""
         return _FORMS.sub(HIDDEN, self.values(text))
+
+
+def in_strings(value: Any, redact: Callable[[str], str]) -> Any:
+    """A copy of JSON data with `redact` done to each text in it; never to keys, numbers and what holds them together.
+
+    Redacting the finished JSON instead would break it where a secret looks like a part of it.
+    """
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: in_strings(part, redact) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [in_strings(part, redact) for part in value]
+    return value
+
+
+def _telling(value: str) -> bool:
+    """Whether a value can be a secret at all, and not something that stands where a key is wanted."""
+    plain = value.isalpha() or value.isdecimal()
+    return len(value) >= (_LONGEST_WORD + 1 if plain else _SHORTEST)
+
+
+def _forms(value: str) -> tuple[str, ...]:
+    """As it is, as in JSON (models and servers quote it there, within a text), as in a URL."""
+    in_url = quote(value, safe="", errors="surrogateescape")  # a variable may hold bytes that are no text
+    return value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], in_url
 
 
 class RedactingFilter(logging.Filter):

@@ -69,6 +69,22 @@ def compose():
     HydraConfig.instance().cfg = None
 
 
+@pytest.fixture
+def serve():
+    """Start servers that stand where a provider would be: serve(answer) as in provider.py."""
+    from provider import Provider
+
+    servers = []
+
+    def start(answer):
+        servers.append(Provider(answer))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
 @pytest.fixture(scope="session")
 def toy_runs(tmp_path_factory) -> Path:
     """A folder with the finished runs of report_kit, which no test may change."""

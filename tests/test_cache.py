@@ -52,6 +52,24 @@ def test_another_model_has_other_answers(tmp_path):
     assert not two.chat(HELLO, **CALL).from_cache
 
 
+def aye(messages, role, sample):
+    return "aye"
+
+
+class Nay:
+    def __call__(self, messages, role, sample):
+        return "nay"
+
+
+def test_another_script_has_other_answers(tmp_path):
+    for _ in range(2):  # the second time out of the cache
+        for script, said in ((aye, "aye"), (Nay(), "nay")):
+            inner = ScriptedModel(script=script)
+            model = CachedModel(inner=inner, path=str(tmp_path / "replies.sqlite"), mode="read_write")
+            assert model.chat(HELLO, **CALL).text == said
+    assert model.chat(HELLO, **CALL).from_cache
+
+
 def test_k_samples_stay_k_also_when_read_again(tmp_path):
     texts = [counting(tmp_path).chat(HELLO, **CALL | {"sample": n}).text for n in (0, 0, 0)]
     assert len(set(texts)) == 1

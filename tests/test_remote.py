@@ -5,26 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import read_json, read_rows
-from provider import Provider, completion, embedding
+from provider import completion, embedding
 
 from core.embedding import OpenAIEmbedder
 from core.errors import InfraError, StopRun, TransientError, UserError
 from core.llm.remote import LiteLLMModel
 
 HELLO = [{"role": "user", "content": "hello"}]
-
-
-@pytest.fixture
-def serve():
-    servers = []
-
-    def start(answer):
-        servers.append(Provider(answer))
-        return servers[-1]
-
-    yield start
-    for server in servers:
-        server.close()
 
 
 def model(server, **changes):
@@ -78,6 +65,16 @@ def test_an_answer_without_a_choice_is_an_infra_error(serve, body):
     server = serve(lambda request, n: (200, body))
     with pytest.raises(InfraError):
         model(server, attempts=1).chat(HELLO, role="agent")
+
+
+def test_tokens_that_were_not_reported_cost_an_unknown_sum(serve):
+    price = {"prompt": 1.0, "completion": 2.0}
+    silent = {key: value for key, value in completion("hi").items() if key != "usage"}
+    server = serve(lambda request, n: (200, silent if n < 3 else completion("hi")))
+    assert model(server, price_per_mtok=price).chat(HELLO, role="agent").usage.cost_usd is None
+    free = model(server, price_per_mtok={"prompt": 0.0, "completion": 0.0})
+    assert free.chat(HELLO, role="agent").usage.cost_usd == 0.0
+    assert model(server, price_per_mtok=price).chat(HELLO, role="agent").usage.cost_usd == pytest.approx(25e-6)
 
 
 def test_an_empty_answer_is_an_answer(serve):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
-from provider import Provider
+import yaml
+from provider import Provider, completion
 
+from core.jsonl import JsonLines
 from core.redact import HIDDEN, RedactingFilter, Redactor
 
 KEY = "sk-Very5ecret-0123456789abcdef"
@@ -70,6 +73,80 @@ def test_innocent_text_is_left_alone():
     redact = Redactor({"HOME": "/root", "MY_TOKEN": "true", "PATH_SECRET": "/some/where/long"})
     for text in ("task-1 is true", "10,080", "\\frac{1}{2} of sk-1", "/some/where/long", "http://host:80/v1"):
         assert redact(text) == text
+
+
+PLACEHOLDERS = ("none", "test", "ollama", "EMPTY", "1234", "null", "agent", "dummy", "12345678", "placeholder", "true")
+
+
+@pytest.mark.parametrize("value", PLACEHOLDERS)
+def test_what_stands_where_a_key_is_wanted_is_no_secret(value):
+    redact = Redactor({"OPENAI_API_KEY": value, "MY_OWN_NAME": value}, {"MY_OWN_NAME"})
+    assert redact(f"the {value} of 10{value}") == f"the {value} of 10{value}"
+
+
+def test_a_key_is_known_by_whatever_name_the_configuration_has_for_it_and_without_its_newline():
+    redact = Redactor({"ODDLY_NAMED": "abc12345\n"}, {"ODDLY_NAMED"})
+    assert redact("it is abc12345.") == f"it is {HIDDEN}."
+    assert HIDDEN in Redactor({"MY_PASSWORD": "correcthorsebatterystaple"})("correcthorsebatterystaple")
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        ODD,
+        "back\\slash\\1",
+        'l\u00e4\u00df"t-1-\u4e2d',
+        "two\nlines 1",
+        "tab\t1234567",
+        "\U0001f600 123456",
+        "\udcff-1234567",
+    ],
+)
+def test_lines_hold_no_secret_however_it_is_escaped_and_stay_lines(tmp_path, secret):
+    lines = JsonLines(tmp_path / "x.jsonl", redact=Redactor({"MY_KEY": secret}, {"MY_KEY"}).values)
+    lines.append({"text": f"a {secret} b", "steps": [{"call": json.dumps({"key": secret})}, ("x", secret)]})
+    lines.append({"broken": f"\ud800 {secret}"})
+    data = (tmp_path / "x.jsonl").read_text("utf-8")
+    for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+        assert form not in data
+    first, second = lines.read()
+    assert first["text"] == f"a {HIDDEN} b"
+    assert first["steps"] == [{"call": json.dumps({"key": HIDDEN})}, ["x", HIDDEN]]
+    assert second["broken"] == f"\ud800 {HIDDEN}"
+
+
+def test_only_texts_are_redacted_never_keys_numbers_or_what_holds_the_line_together(tmp_path):
+    row = {"task_id": 1234567.25, "a": None, "b": [True, 0.1234567], "1234567.25": {"c-1": "", "n": 2}}
+    for secret in ("1234567.25", "0.1234567", '": null, "b', "task_id1", '"c-1": ""', "true, 0."):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
+        lines = JsonLines(path, redact=Redactor({"MY_API_KEY": secret}).values)
+        lines.append(row)
+        assert list(lines.read()) == [row]
+
+
+def test_a_run_is_the_same_whatever_stands_where_a_key_is_wanted(serve, here, tmp_path, monkeypatch):
+    server = serve(lambda request, n: (200, completion("1234: none of the agent's null tests")))
+    words = ("env=toy", "llm=vllm", "embedder=hashing", f"llm.api_base={server.url}", "limit=2", "max_steps=2")
+    kept = set()
+    for value in ("sk-1", "none", "agent", "1234", "null", "test"):
+        monkeypatch.setenv("MY_OWN_NAME", value)
+        run_dir, _ = here(*words, "llm.api_key_env=MY_OWN_NAME", run_dir=tmp_path / value)
+        kept.add((run_dir / "episodes.jsonl").read_bytes())
+        assert HIDDEN not in everything(run_dir)
+    assert len(kept) == 1
+
+
+def test_a_secret_that_yaml_would_quote_is_not_in_the_saved_configuration(cli, tmp_path):
+    secret = "it's: 12 #3"
+    done = cli(
+        *("env=toy", "llm=scripted", "embedder=hashing", "limit=1", "run_dir=run"),
+        f'llm.cache_path="{secret}"',
+        env={"MY_PASSWORD": secret},
+    )
+    assert done.returncode == 0, done.stderr
+    saved = (tmp_path / "run" / ".hydra" / "config.yaml").read_text()
+    assert yaml.safe_load(saved)["llm"]["cache_path"] == HIDDEN
+    assert "12 #3" not in everything(tmp_path / "run")
 
 
 def everything(folder):

@@ -56,7 +56,7 @@ class Endpoint:
     def call(self, function: str, tokens: int, check: Any, **request: Any) -> tuple[Any, int]:
         """(check(response), repetitions) of litellm.<function>(**request). `tokens` is what it will use, about.
 
-        check raises TransientError for an answer that is none, which is then asked for again.
+        check raises for an answer that is none; after a TransientError it is asked for again.
         Raises StopRun, InfraError, or after the last try TransientError.
         """
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from core.errors import InfraError, StopRun, TransientError
 from core.llm.retry import retry_after
 
 RETRIED = {408: "timeout", 409: "conflict", 429: "rate_limit"}  # and every 5xx
+# An account without credit, where the status alone does not say so. Gemini's "exceeded your current quota" is a limit
+# of requests a minute, so the words that OpenAI sends with its code count for nothing.
+_NO_CREDIT = {
+    400: ("credit balance is too low", "billing_hard_limit_reached"),
+    429: ("insufficient_quota", "billing_not_active"),
+}
+_FAILED = ("error", "network_error")  # reasons to end an answer, which litellm renames to "stop"
 _REFUSED = ("ConnectError", "ConnectionRefusedError")
 _BROKEN_OFF = ("RemoteProtocolError", "ReadError", "WriteError", "APIConnectionError", "ConnectionResetError")
 _UNREADABLE = ("JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError")
@@ -20,6 +29,8 @@ def explain(error: Exception, model: str, api_base: str | None) -> Exception:
         return StopRun(f"{model} refused the key: {short}")
     if "LLM Provider NOT provided" in short:
         return StopRun(f"llm.model={model} names no provider that litellm knows: write it as provider/model.")
+    if _no_credit(status, f"{error} {getattr(error, 'body', None)}"):
+        return _stop_without_credit(model, short)
     if _is(error, ("UnsupportedParamsError",)):
         return StopRun(f"{model} does not take these decoding parameters: {short}")
     if _caused_by(error, _REFUSED):
@@ -32,6 +43,29 @@ def explain(error: Exception, model: str, api_base: str | None) -> Exception:
         asked = retry_after(getattr(error, "litellm_response_headers", None))
         return TransientError(f"{model}: {short}", kind, asked)
     return InfraError(f"{model}: {short}", "bad_request")
+
+
+def within(choice: Any, model: str) -> Exception | None:
+    """The failure of a provider that was told, or came, within an answer of status 200; None for a real answer."""
+    extra = getattr(choice, "provider_specific_fields", None) or {}
+    error, reason = extra.get("error"), extra.get("native_finish_reason") or choice.finish_reason
+    if not error and str(reason).lower() not in _FAILED:
+        return None
+    said = error if isinstance(error, dict) else {"message": error}
+    code, message = str(said.get("code") or ""), str(said.get("message") or "no reason given")
+    status = int(code) if code.isdecimal() else 0
+    short = f"{code} {' '.join(message.split())[:300]}".strip()
+    if _no_credit(status, f"{code} {message}"):
+        return _stop_without_credit(model, short)
+    return TransientError(f"{model}: the provider failed within its answer: {short}", RETRIED.get(status, "server"))
+
+
+def _no_credit(status: int, said: str) -> bool:
+    return status == 402 or any(words in said.lower() for words in _NO_CREDIT.get(status, ()))
+
+
+def _stop_without_credit(model: str, said: str) -> StopRun:
+    return StopRun(f"{model}: the account has no credit left; top it up, and the same command resumes ({said}).")
 
 
 def _final(error: Exception, short: str) -> str | None:

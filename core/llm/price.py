@@ -39,7 +39,8 @@ def usage_of(response: Any, price: dict[str, float] | None) -> Usage:
     reasoning = getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", 0) or 0
     if price is not None:
         parts = (prompt - cached) * price["prompt"] + cached * price.get("cached", price["prompt"])
-        cost = (parts + completion * price["completion"]) / 1e6
+        reported = prompt or completion  # no call is without tokens: then the server did not say, unless all is free
+        cost = (parts + completion * price["completion"]) / 1e6 if reported or not any(price.values()) else None
     else:
         # litellm leaves 0 for a model that its table does not hold
         cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost") or None

@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import TransientError, UserError
+from core.errors import InfraError, TransientError, UserError
 from core.llm.base import Reply
 from core.llm.endpoint import Endpoint, load_litellm
+from core.llm.faults import within
 from core.llm.limits import Limiter
 from core.llm.price import check_price, expected, usage_of
 from core.llm.retry import Retry
@@ -112,6 +113,11 @@ class LiteLLMModel:
     def _checked(self, response: Any) -> Any:
         if not getattr(response, "choices", None):
             raise TransientError(f"{self.model}: the answer holds no choice", "bad_reply")
+        choice = response.choices[0]
+        if failure := within(choice, self.model):
+            raise failure
+        if choice.finish_reason == "content_filter" and not _text(choice.message).strip():
+            raise InfraError(f"{self.model}: the provider's filter left nothing of the answer", "content_filter")
         return response
 
     def _supported(self, wanted: dict[str, Any]) -> dict[str, Any]:

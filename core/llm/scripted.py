@@ -39,7 +39,8 @@ class ScriptedModel:
         return Reply(text=text, usage=usage, finish_reason="stop", model=self.name)
 
     def identity(self) -> dict[str, Any]:
-        return {"model": self.name}
+        named = self.script if hasattr(self.script, "__qualname__") else type(self.script)
+        return {"model": self.name, "script": f"{named.__module__}.{named.__qualname__}"}
 
     def problem(self) -> str | None:
         return None
