@@ -15,16 +15,18 @@ import re
 from dataclasses import dataclass
 
 from single_turn_bench.boxes import boxed_answer
+from single_turn_bench.prose import MONEY, claimed, is_bare, is_formula, is_value_line, without_emphasis
 
 MAX_RESPONSE = 400_000  # characters, from the end
 MAX_ANSWER = 10_000
 MAX_JOINED = 20
-MAX_BARE_WORDS = 3  # with more prose a line is a sentence, not an answer
+MAX_MARKS = 50  # of one kind of statement, looked at from the end
 
 CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")  # GSM8K's annotations
 # Statements of the answer, strongest first; of one strength the last counts.
+MARK = re.compile(r"#{4,}[ \t]*")  # GSM8K's; Markdown has headings of the same look
 STRONG = (
-    re.compile(r"####[ \t]*"),
+    MARK,
     re.compile(r"final\s+answer\s*(?:\([^()\n]{0,40}\)\s*)?(?:is|are|:|\*\*|=)[ \t:*]*", re.I),
 )
 STATEMENTS = (
@@ -46,33 +48,7 @@ TAIL = re.compile(
 SENTENCE_END = re.compile(r"(?<=[^\s.\\])\.(?=\s|$)|(?<=[A-Za-z])[!?](?=\s|$)")
 NUMBER = re.compile(
     r"(?<![\w.,])(?:-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:[.,]\d+)?|-?\.\d+)(?:\s*/\s*\d+)?"
-    r"(?:\s*(?:\\?%|percent|pct))?(?!\d)"
-)
-MONEY = str.maketrans("$€£¥₹", "     ")
-PROSE_IN_MATH = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{3,}\s+[A-Za-z]{2,}(?![A-Za-z}])")
-STYLED = r"\\(?:text\w*|mbox|hbox|mathrm|operatorname)\s*\{[^{}]*\}"
-MARKUP = re.compile(rf"\\(?:begin|end)\{{\w+\*?\}}|{STYLED}|\\[A-Za-z]+|\$[^$\n]*\$")
-VERB = re.compile(r"\b(?:is|are|was|be|equals)\b")
-WORD = re.compile(r"(?<=\d)or(?=[A-Z])|[A-Za-z]{2,}")
-MATH_WORDS = frozenset(
-    [
-        "and",
-        "or",
-        "sqrt",
-        "pi",
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "log",
-        "ln",
-        "exp",
-        "inf",
-        "infinity",
-        "percent",
-    ]
+    r"(?:\s*(?:\\?%|percent|pct)|\s+(?:thousand|[mb]illion|trillion)(?![A-Za-z]))?(?!\d)"
 )
 
 
@@ -118,7 +94,9 @@ def after_thinking(text: str) -> str:
 def stated_answer(text: str, patterns: tuple[re.Pattern, ...] = STATEMENTS) -> str | None:
     """What follows the last "final answer is", "answer:", "####" and the like."""
     for pattern in patterns:
-        ends = [match.end() for match in pattern.finditer(text)]
+        ends = [match.end() for match in pattern.finditer(text)][-MAX_MARKS:]
+        if pattern is MARK:
+            ends = [end for end in ends if marks_answer(text, end)]
         for end in reversed(ends[-3:]):
             answer = statement(text[end : end + MAX_ANSWER])
             if answer:
@@ -126,15 +104,29 @@ def stated_answer(text: str, patterns: tuple[re.Pattern, ...] = STATEMENTS) -> s
     return None
 
 
+def marks_answer(text: str, end: int) -> bool:
+    """Whether a #### before `end` is GSM8K's mark, not a heading: a value follows, or words that end the text."""
+    line, _, below = text[end : end + MAX_ANSWER].lstrip().partition("\n")
+    return is_value_line(unannounced(line), last=not below.strip())
+
+
+def unannounced(text: str) -> str:
+    """ "Final Answer: The final answer is 5" without what announces it once more."""
+    for pattern in STATEMENTS[1:4]:
+        again = re.compile(rf"(?:the\s+)?(?:{pattern.pattern})", re.I).match(text)
+        text = text[again.end() :] if again else text
+    return text
+
+
 def statement(rest: str) -> str | None:
     """The statement that a text begins with, up to the end of its sentence; of prose, the value in it."""
     rest = rest.lstrip(' \t\n*\\"')[:MAX_ANSWER] if rest.lstrip().startswith('\\"') else rest.lstrip(" \t\n*")
-    for pattern in STATEMENTS[1:4]:  # "Final Answer: The final answer is 5"
-        again = re.compile(rf"(?:the\s+)?(?:{pattern.pattern})", re.I).match(rest)
-        rest = rest[again.end() :] if again else rest
-    if spans := LEADING_SPANS.match(rest):
+    rest = unannounced(rest)
+    spans = LEADING_SPANS.match(rest)
+    if spans and is_formula(spans.group()) and not rest[spans.end() : spans.end() + 1].isdigit():
         return spans.group().strip()
-    sentence = SENTENCE_END.split(rest.split("\n")[0])[0].strip(" *")
+    sentence = SENTENCE_END.split(without_emphasis(rest.split("\n")[0]))[0].strip(" *")
+    sentence = claimed(sentence) or sentence
     if not sentence or is_bare(sentence):
         return sentence or None
     value = last_value(sentence)
@@ -164,20 +156,3 @@ def joined_start(text: str, spans: list[re.Match]) -> int:
             break
         start = span.start()
     return start
-
-
-def is_formula(span: str) -> bool:
-    """Not the text between two amounts of money: `$5 a day and then $`."""
-    return not PROSE_IN_MATH.search(re.sub(STYLED, "", span))
-
-
-def is_bare(line: str) -> bool:
-    """Whether a line is an answer by itself: a formula, a number with its unit, or a few words without a number."""
-    if not re.search(r"[^\W_]", line):
-        return False
-    words = [word for word in WORD.findall(MARKUP.sub(" ", line)) if word.lower() not in MATH_WORDS]
-    if len(words) > MAX_BARE_WORDS:
-        return False
-    if not words or not re.search(r"[\d$\\]", line):
-        return True
-    return re.match(r"[^\w\\]*(?:\d|\\[A-Za-z])", line) is not None and not VERB.search(line)

@@ -18,9 +18,11 @@ from single_turn_bench.boxes import boxed_answer
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MAX_RESPONSE = 400_000  # characters, from the end
 
-DRESS = r"[\s:*_`\"'(\[{$\\]*(?:\\?(?:text\w*|mathrm|mathbf|boxed)\s*\{\s*\(?)?"  # what may stand before a letter
+QUOTES = "\"'‘’“”"
+# What may stand before a letter; bounded, since two of them in a row try every split of a run of brackets.
+DRESS = rf"[\s:*_`{QUOTES}(\[{{$\\]{{0,60}}(?:\\?(?:text\w*|mathrm|mathbf|boxed)\s*\{{\s*\(?)?"
 # A letter ends at a word boundary; bare A and I go on only in ways that an article and a pronoun do not.
-ENDED = r"(?![\w'’-])(?!\s*[=+*/^<>_])"
+ENDED = r"(?![\w-]|['’]\w)(?!\s*[=+*/^<>_])"
 GOES_ON = "because|since|as|and|but|or|is|was|for|with|in|which|given|by|based|if|due|from|on|at|to|according"
 LETTER = rf"(?:(?P<bare>[B-HJ-Z]){ENDED}|(?P<risky>[AI]){ENDED}(?!\s+(?!(?:{GOES_ON})\b)[a-z]))"
 SMALL = r"(?:(?<=[(\[{])(?P<small>[a-z])(?=[)\]}])|(?P<tiny>[b-hj-z])(?=\)|\.?\s*(?:\n|$)))"
@@ -37,15 +39,17 @@ STATEMENTS = (
     re.compile(rf"(?i:final answer|correct (?:answer|choice|option))[\s:*]*{CLAIM}"),
     re.compile(rf"(?i:\b(?:choose|chose|select|selected|pick|picked|go with|going with|went with|opt for))\s{CLAIM}"),
     re.compile(
-        r"(?<![\w'’-])[(\[*]*(?P<bare>[A-Z])[)\]*.]*\s+"
+        rf"(?<![\w-])(?<!\w['’])[(\[*{QUOTES}]{{0,8}}(?P<bare>[A-Z])[)\]*.{QUOTES}]*\s+"
         rf"(?:is|was|must be|would be|should be|seems|appears to be)\s+{CORRECT}"
     ),
 )
 NAMED = r"(?:(?i:option|answer|choice)\s+)?"
-LONE = re.compile(rf"^[\s#>*_`\"'(\[{{$\\]*{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)\]}}.:*_`\"'$\\]*$|[).:]\s)")
+LONE = re.compile(rf"^[\s#>*_`{QUOTES}(\[{{$\\]*{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)\]}}.:*_`{QUOTES}$\\]*$|[).:]\s)")
 BOXED = re.compile(rf"^{DRESS}{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)}}\].:$]*$|[).:]|\}})")
 BRACKETED = re.compile(r"(?<![\w)\]])[(\[](?P<bare>[A-Z])[)\]](?!\w)")
-MENTION = re.compile(r"(?<![\w'’])(?P<bare>[B-HJ-Z])(?![\w'’])")
+MENTION = re.compile(
+    r"(?:(?<![\w'’])(?=.(?![\w'’]))|(?<=(?<!\w)['‘])(?=.['’](?!\w)))(?P<bare>[B-HJ-Z])"  # C or 'C', not C's
+)
 OPTION_LABEL = re.compile(r"(?m)^\s*\(?[A-Z][).:]\s")
 NEXT_QUESTION = re.compile(r"\n\s*(?:#+\s*)?(?:Question|Q)\b[^\n]{0,10}[:\n]")
 

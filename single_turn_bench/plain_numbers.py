@@ -1,4 +1,4 @@
-"""Plain numbers in exact arithmetic: 1,234.50 · 1 000 · 3/4 · -2\\frac{1}{3} · 1.5 \\times 10^{3} · 28\\% · 5 cm.
+"""Plain numbers in exact arithmetic: 1,234.50 · 3/4 · -2\\frac{1}{3} · 1.5 \\times 10^{3} · 28\\% · 5 cm, 5 million.
 
 `read` takes normalised text only (notation.py) and returns None for everything that is more than one number. Text is
 never evaluated: digits are matched and converted, with a cap on their count and on the exponent.
@@ -24,8 +24,11 @@ FRACTION = (
     r"(?P<mixed>\d+)?\s*\\frac\s*\{\s*(?P<n1>-?\d+)\s*\}\s*\{\s*(?P<d1>-?\d+)\s*\}"
     r"|\(?\s*(?P<n2>-?\d+)\s*\)?\s*/\s*\(?\s*(?P<d2>-?\d+)\s*\)?"
 )
+SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+SCALE = rf"(?:\s+(?P<scale>{'|'.join(SCALES)})(?![A-Za-z]))?"
 NUMBER = re.compile(
-    rf"^\(?\s*(?P<sign>[+-]?)\s*\(?(?:{FRACTION}|{UNSIGNED}{POWER})\)?\s*(?P<percent>\\%)?(?P<unit>{UNIT})?\)?\s*$"
+    rf"^\(?\s*(?P<sign>[+-]?)\s*\(?(?:{FRACTION}|{UNSIGNED}{POWER})\)?{SCALE}"
+    rf"\s*(?P<percent>\\%)?(?P<unit>{UNIT})?\)?\s*$"
 )
 COMMA_DECIMAL = re.compile(r"^([+-]?\d+),(\d+)$")
 
@@ -66,11 +69,12 @@ def fraction_value(match: re.Match) -> Fraction | None:
     top, bottom = int(match["n1"] or match["n2"]), int(match["d1"] or match["d2"])
     if bottom == 0:
         return None
-    return Fraction(top, bottom) + int(match["mixed"] or 0)
+    return (Fraction(top, bottom) + int(match["mixed"] or 0)) * 10 ** power(match)
 
 
 def power(match: re.Match) -> int:
-    return int(match["p1"] or match["p2"] or match["p3"] or 0)
+    """Of ten: of \\times 10^{3}, and of `million`."""
+    return int(match["p1"] or match["p2"] or match["p3"] or 0) + SCALES.get(match["scale"], 0)
 
 
 def decimal_value(match: re.Match) -> Fraction | None:

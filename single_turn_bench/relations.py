@@ -12,6 +12,16 @@ from dataclasses import dataclass
 from single_turn_bench.scan import depths
 
 OPERATOR = re.compile(r"\\(?:le|ge|ne|approx|in|equiv)(?![a-z])|[<>=]")
+# A left side that asks for a value though letters stand in it: a sum, d/dx, \sin A, A^{-1}, E[X^2], \|v\|, u·v.
+QUANTITY = re.compile(
+    r"\\(?:sum|prod|int|lim|frac\s*\{\s*(?:d|\\partial))(?![a-z])|^[A-Z]\s*\^\s*\{?\s*(?:-1|T|\\top)\s*\}?$"
+    r"|^\\(?:(?:arc)?(?:sin|cos|tan)|sec|csc|cot|log|ln|exp|det|gcd|lcm|deg|dim|arg|max|min)(?![a-z])[^+\-]*$"
+    r"|^[A-Z]\s*\[[^\[\]]*\]$|^\\\|[^|]*\\\|$|^[A-Za-z]\s*\\(?:cdot|times)\s*[A-Za-z]$"
+)
+PROSE = re.compile(r"(?<![A-Za-z\d\\])[A-Za-z]{3,}")
+VARIABLE = re.compile(
+    r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|(?<=\d)[a-z]{2}(?![A-Za-z])|\\(?:alpha|beta|theta|phi)(?![a-z])"
+)
 MIRROR = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 
 
@@ -74,6 +84,20 @@ def solved(relation: Relation) -> tuple[str, str] | None:
     if names_only(first):
         return first, last
     return (last, first) if len(relation.sides) == 2 and names_only(last) else None
+
+
+def states_unknown(relation: Relation) -> bool:
+    """Whether `left = right` only says something about an unknown: 2x = 8, which has not been solved.
+
+    5 + 3 = 8, \\sin A = 3/5 and (x + 1)^2 = x^2 + 2x + 1 say what their left side is worth.
+    """
+    left, right = relation.sides[0], relation.sides[-1]
+    if len(relation.sides) > 2 or solved(relation) or QUANTITY.search(left) or PROSE.search(left):
+        return False
+    left = re.sub(r"(?<![A-Za-z])[A-Za-z]'*\s*[(\[]\s*-?[\d., ]+[)\]]", "1", left)  # f(2) is a number
+    left = re.sub(r"(?<=\d)\s*x\s*(?=\d)", " ", left)  # 5 x 3
+    unknown = set(VARIABLE.findall(left)) - {"e", "i"}
+    return bool(unknown - set(VARIABLE.findall(right)))
 
 
 def value(text: str) -> str:

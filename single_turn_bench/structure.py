@@ -3,7 +3,7 @@ r"""Equality of whole answers: lists, tuples, intervals, sets, equations; what i
 Policies, where graders differ (docs/grading.md has the reasons):
 - a bare list (`-2, 1`) is a set of answers: order and repetition do not matter; a tuple `(1, 3)` is ordered
 - a bare list in the order of a tuple is that tuple
-- a name in front of an answer does not matter (`x = 5`, `(p,q) = (3,2)`), two different names do
+- a name or a sum in front of an answer does not matter (`x = 5`, `12 + 30 = 42`), two different names do
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ def same_value(pred: str, gold: str, leaf: Leaf, level: int) -> bool:
     p, g = relations.read(pred), relations.read(gold)
     if p and g:
         return same_relations(p, g, leaf, level) or leaf(pred, gold)
-    plain_pred = relations.value(pred) if p is None or not p.is_equation else p.sides[-1]
+    evaluated = p is not None and p.is_equation and not relations.states_unknown(p)
+    plain_pred = p.sides[-1] if evaluated else relations.value(pred)
     plain_gold = relations.value(gold)
     if (plain_pred, plain_gold) == (pred, gold):
         if bool(p) != bool(g) and not (p or g).is_order:

@@ -1,0 +1,145 @@
+"""Answers that are stated in prose, behind a mark or as an equation: what of the statement is the answer."""
+
+import pytest
+
+from single_turn_bench.answers import extract_answer
+from single_turn_bench.equivalence import MathGrader, grade_response
+
+
+@pytest.fixture(scope="module")
+def grader():
+    with MathGrader() as grader:
+        yield grader
+
+
+PROSE = [
+    ("So the answer is **$18** per day.", "18"),
+    ("**Answer: 18** dollars", "18"),
+    ("The answer is *18* dollars.", "18"),
+    ("The answer is __18__ as 9 * 2 = 18.", "18"),
+    ("The answer is `18` eggs.", "18"),
+    ("**The answer is 18**, because she sells 9 at 2 each.", "18"),
+    ("The answer is 18 (9 eggs at $2).", "18"),
+    ("The answer is 18 (that is, 20 - 2).", "18"),
+    ("The answer is 18 dollars ($9 * 2).", "18"),
+    ("Answer: **18 dollars** (9 * 2).", "18"),
+    ("The answer is 18 (9 \\times 2).", "18"),
+    ("The answer is only 18 because 9 eggs are sold.", "18"),
+    ("The answer is $18 per day ($9 a half).", "18"),
+    ("The answer is 18 dollars because 9 eggs are sold.", "18"),
+    ("The answer is $18 because 9 * $2 = $18.", "18"),
+    ("The answer is $18, since 9 * $2 = $18.", "18"),
+    ("The answer is 42, not 40.", "42"),
+    ("The answer is 42 - not 40.", "42"),
+    ("The answer is 42 rather than 40.", "42"),
+    ("The answer is 42 apples in 7 days.", "42"),
+    ("The answer is $42 in 7 days.", "42"),
+    ("The answer is 42, since 40+2 = 42.", "42"),
+    ("The answer is 42, I believe.", "42"),
+    ("The answer is 42, which she keeps.", "42"),
+    ("The answer is x = 5 because 2x = 10.", "5"),
+    (r"The answer is \frac{1}{2} since 2 of 4 are red.", "1/2"),
+    ("The answer is (3, 4), not (4, 3).", "(3,4)"),
+    ("The answer is 2 and 3 because x^2 - 5x + 6 = 0.", "2, 3"),
+    ("The answer is 3 times 6 = 18", "18"),
+    ("The answer is 5 x 3 = 15", "15"),
+    ("The answer is 7 days * 6 = 42", "42"),
+    ("The answer is 9 * 2 = 18.", "18"),
+    ("The answer is 9*2*1 = 18.", "18"),
+    ("The answer is 2**3", "8"),
+    ("the answer is 1,000", "1000"),
+    ("The answer is 1/2", "0.5"),
+    ("the answer is x = 5", "5"),
+    ("The answer is (3, 4)", "(3,4)"),
+    ("the answer is 2 and 3", "2, 3"),
+    ("The answer is a_2 + b_3", "a_2+b_3"),
+    ("The answer is 2 (mod 5)", "2"),
+    ("The answer is 3 (x + 1)", "3x+3"),
+    ("The answer is 20% of 50, which is 10.", "10"),
+    ("The answer is 9 eggs at $2 each, which is $18.", "18"),
+    ("The answer is 18 dollars per day for 2 days, so 36 dollars.", "36"),
+    ("The answer is 6 divided by 2, which is 3.", "3"),
+    ("The answer is 5 times as many as 3, so 15.", "15"),
+    ("The answer is the sum, which is 18.", "18"),
+    ("They earn 5 million dollars in all of these years together.", "5000000"),
+]
+
+
+@pytest.mark.parametrize(("response", "gold"), PROSE)
+def test_the_value_that_a_sentence_states_is_its_answer(grader, response, gold):
+    assert grade_response(response, gold, grader)
+
+
+@pytest.mark.parametrize(
+    ("response", "wrong"),
+    [
+        ("The answer is 42, not 40.", "40"),
+        ("The answer is 18 dollars because 9 eggs are sold.", "9"),
+        ("The answer is 42 apples in 7 days.", "7"),
+        ("The answer is 3 times 6 = 18", "3"),
+        ("The answer is 9 eggs at $2 each, which is $18.", "9"),
+        ("The answer is 20% of 50, which is 10.", "20"),
+    ],
+)
+def test_other_numbers_of_the_sentence_are_not(grader, response, wrong):
+    assert not grade_response(response, wrong, grader)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("#### Step 1: She has 9\n#### Step 2: Multiply by 2\n9 * 2 = 18\n\nSo the answer is 18.", "18"),
+        ("She makes 9 * 2 = \\boxed{18} dollars.\n\n#### 2. Check the sum\n9 + 9 = 18", "18"),
+        ("\\boxed{5}.\n\n#### Step 3: Check with n = 12", "5"),
+        ("\\boxed{5}.\n\n#### 3 Checking\nIt holds.", "5"),
+        ("#### Conclusion\nThe answer is 18.", "18"),
+        ("#### Answer\n\n18", "18"),
+        ("\\boxed{5} is too low.\n#### 18", "18"),
+        ("\\boxed{5} is too low.\n#### **18**\n", "18**"),
+        ("\\boxed{5} is too low.\n#### 18 dollars", "18 dollars"),
+        ("\\boxed{5} is too low.\n#### Answer: 18", "18"),
+        ("9 * 2 = 18. #### 18", "18"),
+        ("#### 18\n\n#### 2. Check\nIt is more than 12.", "18"),
+        ("#### 18\n\nQuestion: How many are 3 more?", "18"),
+        ("She asks her sister.\n#### Evelyn", "Evelyn"),
+    ],
+)  # fmt: skip
+def test_a_heading_is_no_mark_of_an_answer(text, answer):
+    assert extract_answer(text).answer.strip("*") == answer.strip("*")
+
+
+EQUATIONS = [
+    ("x = 8", "8", True),
+    ("12 + 30 = 42", "42", True),
+    ("f(x) = 8", "8", True),
+    ("f(1) + f(2) = 8", "8", True),
+    (r"\sin A = \frac{3}{5}", "3/5", True),
+    (r"\text{Area} = 12", "12", True),
+    (r"5 \text{ apples} + 3 \text{ apples} = 8 \text{ apples}", "8", True),
+    ("(x+1)^2 = x^2 + 2x + 1", "x^2+2x+1", True),
+    (r"\sum_{k=1}^{10} k = 55", "55", True),
+    (r"A^{-1} = \begin{pmatrix}1&2\\3&4\end{pmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", True),
+    ("3 m + 5 m = 8 m", "8", True),
+    ("E[X^2] = 3", "3", True),
+    (r"\mathbf{u} \cdot \mathbf{v} = 3", "3", True),
+    ("x + y = 3 + 4 = 7", "7", True),
+    (r"2\pi = 6.283185", r"2\pi", True),
+    ("2x = 8", "8", False),
+    ("x + 3 = 7", "7", False),
+    ("3x^2 = 12", "12", False),
+    ("x^2+y^2 = 25", "25", False),
+    ("2ab = 6", "6", False),
+    (r"\frac{x}{2} = 4", "4", False),
+    ("a + 3z = 0", "0", False),
+    (r"5 \text{ million}", "5000000", True),
+    (r"2.5 \text{ million dollars}", "2,500,000", True),
+    (r"\frac12 \text{ million}", "500000", True),
+    (r"5 \text{ million}", "5", False),
+    ("5", r"5 \text{ million}", False),
+    (r"5 \text{ million}", r"5 \text{ thousand}", False),
+]
+
+
+@pytest.mark.parametrize(("pred", "gold", "right"), EQUATIONS)
+def test_what_an_equation_is_worth(grader, pred, gold, right):
+    assert grade_response(rf"\boxed{{{pred}}}", gold, grader) is right
