@@ -43,11 +43,14 @@ def number(column: str, digits: int = 1, scale: float = 1.0, sign: str = "") -> 
 def interval(column: str, low: str, high: str, sign: str = "") -> Format:
     """In points of 100, with the interval beside it."""
 
+    def points(value: float) -> str:
+        return f"{round(100 * value, 1) + 0.0:{sign}.1f}"  # a difference of nothing is +0.0, not -0.0
+
     def show(row: dict[str, Any]) -> str:
         if missing(row.get(column)):
             return "-"
-        ends = "" if missing(row.get(low)) else f" [{100 * row[low]:{sign}.1f}, {100 * row[high]:{sign}.1f}]"
-        return f"{100 * row[column]:{sign}.1f}{ends}"
+        ends = "" if missing(row.get(low)) else f" [{points(row[low])}, {points(row[high])}]"
+        return f"{points(row[column])}{ends}"
 
     return show
 
