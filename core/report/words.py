@@ -22,7 +22,7 @@ def headline(study: Study) -> str:
         return f"{rates}, {known[0]['label']} {percent(known[0]['success'])}"
     low, high = (pick(known, key=lambda cell: cell["success"]) for pick in (min, max))
     if low["success"] == high["success"]:
-        return f"{len(known)} arms on {study.env} solved {percent(low['success'])} of the tasks, every one of them"
+        return f"{len(known)} arms on {study.env}: each solved {percent(low['success'])} of the tasks"
     rates = f"from {percent(low['success'])} ({low['label']}) to {percent(high['success'])} ({high['label']})"
     return f"{len(known)} arms on {study.env}: success {rates}"
 
