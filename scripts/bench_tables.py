@@ -42,6 +42,8 @@ def make_run(folder: Path, arm: str, seed: int, n_episodes: int, n_steps: int) -
         "config": config,
         "task_ids": task_ids,
         "models": {"agent": {"model": "made-up"}},
+        "fingerprint": {"config": config, "prompts": {}, "dataset": {"dataset": "made_up", "sha256": None}},
+        "git": {"sha": None, "dirty": []},
     }
     choices = {"arm": arm, "env": "made_up", "workflow": arm, "judge": "llm", "llm": "made_up"}
     (path / "manifest.json").write_text(json.dumps(manifest))
@@ -140,7 +142,7 @@ def main() -> None:
         words = [sys.executable, str(ROOT / "scripts" / "tables.py"), str(folder), "--table", "main"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         took = time.monotonic() - began
-    if done.returncode == 2:
+    if "| no_memory |" not in done.stdout:  # how fast it fails is of no interest
         sys.exit(done.stderr)
     what = f"{given.runs} runs x {given.episodes} episodes ({size:.0f} MB)"
     print(f"tables.py over {what}: {took:.1f} s (wanted: under 10)")

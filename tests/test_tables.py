@@ -181,7 +181,7 @@ def test_runs_of_other_prompts_are_another_cell(copy):
     )
     cells, _ = build(load([str(copy)]), "main")
     rows = cells.table[cells.table["arm"] == "reasoningbank"]
-    assert rows["seeds"].tolist() == [(0,), (1,)]
+    assert sorted(rows["seeds"]) == [(0,), (1,)]
     assert rows["label"].str.startswith("reasoningbank #").all()
 
 
@@ -360,7 +360,7 @@ def test_an_experiment_holds_deltas_only():
 def test_the_benchmark_makes_runs_that_tables_reads():
     words = [sys.executable, str(REPO / "scripts" / "bench_tables.py"), "--runs", "10", "--episodes", "50"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True, env={**os.environ})
-    assert "over 10 runs x 50 episodes" in done.stdout
+    assert "over 10 runs x 50 episodes" in done.stdout  # it fails where tables.py prints no table
 
 
 def test_the_summary_agrees_with_the_table(sweep):
