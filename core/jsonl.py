@@ -77,11 +77,6 @@ class JsonLines:
             os.ftruncate(self._file, end)
 
 
-def storable(text: str) -> str:
-    """Without halves of surrogate pairs, which a model's escapes can leave in a text and no file or terminal takes."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
-
-
 def refused(path: Path, error: OSError, comfort: str = "") -> StopRun:
     """The disk would not take a write."""
     return StopRun(f"{path} cannot be written: {error.strerror}{'; ' + comfort if comfort else ''}.")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from core.build import ROLES
 from core.errors import UserError
-from core.jsonl import storable
 from core.manifest import ARM_KEYS, FREE_KEYS, MODEL_FREE_KEYS, MODELS, flat, without
+from core.reply_text import storable
 from core.types import content_id
 
 if TYPE_CHECKING:

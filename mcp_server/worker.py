@@ -71,10 +71,12 @@ class Worker:
             bank = self.service.bank.of(job.namespace)
             result = self.extraction.learn(bank, job.id, job.payload)
             self.service.jobs.end(job.id, "completed", result)
-        except (StopRun, OverBudget) as error:  # a key, the provider, the budget: nothing in the queue could succeed
-            log.warning(f"extraction {job.id} and what comes after it waits: {error}")
-            self.service.jobs.back(job.id, f"{error}")
-            return False
+        except StopRun as error:  # a key, the provider: nothing in the queue could succeed
+            return self._wait(job, error)
+        except OverBudget as error:
+            if error.whole_run:
+                return self._wait(job, error)
+            self._fail(job, str(error))  # this attempt alone costs more than it may
         except TransientError as error:
             if job.tries + 1 < TRIES:
                 log.warning(f"extraction {job.id} is tried again: {error}")
@@ -86,6 +88,11 @@ class Worker:
             log.exception(f"extraction {job.id} failed")
             self._fail(job, f"{type(error).__name__} in the server, see its log")
         return True
+
+    def _wait(self, job: Job, error: Exception) -> bool:
+        log.warning(f"extraction {job.id} and what comes after it waits: {error}")
+        self.service.jobs.back(job.id, f"{error}")
+        return False
 
     def _fail(self, job: Job, why: str) -> None:
         self.service.jobs.end(job.id, "failed", {"error": why[:2000]})

@@ -21,7 +21,7 @@ from rich.console import Console  # noqa: E402
 from core.audit import BROKEN, Check  # noqa: E402
 from core.audit_quality import WORTH_A_LOOK, grade  # noqa: E402
 from core.errors import UserError  # noqa: E402
-from core.jsonl import storable  # noqa: E402
+from core.reply_text import storable  # noqa: E402
 from core.runs import Run, find_runs, read_run  # noqa: E402
 
 

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from core.jsonl import storable
+from core.reply_text import storable
 from core.runs import Run
 
 NO_TIME = "1970-01-01T00:00:00+00:00"  # an episode's line holds no clock time

@@ -19,7 +19,7 @@ from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
 from core.errors import UserError  # noqa: E402
-from core.jsonl import storable  # noqa: E402
+from core.reply_text import storable  # noqa: E402
 from core.runs import Run, episode_columns, find_runs, read_run  # noqa: E402
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

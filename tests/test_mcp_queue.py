@@ -85,6 +85,7 @@ def test_the_queue_survives_the_repair_of_its_bank(bank, tmp_path):
         (TransientError("no route", "connection"), AGAIN_S, "running"),
         (StopRun("the key is refused"), AGAIN_S, "pending"),
         (OverBudget("budget.run.usd=1 (1 used)", whole_run=True), AGAIN_S, "pending"),
+        (OverBudget("budget.episode.usd=1 (1 used)", whole_run=False), POLL_S, "failed"),
         (InfraError("refused", "content_filter"), POLL_S, "failed"),
         (ZeroDivisionError("a bug"), POLL_S, "failed"),
     ],

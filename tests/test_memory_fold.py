@@ -16,7 +16,7 @@ import pytest
 from conftest import TOY, command, read_json
 from memory_kit import Teller, item, merged_reply, open_life_bank, record, statuses
 
-from core.errors import UserError
+from core.errors import OverBudget, UserError
 from core.memory.consolidation.authors import Voting
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.contradict import Contradict
@@ -233,6 +233,23 @@ def test_what_breaks_in_the_background_is_told(open_bank):
         bank.close()
 
 
+def test_a_round_in_the_background_waits_for_a_budget(open_bank):
+    def refused(prompt):
+        raise OverBudget("budget.run.usd=1 (1 used)", whole_run=True)
+
+    def feed(bank, index):
+        live(bank, episode(index, record(str(index), item(10 * index, f"w {index}"), tick=index)))
+
+    bank = open_bank(every=3, background=True, merge=Merge(), role=Teller(refused).role)
+    for index in range(3):
+        feed(bank, index)
+    bank.close()  # no error: the round stands in the bank
+    again = open_bank(every=3, merge=Merge(), role=Teller(merged_reply()).role)
+    assert set(statuses(again).values()) == {"active"}
+    again.learn(None)
+    assert list(statuses(again).values()) == ["archived"] * 3 + ["active"]
+
+
 @pytest.mark.parametrize("numbers", [{"every": 0}, {"candidates": 0}, {"ticks_per_day": 0}])
 def test_senseless_numbers_are_refused(numbers):
     with pytest.raises(UserError):
@@ -372,8 +389,6 @@ def test_what_the_bank_spends_on_its_lessons_is_in_the_runs_tokens(here):
 
 
 def test_a_run_stopped_in_a_round_makes_the_round_again(here, tmp_path):
-    from core.errors import OverBudget
-
     words = (*TOY, "limit=10", "llm.script.path=test_memory_fold.merging", "memory=merge_llm", *MERGE)
     whole, _ = here(*words, run_dir=tmp_path / "whole")
     expected = dump(whole / "bank.sqlite")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,12 +17,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from core.errors import UserError
+from core.errors import OverBudget, UserError
 from core.llm.base import Role
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.experience import Experience, experience
 from core.memory.consolidation.round import Deed, Round, Step
 from core.types import MemoryRecord, Usage
+
+log = logging.getLogger(__name__)
 
 MAX_REASON = 2000  # characters of a journal entry's reason; the entry itself holds everything
 
@@ -223,7 +226,10 @@ class Life:
     def _settle(self) -> None:
         running, self._running = self._running, None
         if running is not None:
-            running.result()
+            try:
+                running.result()
+            except OverBudget as error:  # the round stands in the bank, and goes on when there is a budget again
+                log.warning(f"consolidation waits: {error}")
 
     def _key(self, bank: Any) -> str:
         return f"consolidate:{self.run}:{bank.namespace}"
