@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 from core.errors import UserError
-from core.manifest import FREE_KEYS, MODEL_FREE_KEYS, MODELS, without
+from core.manifest import identity
 from core.metrics import rate
 from core.records import differences
 from core.runs import VALID, Run
@@ -121,11 +121,10 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
 
 def drift(run: Run) -> Iterator[str]:
     """Invariant 10: a configuration or a list of tasks other than what the run was begun with."""
-    free = (*FREE_KEYS, *(f"{node}.{key}" for node in MODELS for key in MODEL_FREE_KEYS))
     begun = run.manifest["fingerprint"]
-    for line in differences(begun["config"], without(run.config, free)):
+    for line in differences(begun["config"], identity(run.config)):
         yield f"manifest.json: {line}"
-    for line in _differences_where_plain(without(run.config, free), without(run.composed, free)):
+    for line in _differences_where_plain(identity(run.config), identity(run.composed)):
         yield f".hydra/config.yaml: {line}"
     if begun["dataset"]["tasks"] != content_id(run.manifest["task_ids"]):
         yield "manifest.json: the list of tasks is not that of the fingerprint"

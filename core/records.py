@@ -18,6 +18,7 @@ from typing import Any
 from core.errors import UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, refused
+from core.manifest import upgraded
 from core.redact import Redactor, in_strings
 from core.rollout_log import RolloutLog
 from core.types import Episode, Lesson, MemoryRecord, Usage, content_id
@@ -136,10 +137,11 @@ class RunRecords:
                 raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
             return
         try:
-            before = json.loads(manifest.read_text(encoding="utf-8"))["fingerprint"]
+            before = upgraded(json.loads(manifest.read_text(encoding="utf-8")))
+            self.run = before["run"]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{manifest} is damaged: {error}.") from error
-        changes = differences(before, self._safe(fingerprint))
+        changes = differences(before["fingerprint"], self._safe(fingerprint))
         if changes:
             raise UserError(
                 f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"

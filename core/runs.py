@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.build import ROLES
 from core.errors import UserError
-from core.manifest import ARM_KEYS, FREE_KEYS, MODEL_FREE_KEYS, MODELS, flat, without
+from core.manifest import ARM_KEYS, flat, identity, upgraded, without
 from core.reply_text import storable
 from core.types import content_id
 
@@ -57,8 +57,7 @@ class Run:
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
-        free = (*FREE_KEYS, *(f"{node}.{key}" for node in MODELS for key in MODEL_FREE_KEYS))
-        return without(_seedless(self.config, self.composed), (*KNOBS, *free))
+        return identity(_seedless(self.config, self.composed), *KNOBS)
 
     @cached_property
     def settings(self) -> str:
@@ -101,7 +100,7 @@ def read_run(path: str | Path) -> Run:
     hydra = _read_yaml(path / ".hydra" / "hydra.yaml")
     return Run(
         path=path,
-        manifest=manifest,
+        manifest=upgraded(manifest),
         summary=_read_json(path / "summary.json"),
         choices=hydra.get("runtime", {}).get("choices", {}),
         composed=_read_yaml(path / ".hydra" / "config.yaml") or manifest["config"],

@@ -1,0 +1,85 @@
+"""What earlier versions wrote is still good: tests/data/version_1.tar.xz holds runs, banks and a table of the first one.
+
+known/ARM.jsonl are the episodes of experiment=known_answer; sweep/ is a small sweep with its table, main_table.md;
+stopped/ is a run that its budget ended, and whole/ the same run without that budget.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from conftest import REPO, read_json, read_rows
+
+from core.manifest import named
+from core.runs import find_runs, read_run
+
+STOPPED = (
+    "env=toy llm=scripted embedder=hashing arm=matts_parallel memory=consolidated_offline "
+    "memory.consolidate.every=4 env.families=2 env.boxes_per_family=6"
+).split()
+
+
+@pytest.fixture
+def version_1(tmp_path) -> Path:
+    with tarfile.open(REPO / "tests" / "data" / "version_1.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return tmp_path
+
+
+def test_a_part_is_known_by_what_it_is():
+    config = {"memory": {"_target_": "core.somewhere.MemoryBank", "path": None}, "judge": {"_target_": "mine.Judge"}}
+    assert named(config) == {"memory": {"_target_": "MemoryBank", "path": None}, "judge": {"_target_": "mine.Judge"}}
+    assert named(named(config)) == named(config)
+
+
+def test_a_run_goes_on(version_1, cli):
+    before = read_rows(version_1 / "stopped")
+    done = cli(*STOPPED, f"run_dir={version_1 / 'stopped'}")
+    assert done.returncode == 0, done.stderr
+    after = read_rows(version_1 / "stopped")
+    assert after[: len(before) - 1] == before[:-1]  # the last one was stopped, and is made again
+    runs = [read_run(version_1 / name) for name in ("stopped", "whole")]
+    assert runs[0].rows == runs[1].rows
+    assert runs[0].complete
+    assert (
+        read_json(version_1 / "stopped" / "manifest.json")["run"]
+        == read_json(version_1 / "whole" / "manifest.json")["run"]
+    )
+
+
+def test_another_configuration_is_still_refused(version_1, cli):
+    done = cli(*STOPPED, "retrieval.top_k=2", f"run_dir={version_1 / 'stopped'}")
+    assert done.returncode == 1
+    assert "retrieval.top_k: 1 -> 2" in done.stderr
+    assert "_target_" not in done.stderr
+
+
+def test_a_sweep_tabulates_as_it_did(version_1):
+    words = [sys.executable, str(REPO / "scripts" / "tables.py"), str(version_1 / "sweep"), "--table", "main"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=REPO, timeout=120)
+    assert done.returncode in (0, 1), done.stderr
+    numbers = [line for line in done.stdout.splitlines() if line.startswith(("| no_memory", "| reasoning", "| matts"))]
+    assert numbers == [
+        line
+        for line in (version_1 / "main_table.md").read_text().splitlines()
+        if line.startswith(("| no_memory", "| reasoning", "| matts"))
+    ]
+
+
+def test_cells_are_those_of_new_runs(version_1, here):
+    run_dir, _ = here(
+        "env=toy", "llm=scripted", "embedder=hashing", "arm=reasoningbank", "env.families=2", "env.boxes_per_family=3"
+    )
+    old = {read_run(path).cell for path in find_runs([version_1 / "sweep"]) if "reasoningbank" in path.name}
+    assert old == {read_run(run_dir).cell}
+
+
+def test_a_bank_opens(version_1):
+    bank = version_1 / "whole" / "bank.sqlite"
+    words = [sys.executable, "-m", "core.memory", "search", str(bank), "a box of the family amber", "--k", "2"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=REPO, timeout=120)
+    assert len(done.stdout.splitlines()) == 2
