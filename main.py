@@ -25,7 +25,7 @@ from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines
 from core.redact import RedactingFilter, Redactor, in_strings
-from core.tracking import logged
+from core.run.tracking import logged
 from core.types import Task, content_id
 
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
@@ -50,11 +50,11 @@ def main(cfg: DictConfig) -> float | None:
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
     """Build every part once, stream the tasks, leave the summary."""
     check_config(cfg)
-    from core.display import RunProgress, print_summary
-    from core.manifest import continued, fingerprint, manifest
-    from core.memory.restore import restore
-    from core.metrics import by_pass, summarise
-    from core.records import RunRecords
+    from core.run.display import RunProgress, print_summary
+    from core.run.manifest import continued, fingerprint, manifest
+    from core.run.metrics import by_pass, summarise
+    from core.run.records import RunRecords
+    from core.run.resume import restore
     from envs.pool import EnvPool
 
     config = OmegaConf.to_container(cfg, resolve=True)
@@ -111,8 +111,8 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
 
 def show_plan(cfg: DictConfig, envs: Any, tasks: list[Task], roles: dict[str, Any]) -> None:
     """dry_run: print what the run would do."""
-    from core.dry_run import Plan, print_plan
     from core.memory.none import NoMemory
+    from core.run.dry_run import Plan, print_plan
 
     workflow = get_object(cfg.workflow._target_)
     learns = cfg.setting.learn and workflow.has_memory and get_object(cfg.memory._target_) is not NoMemory

@@ -61,8 +61,8 @@ def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
 
 def build_models(cfg: Any, stack: ExitStack) -> dict[str, Any]:
     """{role: model}: its own where `<role>_llm` is chosen, else the one `llm`; behind the cache where one is wanted."""
-    from core.llm.cache import cached
-    from core.llm.remote import share_limits
+    from core.models.remote import share_limits
+    from core.models.reply_cache import cached
 
     made = {key: cached(make(cfg[key])) for key in LLMS if cfg.get(key) is not None}
     share_limits(list(made.values()))
@@ -80,8 +80,8 @@ def refuse_problems(models: dict[str, Any]) -> None:
 
 def build_meter(cfg: Any, log: Any = None, wall_s: float = 0.0) -> Any:
     """The meter with the budgets; `log` is calls.jsonl, wall_s what earlier starts took."""
-    budget = {name: make({"_target_": "core.llm.meter.Budget", **cfg.budget[name]}) for name in ("run", "episode")}
-    return make({"_target_": "core.llm.meter.Meter"}, **budget, log=log, wall_s=wall_s)
+    budget = {name: make({"_target_": "core.models.meter.Budget", **cfg.budget[name]}) for name in ("run", "episode")}
+    return make({"_target_": "core.models.meter.Meter"}, **budget, log=log, wall_s=wall_s)
 
 
 def build_roles(cfg: Any, models: dict[str, Any], meter: Any) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def build_roles(cfg: Any, models: dict[str, Any], meter: Any) -> dict[str, Any]:
     for name, model in models.items():
         given = {**cfg.roles[name]}
         given["seed"] = cfg.seed if given.get("seed") is None else given["seed"]
-        roles[name] = make({"_target_": "core.llm.base.Role", **given}, name=name, llm=model, meter=meter)
+        roles[name] = make({"_target_": "core.models.base.Role", **given}, name=name, llm=model, meter=meter)
     return roles
 
 

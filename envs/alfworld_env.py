@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.process import Worker
 from core.types import Task
 from envs.alfworld_engine import AlfworldEngine, Opening, Turn
 from envs.alfworld_games import SPLITS, Game, default_cache, find_data, list_games, write_whole
 from envs.alfworld_match import nearest
 from envs.base import BaseEnv, EnvStateError
-from envs.process import Worker
 
 GAMES_PER_PROCESS = 200  # the engine keeps half a megabyte of every game it has seen
 BANNER = "-= Welcome to TextWorld, ALFRED! =-"

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.memory import exchange
+from core.memory import formats
 from core.memory.bank import MemoryBank
 from core.memory.clock import ages
+from core.memory.consolidation.by_hand import mark, set_status
 from core.memory.consolidation.compare import titles_near
-from core.memory.consolidation.experience import Experience
-from core.memory.consolidation.feedback import mark, set_status
-from core.memory.exchange.markdown import shown
+from core.memory.consolidation.episode_feedback import Experience
 from core.memory.filter import Filter
+from core.memory.formats.markdown import shown
 from core.memory.policies.trust import Trust
-from core.memory.writes import now
+from core.memory.store.writes import now
 from core.types import Lesson, MemoryRecord, Scored, content_id
 from mcp_server import checks
 from mcp_server.service import Service, lesson
@@ -133,7 +133,7 @@ class Insights:
         bank = self.service.tenant(agent_id)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "export"
-            exchange.export(bank, path, form, bank.namespace)
+            formats.export(bank, path, form, bank.namespace)
             if path.stat().st_size > MAX_EXPORT:
                 raise UserError(
                     f"the export has {path.stat().st_size} bytes, an answer at most {MAX_EXPORT}: run "

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from core.build import build_meter, build_roles, make
-from core.embedding import MINILM, NamedEmbedder
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
-from core.memory.consolidation.experience import Experience
+from core.memory.consolidation.episode_feedback import Experience
+from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Scored, content_id
 from mcp_server import checks
 
@@ -57,7 +57,7 @@ class Service:
         if self.cfg.get("llm") is None:
             raise UserError(NO_MODEL)
         if self._roles is None:
-            from core.llm.cache import cached
+            from core.models.reply_cache import cached
 
             model = cached(make(self.cfg.llm))
             self._stack.callback(model.close)
@@ -198,7 +198,7 @@ def memories(hit: Scored) -> list[dict[str, Any]]:
 
 def _made_by(path: Path) -> str | None:
     """The embedder that an existing bank names."""
-    from core.memory.store import Store
+    from core.memory.store.database import Store
 
     if not path.exists():
         return None

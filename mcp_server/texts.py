@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.agent import escape
+from core.agents.agent import escape
 from core.types import Scored
 from mcp_server.service import memories
 

@@ -1,6 +1,6 @@
 """Check runs against the design's invariants, from their records alone, and grade what they learned.
 
-    python scripts/audit.py RUNS... [--most 5] [--json]
+    python -m scripts.audit RUNS... [--most 5] [--json]
 
 Exit 1 when an invariant is broken in any run, 2 when a run cannot be read. What is worth a look breaks nothing.
 """
@@ -10,19 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from rich.console import Console
 
-from rich.console import Console  # noqa: E402
-
-from core.audit import BROKEN, Check  # noqa: E402
-from core.audit_quality import WORTH_A_LOOK, grade  # noqa: E402
-from core.errors import UserError  # noqa: E402
-from core.reply_text import storable  # noqa: E402
-from core.runs import Run, find_runs, read_run  # noqa: E402
+from core.errors import UserError
+from core.models.reply_text import storable
+from results.audit import BROKEN, Check
+from results.lesson_quality import WORTH_A_LOOK, grade
+from results.load import Run, find_runs, read_run
 
 
 def audit(run: Run) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Two runs over the same tasks, side by side: numbers, what differs in the configuration, and every task that flipped.
 
-    python scripts/compare.py A B [--all]
+    python -m scripts.compare A B [--all]
 
 The difference is B less A. Only tasks that neither run's errors took are paired; --all lists the others too.
 """
@@ -9,22 +9,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from rich.console import Console
+from rich.table import Table
 
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-
-from core.cells import measure  # noqa: E402
-from core.errors import UserError  # noqa: E402
-from core.records import differences  # noqa: E402
-from core.runs import Run, find_runs, frame_of, read_run  # noqa: E402
-from core.stats import paired  # noqa: E402
-from scripts.show import clean, console  # noqa: E402
-from scripts.table_specs import HEADINGS  # noqa: E402
+from core.errors import UserError
+from core.run.records import differences
+from results.cells import measure
+from results.load import Run, find_runs, frame_of, read_run
+from results.stats import paired
+from results.tables import HEADINGS
+from scripts.show import clean, console
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,8 +1,8 @@
 """Is everything here that a run needs? A line for each part, and for what is missing what to do about it.
 
-    python scripts/doctor.py            # also loads the local model and the embedder, once
-    python scripts/doctor.py --quick    # loads no model
-    python scripts/doctor.py --json     # for machines
+    python -m scripts.doctor            # also loads the local model and the embedder, once
+    python -m scripts.doctor --quick    # loads no model
+    python -m scripts.doctor --json     # for machines
 
 A part that `python main.py` cannot do without is broken: red, and the exit status is 1. A part that only some options
 need is optional: yellow, and the exit status stays 0. Runs in a bare checkout too. Keys are looked for, never shown.
@@ -19,13 +19,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-import doctor_checks as checks
-from doctor_checks import BROKEN, OK, OPTIONAL, SETUP, Check
+from scripts import doctor_checks as checks
+from scripts.doctor_checks import BROKEN, OK, OPTIONAL, SETUP, Check
 
 PROBE_S = 300
 MARKS = {OK: ("ok", "green"), OPTIONAL: ("optional", "yellow"), BROKEN: ("BROKEN", "bold red")}
@@ -34,7 +30,7 @@ MARKS = {OK: ("ok", "green"), OPTIONAL: ("optional", "yellow"), BROKEN: ("BROKEN
 def check_model(quick: bool) -> Iterator[Check]:
     """llm=local: its file is there, it loads and it answers."""
     from core.errors import UserError
-    from core.llm.local import find_model
+    from core.models.local import find_model
 
     try:
         name = find_model(None).name
@@ -84,7 +80,7 @@ def probe(name: str) -> dict:
 
 
 def probe_model() -> dict:
-    from core.llm.local import LocalModel
+    from core.models.local import LocalModel
 
     model, ask = LocalModel(), [{"role": "user", "content": "Count from one to fifty."}]
     began = time.perf_counter()
@@ -95,7 +91,7 @@ def probe_model() -> dict:
 
 
 def probe_embedder() -> dict:
-    from core.embedding import MiniLMEmbedder
+    from core.models.embedding import MiniLMEmbedder
 
     embedder = MiniLMEmbedder()
     began = time.perf_counter()

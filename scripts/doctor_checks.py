@@ -132,7 +132,7 @@ def check_data() -> Iterator[Check]:
     if present:
         yield Check("datasets here", OK, ", ".join(present))
     if absent:
-        do = f"run `python scripts/fetch_data.py {' '.join(absent)}` for those you want."
+        do = f"run `python -m scripts.fetch_data {' '.join(absent)}` for those you want."
         yield Check("datasets absent", OPTIONAL, ", ".join(absent), do)
     yield from _check_alfworld()
 
@@ -141,7 +141,7 @@ def _damaged(name: str, found: str) -> Check:
     """The default run plays warmup, which comes with the code."""
     if name == "warmup":
         return Check(f"dataset {name}", BROKEN, found, "run `git checkout single_turn_bench/warmup.jsonl`.")
-    do = f"remove that file, and run `python scripts/fetch_data.py {name}` or put a whole one there."
+    do = f"remove that file, and run `python -m scripts.fetch_data {name}` or put a whole one there."
     return Check(f"dataset {name}", OPTIONAL, found, do)
 
 

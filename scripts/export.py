@@ -1,8 +1,8 @@
 """Runs for other tools.
 
-    python scripts/export.py RUNS... --to parquet -o FILE      one table, a row an episode (core.runs says its columns)
-    python scripts/export.py RUNS... --to inspect -o FOLDER    an Inspect log (.eval) a run
-    python scripts/export.py RUNS... --to wandb [--project P] [--online]     Weights & Biases, after the fact
+    python -m scripts.export RUNS... --to parquet -o FILE      one table, a row an episode (columns: results.load)
+    python -m scripts.export RUNS... --to inspect -o FOLDER    an Inspect log (.eval) a run
+    python -m scripts.export RUNS... --to wandb [--project P] [--online]     Weights & Biases, after the fact
 
 wandb writes into each run's directory unless --online is given; `wandb sync` sends it later. Needs the extra `wandb`.
 """
@@ -13,13 +13,10 @@ import argparse
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from core.errors import UserError  # noqa: E402
-from core.runs import Run, find_runs, load_runs, read_run  # noqa: E402
-from core.types import content_id  # noqa: E402
-from scripts.inspect_log import write_eval  # noqa: E402
+from core.errors import UserError
+from core.types import content_id
+from results.inspect_log import write_eval
+from results.load import Run, find_runs, load_runs, read_run
 
 
 def to_parquet(paths: list[str], output: Path) -> None:
@@ -44,7 +41,7 @@ def to_inspect(paths: list[str], folder: Path) -> None:
 
 
 def to_wandb(paths: list[str], project: str, mode: str) -> None:
-    from core.tracking import WandbTracker, logged
+    from core.run.tracking import WandbTracker, logged
 
     for path in find_runs(paths):
         run = read_run(path)
@@ -57,7 +54,7 @@ def to_wandb(paths: list[str], project: str, mode: str) -> None:
 
 
 def _summary(run: Run) -> dict:
-    from core.metrics import summarise
+    from core.run.metrics import summarise
 
     return run.summary or summarise(run.rows, run.n_tasks)
 

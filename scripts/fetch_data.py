@@ -1,6 +1,6 @@
 """Fetch benchmark data from its official source into single_turn_bench/data/, checked.
 
-    python scripts/fetch_data.py math500 aime24 aime25 gsm8k mmlu_pro gpqa_diamond
+    python -m scripts.fetch_data math500 aime24 aime25 gsm8k mmlu_pro gpqa_diamond
 
 Revisions are pinned in single_turn_bench/specs.py. GPQA is kept as its password-protected archive, so that its
 questions lie nowhere in plain text; where the archive cannot be had, the gated dataset is read (accept its terms on
@@ -21,8 +21,6 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from core.errors import UserError
 from single_turn_bench.datasets import FETCHED, check_unique, load_named

@@ -1,6 +1,6 @@
 """The figures of finished runs as files for a paper.
 
-    python scripts/plots.py RUNS... -o DIR [--format pdf] [--format svg] [--baseline ARM] [--partial]
+    python -m scripts.plots RUNS... -o DIR [--format pdf] [--format svg] [--baseline ARM] [--partial]
 
 Learning curve, success by task type, success against cost, memory growth and test-time scaling, each where the runs
 have the data for it; one set for each environment, model and set of tasks. captions.txt says what each one shows.
@@ -12,13 +12,10 @@ import argparse
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from core.errors import UserError  # noqa: E402
-from core.plots import plots_of  # noqa: E402
-from core.report.study import compared, slug, studies  # noqa: E402
-from scripts.tables import load  # noqa: E402
+from core.errors import UserError
+from results.plots import plots_of
+from results.report.study import compared, slug, studies
+from scripts.tables import load
 
 
 def write(runs: list[str], folder: Path, formats: list[str], baseline: str | None, partial: bool) -> list[Path]:

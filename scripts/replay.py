@@ -1,6 +1,6 @@
 """Replay recorded ALFWorld runs through our adapter and compare what it answers.
 
-    python scripts/replay.py TRAJECTORIES.jsonl.gz --games ARCHIVE [--limit N] [--workers K]
+    python -m scripts.replay TRAJECTORIES.jsonl.gz --games ARCHIVE [--limit N] [--workers K]
 
 A recording is a line {"name": "<task>/<trial>", "result": true | false | 0, "traj": text}; in the text an action stands
 after "> " (except thoughts, "> Think: ..." and "> ActionPath: ...") and the observation on the lines that follow it.
@@ -21,13 +21,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from core.errors import UserError  # noqa: E402
-from core.types import Task  # noqa: E402
-from envs.alfworld_env import AlfworldEnv  # noqa: E402
-from envs.alfworld_games import SPLITS  # noqa: E402
+from core.errors import UserError
+from core.types import Task
+from envs.alfworld_env import AlfworldEnv
+from envs.alfworld_games import SPLITS
 
 THOUGHTS = ("Think:", "ActionPath:")
 

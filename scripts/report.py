@@ -1,6 +1,6 @@
 """One HTML file from finished runs: result, tables, plots, configuration and every episode, for any browser, offline.
 
-    python scripts/report.py RUNS... -o FILE.html [--baseline ARM] [--partial] [--table NAME]... [--title TEXT]
+    python -m scripts.report RUNS... -o FILE.html [--baseline ARM] [--partial] [--table NAME]... [--title TEXT]
 
 RUNS are run directories or folders of them. A run that did not finish is shown, and counted only with --partial.
 """
@@ -11,14 +11,11 @@ import argparse
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from core.errors import UserError  # noqa: E402
-from core.report.page import build  # noqa: E402
-from core.runs import Run, find_runs, frame_of, read_run  # noqa: E402
-from scripts import tables  # noqa: E402
-from scripts.table_specs import TABLES  # noqa: E402
+from core.errors import UserError
+from results.load import Run, find_runs, frame_of, read_run
+from results.report.page import build
+from results.tables import TABLES
+from scripts import tables
 
 
 def report(runs: list[Run], names: list[str], baseline: str | None, partial: bool, title: str) -> str:

@@ -1,7 +1,7 @@
 """A run in the terminal: its episodes, or one of them whole.
 
-python scripts/show.py RUN [--status failure] [--type pick] [--flag]     every episode, a line each
-python scripts/show.py RUN TASK [--prompts]                             one: TASK is its place or the end of its id
+python -m scripts.show RUN [--status failure] [--type pick] [--flag]     every episode, a line each
+python -m scripts.show RUN TASK [--prompts]                             one: TASK is its place or the end of its id
 """
 
 from __future__ import annotations
@@ -9,18 +9,14 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+from rich.console import Console
+from rich.table import Table
 
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-
-from core.errors import UserError  # noqa: E402
-from core.reply_text import storable  # noqa: E402
-from core.runs import Run, episode_columns, find_runs, read_run  # noqa: E402
+from core.errors import UserError
+from core.models.reply_text import storable
+from results.load import Run, episode_columns, find_runs, read_run
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 COLOUR = {"success": "green", "failure": "red", "infra_error": "yellow"}

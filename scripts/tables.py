@@ -1,6 +1,6 @@
 """Finished runs as the paper's tables.
 
-    python scripts/tables.py RUNS... [--table main]... [--format md] [--baseline no_memory] [--partial] [-o FILE]
+    python -m scripts.tables RUNS... [--table main]... [--format md] [--baseline no_memory] [--partial] [-o FILE]
 
 RUNS are run directories or folders of them. Each env, model and set of tasks gets a table of its own: nothing is
 averaged or compared across them. With every success rate stand its seeds, tasks, errors (in no denominator) and the
@@ -15,15 +15,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from core.cells import BLOCK, Cells, make_cells  # noqa: E402
-from core.errors import UserError  # noqa: E402
-from core.runs import load_runs  # noqa: E402
-from scripts.published import comparable, reference  # noqa: E402
-from scripts.render import FORMATS, Text  # noqa: E402
-from scripts.table_specs import ARMS, HEADINGS, PLAYERS, TABLES, Table, experiment_of, gaps, is_cell, number, wanted  # noqa: E402
+from core.errors import UserError
+from results.cells import BLOCK, Cells, make_cells
+from results.load import load_runs
+from results.published import comparable, reference
+from results.render import FORMATS, Text
+from results.tables import ARMS, HEADINGS, PLAYERS, TABLES, Table, experiment_of, gaps, is_cell, number, wanted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -68,7 +68,7 @@ def load_named(spec: DatasetSpec, path: Path | None) -> Dataset:
 
 def absent(spec: DatasetSpec) -> str:
     wanted = " and ".join(file.names[0] for file in spec.files)
-    fetch = f"run `python scripts/fetch_data.py {spec.name}`, or " if spec.hub else ""
+    fetch = f"run `python -m scripts.fetch_data {spec.name}`, or " if spec.hub else ""
     return f"The dataset {spec.name} is not here: {fetch}put {wanted} into single_turn_bench/."
 
 

@@ -7,11 +7,11 @@ import re
 
 import numpy as np
 
-from core.llm.base import Role
-from core.llm.scripted import ScriptedModel
 from core.memory.bank import MemoryBank
-from core.memory.consolidation.life import Life
-from core.memory.scoring import Cosine
+from core.memory.consolidation.consolidator import Life
+from core.memory.policies.base import Cosine
+from core.models.base import Role
+from core.models.scripted import ScriptedModel
 from core.types import Lesson, MemoryRecord
 
 _ANGLE = re.compile(r"@(\d+)")

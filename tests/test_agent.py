@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.agent import ActAgent, CoTAgent, ReActAgent, estimate_tokens, memory_block
+from core.agents.agent import ActAgent, CoTAgent, ReActAgent, estimate_tokens, memory_block
 from core.errors import UserError
-from core.transcript import cut, strip_lessons, transcript
+from core.learning.transcript import cut, strip_lessons, transcript
 from core.types import Lesson, MemoryRecord, Scored, Step, Trajectory
 
 REACT = ReActAgent(answer_format="Thought, then Action.")

@@ -1,4 +1,4 @@
-"""scripts/audit.py: a clean run passes; every fault that is planted in one is found, and only it."""
+"""python -m scripts.audit: a clean run passes; every fault that is planted in one is found, and only it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from contextlib import closing
 import pytest
 from conftest import REPO, TOY, read_json, read_rows
 
-from core.audit import answer_in
-from core.audit_quality import grade
-from core.runs import read_run
+from results.audit import answer_in
+from results.lesson_quality import grade
+from results.load import read_run
 from scripts.audit import audit
 
 GOLD = "zebrafish"
@@ -48,7 +48,7 @@ def plant(clean, tmp_path):
 
 def test_a_clean_run_passes_and_one_with_a_fault_exits_with_1(clean, plant, tmp_path):
     def run(path):
-        words = [sys.executable, str(REPO / "scripts" / "audit.py"), str(path)]
+        words = [sys.executable, "-m", "scripts.audit", str(path)]
         return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
 
     assert audit(read_run(clean))["broken"] == {}

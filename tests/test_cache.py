@@ -8,8 +8,8 @@ import pytest
 from conftest import TOY, read_json
 
 from core.errors import StopRun, UserError
-from core.llm.cache import CachedModel, cached
-from core.llm.scripted import ScriptedModel
+from core.models.reply_cache import CachedModel, cached
+from core.models.scripted import ScriptedModel
 
 HELLO = [{"role": "user", "content": "hello"}]
 CALL = {"role": "agent", "sample": 0, "seed": 1, "temperature": 0.5, "max_tokens": 9, "schema": None}

@@ -9,8 +9,8 @@ import pytest
 from conftest import read_rows
 
 from core.seeding import derive_seed
-from core.stats import paired
 from envs.toy import ToyEnv
+from results.stats import paired
 
 CHANCE = ("env=toy_chance", "llm=scripted", "embedder=hashing")
 P_GUESS, P_WORD, FAMILIES, BOXES = 0.3, 0.6, 4, 100

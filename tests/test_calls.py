@@ -11,9 +11,9 @@ from conftest import TOY, read_json, read_rows
 
 from core.errors import InfraError, OverBudget, StopRun, UserError
 from core.jsonl import JsonLines
-from core.llm.base import Reply, Role
-from core.llm.meter import Budget, Meter
-from core.llm.scripted import ScriptedModel
+from core.models.base import Reply, Role
+from core.models.meter import Budget, Meter
+from core.models.scripted import ScriptedModel
 from core.types import Usage
 
 HELLO = [{"role": "user", "content": "hello there"}]

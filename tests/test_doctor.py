@@ -1,4 +1,4 @@
-"""scripts/doctor.py as a person runs it: here, in a bare checkout, and where something is wrong."""
+"""python -m scripts.doctor as a person runs it: here, in a bare checkout, and where something is wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 import pytest
 from conftest import REPO
 
-DOCTOR = REPO / "scripts" / "doctor.py"
+DOCTOR = ("-m", "scripts.doctor")
 SECRET = "sk-not-to-be-seen-0123456789"
 
 
@@ -19,9 +19,10 @@ SECRET = "sk-not-to-be-seen-0123456789"
 def doctor(tmp_path):
     """Run the script with tmp_path as the working directory: (exit status, {name: check}, all that was printed)."""
 
-    def run(*words: str, python=(sys.executable,), script=DOCTOR, **env: str):
-        command = [*python, str(script), "--json", *words]
+    def run(*words: str, python=(sys.executable,), checkout=REPO, **env: str):
+        command = [*python, *DOCTOR, "--json", *words]
         surroundings = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")} | env
+        surroundings["PYTHONPATH"] = str(checkout)
         done = subprocess.run(
             command, cwd=tmp_path, env=surroundings, capture_output=True, text=True, timeout=300, check=False
         )
@@ -38,7 +39,7 @@ def doctor(tmp_path):
 
 def bare_python() -> tuple[str, ...]:
     """This Python without any installed package."""
-    return (getattr(sys, "_base_executable", sys.executable), "-I", "-S")
+    return (getattr(sys, "_base_executable", sys.executable), "-s", "-S")
 
 
 def test_here_everything_that_a_first_run_needs_is_there_and_works(doctor):
@@ -123,19 +124,19 @@ def test_other_versions_and_damaged_data_are_named(doctor, checkout):
     (checkout / "constraints.txt").write_text(pins.replace("rich==", "rich==0."))
     (checkout / "single_turn_bench" / "AIME24-30.jsonl").write_text('{"question": "1?", "answer": "1"}\n')
     (checkout / "single_turn_bench" / "warmup.jsonl").write_text("{")
-    status, found, _ = doctor("--quick", script=checkout / "scripts" / "doctor.py", PYTHONPATH=str(checkout))
+    status, found, _ = doctor("--quick", checkout=checkout)
     assert status == 1
     assert (found["versions"]["state"], "rich" in found["versions"]["found"]) == ("optional", True)
     assert found["dataset aime24"]["state"] == "optional"
-    assert "fetch_data.py aime24" in found["dataset aime24"]["do"]
+    assert "scripts.fetch_data aime24" in found["dataset aime24"]["do"]
     assert (found["dataset warmup"]["state"], "line 1" in found["dataset warmup"]["found"]) == ("broken", True)
 
 
 def test_a_model_that_does_not_load_is_broken(doctor, checkout):
-    (checkout / "core" / "embedding.py").write_text("import os\nos.abort()\n")
-    local = checkout / "core" / "llm" / "local.py"
+    (checkout / "core" / "models" / "embedding.py").write_text("import os\nos.abort()\n")
+    local = checkout / "core" / "models" / "local.py"
     local.write_text(local.read_text().replace("xllamacpp.Server(params)", "xllamacpp.no_such_thing(params)"))
-    status, found, _ = doctor(script=checkout / "scripts" / "doctor.py", PYTHONPATH=str(checkout))
+    status, found, _ = doctor(checkout=checkout)
     assert status == 1
     assert "no_such_thing" in found["local model"]["found"]
     assert "crashed" in found["embedder minilm"]["found"]
@@ -143,7 +144,7 @@ def test_a_model_that_does_not_load_is_broken(doctor, checkout):
 
 def test_without_a_terminal_it_is_plain_text(tmp_path):
     done = subprocess.run(
-        [sys.executable, str(DOCTOR), "--quick"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *DOCTOR, "--quick"], cwd=REPO, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0
     assert done.stdout.isascii() and "\x1b" not in done.stdout

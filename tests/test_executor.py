@@ -11,9 +11,9 @@ import pytest
 from conftest import TOY, read_json, read_rows
 
 from core.errors import InfraError, UserError
+from core.process import Worker
 from envs import toy_script
 from envs.pool import EnvPool
-from envs.process import Worker
 from envs.toy import ToyEnv
 
 PARALLEL = (*TOY, "workflow=matts_parallel", "limit=6")

@@ -9,7 +9,7 @@ import pytest
 from conftest import read_json, read_rows
 from faulty import FAULTS, FaultyServer
 
-from core.llm import retry
+from core.models import retry
 
 ATTEMPTS = 3
 

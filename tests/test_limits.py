@@ -12,9 +12,9 @@ import pytest
 from provider import Provider, completion
 
 from core.errors import InfraError, TransientError
-from core.llm.limits import Limiter
-from core.llm.remote import LiteLLMModel, share_limits
-from core.llm.retry import Retry, retry_after
+from core.models.limits import Limiter
+from core.models.remote import LiteLLMModel, share_limits
+from core.models.retry import Retry, retry_after
 
 HELLO = [{"role": "user", "content": "hello"}]
 

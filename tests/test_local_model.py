@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from conftest import read_json, read_rows
 
-from core.embedding import MINILM_SHA256, MiniLMEmbedder
 from core.errors import InfraError, UserError
-from core.extractor import JUDGE_SCHEMA, lessons_schema
-from core.llm.local import LocalModel
-from core.structured import parse_lessons, parse_status
+from core.learning.distiller import JUDGE_SCHEMA, lessons_schema
+from core.learning.structured import parse_lessons, parse_status
+from core.models.embedding import MINILM_SHA256, MiniLMEmbedder
+from core.models.local import LocalModel
 
 ASK = [{"role": "user", "content": "What is 2 + 2? Answer briefly."}]
 
@@ -67,7 +67,7 @@ def test_minilm_knows_what_is_alike_and_does_not_depend_on_neighbours():
 
 
 def test_weights_that_are_not_the_published_ones_are_refused(monkeypatch):
-    monkeypatch.setattr("core.embedding.MINILM_SHA256", MINILM_SHA256[::-1])
+    monkeypatch.setattr("core.models.embedding.MINILM_SHA256", MINILM_SHA256[::-1])
     with pytest.raises(UserError, match="sha256"):
         MiniLMEmbedder().embed(["x"])
 

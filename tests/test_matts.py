@@ -8,14 +8,14 @@ import threading
 import pytest
 from conftest import TOY, read_json, read_rows
 
-from core.embedding import HashingEmbedder
 from core.errors import InfraError, UserError
-from core.llm.base import Role
-from core.llm.scripted import ScriptedModel
+from core.learning.selectors import BestOfN, Judged, Majority
+from core.learning.transcript import count_tokens, cut_tokens, fit
 from core.memory.bank import MemoryBank
-from core.memory.scoring import Cosine
-from core.select import BestOfN, Judged, Majority
-from core.transcript import count_tokens, cut_tokens, fit
+from core.memory.policies.base import Cosine
+from core.models.base import Role
+from core.models.embedding import HashingEmbedder
+from core.models.scripted import ScriptedModel
 from core.types import Step, Task, Trajectory, Verdict
 from envs import toy_script
 

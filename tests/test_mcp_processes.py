@@ -15,7 +15,7 @@ from conftest import REPO
 from mcp_kit import HELLO, MODEL, READY, TRAJECTORY, ask, call, client, hashed, raw, refused, run, until_done
 
 from core.memory.bank import MemoryBank
-from core.memory.scoring import Cosine
+from core.memory.policies.base import Cosine
 
 HEAVY = ("torch", "litellm", "faiss", "sentence_transformers", "sympy", "wandb", "datasets")
 
@@ -207,7 +207,7 @@ def test_a_server_that_cannot_start_says_why_in_one_sentence(tmp_path, options, 
     bank = tmp_path / "b.sqlite"
     from memory_kit import item, record
 
-    from core.embedding import HashingEmbedder
+    from core.models.embedding import HashingEmbedder
 
     opened = MemoryBank(path=str(bank), embedder=HashingEmbedder(), policy=Cosine())
     opened.add(record("one", item(1)))

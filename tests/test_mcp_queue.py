@@ -6,12 +6,12 @@ import pytest
 from mcp_kit import MODEL, TRAJECTORY, here
 from memory_kit import item, record
 
-from core.embedding import HashingEmbedder
 from core.errors import InfraError, OverBudget, StopRun, TransientError
 from core.memory import jobs as queue
 from core.memory.bank import MemoryBank
-from core.memory.repair import repair
-from core.memory.scoring import Cosine
+from core.memory.policies.base import Cosine
+from core.memory.store.repair import repair
+from core.models.embedding import HashingEmbedder
 from mcp_server.extraction import Extraction
 from mcp_server.worker import AGAIN_S, POLL_S, Worker
 

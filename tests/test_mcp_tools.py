@@ -10,7 +10,7 @@ import pytest
 from mcp.client.client import Client
 from mcp_kit import MODEL, TRAJECTORY, ask, here, refused, run
 
-from core.agent import estimate_tokens
+from core.agents.agent import estimate_tokens
 from core.errors import UserError
 from mcp_server import tools
 from mcp_server.checks import storable

@@ -7,13 +7,13 @@ import sqlite3
 import numpy as np
 import pytest
 
-from core.embedding import HashingEmbedder
-from core.embedding_cache import CachedEmbedder
 from core.errors import StopRun, UserError
 from core.memory.bank import MemoryBank
 from core.memory.filter import Filter
-from core.memory.index import VectorIndex
-from core.memory.scoring import Cosine
+from core.memory.policies.base import Cosine
+from core.memory.search.index import VectorIndex
+from core.models.embedding import HashingEmbedder
+from core.models.embedding_cache import CachedEmbedder
 from core.types import Lesson, MemoryRecord
 
 

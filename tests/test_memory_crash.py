@@ -15,11 +15,11 @@ import pytest
 from conftest import REPO
 from memory_kit import item, open_life_bank, record
 
-from core.memory.consolidation.authors import Voting
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.deduplicate import Deduplicate
-from core.memory.consolidation.experience import Experience
+from core.memory.consolidation.episode_feedback import Experience
 from core.memory.consolidation.merge import Merge
+from core.memory.consolidation.merge_authors import Voting
 
 
 def open_bank(path):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 
-from core.embedding import HashingEmbedder
 from core.errors import UserError
-from core.memory import exchange
+from core.memory import formats
 from core.memory.__main__ import main
+from core.models.embedding import HashingEmbedder
 from core.types import Lesson
 
 LATEX = 'LaTeX \\frac{1}{2} "quotes"\n\n## a heading\n\ttab ünï 漢字 \x00'
@@ -51,20 +51,20 @@ def bank(open_bank):  # noqa: F811
 
 
 def test_jsonl_loses_nothing(bank, open_bank, tmp_path):  # noqa: F811
-    assert exchange.export(bank, tmp_path / "out.jsonl", "jsonl") == 4
+    assert formats.export(bank, tmp_path / "out.jsonl", "jsonl") == 4
     other = open_bank("other.sqlite")
     other.embedder.embed = None  # its vectors come from the file
-    assert exchange.load(other, tmp_path / "out.jsonl", "jsonl") == (4, 0)
+    assert formats.load(other, tmp_path / "out.jsonl", "jsonl") == (4, 0)
     assert (other.records(), other.links()) == (bank.records(), bank.links())
-    exchange.export(other, tmp_path / "again.jsonl", "jsonl")
+    formats.export(other, tmp_path / "again.jsonl", "jsonl")
     assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
-    assert exchange.load(other, tmp_path / "out.jsonl", "jsonl") == (0, 4)
+    assert formats.load(other, tmp_path / "out.jsonl", "jsonl") == (0, 4)
 
 
 def test_a_bank_of_another_embedder_is_embedded_anew(bank, open_bank, tmp_path):  # noqa: F811
-    exchange.export(bank, tmp_path / "out.jsonl", "jsonl", namespace="default")
+    formats.export(bank, tmp_path / "out.jsonl", "jsonl", namespace="default")
     other = open_bank("other.sqlite", embedder=HashingEmbedder(dim=64))
-    assert exchange.load(other, tmp_path / "out.jsonl", "jsonl") == (3, 0)
+    assert formats.load(other, tmp_path / "out.jsonl", "jsonl") == (3, 0)
     assert len(other.records()[0].query_embedding) == 64
     assert other.retrieve("query number 2")[0].record.id == "r2"
 
@@ -81,18 +81,18 @@ def test_a_bank_of_another_embedder_is_embedded_anew(bank, open_bank, tmp_path):
 def test_a_file_that_is_no_export_is_named(bank, tmp_path, text, message):
     (tmp_path / "bad.jsonl").write_text(text)
     with pytest.raises(UserError, match=message):
-        exchange.load(bank, tmp_path / "bad.jsonl", "jsonl")
+        formats.load(bank, tmp_path / "bad.jsonl", "jsonl")
     with pytest.raises(UserError, match="cannot be read"):
-        exchange.load(bank, tmp_path / "none.jsonl", "jsonl")
+        formats.load(bank, tmp_path / "none.jsonl", "jsonl")
 
 
 def test_markdown_is_for_reading(bank, tmp_path):
-    exchange.export(bank, tmp_path / "bank.md", "markdown")
+    formats.export(bank, tmp_path / "bank.md", "markdown")
     text = (tmp_path / "bank.md").read_text()
     assert text.count("\n## ") == 4
     assert "- odd supersedes r1: why" in text
     with pytest.raises(UserError, match="reading only"):
-        exchange.load(bank, tmp_path / "bank.md", "markdown")
+        formats.load(bank, tmp_path / "bank.md", "markdown")
 
 
 def test_the_servers_files_are_read(open_bank, tmp_path):  # noqa: F811
@@ -129,15 +129,15 @@ def test_the_servers_files_are_read(open_bank, tmp_path):  # noqa: F811
         json.dumps({"version": "1.0", "embedding_model": "unknown", "embedding_dim": 0, "embeddings": held})
     )
     bank = open_bank()
-    assert exchange.load(bank, tmp_path / "memories.json", "mcp") == (3, 0)
+    assert formats.load(bank, tmp_path / "memories.json", "mcp") == (3, 0)
     one = bank.get("mem_1")
     assert (one.namespace, one.outcome, one.n_used, one.tags) == ("claude", "failure", 5, ("x",))
     assert np.allclose(one.query_embedding[:2], (0.6, 0.8))
     assert (bank.get("mem_2").namespace, bank.get("mem_2").parents) == ("default", ("mem_0",))
     assert bank.get("mem_0").status == "archived"
-    exchange.export(bank, tmp_path / "out", "mcp")
+    formats.export(bank, tmp_path / "out", "mcp")
     again = open_bank("again.sqlite")
-    assert exchange.load(again, tmp_path / "out", "mcp") == (3, 0)
+    assert formats.load(again, tmp_path / "out", "mcp") == (3, 0)
     assert {r.id: (r.items, r.namespace, r.status, r.query_embedding) for r in again.records()} == {
         r.id: (r.items, r.namespace, r.status, r.query_embedding) for r in bank.records()
     }
@@ -159,13 +159,13 @@ def test_the_authors_files_are_read_and_written(bank, open_bank, tmp_path):  # n
     ]
     (tmp_path / "shopping_embeddings.jsonl").write_text("".join(json.dumps(row) + "\n" for row in cache))
     other = open_bank("other.sqlite")
-    assert exchange.load(other, tmp_path / "shopping.jsonl", "authors") == (2, 0)
+    assert formats.load(other, tmp_path / "shopping.jsonl", "authors") == (2, 0)
     first, second = other.records()
     assert [item.title for item in first.items] == ["Look", "Wait"]
     assert (second.outcome, second.items[0].content) == ("failure", "no form at all")
-    exchange.export(bank, tmp_path / "out.jsonl", "authors", namespace="default")
+    formats.export(bank, tmp_path / "out.jsonl", "authors", namespace="default")
     third = open_bank("third.sqlite")
-    exchange.load(third, tmp_path / "out.jsonl", "authors")
+    formats.load(third, tmp_path / "out.jsonl", "authors")
     assert [r.items for r in third.records()] == [r.items for r in bank.records("default", "active")]
 
 
@@ -235,15 +235,15 @@ def test_the_doctor_mends_a_damaged_bank(bank, tmp_path, capsys):
 
 
 def test_an_import_goes_to_the_tenant_that_was_named(tmp_path, bank, open_bank):  # noqa: F811
-    n = exchange.export(bank, tmp_path / "out.jsonl", "jsonl")
+    n = formats.export(bank, tmp_path / "out.jsonl", "jsonl")
     other = open_bank("other.sqlite")
-    assert exchange.load(other, tmp_path / "out.jsonl", "jsonl", "alice") == (n, 0)
+    assert formats.load(other, tmp_path / "out.jsonl", "jsonl", "alice") == (n, 0)
     assert {kept.namespace for kept in other.records()} == {"alice"}
 
 
 @pytest.mark.parametrize("filled", [False, True])
 def test_embeddings_of_another_size_are_refused(tmp_path, bank, open_bank, filled):  # noqa: F811
-    exchange.export(bank, tmp_path / "out.jsonl", "jsonl")
+    formats.export(bank, tmp_path / "out.jsonl", "jsonl")
     text = re.sub(
         r'"query_embedding": "[^"]+"', '"query_embedding": "AACAPwAAAAAAAAAA"', (tmp_path / "out.jsonl").read_text()
     )
@@ -252,5 +252,5 @@ def test_embeddings_of_another_size_are_refused(tmp_path, bank, open_bank, fille
     if filled:
         other.add(record("there before"))
     with pytest.raises(UserError, match="embeddings have 3 numbers, those of the bank 256"):
-        exchange.load(other, tmp_path / "bad.jsonl", "jsonl")
+        formats.load(other, tmp_path / "bad.jsonl", "jsonl")
     assert len(other) == filled

@@ -17,17 +17,17 @@ from conftest import TOY, command, read_json
 from memory_kit import Teller, item, merged_reply, open_life_bank, record, statuses
 
 from core.errors import OverBudget, UserError
-from core.memory.consolidation.authors import Voting
 from core.memory.consolidation.confidence import Confidence
+from core.memory.consolidation.consolidator import Life
 from core.memory.consolidation.contradict import Contradict
 from core.memory.consolidation.deduplicate import Deduplicate
-from core.memory.consolidation.experience import Experience, experience
-from core.memory.consolidation.life import Life
+from core.memory.consolidation.episode_feedback import Experience, experience
 from core.memory.consolidation.merge import Merge
+from core.memory.consolidation.merge_authors import Voting
 from core.memory.consolidation.prune import Prune
-from core.memory.restore import restore
-from core.memory.store import Store
-from core.metrics import summarise
+from core.memory.store.database import Store
+from core.run.metrics import summarise
+from core.run.resume import restore
 from core.types import Episode, Verdict
 from envs.toy_script import play
 
@@ -373,8 +373,8 @@ LIVED = (*TOY, "limit=40", "memory=consolidated_offline", "memory.consolidate.ev
 
 
 def test_what_the_bank_spends_on_its_lessons_is_in_the_runs_tokens(here):
-    from core.cells import make_cells
-    from core.runs import load_runs
+    from results.cells import make_cells
+    from results.load import load_runs
 
     run_dir, _ = here(*TOY, "limit=12", "llm.script.path=test_memory_fold.merging", "memory=merge_llm", *MERGE)
     summary = read_json(run_dir / "summary.json")

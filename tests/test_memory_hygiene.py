@@ -11,7 +11,6 @@ from conftest import TOY, read_rows
 from poison_texts import BENIGN_HELD_OUT, HELD_OUT
 from test_memory import record
 
-from core.embedding import HashingEmbedder, MiniLMEmbedder
 from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.hygiene.guard import Guard
@@ -20,7 +19,8 @@ from core.memory.hygiene.likeness import Likeness, examples, sentences
 from core.memory.hygiene.lineage import least_trust
 from core.memory.hygiene.pii import luhn
 from core.memory.hygiene.scrub import scrub
-from core.memory.scoring import Cosine
+from core.memory.policies.base import Cosine
+from core.models.embedding import HashingEmbedder, MiniLMEmbedder
 from core.types import Lesson
 
 ATTACKS, LESSONS = examples()["attack"], examples()["lesson"]

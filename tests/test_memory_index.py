@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 
-from core.memory import index as index_module
-from core.memory import index_file, search
 from core.memory.filter import STATUSES, Filter
-from core.memory.index import VectorIndex
+from core.memory.search import index as index_module
+from core.memory.search import index_file, searcher
+from core.memory.search.index import VectorIndex
 
 SIZE, DIM = 1200, 24
 TENANTS = ("big", "big", "big", "big", "big", "big", "big", "big", "big", "small")
@@ -175,7 +175,7 @@ def test_many_hidden_entries_are_cleared_out(open_bank, monkeypatch):  # noqa: F
     bank.add_many([record(f"query number {n}", task=f"t{n}", id=f"r{n}") for n in range(100)])
     bank.retrieve("query")
     with bank.change("remove") as change:
-        for number in range(search.ROTTEN and 40):
+        for number in range(searcher.ROTTEN and 40):
             change.remove(f"r{number}")
     assert len(bank.nearest("query number 3", 100)) == 60
     assert len(bank._search._indexes[False].index) == 60

@@ -10,17 +10,17 @@ import pytest
 from memory_kit import Compass, Teller, item, merged_reply, open_life_bank, record, statuses
 
 from core.errors import InfraError, UserError
-from core.memory.consolidation import feedback
-from core.memory.consolidation.authors import LLMAuthor, Voting
-from core.memory.consolidation.checkers import LLMChecker, NLIChecker, parse_relation
+from core.memory.consolidation import by_hand
 from core.memory.consolidation.compare import content_hash, titles_near
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.contradict import Contradict
 from core.memory.consolidation.deduplicate import Deduplicate
-from core.memory.consolidation.experience import Experience
+from core.memory.consolidation.episode_feedback import Experience
 from core.memory.consolidation.grouping import groups
 from core.memory.consolidation.merge import Merge
+from core.memory.consolidation.merge_authors import LLMAuthor, Voting
 from core.memory.consolidation.prune import Prune
+from core.memory.consolidation.relation_checkers import LLMChecker, NLIChecker, parse_relation
 
 
 @pytest.fixture
@@ -221,12 +221,12 @@ def test_an_undone_merge_brings_the_originals_back_and_is_not_made_again(bank):
     one = bank(*group_of(3), merge=Merge(author=Voting()))
     go_over(one)
     merged = one.records()[-1]
-    assert feedback.unmerge(one, merged.id) == ["r0", "r1", "r2"]
+    assert by_hand.unmerge(one, merged.id) == ["r0", "r1", "r2"]
     restored = {"r0": "active", "r1": "active", "r2": "active", merged.id: "archived"}
     assert statuses(one) == restored
     assert go_over(one) == restored
     with pytest.raises(UserError, match="not merged from others"):
-        feedback.unmerge(one, "r0")
+        by_hand.unmerge(one, "r0")
 
 
 def test_a_merge_of_merges_is_undone_from_the_outside_in(bank):
@@ -240,15 +240,15 @@ def test_a_merge_of_merges_is_undone_from_the_outside_in(bank):
     assert first.id in second.parents
     assert set(second.provenance["tasks"]) == {f"task {id}" for id in ("r0", "r1", "r2", "s0", "s1")}
     with pytest.raises(UserError, match=f"merged on into {second.id}"):
-        feedback.unmerge(one, first.id)
-    feedback.unmerge(one, second.id)
-    feedback.unmerge(one, first.id)
+        by_hand.unmerge(one, first.id)
+    by_hand.unmerge(one, second.id)
+    by_hand.unmerge(one, first.id)
     assert sorted(id for id, status in statuses(one).items() if status == "active") == ["r0", "r1", "r2", "s0", "s1"]
 
 
 def test_a_parent_that_changes_while_the_model_writes_is_not_merged(bank):
     def answer(prompt):
-        feedback.set_status(one, "r1", "quarantined")
+        by_hand.set_status(one, "r1", "quarantined")
         return merged_reply()
 
     one = bank(*group_of(3), merge=Merge(), role=Teller(answer).role)
@@ -438,23 +438,23 @@ def test_a_believed_old_record_is_not_pruned(bank):
 
 def test_marks_are_counted_and_move_the_confidence_where_it_is_kept(bank):
     one = bank(record("a", item(0)))
-    assert feedback.mark(one, "a", helpful=True).n_helpful == 1
-    assert feedback.mark(one, "a", helpful=False).n_harmful == 1
+    assert by_hand.mark(one, "a", helpful=True).n_helpful == 1
+    assert by_hand.mark(one, "a", helpful=False).n_harmful == 1
     assert one.get("a").confidence is None
     two = bank(record("a", item(0), confidence=0.5), confidence=Confidence())
-    assert feedback.mark(two, "a", helpful=True).confidence == 0.55
-    assert feedback.mark(two, "a", helpful=False).confidence == 0.45
+    assert by_hand.mark(two, "a", helpful=True).confidence == 0.55
+    assert by_hand.mark(two, "a", helpful=False).confidence == 0.45
     with pytest.raises(UserError, match="no record nobody"):
-        feedback.mark(two, "nobody", helpful=True)
+        by_hand.mark(two, "nobody", helpful=True)
 
 
 def test_a_duplicate_brought_back_is_none_any_more(bank):
     one = bank(record("a", item(0)), record("b", item(0)), deduplicate=Deduplicate())
     go_over(one)
-    assert feedback.set_status(one, "b", "active", "wanted").status == "active"
+    assert by_hand.set_status(one, "b", "active", "wanted").status == "active"
     assert one.links() == []
     with pytest.raises(UserError, match="status=lost"):
-        feedback.set_status(one, "b", "lost")
+        by_hand.set_status(one, "b", "lost")
 
 
 @pytest.mark.parametrize(

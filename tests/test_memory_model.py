@@ -15,14 +15,14 @@ from memory_kit import Compass, item, record
 from memory_model import ALIKE, DUPLICATE, EVERY, Model
 
 from core.memory.bank import MemoryBank
-from core.memory.consolidation import feedback
-from core.memory.consolidation.authors import Voting
+from core.memory.consolidation import by_hand
 from core.memory.consolidation.confidence import Confidence
+from core.memory.consolidation.consolidator import Life
 from core.memory.consolidation.deduplicate import Deduplicate
-from core.memory.consolidation.experience import Experience
-from core.memory.consolidation.life import Life
+from core.memory.consolidation.episode_feedback import Experience
 from core.memory.consolidation.merge import Merge
-from core.memory.scoring import Cosine
+from core.memory.consolidation.merge_authors import Voting
+from core.memory.policies.base import Cosine
 
 ANGLES = st.sampled_from(range(0, 80, 10))
 LIFE = st.tuples(  # of a record: where it points, its words, its query, its outcome, its trust; and of its episode
@@ -130,7 +130,7 @@ class BankAndModel(RuleBasedStateMachine):
     @rule(place=st.integers(0, 99), helpful=st.booleans(), crash=st.integers(-2, 0))
     def mark(self, place, helpful, crash):
         id = self.pick(place)
-        self.both(crash, lambda: feedback.mark(self.bank, id, helpful), self.model.mark(id, helpful))
+        self.both(crash, lambda: by_hand.mark(self.bank, id, helpful), self.model.mark(id, helpful))
 
     @precondition(lambda self: self.model.now.records)
     @rule(
@@ -140,13 +140,13 @@ class BankAndModel(RuleBasedStateMachine):
     )
     def set_aside_or_bring_back(self, place, status, crash):
         id = self.pick(place)
-        self.both(crash, lambda: feedback.set_status(self.bank, id, status), self.model.set_status(id, status))
+        self.both(crash, lambda: by_hand.set_status(self.bank, id, status), self.model.set_status(id, status))
 
     @precondition(lambda self: self.merges())
     @rule(place=st.integers(0, 99), crash=st.integers(-2, 0))
     def undo_a_merge(self, place, crash):
         id = self.merges()[place % len(self.merges())]
-        self.both(crash, lambda: feedback.unmerge(self.bank, id), self.model.unmerge(id))
+        self.both(crash, lambda: by_hand.unmerge(self.bank, id), self.model.unmerge(id))
 
     @rule(back=st.integers(0, 12), crash=st.integers(-2, 0))
     def roll_back(self, back, crash):

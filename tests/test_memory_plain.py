@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from conftest import TOY, read_json, read_rows
 
-from core.embedding import HashingEmbedder
+from core.models.embedding import HashingEmbedder
 
 RECORD = (
     "id original_query items source_trajectory_id score outcome label_source task_id namespace tick status".split()
@@ -30,8 +30,8 @@ def test_records_and_retrievals_are_those_of_a_plain_list(here):
 
 def test_the_plain_bank_holds_what_the_episodes_taught_and_nothing_else(here):
     from core.memory.bank import MemoryBank
-    from core.memory.scoring import Cosine
-    from core.records import record_of
+    from core.memory.policies.base import Cosine
+    from core.run.records import record_of
 
     run_dir, _ = here(*TOY)
     bank = MemoryBank(path=str(run_dir / "bank.sqlite"), embedder=HashingEmbedder(), policy=Cosine(), read_only=True)

@@ -12,18 +12,18 @@ import pytest
 from conftest import TOY, read_rows
 from test_memory import record
 
-from core.embedding import HashingEmbedder
 from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.clock import stream_age, wall_age
 from core.memory.filter import Filter
+from core.memory.policies.base import Cosine
 from core.memory.policies.four_factor import FourFactor
 from core.memory.policies.hybrid import Hybrid
 from core.memory.policies.lexical import Lexical
 from core.memory.policies.random import Random
 from core.memory.policies.rrf import RRF
 from core.memory.policies.trust import FAILED, HARMFUL, Trust
-from core.memory.scoring import Cosine
+from core.models.embedding import HashingEmbedder
 from core.types import Lesson
 
 ALL = [Cosine, Hybrid, FourFactor, Trust, Random, Lexical, RRF]

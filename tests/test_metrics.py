@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from scipy.stats import binomtest
 
-from core.metrics import summarise, wilson
-from core.records import differences
+from core.run.metrics import summarise, wilson
+from core.run.records import differences
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 40), (36, 40), (40, 40), (1, 3), (17, 500)])

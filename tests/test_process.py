@@ -1,4 +1,4 @@
-"""envs/process.py: the child answers, fails loudly, is replaced when it dies, and never outlives its parent."""
+"""core/process.py: the child answers, fails loudly, is replaced when it dies, and never outlives its parent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import InfraError, TransientError, UserError
-from envs.process import Worker
+from core.process import Worker
 
 ROOT = Path(__file__).parent.parent
 
@@ -174,7 +174,7 @@ def test_the_child_ends_when_its_parent_is_killed(tmp_path, busy):
     script.write_text(
         "import sys, threading, time\n"
         "from functools import partial\n"
-        "from envs.process import Worker\n"
+        "from core.process import Worker\n"
         "from test_process import Counter\n"
         # no guard by __name__: the child does not run its parent's script
         f"worker = Worker(factory=partial(Counter, mark={str(tmp_path / 'mark')!r}))\n"

@@ -1,12 +1,12 @@
-"""scripts/published.json: every number has its source, and stands beside ours only where it can be compared."""
+"""results/published.json: every number has its source, and stands beside ours only where it can be compared."""
 
 from __future__ import annotations
 
 import pytest
 
-from scripts.published import comparable, load, reference
-from scripts.render import Text, latex, markdown, page
-from scripts.table_specs import TABLES
+from results.published import comparable, load, reference
+from results.render import Text, latex, markdown, page
+from results.tables import TABLES
 
 OURS = {
     "arm": "reasoningbank",

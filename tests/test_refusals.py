@@ -8,8 +8,8 @@ from provider import completion
 from test_remote import HELLO, model
 
 from core.errors import InfraError, StopRun, TransientError
-from core.llm import retry
-from core.llm.cache import cached
+from core.models import retry
+from core.models.reply_cache import cached
 
 
 def ended(reason, content, **choice):

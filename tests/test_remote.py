@@ -7,9 +7,9 @@ import pytest
 from conftest import read_json, read_rows
 from provider import completion, embedding
 
-from core.embedding import OpenAIEmbedder
 from core.errors import InfraError, StopRun, TransientError, UserError
-from core.llm.remote import LiteLLMModel
+from core.models.embedding import OpenAIEmbedder
+from core.models.remote import LiteLLMModel
 
 HELLO = [{"role": "user", "content": "hello"}]
 

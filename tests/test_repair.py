@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.reply_text import spoken
-from core.structured import parse_json, parse_lessons, parse_status
+from core.learning.structured import parse_json, parse_lessons, parse_status
+from core.models.reply_text import spoken
 from core.types import Lesson
 
 A = Lesson(title="A", description="B", content=r"use \frac{1}{2} \theta \neq \underline{x}")

@@ -9,7 +9,7 @@ from conftest import read_rows
 from report_kit import EVIL, poison, rewritten
 
 from scripts import report
-from scripts.browser import Browser, installed
+from scripts.bench.browser import Browser, installed
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("pandas")

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from core.agent import CoTAgent, ReActAgent
+from core.agents.agent import CoTAgent, ReActAgent
 from core.concurrency import ordered_map
 from core.errors import InfraError, StopRun
-from core.llm.base import Reply, Role
+from core.models.base import Reply, Role
 from core.seeding import derive_seed
 from core.types import Task, Usage
 from envs.base import BaseEnv, EnvStateError

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from core.metrics import wilson
-from core.stats import (
+from core.run.metrics import wilson
+from results.stats import (
     bootstrap,
     confusion,
     cumulative,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.structured import parse_json, parse_lessons, parse_status
+from core.learning.structured import parse_json, parse_lessons, parse_status
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ import time
 
 import pytest
 import yaml
-from conftest import REPO, TOY, command, read_json, read_rows
+from conftest import TOY, command, read_json, read_rows
 
-from core.cells import make_cells
 from core.errors import UserError
-from core.metrics import wilson
-from core.runs import find_runs, load_runs, read_run
-from scripts.table_specs import EXPERIMENTS, TABLES, wanted
+from core.run.metrics import wilson
+from results.cells import make_cells
+from results.load import find_runs, load_runs, read_run
+from results.tables import EXPERIMENTS, TABLES, wanted
 from scripts.tables import build, load, main
 
 SWEEP = (*TOY, "experiment=main_table", "arm=no_memory,reasoningbank,matts_sequential", "seed=0,1", "limit=12")
@@ -206,7 +206,7 @@ def test_two_passes_are_not_twice_as_many_tasks(copy, here):
     assert row["success"] == pytest.approx(20 / 24)
     a, b = (copy.parent / "passes" / arm for arm in ("no_memory", "reasoningbank"))
     done = subprocess.run(
-        [sys.executable, REPO / "scripts" / "compare.py", a, b], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-m", "scripts.compare", a, b], capture_output=True, text=True, check=True, timeout=120
     )
     assert "exact permutation task by task, p = 0.0005" in done.stdout
 
@@ -358,7 +358,7 @@ def test_an_experiment_holds_deltas_only():
 
 
 def test_the_benchmark_makes_runs_that_tables_reads():
-    words = [sys.executable, str(REPO / "scripts" / "bench_tables.py"), "--runs", "10", "--episodes", "50"]
+    words = [sys.executable, "-m", "scripts.bench.bench_tables", "--runs", "10", "--episodes", "50"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True, env={**os.environ})
     assert "over 10 runs x 50 episodes" in done.stdout  # it fails where tables.py prints no table
 

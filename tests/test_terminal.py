@@ -1,4 +1,4 @@
-"""scripts/compare.py, show.py and export.py on real toy runs."""
+"""python -m scripts.compare, show and export on real toy runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import sys
 import zipfile
 
 import pytest
-from conftest import REPO, TOY, command, read_rows
+from conftest import TOY, command, read_rows
 
-from core.runs import read_run
-from scripts.inspect_log import write_eval
+from results.inspect_log import write_eval
+from results.load import read_run
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def runs(tmp_path_factory):
 
 
 def script(name, *words):
-    words = [sys.executable, str(REPO / "scripts" / f"{name}.py"), *map(str, words)]
+    words = [sys.executable, "-m", f"scripts.{name}", *map(str, words)]
     return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -128,7 +128,7 @@ def test_runs_of_one_name_are_exported_apart(runs, tmp_path):
 def test_what_broke_is_no_failure_elsewhere(runs, tmp_path):
     from report_kit import rewritten
 
-    from core.tracking import logged
+    from core.run.tracking import logged
 
     def broken(row):
         row["status"] = "infra_error"

@@ -7,7 +7,7 @@ import logging
 import pytest
 from conftest import TOY, read_rows
 
-from core.tracking import WandbTracker
+from core.run.tracking import WandbTracker
 
 wandb = pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
 

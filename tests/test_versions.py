@@ -1,4 +1,4 @@
-"""What earlier versions wrote is still good: tests/data/version_1.tar.xz holds runs, banks and a table of the first one.
+"""What earlier versions wrote is still good: tests/data/version_1.tar.xz holds runs, banks and a table of the first.
 
 known/ARM.jsonl are the episodes of experiment=known_answer; sweep/ is a small sweep with its table, main_table.md;
 stopped/ is a run that its budget ended, and whole/ the same run without that budget.
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from conftest import REPO, read_json, read_rows
 
-from core.manifest import named
-from core.runs import find_runs, read_run
+from core.run.manifest import named
+from results.load import find_runs, read_run
 
 STOPPED = (
     "env=toy llm=scripted embedder=hashing arm=matts_parallel memory=consolidated_offline "
@@ -59,7 +59,7 @@ def test_another_configuration_is_still_refused(version_1, cli):
 
 
 def test_a_sweep_tabulates_as_it_did(version_1):
-    words = [sys.executable, str(REPO / "scripts" / "tables.py"), str(version_1 / "sweep"), "--table", "main"]
+    words = [sys.executable, "-m", "scripts.tables", str(version_1 / "sweep"), "--table", "main"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=REPO, timeout=120)
     assert done.returncode in (0, 1), done.stderr
     numbers = [line for line in done.stdout.splitlines() if line.startswith(("| no_memory", "| reasoning", "| matts"))]

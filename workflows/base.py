@@ -9,22 +9,22 @@ from typing import Any, ClassVar, Protocol
 
 from core.concurrency import once, ordered_map
 from core.errors import InfraError, OverBudget, UserError
-from core.extractor import Distiller
-from core.llm.meter import Meter
+from core.learning.distiller import Distiller
 from core.memory.none import NoMemory
-from core.records import RunRecords, records_of, shown_in
+from core.models.meter import Meter
+from core.run.records import RunRecords, records_of, shown_in
 from core.setting import Setting
 from core.types import Episode, Extraction, Scored, Selection, Task, Trajectory, Usage, Verdict
 from envs.pool import EnvPool
+from workflows.episode import write_up
 from workflows.rollout import Rollout
-from workflows.write_up import write_up
 
 Verdicts = Callable[[], list[Verdict]]  # one an attempt; who asks waits until they are there
 NOBODY = Verdict(label=None, source="none")
 
 
 class Judge(Protocol):
-    """core.extractor.LLMJudge, OracleJudge, or one of your own."""
+    """core.learning.distiller.LLMJudge, OracleJudge, or one of your own."""
 
     uses_gold: bool
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from core.contrast import Contrast
 from core.errors import InfraError, UserError
+from core.learning.contrast import Contrast
 from core.types import Extraction, Scored, Selection, Task, Trajectory
 from workflows.base import Verdicts, Workflow
 
@@ -18,7 +18,7 @@ class MattsParallel(Workflow):
     All attempts get the same memories, and each is judged. contrast None distils each of them alone.
     """
 
-    selector: Any  # core.select
+    selector: Any  # core.learning.selectors
     contrast: Contrast | None
 
     def __post_init__(self) -> None:

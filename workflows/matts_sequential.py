@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.contrast import Contrast
 from core.errors import InfraError, UserError
+from core.learning.contrast import Contrast
 from core.types import Extraction, Scored, Selection, Task, Trajectory
 from workflows.base import Verdicts, Workflow
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from core.agent import Agent, Policy
+from core.agents.agent import Agent, Policy
 from core.errors import InfraError, OverBudget
-from core.llm.base import Role
+from core.models.base import Role
 from core.seeding import derive_seed
 from core.types import Message, Scored, Step, Task, Trajectory, Usage, content_id
 from envs.base import BaseEnv

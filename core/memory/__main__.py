@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from core.embedding import MINILM, NamedEmbedder
 from core.errors import InfraError, UserError
 from core.memory import commands
-from core.memory.exchange import FORMATS
 from core.memory.filter import STATUSES
+from core.memory.formats import FORMATS
+from core.models.embedding import MINILM, NamedEmbedder
 
 WRITES = ("add", "mark", "status", "import", "consolidate", "snapshot", "rollback", "forget", "doctor")
 MAKES = ("add", "import")  # a bank that is not there yet
@@ -40,9 +40,9 @@ def main(argv: list[str] | None = None) -> int:
 def open_bank(given: argparse.Namespace) -> Any:
     """The bank of the command line: for reading only, unless the command changes it."""
     from core.memory.bank import MemoryBank
-    from core.memory.repair import damage, repair
-    from core.memory.scoring import Cosine
-    from core.memory.store import Store
+    from core.memory.policies.base import Cosine
+    from core.memory.store.database import Store
+    from core.memory.store.repair import damage, repair
 
     if given.command == "doctor" and (reason := damage(given.bank, thorough=True)):
         repair(given.bank, reason)

@@ -9,17 +9,17 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from core.embedding import Embedder
 from core.errors import UserError
-from core.memory.changes import Change
-from core.memory.contents import Contents
 from core.memory.filter import Filter
-from core.memory.history import History
-from core.memory.repair import UNEMBEDDED
-from core.memory.scoring import Policy
-from core.memory.search import Search
-from core.memory.store import Store
-from core.memory.writes import now
+from core.memory.policies.base import Policy
+from core.memory.search.searcher import Search
+from core.memory.store.changes import Change
+from core.memory.store.contents import Contents
+from core.memory.store.database import Store
+from core.memory.store.history import History
+from core.memory.store.repair import UNEMBEDDED
+from core.memory.store.writes import now
+from core.models.embedding import Embedder
 from core.types import MemoryRecord, Scored, Usage
 
 _CHOICES = {

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.memory import exchange
-from core.memory.exchange.markdown import shown
+from core.memory import formats
 from core.memory.filter import Filter
-from core.memory.schema import to_dict
+from core.memory.formats.markdown import shown
+from core.memory.store.schema import to_dict
 from core.types import Lesson, MemoryRecord, Scored, content_id
 
 
@@ -84,34 +84,34 @@ def add(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def mark(bank: Any, given: Namespace) -> Iterator[str]:
-    from core.memory.consolidation.feedback import mark as count
+    from core.memory.consolidation.by_hand import mark as count
 
     record = count(bank, given.id, given.verdict == "helpful")
     yield f"{record.id} helpful {record.n_helpful} harmful {record.n_harmful}"
 
 
 def status(bank: Any, given: Namespace) -> Iterator[str]:
-    from core.memory.consolidation.feedback import set_status
+    from core.memory.consolidation.by_hand import set_status
 
     yield f"{given.id} {set_status(bank, given.id, given.status, 'by hand').status}"
 
 
 def export(bank: Any, given: Namespace) -> Iterator[str]:
-    yield f"{exchange.export(bank, given.file, given.format, given.namespace)} records written to {given.file}"
+    yield f"{formats.export(bank, given.file, given.format, given.namespace)} records written to {given.file}"
 
 
 def import_(bank: Any, given: Namespace) -> Iterator[str]:
-    added, known = exchange.load(bank, given.file, given.format, given.namespace)
+    added, known = formats.load(bank, given.file, given.format, given.namespace)
     yield f"{added} records added, {known} were there already or refused"
 
 
 def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
     """One round of the policies that need no model; those that do run with main.py or the server."""
-    from core.memory.consolidation.authors import Voting
     from core.memory.consolidation.confidence import Confidence
+    from core.memory.consolidation.consolidator import Life
     from core.memory.consolidation.deduplicate import Deduplicate
-    from core.memory.consolidation.life import Life
     from core.memory.consolidation.merge import Merge
+    from core.memory.consolidation.merge_authors import Voting
     from core.memory.consolidation.prune import Prune
 
     steps = {"deduplicate": Deduplicate, "merge": lambda: Merge(author=Voting()), "prune": Prune}

@@ -12,9 +12,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from core.memory.schema import JOB_FIELDS, JOBS
-from core.memory.store import Store
-from core.memory.writes import now
+from core.memory.store.database import Store
+from core.memory.store.schema import JOB_FIELDS, JOBS
+from core.memory.store.writes import now
 
 KEPT = 1000  # finished jobs that can still be asked about
 TRIES = 5  # starts of a job whose process died each time

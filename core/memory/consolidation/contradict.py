@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core.errors import InfraError, OverBudget, UserError
-from core.memory.consolidation.checkers import Checker, LLMChecker
-from core.memory.consolidation.round import Deed, Round
+from core.memory.consolidation.context import Deed, Round
+from core.memory.consolidation.relation_checkers import Checker, LLMChecker
 from core.types import MemoryRecord
 
 ACTIONS = ("lower", "quarantine")

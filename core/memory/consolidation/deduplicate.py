@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from core.errors import UserError
 from core.memory.consolidation.compare import content_hash, titles_near
-from core.memory.consolidation.round import Deed, Round
+from core.memory.consolidation.context import Deed, Round
 from core.types import Lesson, MemoryRecord
 
 

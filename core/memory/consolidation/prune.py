@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core.errors import UserError
-from core.memory.consolidation.round import Deed, Round
+from core.memory.consolidation.context import Deed, Round
 from core.types import MemoryRecord
 
 

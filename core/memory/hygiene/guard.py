@@ -16,7 +16,7 @@ from core.memory.hygiene.scrub import scrub
 from core.types import Lesson, MemoryRecord
 
 _BLOCK = re.compile(r"<\s*memory_items\s*>.{0,20000}?<\s*/\s*memory_items\s*>", re.IGNORECASE | re.DOTALL)
-_MARK = re.compile(r"(?:\[memory item\][ \t]*)+", re.IGNORECASE)  # what core/transcript.py leaves in a quote's place
+_MARK = re.compile(r"(?:\[memory item\][ \t]*)+", re.IGNORECASE)  # what a transcript has in a quote's place
 _SHORTEST_COPY = 20  # characters; shorter passages of a lesson occur by chance
 
 

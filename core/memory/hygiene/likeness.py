@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from core.embedding import Embedder
+from core.models.embedding import Embedder
 
 RIDGE = 3.0
 _SENTENCE = re.compile(r"(?<=[.!?;:])\s+|\n+")

@@ -9,7 +9,7 @@ from typing import Any
 from core.errors import UserError
 from core.memory.clock import ages
 from core.memory.filter import Filter
-from core.memory.scoring import Pooled, best, check_positive, confidence
+from core.memory.policies.base import Pooled, best, check_positive, confidence
 from core.types import MemoryRecord, Scored
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.memory.filter import Filter
-from core.memory.scoring import Ranking
+from core.memory.policies.base import Ranking
 from core.seeding import derive_seed
 from core.types import Scored
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.memory.filter import Filter
-from core.memory.scoring import Pooled, best, check_positive
+from core.memory.policies.base import Pooled, best, check_positive
 from core.types import Scored
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from core.memory.clock import ages
 from core.memory.filter import Filter
-from core.memory.scoring import Pooled, best, check_positive
+from core.memory.policies.base import Pooled, best, check_positive
 from core.types import MemoryRecord, Scored
 
 FAILED = "learned from a failed attempt: what to avoid, not what to do"

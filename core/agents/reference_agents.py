@@ -1,0 +1,51 @@
+"""Agents that need no model: `gold` knows the solution, `random` draws. They give every table its ceiling and floor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from core.agents.agent import Agent, Policy
+from core.models.base import Reply, Role
+from core.types import Message, Usage
+
+
+@dataclass(kw_only=True)
+class Player(Agent):
+    """What it says is the action."""
+
+    answer_format: str = ""
+
+    def parse(self, text: str) -> tuple[str, str | None]:
+        return "", text or None
+
+
+@dataclass(kw_only=True)
+class GoldAgent(Player):
+    """Plays the env's walkthrough: proves that an adapter can be won. Refused where it could teach."""
+
+    uses_gold: ClassVar[bool] = True
+
+    def begin(self, env: Any, role: Role, task: str) -> Policy:
+        actions = iter(env.walkthrough())
+
+        def play(messages: list[Message], sample: int, seed: int) -> Reply:
+            return _say(next(actions, ""), "gold")
+
+        return play
+
+
+@dataclass(kw_only=True)
+class RandomAgent(Player):
+    """Draws evenly from the admissible actions, by the seed of the step."""
+
+    def begin(self, env: Any, role: Role, task: str) -> Policy:
+        def play(messages: list[Message], sample: int, seed: int) -> Reply:
+            actions = env.admissible()
+            return _say(actions[seed % len(actions)], "random")
+
+        return play
+
+
+def _say(text: str, name: str) -> Reply:
+    return Reply(text=text, usage=Usage(), finish_reason="stop", model=name)

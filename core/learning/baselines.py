@@ -1,0 +1,72 @@
+"""The paper's baselines: what they keep of an attempt differs, retrieval and consolidation are the bank's own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.learning.distiller import ask_for_lessons
+from core.learning.transcript import cut, transcript
+from core.models.base import Role
+from core.types import Extraction, Lesson, Scored, Task, Trajectory, Verdict
+from prompts import registry
+
+MAX_WORKFLOW = 900  # characters of one workflow
+
+
+@dataclass(kw_only=True)
+class Synapse:
+    """memory=synapse: whole attempts as exemplars (Zheng et al. 2024). No model is asked.
+
+    failures    also keep attempts judged failed, as in the paper's figure 7
+    max_items   for the shape of the config only: an attempt is one item
+    max_chars   of the attempt that is kept; the middle goes first. Above the agent's max_memory_chars it would not fit
+    """
+
+    role: Role
+    seed: int
+    failures: bool = False
+    max_items: int = 1
+    max_chars: int = 4500
+
+    def distil(
+        self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
+    ) -> Extraction:
+        """The attempt itself. gold is never used."""
+        if self.max_items < 1 or (verdict.label != "success" and not self.failures):
+            return Extraction()
+        kind = "Successful" if verdict.label == "success" else "Failed"
+        text = transcript(trajectory, self.max_chars, memories)
+        item = Lesson(title=f"{kind} attempt at an earlier task", description=cut(task.query, 600), content=text)
+        return Extraction(lessons=(item,))
+
+
+@dataclass(kw_only=True)
+class WorkflowInducer:
+    """memory=awm: reusable workflows induced from successes (Agent Workflow Memory, Wang et al. 2024).
+
+    failures    also induce from attempts judged failed, as in the paper's figure 7
+    max_items   workflows of one attempt
+    max_chars   of the attempt that is shown; the middle goes first
+    """
+
+    role: Role
+    seed: int
+    failures: bool = False
+    max_items: int = 3
+    max_chars: int = 24000
+
+    def distil(
+        self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
+    ) -> Extraction:
+        """Workflows from one attempt. gold is never used. Raises InfraError."""
+        if verdict.label != "success" and not self.failures:
+            return Extraction()
+        prompt = registry.render(
+            registry.INDUCE_WORKFLOWS_PROMPT,
+            query=task.query,
+            trajectory=transcript(trajectory, self.max_chars, memories),
+            max_items=self.max_items,
+            structured=self.role.llm.supports_schema,
+        )
+        sample = trajectory.sample
+        return ask_for_lessons(self.role, self.seed, task, sample, "workflows", prompt, self.max_items, MAX_WORKFLOW)

@@ -1,0 +1,133 @@
+"""Who says whether two lessons contradict: a model that is asked, or a classifier of natural language inference."""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from core.errors import UserError
+from core.learning.structured import parse_json
+from core.memory.consolidation.compare import lesson_text
+from core.memory.consolidation.context import Round, shown
+from core.models.reply_text import spoken
+from core.types import Lesson, MemoryRecord
+from prompts import registry
+
+RELATIONS = ("contradicts", "entails", "refines")
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "thoughts": {"type": "string", "minLength": 1, "maxLength": 300},
+        "relation": {"type": "string", "enum": [*RELATIONS, "unrelated"]},
+    },
+    "required": ["thoughts", "relation"],
+    "additionalProperties": False,
+}
+# `contradicts, entails or unrelated` is the question said again, and no answer.
+_RELATION = re.compile(
+    r"^[ \t*_#>]*relation[ \t*_]*:[\s*_\"'`]*([a-z]+)\b"
+    r"(?![\"'`*]*[ \t]*(?:or\b|[/|,])[ \t\"'`*]*(?:or[ \t]+)?(?:contradicts|entails|refines|unrelated)\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+class Checker(Protocol):
+    """How does one record relate to another?"""
+
+    name: str
+
+    def check(self, now: Round, one: MemoryRecord, other: MemoryRecord) -> tuple[str | None, str]:
+        """(contradicts | entails | refines | None, why in a sentence)."""
+        ...
+
+
+@dataclass(kw_only=True)
+class LLMChecker:
+    """The extractor's model is asked. A reply that cannot be read counts as unrelated.
+
+    max_chars   of each text of a lesson that is shown to the model
+    """
+
+    max_chars: int = 2000
+    name: str = field(default="llm", init=False)
+
+    def check(self, now: Round, one: MemoryRecord, other: MemoryRecord) -> tuple[str | None, str]:
+        prompt = now.render(
+            registry.RELATE_LESSONS_PROMPT,
+            first=self._text(one),
+            first_outcome=one.outcome,
+            second=self._text(other),
+            second_outcome=other.outcome,
+        )
+        reply = now.ask(prompt, SCHEMA, "relate", one.id, other.id)
+        return parse_relation(reply.text), self.name
+
+    def _text(self, record: MemoryRecord) -> str:
+        items: list[Lesson] = [shown(item, self.max_chars) for item in record.items]
+        return "\n".join(f"{item.title}\n{item.description}\n{item.content}" for item in items)
+
+
+def parse_relation(text: str) -> str | None:
+    """The relation a reply states last, or None for "unrelated" and for what cannot be read."""
+    answer = parse_json(text, "relation")
+    if answer:
+        word = str(answer["relation"]).lower()
+    else:
+        found = _RELATION.findall(spoken(text))
+        word = found[-1].lower() if found else ""
+    return word if word in RELATIONS else None
+
+
+@dataclass(kw_only=True)
+class NLIChecker:
+    """A cross-encoder trained on natural language inference, through sentence-transformers; no model is asked.
+
+    Inference has a direction: two records contradict when either order says so; A entails B when A -> B does.
+
+    model          a name on the Hugging Face hub, or a folder
+    min_score      least probability of a relation
+    """
+
+    model: str = "cross-encoder/nli-deberta-v3-small"
+    min_score: float = 0.7
+    name: str = field(default="nli", init=False)
+    _encoder: Any = field(default=None, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_score <= 1:
+            raise UserError(f"contradict.checker.min_score={self.min_score}: give a probability from 0 to 1.")
+
+    def check(self, now: Round, one: MemoryRecord, other: MemoryRecord) -> tuple[str | None, str]:
+        there, back = self.probabilities([(one, other), (other, one)])
+        contradiction = max(there.get("contradiction", 0.0), back.get("contradiction", 0.0))
+        if contradiction >= self.min_score:
+            return "contradicts", f"nli {contradiction:.3f}"
+        entailment = there.get("entailment", 0.0)
+        return ("entails", f"nli {entailment:.3f}") if entailment >= self.min_score else (None, "nli")
+
+    def probabilities(self, pairs: list[tuple[MemoryRecord, MemoryRecord]]) -> list[dict[str, float]]:
+        """For each pair the probability of each of the model's labels, in lower case."""
+        import numpy as np
+
+        with self._lock:
+            encoder = self._encoder = self._encoder or self._load()
+            scores = encoder.predict([(lesson_text(a), lesson_text(b)) for a, b in pairs], show_progress_bar=False)
+        labels = [str(encoder.config.id2label[place]).lower() for place in range(len(encoder.config.id2label))]
+        weights = np.exp(np.asarray(scores, dtype=np.float64) - np.max(scores, axis=1, keepdims=True))
+        rows = weights / weights.sum(axis=1, keepdims=True)
+        return [dict(zip(labels, map(float, row), strict=True)) for row in rows]
+
+    def _load(self) -> Any:
+        from sentence_transformers import CrossEncoder
+
+        try:
+            encoder = CrossEncoder(self.model, device="cpu")
+            labels = {str(label).lower() for label in encoder.config.id2label.values()}
+        except (OSError, ValueError) as error:
+            raise UserError(f"contradict.checker.model={self.model} cannot be loaded: {error}.") from error
+        if "contradiction" not in labels:
+            raise UserError(f"contradict.checker.model={self.model} knows {sorted(labels)}, not contradiction.")
+        return encoder

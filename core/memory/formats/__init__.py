@@ -1,0 +1,45 @@
+"""Banks in other forms: JSON lines (lossless), Markdown (to read), the ReasoningBank-MCP server's, the authors'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.memory.formats import json_lines, markdown, paper_authors, reasoningbank_mcp
+from core.memory.formats.portable import Portable, take_in
+
+FORMATS = {"jsonl": json_lines, "markdown": markdown, "mcp": reasoningbank_mcp, "authors": paper_authors}
+
+
+def export(bank: Any, path: Path, form: str, namespace: str | None = None) -> int:
+    """Write the records of a bank, of one namespace where it is given; returns how many. UserError on a bad path."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return _module(form).write(bank, path, namespace)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def load(bank: Any, path: Path, form: str, namespace: str | None = None) -> tuple[int, int]:
+    """Add what a file holds; returns (records added, records that were there). UserError names what does not fit.
+
+    namespace   the tenant they go to; None keeps each record's own
+    """
+    module = _module(form)
+    if not hasattr(module, "read"):
+        raise UserError(f"{form} is for reading only: import jsonl, mcp or authors.")
+    try:
+        found: Portable = module.read(path, bank)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}.") from error
+    if namespace is not None:
+        found.records = [replace(record, namespace=namespace) for record in found.records]
+    return take_in(bank, found, f"import {form}: {path.name}")
+
+
+def _module(form: str) -> Any:
+    if form not in FORMATS:
+        raise UserError(f"format={form}: give {', '.join(FORMATS)}.")
+    return FORMATS[form]

@@ -1,0 +1,52 @@
+"""JSON lines: a head, then each record with its embedding, then the links. A bank comes back from it as it was.
+
+The journal stays behind: what an import adds can be undone, what was done before the export cannot.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from array import array
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.memory.formats.portable import Portable, rows
+from core.memory.store.schema import from_dict, to_dict
+
+HEAD = "reasoning memory"
+
+
+def write(bank: Any, path: Path, namespace: str | None) -> int:
+    """Write records and links; returns the number of records."""
+    records = bank.records(namespace)
+    known = {record.id for record in records}
+    with path.open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"format": HEAD, "version": 1, "embedder": bank.embedder.name}) + "\n")
+        for record in records:
+            vector = base64.b64encode(array("f", record.query_embedding).tobytes()).decode()
+            file.write(json.dumps({"record": to_dict(record) | {"query_embedding": vector}}) + "\n")
+        for link in bank.links():
+            if {link[0], link[2]} <= known:
+                file.write(json.dumps({"link": link}) + "\n")
+    return len(records)
+
+
+def read(path: Path, bank: Any) -> Portable:
+    """Read what `write` wrote. UserError names the line that does not fit."""
+    lines = rows(path)
+    _, head = next(lines, (0, None))
+    if not isinstance(head, dict) or head.get("format") != HEAD or head.get("version") != 1:
+        raise UserError(f"{path} does not begin as an export of a bank does.")
+    found = Portable(records=[], embedder=head.get("embedder"))
+    for number, line in lines:
+        try:
+            if "link" in line:
+                found.links.append(tuple(line["link"]))
+                continue
+            vector = array("f", base64.b64decode(line["record"].get("query_embedding", "")))
+            found.records.append(from_dict(line["record"] | {"query_embedding": vector}))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{path} line {number} holds no record: {error}.") from error
+    return found

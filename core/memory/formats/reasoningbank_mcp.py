@@ -1,0 +1,113 @@
+"""The files of the server github.com/hanw39/ReasoningBank-MCP (its src/storage/backends/json_backend.py).
+
+memories.json {version, total_count, memories: [{memory_id, agent_id, timestamp, success, title, description, content,
+query, retrieval_count, last_retrieved, tags, metadata, merged_from}]}; beside it embeddings.json {embedding_model,
+embedding_dim, embeddings: {memory_id: {query_text, vector, created_at}}} and archived_memories.json. One memory there
+is one item, so a record of several items becomes several memories, and each memory a record of one item.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.memory.formats.portable import Portable, unit, whole
+from core.types import Lesson, MemoryRecord, content_id
+
+
+def write(bank: Any, path: Path, namespace: str | None) -> int:
+    """Write memories.json (path, or into that folder), embeddings.json and archived_memories.json; returns records."""
+    folder, name = (path.parent, path.name) if path.suffix else (path, "memories.json")
+    folder.mkdir(parents=True, exist_ok=True)
+    live, archived, vectors = [], [], {}
+    records = [r for r in bank.records(namespace) if r.status in ("active", "archived", "superseded")]
+    for record in records:
+        for place, item in enumerate(record.items):
+            memory = _memory(record, place, item, bank.embedder.name)
+            (live if record.status == "active" else archived).append(memory)
+            vectors[memory["memory_id"]] = {
+                "query_text": record.original_query,
+                "vector": list(record.query_embedding),
+                "created_at": record.created_at,
+            }
+    dim = len(records[0].query_embedding) if records else 0
+    embeddings = {"embedding_model": bank.embedder.name, "embedding_dim": dim, "embeddings": vectors}
+    _dump(folder / name, {"version": "1.0", "total_count": len(live), "memories": live})
+    _dump(folder / "embeddings.json", {"version": "1.0"} | embeddings)
+    if archived:
+        _dump(folder / "archived_memories.json", {"version": "1.0", "memories": archived})
+    return len(records)
+
+
+def _memory(record: MemoryRecord, place: int, item: Lesson, model: str) -> dict[str, Any]:
+    return {
+        "memory_id": record.id if len(record.items) == 1 else f"{record.id}-{place}",
+        "agent_id": record.namespace,
+        "timestamp": record.created_at,
+        "success": record.outcome == "success",
+        **vars(item),
+        "query": record.original_query,
+        "retrieval_count": record.n_used,
+        "last_retrieved": None,
+        "tags": list(record.tags),
+        "metadata": {"embedding_model": model, "task_id": record.task_id, "record_id": record.id},
+    } | ({"merged_from": list(record.parents)} if record.parents else {})
+
+
+def _dump(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False, indent=2), encoding="utf-8", errors="replace")
+
+
+def read(path: Path, bank: Any) -> Portable:
+    """Read memories.json (path, or from that folder) and what lies beside it. UserError names what does not fit."""
+    path = path / "memories.json" if path.is_dir() else path
+    archive, cache = path.with_name("archived_memories.json"), path.with_name("embeddings.json")
+    memories = [(memory, "active") for memory in _list(path)]
+    memories += [(memory, "archived") for memory in (_list(archive) if archive.exists() else [])]
+    held = whole(cache) if cache.exists() else {}
+    vectors = held.get("embeddings", {})
+    made_by = held.get("embedding_model", "unknown")
+    if made_by == "unknown" and memories:  # what the server itself writes
+        made_by = (memories[0][0].get("metadata") or {}).get("embedding_model")
+    seen: dict[str, MemoryRecord] = {}
+    for memory, status in memories:
+        try:
+            record = _record(memory, status, vectors.get(memory["memory_id"], {}).get("vector", []), bank.namespace)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path}: memory {str(memory)[:60]} does not fit: {error}.") from error
+        seen.setdefault(record.id, record)
+    return Portable(records=list(seen.values()), embedder=made_by)
+
+
+def _list(path: Path) -> list:
+    value = whole(path)
+    if not isinstance(value, dict) or not isinstance(value.get("memories"), list):
+        raise UserError(f"{path} holds no list of memories.")
+    return value["memories"]
+
+
+def _record(memory: dict, status: str, vector: list[float], namespace: str) -> MemoryRecord:
+    metadata = memory.get("metadata") or {}
+    success = bool(memory.get("success", True))
+    item = Lesson(**{name: str(memory.get(name) or "") for name in ("title", "description", "content")})
+    query = str(memory.get("query") or item.title)
+    return MemoryRecord(
+        id=str(memory["memory_id"]),
+        original_query=query,
+        query_embedding=unit(vector),
+        items=(item,),
+        source_trajectory_id="",
+        score=float(success),
+        outcome="success" if success else "failure",
+        label_source="import",
+        task_id=str(metadata.get("task_id") or content_id("task", query)),
+        namespace=str(memory.get("agent_id") or namespace),
+        created_at=str(memory.get("timestamp") or ""),
+        status=status,
+        tags=tuple(str(tag) for tag in memory.get("tags") or ()),
+        n_used=int(memory.get("retrieval_count") or 0),
+        parents=tuple(str(parent) for parent in memory.get("merged_from") or ()),
+        provenance={"source": "ReasoningBank-MCP", "metadata": metadata},
+    )

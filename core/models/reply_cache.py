@@ -1,0 +1,118 @@
+"""The response cache: a run that is repeated asks no question twice, and `replay` asks none at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.errors import StopRun, UserError
+from core.models.base import ChatModel, Reply
+from core.types import Message, Usage
+
+MODES = ("off", "read_write", "replay")
+
+
+def cached(model: Any) -> ChatModel:
+    """The model behind the cache that its own `cache` and `cache_path` ask for; with `off`, the model itself."""
+    if model.cache not in MODES:
+        raise UserError(f"llm.cache={model.cache}: choose {', '.join(MODES)}.")
+    return model if model.cache == "off" else CachedModel(inner=model, path=model.cache_path, mode=model.cache)
+
+
+@dataclass(kw_only=True)
+class CachedModel:
+    """A ChatModel whose answers are kept in a SQLite file.
+
+    The key is the whole request (model, its server or file, messages, decoding, schema) with the role and the sample
+    index: k samples of one prompt stay k answers. Errors are not kept.
+    """
+
+    inner: ChatModel
+    path: str
+    mode: str
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _db: Any = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.name, self.supports_schema = self.inner.name, self.inner.supports_schema
+        if self.mode == "replay" and not Path(self.path).is_file():
+            raise UserError(f"llm.cache=replay: {self.path} does not exist; record it first with llm.cache=read_write.")
+
+    def chat(
+        self, messages: list[Message], *, role, sample=0, seed=None, temperature=0.0, max_tokens=None, schema=None
+    ) -> Reply:
+        """The kept answer, else (read_write) the model's. Raises StopRun on a miss in replay."""
+        decoding = {"seed": seed, "temperature": temperature, "max_tokens": max_tokens, "schema": schema}
+        key = _key([self.inner.identity(), messages, role, sample, decoding])
+        kept = self._get(key)
+        if kept is not None:
+            return kept
+        if self.mode == "replay":
+            raise StopRun(
+                f"llm.cache=replay: {self.path} holds no answer to this request of role {role}, sample {sample}: "
+                "its prompt, model or decoding differs from the recorded ones."
+            )
+        reply = self.inner.chat(messages, role=role, sample=sample, **decoding)
+        self._put(key, role, reply)
+        return reply
+
+    def identity(self) -> dict[str, Any]:
+        return self.inner.identity()
+
+    def problem(self) -> str | None:
+        """Replay needs no key and no server."""
+        return None if self.mode == "replay" else self.inner.problem()
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        return self.inner.price(prompt_tokens, completion_tokens)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+        self.inner.close()
+
+    def _get(self, key: str) -> Reply | None:
+        with self._lock:
+            row = self._open().execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
+        if row is None:
+            return None
+        kept = json.loads(row[0])
+        return Reply(**kept | {"usage": Usage(**kept["usage"]), "from_cache": True})
+
+    def _put(self, key: str, role: str, reply: Reply) -> None:
+        kept = {name: value for name, value in vars(reply).items() if name not in ("from_cache", "retries")}
+        text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
+        try:
+            with self._lock, self._open() as db:
+                db.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", (key, self.name, role, text))
+        except sqlite3.OperationalError as error:
+            raise StopRun(f"the response cache {self.path} cannot be written: {error}.") from error
+
+    def _open(self) -> Any:
+        if self._db is None:
+            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            db = sqlite3.connect(self.path, timeout=30, check_same_thread=False)
+            try:
+                db.execute("PRAGMA journal_mode=WAL")
+                db.execute("PRAGMA synchronous=NORMAL")
+                db.execute(
+                    "CREATE TABLE IF NOT EXISTS replies "
+                    "(key TEXT PRIMARY KEY, model TEXT NOT NULL, role TEXT NOT NULL, reply TEXT NOT NULL)"
+                )
+            except sqlite3.DatabaseError as error:
+                db.close()
+                raise UserError(f"llm.cache_path={self.path} cannot be used: {error}; delete it.") from error
+            self._db = db
+        return self._db
+
+
+def _key(request: list[Any]) -> str:
+    text = json.dumps(request, ensure_ascii=False, sort_keys=True)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

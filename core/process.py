@@ -1,0 +1,173 @@
+"""An object in a process of its own: for engines that are not thread-safe, crash, or must die with the run.
+
+    worker = Worker(factory=partial(Engine, path))    # picklable and importable; it runs in the child
+    worker.start()                                    # a no-op while the child lives
+    observation = worker.call("step", "go to desk 1")
+    worker.close()
+
+The child is a fresh interpreter, never a fork, and is used for many episodes. It ends by itself when the parent is
+gone, even by SIGKILL: its end of the pipe hangs up, and a watchdog cuts short whatever it was doing.
+
+Not multiprocessing.Process: that runs the main script again in every child, and inside a joblib worker, where Hydra's
+joblib launcher puts a job, it cannot start one at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import select
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any
+
+from core.errors import InfraError, UserError
+
+GRACE_S = 5.0  # how long a child may take over its last words before it is killed
+HUNG_UP = (EOFError, BrokenPipeError, ConnectionResetError)
+CHILD = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from core.process import serve; serve(int(sys.argv[1]))"
+)
+
+
+@dataclass(kw_only=True)
+class Worker:
+    """Not thread-safe: one call at a time. After an InfraError the child is gone; `start` makes a new one.
+
+    factory     called without arguments in the child; what it returns receives the calls, and its `close`, if it has
+                one, is called at the end
+    timeout_s   for one call and for the start; then the child is killed
+    """
+
+    factory: Callable[[], Any]
+    timeout_s: float = 300.0
+    _process: subprocess.Popen | None = field(default=None, init=False, repr=False)
+    _connection: Connection | None = field(default=None, init=False, repr=False)
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None while there is no child."""
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Start the child and build the object in it, unless it is already there. Raises what the factory raised."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.kill()
+        self._connection, theirs = Pipe()
+        with theirs:  # our copy must go, else the child's death would not reach us as the end of the pipe
+            command = [sys.executable, "-c", CHILD, str(theirs.fileno()), json.dumps(sys.path)]
+            # a session of its own: Ctrl-C is for the parent, which then closes its workers
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
+            )
+        try:
+            self._converse(self.factory)
+        except UserError:
+            self.kill()  # the object was never built
+            raise
+
+    def call(self, method: str, *args: Any) -> Any:
+        """Return `object.method(*args)`. Raises InfraError when the object raises (with the child's traceback), when
+        the child dies or does not answer in time; errors of core.errors keep their type."""
+        if self._process is None:
+            raise InfraError("no worker process: start it first")
+        return self._converse((method, args))
+
+    def close(self) -> None:
+        """Let the object close itself, then wait for the child to end. Idempotent."""
+        if self._process is None:
+            return
+        self._connection.close()  # the child reads this as the end
+        self._exit_code()
+        self.kill()
+
+    def kill(self) -> None:
+        """End the child at once, whatever it is doing. Idempotent."""
+        if self._process is None:
+            return
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+        self._process = self._connection = None
+
+    def abort(self) -> None:
+        """From another thread: kill the child and leave the rest to whoever waits for it, with an InfraError."""
+        if (process := self._process) is not None:
+            process.kill()
+
+    def _converse(self, message: Any) -> Any:
+        try:
+            self._connection.send(message)
+            if not self._connection.poll(self.timeout_s):
+                raise InfraError(f"the worker process did not answer within {self.timeout_s:g} s")
+            ok, value = self._connection.recv()
+            if ok:
+                return value
+            raise value
+        except UserError:
+            raise  # the caller's mistake; the object itself is sound
+        except HUNG_UP:
+            code = self._exit_code()
+            self.kill()
+            raise InfraError(f"the worker process died (exit code {code})") from None
+        except BaseException:
+            self.kill()  # a conversation broken off half-way (an interrupt, too) would answer the next call wrongly
+            raise
+
+    def _exit_code(self) -> int | None:
+        try:
+            return self._process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+def serve(descriptor: int) -> None:
+    """The child's life: build the object, answer calls until the pipe hangs up."""
+    os.set_inheritable(descriptor, False)  # a process started here must not keep the pipe open after our death
+    threading.Thread(target=_die_with_parent, args=(descriptor,), daemon=True).start()
+    connection = Connection(descriptor)
+    hosted = None
+
+    def build() -> None:
+        nonlocal hosted
+        hosted = connection.recv()()
+
+    try:
+        connection.send_bytes(_answer(build))
+        while True:
+            method, args = connection.recv()
+            connection.send_bytes(_answer(lambda: getattr(hosted, method)(*args)))  # noqa: B023
+    except HUNG_UP:
+        pass  # the parent closed the pipe or is gone
+    finally:
+        if hasattr(hosted, "close"):
+            hosted.close()
+
+
+def _answer(ask: Callable[[], Any]) -> bytes:
+    """The pickled (True, value) or (False, error) of a call; a value that cannot be pickled is an error too."""
+    try:
+        return pickle.dumps((True, ask()))
+    except (UserError, InfraError) as error:
+        return pickle.dumps((False, error))
+    except Exception as error:  # noqa: BLE001 - passed on to the parent, not swallowed
+        cause = "".join(traceback.format_exception_only(error)).strip()
+        return pickle.dumps((False, InfraError(f"{cause}\n{traceback.format_exc()}")))
+
+
+def _die_with_parent(descriptor: int) -> None:
+    """Who is busy in a long call does not read the pipe: watch it from beside, and leave time for an orderly close."""
+    poller = select.poll()
+    poller.register(descriptor, 0)  # nothing but the hang-up, which cannot be masked
+    poller.poll()
+    time.sleep(GRACE_S)
+    os._exit(1)

@@ -1,0 +1,142 @@
+"""Pure functions from episode rows to numbers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from math import sqrt
+from typing import Any
+
+from core.run.records import usage_of
+from core.run.scaling import scaling
+from core.types import Usage
+
+
+def wilson(successes: float, n: int, z: float = 1.959964) -> list[float] | None:
+    """Wilson's 95 % interval of a proportion, [low, high] in [0, 1]; None for n = 0 (Wilson 1927)."""
+    if n == 0:
+        return None
+    p, zz = successes / n, z * z
+    centre = (p + zz / (2 * n)) / (1 + zz / n)
+    half = z * sqrt(p * (1 - p) / n + zz / (4 * n * n)) / (1 + zz / n)
+    return [max(0.0, centre - half), min(1.0, centre + half)]
+
+
+def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage | None = None) -> dict[str, Any]:
+    """summary.json: infra errors are counted apart and are in no denominator.
+
+    n_tasks   what the run set out to do
+    rounds    what the bank's own work on its lessons cost (memory.consolidate); None where there is none
+    """
+    valid = [row for row in rows if row["status"] in ("success", "failure")]
+    broken = [row for row in rows if row["status"] == "infra_error"]
+    total = sum((usage_of(row) for row in rows), rounds or Usage())
+    return {
+        "n": len(valid),
+        "n_tasks": n_tasks,
+        "complete": len(valid) + len(broken) == n_tasks,
+        **rate(valid),
+        "mean_reward": mean([row["reward"] for row in valid]),
+        "mean_steps": mean([steps(row) for row in valid]),
+        "n_infra_error": len(broken),
+        "infra_errors": dict(sorted(Counter(answer_of(row)["error"].split(":")[0] for row in broken).items())),
+        "n_stopped": sum(row["status"] == "stopped" for row in rows),
+        "n_budget": sum(answer_of(row)["ended_by"] == "budget" for row in valid),
+        "n_step_limit": sum(answer_of(row)["ended_by"] == "step_limit" for row in valid),
+        "n_stuck": sum(answer_of(row)["ended_by"] == "stuck" for row in valid),
+        "n_empty_replies": sum(not step["text"].strip() for row in rows for step in all_steps(row)),
+        "n_truncated": sum(step["finish_reason"] == "length" for row in rows for step in all_steps(row)),
+        "n_invalid_actions": sum(not step["valid"] for row in rows for step in all_steps(row)),
+        "n_lessons": sum(len(row["lessons"]) for row in rows),
+        "n_lessons_dropped": sum(row["n_dropped"] for row in rows),
+        "n_retrieved": sum(bool(row["retrieved"]) for row in rows),
+        "n_verdicts_truncated": sum(row["verdict"]["truncated"] for row in rows),
+        "n_extractions_truncated": sum(row["n_truncated"] for row in rows),
+        "n_verdicts_unparsed": sum(not row["verdict"]["parsed"] for row in rows),
+        "n_learning_errors": sum(len(row["errors"]) for row in rows),
+        "judge_agreement": judge_agreement(valid),
+        "label_source": "+".join(sorted({row["verdict"]["source"] for row in valid} - {"none"})) or "none",
+        "tokens": tokens(rows, rounds),
+        "consolidation": rounds and {"tokens": both(rounds), "cost_usd": rounds.cost_usd},
+        "cost_usd": total.cost_usd,
+        "wall_s": round(wall_s, 2),
+        "by_type": by_type(valid),
+        "scaling": scaling(valid),
+    }
+
+
+def rate(rows: list[dict]) -> dict[str, Any]:
+    """{n_success, success_rate, ci95} of rows without infra errors."""
+    won = sum(row["status"] == "success" for row in rows)
+    return {
+        "n_success": won,
+        "success_rate": round(won / len(rows), 4) if rows else None,
+        "ci95": [round(end, 4) for end in wilson(won, len(rows))] if rows else None,
+    }
+
+
+def by_type(rows: list[dict]) -> dict[str, dict]:
+    """`rate` and n for each task type, when there is more than one."""
+    groups: dict[str, list[dict]] = defaultdict(list)
+    for row in rows:
+        groups[row["task_type"]].append(row)
+    if len(groups) < 2:
+        return {}
+    return {name: {"n": len(group), **rate(group)} for name, group in sorted(groups.items())}
+
+
+def by_pass(rows: list[dict], n_tasks: int, passes: int) -> list[dict]:
+    """`rate` and n of each pass over the tasks, when there is more than one."""
+    if passes == 1:
+        return []
+    size = n_tasks // passes
+    valid = [row for row in rows if row["status"] in ("success", "failure")]
+    groups = [[row for row in valid if row["index"] // size == number] for number in range(passes)]
+    return [{"n": len(group), **rate(group)} for group in groups]
+
+
+def judge_agreement(rows: list[dict]) -> float | None:
+    """Share of judged attempts, of every one of a task, whose label is the truth; None when nothing was judged."""
+    pairs = []
+    for row in rows:
+        if row.get("verdicts"):
+            truths = ["success" if attempt["success"] else "failure" for attempt in row["trajectories"]]
+            pairs += [(verdict["label"], truth) for verdict, truth in zip(row["verdicts"], truths, strict=True)]
+        else:
+            pairs.append((row["verdict"]["label"], row["status"]))
+    return mean([float(label == truth) for label, truth in pairs if label is not None])
+
+
+def both(used: Usage) -> int:
+    """Prompt and completion tokens."""
+    return used.prompt_tokens + used.completion_tokens
+
+
+def tokens(rows: list[dict], rounds: Usage | None = None) -> dict[str, int]:
+    """Prompt + completion tokens by role, and together."""
+    by_role: dict[str, int] = defaultdict(int)
+    for row in rows:
+        for role, usage in row["usage"].items():
+            by_role[role] += usage["prompt_tokens"] + usage["completion_tokens"]
+    if rounds is not None:
+        by_role["consolidation"] = both(rounds)
+    return {**by_role, "total": sum(by_role.values())}
+
+
+def steps(row: dict) -> int:
+    """Actions taken in the attempt that counts."""
+    return len(answer_of(row)["steps"])
+
+
+def answer_of(row: dict) -> dict:
+    """The attempt that is the task's answer."""
+    return row["trajectories"][row["chosen"]]
+
+
+def all_steps(row: dict) -> list[dict]:
+    """The steps of every attempt."""
+    return [step for trajectory in row["trajectories"] for step in trajectory["steps"]]
+
+
+def mean(values: list[float]) -> float | None:
+    """The mean, rounded to 4 digits; None of nothing."""
+    return round(sum(values) / len(values), 4) if values else None

@@ -1,0 +1,214 @@
+"""What a run leaves behind: episodes.jsonl is the truth, everything else can be made from it.
+
+An episode is one line, appended and fsynced whole. A line torn by a crash is cut off at the next start and its task
+runs again. The bank is a fold over the lines: the same command with the same directory goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.interrupt import Interrupts
+from core.jsonl import JsonLines, refused
+from core.redact import Redactor, in_strings
+from core.run.manifest import upgraded
+from core.run.rollout_log import RolloutLog
+from core.types import Episode, Lesson, MemoryRecord, Usage, content_id
+
+# What only a switched-on policy sets in a record is written only then: the plain bank's stay as they were.
+_OPTIONAL = {
+    "domain": "",
+    "tags": (),
+    "confidence": None,
+    "n_used": 0,
+    "n_used_success": 0,
+    "n_helpful": 0,
+    "n_harmful": 0,
+    "last_used": None,
+    "trust": 1.0,
+    "parents": (),
+    "provenance": {},
+}
+
+
+class RunRecords:
+    """The records of one run directory, held by one process at a time.
+
+    `rows` are the finished episodes as dictionaries, those of earlier starts included.
+    Raises UserError when another process writes there, when the configuration differs from the one the directory was
+    made with, or when its records are damaged; StopRun when the disk refuses a write. `redact` keeps secrets out.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        fingerprint: dict[str, Any],
+        interrupts: Interrupts,
+        redact: Redactor = Redactor({}),  # noqa: B008 - it holds nothing
+    ) -> None:
+        self.path = Path(path)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.run = content_id(fingerprint)  # the manifest's "run", by which the bank's records name where they are from
+        self._interrupts = interrupts
+        self._redact = redact
+        self._lock_file = self._take_lock()
+        self._check_fingerprint(fingerprint)
+        self._episodes = JsonLines(self.path / "episodes.jsonl", durable=True, redact=redact.values)
+        self._timings = JsonLines(self.path / "timings.jsonl")
+        self.rollouts = RolloutLog(self.path / "rollouts.jsonl", redact=redact.values)
+        self.rows: list[dict] = self._read_episodes()
+        self._last = time.monotonic()
+
+    def append(self, episode: Episode) -> None:
+        """Write one finished episode, durably, before anything else learns of it."""
+        row = to_row(episode)
+        if self._stopped_before:  # its task was owed again, and here it is
+            self._episodes.drop_last()
+            self._stopped_before = False
+        safe = f"{len(self.rows)} finished episodes are safe"
+        self._episodes.append(row, safe)
+        self.rows.append(row)
+        now = time.monotonic()
+        cached = sum(usage.cached_tokens for usage in episode.usage.values())
+        timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
+        self._timings.append(timing | {"wall_s": round(now - self._last, 4), "cached_tokens": cached}, safe)
+        self._last = now
+        if episode.status != "stopped":  # whose finished attempts the next start takes up
+            self.rollouts.forget(episode.index)
+
+    def wall_s(self) -> float:
+        """Seconds spent on the finished episodes, over all starts."""
+        return sum(t.get("wall_s", 0.0) for t in self._timings.read())
+
+    def shielded(self) -> AbstractContextManager[None]:
+        """Wrap a write so that Ctrl-C waits for it."""
+        return self._interrupts.shielded()
+
+    def write_json(self, name: str, value: dict) -> None:
+        """Write a whole file or none of it (temporary file, fsync, rename)."""
+        temporary = self.path / f".{name}.tmp"
+        try:
+            with temporary.open("w", encoding="utf-8") as file:
+                file.write(json.dumps(self._safe(value), indent=2, ensure_ascii=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.path / name)
+        except OSError as error:
+            raise refused(self.path / name, error, f"{len(self.rows)} finished episodes are safe") from error
+
+    def read_json(self, name: str) -> dict | None:
+        """A file written by write_json; None when there is none."""
+        path = self.path / name
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+    def close(self) -> None:
+        """Release the directory."""
+        self._episodes.close()
+        self._timings.close()
+        self.rollouts.close()
+        os.close(self._lock_file)
+
+    def _safe(self, value: Any) -> Any:
+        """As it comes back from its file: JSON data, without secrets."""
+        return in_strings(json.loads(json.dumps(value, default=str)), self._redact)
+
+    def _take_lock(self) -> int:
+        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise UserError(f"run_dir={self.path} is being written by another process.") from error
+        return descriptor
+
+    def _check_fingerprint(self, fingerprint: dict[str, Any]) -> None:
+        manifest = self.path / "manifest.json"
+        if not manifest.exists():
+            episodes = self.path / "episodes.jsonl"
+            if episodes.exists() and episodes.stat().st_size > 0:
+                raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
+            return
+        try:
+            before = upgraded(json.loads(manifest.read_text(encoding="utf-8")))
+            self.run = before["run"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{manifest} is damaged: {error}.") from error
+        changes = differences(before["fingerprint"], self._safe(fingerprint))
+        if changes:
+            raise UserError(
+                f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"
+                + "\n".join(f"  {change}" for change in changes)
+            )
+
+    def _read_episodes(self) -> list[dict]:
+        """The finished episodes. One that the run's budget stopped stays in the file until its task is done again."""
+        rows = list(self._episodes.read())
+        for place, row in enumerate(rows):
+            if row.get("index") != place:
+                raise UserError(f"{self.path / 'episodes.jsonl'} line {place + 1} holds index {row.get('index')}.")
+        self._stopped_before = bool(rows) and rows[-1]["status"] == "stopped"
+        return rows[:-1] if self._stopped_before else rows
+
+
+def to_row(episode: Episode) -> dict:
+    """An episode as it stands in the file: without what can differ between identical runs or is stored elsewhere."""
+    row = asdict(episode)
+    for record in (row["record"], *row["other_records"]):
+        if record:
+            del record["query_embedding"], record["created_at"]
+            for name, default in _OPTIONAL.items():
+                if record[name] == default:
+                    del record[name]
+    for said in (row["verdict"], *row["verdicts"], row["selection"] or {}):
+        said.pop("usage", None)  # stands in the sum of its role
+    for name in ("verdicts", "selection", "other_records"):
+        if not row[name]:
+            del row[name]
+    usages = [*row["usage"].values(), *(t["usage"] for t in row["trajectories"])]
+    for usage in usages:
+        usage.pop("cached_tokens", None)  # depends on what the provider happened to have cached
+    return row
+
+
+def usage_of(row: dict) -> Usage:
+    """All roles' usage of an episode's row together."""
+    return sum((Usage(**usage) for usage in row["usage"].values()), Usage())
+
+
+def record_of(row: dict) -> MemoryRecord | None:
+    """The memory record that an episode's row added to the bank."""
+    if row["record"] is None:
+        return None
+    values = row["record"] | {"items": tuple(Lesson(**item) for item in row["record"]["items"])}
+    return MemoryRecord(**values | {name: tuple(values[name]) for name in ("tags", "parents") if name in values})
+
+
+def records_of(row: dict) -> list[MemoryRecord]:
+    """Every memory record that an episode's row added to the bank, the answer's first."""
+    rows = [{"record": record} for record in (row["record"], *row.get("other_records", ()))]
+    return [record for each in rows if (record := record_of(each)) is not None]
+
+
+def shown_in(row: dict) -> list[str]:
+    """The ids of the records that an episode's task had retrieved."""
+    return [found["id"] for found in row["retrieved"]]
+
+
+def differences(before: Any, after: Any, where: str = "") -> list[str]:
+    """The leaves in which two nested dictionaries differ, as "key: old -> new"."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        keys = list(dict.fromkeys([*before, *after]))
+        return [
+            line
+            for key in keys
+            for line in differences(before.get(key), after.get(key), f"{where}.{key}" if where else str(key))
+        ]
+    return [] if before == after else [f"{where}: {before!r} -> {after!r}"]

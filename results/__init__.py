@@ -1,0 +1,1 @@
+"""Finished runs, read: cells, statistics, tables, plots, the audit and the report. Nothing here writes to a run."""

@@ -1,0 +1,209 @@
+"""A finished run held against the design's invariants, from its records alone.
+
+A check yields one line for each place where it fails. Those of BROKEN make the run's numbers untrustworthy; those of
+WORTH_A_LOOK are facts that a reader of the numbers should know. Neither can prove that a run is clean: a paraphrased
+answer is not found.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+from core.errors import UserError
+from core.run.manifest import identity
+from core.run.metrics import rate
+from core.run.records import differences
+from core.setting import TRUE_LABELS
+from core.types import content_id
+from results.load import VALID, Run
+
+SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
+MEMORY = re.compile(r"<memory_items>.*?</memory_items>", re.DOTALL)
+Check = Callable[[Run], Iterator[str]]
+
+
+def gold_in_prompts(run: Run) -> Iterator[str]:
+    """Invariant 1: the answer in a prompt that neither the task, nor the env, nor a lesson told (not in train)."""
+    if run.config["setting"]["name"] == "train":
+        return
+    for row in run.rows:
+        told = row["query"]
+        for attempt in row["trajectories"]:
+            for message in attempt["opening"]:
+                found = answer_in(MEMORY.sub("", message["content"]), attempt["gold"], told)
+                if found:
+                    yield f"{_where(row)}: {message['role']} prompt of attempt {attempt['sample']} holds {found!r}"
+            told += "\n" + _text(attempt)  # a later round is shown what this one saw
+
+
+def gold_in_learning(run: Run) -> Iterator[str]:
+    """Invariant 1: a lesson or a verdict that knows the answer although the attempts never met it (not in train)."""
+    if run.config["setting"]["name"] == "train":
+        return
+    for row in run.rows:
+        gold = row["trajectories"][row["chosen"]]["gold"]
+        told = row["query"] + "".join(_text(attempt, opening=True) for attempt in row["trajectories"])
+        said = {"the verdict": row["verdict"]["reason"]}
+        said |= {f"lesson {n}": lesson_text(lesson) for n, lesson in enumerate(row["lessons"])}
+        for name, text in said.items():
+            if found := answer_in(text, gold, told):
+                yield f"{_where(row)}: {name} knows {found!r}, which no attempt met"
+
+
+def oracle_labels(run: Run) -> Iterator[str]:
+    """Invariant 1: labels of the environment where the setting has none, and anything learned in setting=frozen."""
+    setting = run.config["setting"]["name"]
+    for row in run.rows:
+        sources = [verdict["source"] for verdict in (row["verdict"], *row.get("verdicts", ()))]
+        sources += [record["label_source"] for record in records_in(row)]
+        if setting not in TRUE_LABELS and "oracle" in sources:
+            yield f"{_where(row)}: a label is the environment's in setting={setting}"
+        if setting == "frozen" and (row["lessons"] or records_in(row)):
+            yield f"{_where(row)}: something was learned in setting=frozen"
+
+
+def self_retrieval(run: Run) -> Iterator[str]:
+    """Invariant 2: a task that was shown what it taught itself, or what was learned only later."""
+    if (run.config.get("memory") or {}).get("allow_self"):
+        return
+    owners = bank_owners(run)
+    born: dict[str, int] = {}
+    for row in run.rows:
+        for record in records_in(row):
+            owners.setdefault(record["id"], set()).add(record["task_id"])
+            born.setdefault(record["id"], row["index"])
+    for row in run.rows:
+        for hit in row["retrieved"]:
+            if row["task_id"] in owners.get(hit["id"], ()):
+                yield f"{_where(row)}: was shown its own record {hit['id']}"
+            if born.get(hit["id"], -1) >= row["index"]:
+                yield f"{_where(row)}: was shown record {hit['id']} of the later episode {born[hit['id']]}"
+
+
+def denominators(run: Run) -> Iterator[str]:
+    """Invariant 3: what broke counts as a failure, or taught something; a status that its attempt does not bear out."""
+    for row in run.rows:
+        chosen = row["trajectories"][row["chosen"]]
+        true = "infra_error" if chosen["ended_by"] == "error" else "success" if chosen["success"] else "failure"
+        if row["status"] != true:
+            yield f"{_where(row)}: status {row['status']}, but its attempt is a {true}"
+        if row["status"] == "infra_error" and (row["lessons"] or records_in(row)):
+            yield f"{_where(row)}: an infra_error was learned from"
+    if run.summary and run.complete and run.summary["complete"]:
+        valid = [row for row in run.rows if row["status"] in VALID]
+        now = {"n": len(valid), "n_infra_error": len(run.rows) - len(valid), **rate(valid)}
+        for key, value in now.items():
+            if run.summary[key] != value:
+                yield f"summary.json: {key} is {run.summary[key]}, by the episodes it is {value}"
+
+
+def lost_or_doubled(run: Run) -> Iterator[str]:
+    """Invariant 4: episodes that are not the manifest's tasks in its order, records twice, a bank that differs."""
+    expected = run.manifest["task_ids"]
+    if len(run.rows) > len(expected):
+        yield f"{len(run.rows)} episodes of {len(expected)} tasks"
+    for row, task_id in zip(run.rows, expected, strict=False):
+        if row["task_id"] != task_id:
+            yield f"{_where(row)}: the manifest has {task_id} there"
+    ids = [record["id"] for row in run.rows for record in records_in(row)]
+    for twice in sorted({each for each in ids if ids.count(each) > 1}):
+        yield f"record {twice} was made twice"
+    memory = run.config.get("memory") or {}
+    stored = _bank_ids(run.path / "bank.sqlite")
+    if stored is not None and memory.get("path") is None and not memory.get("consolidate"):
+        for name in sorted(stored.symmetric_difference(ids)):
+            yield f"record {name} is {'in the bank only' if name in stored else 'not in the bank'}"
+
+
+def drift(run: Run) -> Iterator[str]:
+    """Invariant 10: a configuration or a list of tasks other than what the run was begun with."""
+    begun = run.manifest["fingerprint"]
+    for line in differences(begun["config"], identity(run.config)):
+        yield f"manifest.json: {line}"
+    for line in _differences_where_plain(identity(run.config), identity(run.composed)):
+        yield f".hydra/config.yaml: {line}"
+    if begun["dataset"]["tasks"] != content_id(run.manifest["task_ids"]):
+        yield "manifest.json: the list of tasks is not that of the fingerprint"
+
+
+BROKEN: tuple[Check, ...] = (
+    gold_in_prompts,
+    gold_in_learning,
+    oracle_labels,
+    self_retrieval,
+    denominators,
+    lost_or_doubled,
+    drift,
+)
+
+
+def answer_in(text: str, gold: str, told: str) -> str | None:
+    """The answer, where a text gives it away and what was told before did not."""
+    secret = gold.replace(told.partition("\n")[0], "").strip(" .:\n") or gold
+    if not secret.strip():
+        return None
+    word = rf"(?<!\w){re.escape(secret)}(?!\w)"
+    if len(secret) < SHORTEST:
+        word = rf"(?:\\boxed\{{|answer\W{{0,3}}(?:is\b)?\W{{0,4}}){re.escape(secret)}(?!\w)"
+    if re.search(word, told, re.IGNORECASE):
+        return None
+    return secret if re.search(word, text, re.IGNORECASE) else None
+
+
+def lesson_text(lesson: dict) -> str:
+    """A lesson as one text."""
+    return "\n".join((lesson["title"], lesson["description"], lesson["content"]))
+
+
+def _text(attempt: dict, *, opening: bool = False) -> str:
+    steps = [f"{step['text']}\n{step['observation']}" for step in attempt["steps"]]
+    return "\n".join([*(message["content"] for message in attempt["opening"] if opening), *steps])
+
+
+def records_in(row: dict) -> list[dict]:
+    return [record for record in (row["record"], *row.get("other_records", ())) if record]
+
+
+def _where(row: dict) -> str:
+    return f"episode {row['index']} ({row['task_id']})"
+
+
+def bank_owners(run: Run) -> dict[str, set[str]]:
+    """{record: tasks of its lineage} of the run's bank and of the one it was given."""
+    owners: dict[str, set[str]] = {}
+    given = (run.config.get("memory") or {}).get("path")
+    for path in (run.path / "bank.sqlite", *([Path(given)] if given else [])):
+        sql = "SELECT records.id, lineage.task_id FROM lineage JOIN records ON records.rowid = lineage.record"
+        for name, task_id in (*_query(path, sql), *_query(path, "SELECT id, task_id FROM records")):
+            owners.setdefault(name, set()).add(task_id)
+    return owners
+
+
+def _bank_ids(path: Path) -> set[str] | None:
+    return {name for (name,) in _query(path, "SELECT id FROM records")} if path.is_file() else None
+
+
+def _query(path: Path, sql: str) -> list[tuple]:
+    if not path.is_file():
+        return []
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as bank:
+            return bank.execute(sql).fetchall()
+    except sqlite3.OperationalError:  # a bank of an earlier schema has no lineage
+        return []
+    except sqlite3.DatabaseError as error:
+        raise UserError(f"{path} is damaged: {error}.") from error
+
+
+def _differences_where_plain(resolved: object, composed: object, where: str = "") -> Iterator[str]:
+    """The leaves that differ, where the composed one is not an interpolation."""
+    if isinstance(resolved, dict) and isinstance(composed, dict):
+        for key in dict.fromkeys([*resolved, *composed]):
+            inner = f"{where}.{key}" if where else str(key)
+            yield from _differences_where_plain(resolved.get(key), composed.get(key), inner)
+    elif resolved != composed and "${" not in str(composed):
+        yield f"{where}: {resolved!r} there, {composed!r} here"

@@ -1,0 +1,143 @@
+"""What a reader of a run's numbers should know, and how good its lessons are: no invariant, but worth a look."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from prompts import registry
+from results.audit import Check, answer_in, bank_owners, lesson_text, records_in
+from results.load import Run
+
+ALIKE = 95  # of 100, by rapidfuzz's ratio, from which two tasks' queries are near-duplicates
+MOST_TASKS = 2000  # every pair is compared
+
+
+def near_duplicate_tasks(run: Run) -> Iterator[str]:
+    """Tasks whose queries are nearly the same: a lesson of the one may hold the answer of the other."""
+    from rapidfuzz import fuzz, process
+
+    queries = list({row["task_id"]: row["query"] for row in run.rows}.items())[:MOST_TASKS]
+    scores = process.cdist([query for _, query in queries], [query for _, query in queries], scorer=fuzz.ratio)
+    for one, (name, _) in enumerate(queries):
+        like = [other for other in range(one) if scores[one][other] >= ALIKE]
+        if like:
+            yield f"{name} is like {queries[like[0]][0]}" + (f" and {len(like) - 1} others" if len(like) > 1 else "")
+
+
+def lessons_with_answers(run: Run) -> Iterator[str]:
+    """Lessons that hold their own task's answer: of use to a task with the same answer only."""
+    for row in run.rows:
+        gold = row["trajectories"][row["chosen"]]["gold"]
+        for number, lesson in enumerate(row["lessons"]):
+            if found := answer_in(lesson_text(lesson), gold, row["query"]):
+                yield f"episode {row['index']} ({row['task_id']}): lesson {number} holds {found!r}"
+
+
+def duplicate_lessons(run: Run) -> Iterator[str]:
+    """The same lesson under several records."""
+    counts = Counter(_plain(lesson_text(lesson)) for row in run.rows for lesson in row["lessons"])
+    for text, count in counts.most_common():
+        if count > 1:
+            yield f"{count} times: {text[:80]}"
+
+
+def unknown_records(run: Run) -> Iterator[str]:
+    """Records that were retrieved and are in neither the episodes nor a bank that is still there."""
+    known = set(bank_owners(run)) | {record["id"] for row in run.rows for record in records_in(row)}
+    for row in run.rows:
+        for hit in row["retrieved"]:
+            if hit["id"] not in known:
+                yield f"episode {row['index']} ({row['task_id']}): {hit['id']}"
+
+
+def other_code(run: Run) -> Iterator[str]:
+    """Starts by other code or packages, files changed since the commit, prompts that have changed since."""
+    starts = run.manifest.get("starts", [])
+    for start in starts:
+        if start["git"]["dirty"]:
+            yield f"changed files at {str(start['git']['sha'])[:8]}: {', '.join(start['git']['dirty'][:5])}"
+    for before, after in pairwise(starts):
+        if before["git"]["sha"] != after["git"]["sha"]:
+            yield f"went on at {str(after['git']['sha'])[:8]} after {str(before['git']['sha'])[:8]}"
+        for name in sorted(set(before["packages"]) | set(after["packages"])):
+            old, new = before["packages"].get(name), after["packages"].get(name)
+            if old != new:
+                yield f"went on with {name} {new} after {old}"
+    now = registry.hashes()
+    for name, digest in run.manifest["fingerprint"]["prompts"].items():
+        if now.get(name) != digest:
+            yield f"prompt {name} is another one today"
+
+
+def unread_replies(run: Run) -> Iterator[str]:
+    """Verdicts that could not be read (they count as failure), and what broke beside an attempt."""
+    for row in run.rows:
+        where = f"episode {row['index']} ({row['task_id']})"
+        said = row.get("verdicts") or [row["verdict"]]
+        unread = sum(not verdict["parsed"] for verdict in said)
+        if unread:
+            yield f"{where}: {unread} verdicts not readable"
+        yield from (f"{where}: {error[:100]}" for error in row["errors"])
+
+
+WORTH_A_LOOK: tuple[Check, ...] = (
+    near_duplicate_tasks,
+    lessons_with_answers,
+    duplicate_lessons,
+    unknown_records,
+    other_code,
+    unread_replies,
+)
+
+
+def grade(run: Run) -> dict[str, Any]:
+    """Extraction in numbers; rates in [0, 1], None where there was nothing to grade.
+
+    parse_rate      items that parsed and were within the limit, of all that were begun
+    whole_fields    lessons whose title, description and content are all there
+    finished        lessons whose content ends as a sentence does; the others were cut, or are no prose
+    one_to_five     lessons whose content has 1 to 5 sentences (the paper asks for 1 to 3, in self-contrast to 5)
+    literals        lessons with a number or a quotation of their own task's query, which the paper's prompts forbid
+    """
+    pairs = [(row, lesson) for row in run.rows for lesson in row["lessons"]]
+    n, dropped = len(pairs), sum(row["n_dropped"] for row in run.rows)
+    learned = [row for row in run.rows if row["lessons"] or row["n_dropped"]]
+    sentences = [len(re.findall(r"[.!?](?:\s|$)", lesson["content"])) or 1 for _, lesson in pairs]
+    words = sorted(len(lesson["content"].split()) for _, lesson in pairs)
+    whole = [all(lesson[field].strip() for field in ("title", "description", "content")) for _, lesson in pairs]
+    finished = [bool(re.search(r"[.!?][)\]\"'`*]*$", lesson["content"].strip())) for _, lesson in pairs]
+    literal = [any(_holds(lesson_text(lesson), each) for each in literals(row["query"])) for row, lesson in pairs]
+    return {
+        "lessons": n,
+        "episodes_that_taught": len(learned),
+        "parse_rate": _share(n, n + dropped),
+        "whole_fields": _share(sum(whole), n),
+        "finished": _share(sum(finished), n),
+        "one_to_five": _share(sum(1 <= count <= 5 for count in sentences), n),
+        "literals": _share(sum(literal), n),
+        "distinct": _share(len({_plain(lesson_text(lesson)) for _, lesson in pairs}), n),
+        "words_median": words[n // 2] if n else None,
+        "words_most": words[-1] if n else None,
+        "cut_off": sum(row.get("n_truncated", 0) for row in run.rows),
+    }
+
+
+def literals(query: str) -> set[str]:
+    """Numbers of two digits and more, and quoted strings."""
+    return set(re.findall(r"\d+(?:\.\d+)?", query)) - set("0123456789") | set(re.findall(r'"([^"\n]{3,60})"', query))
+
+
+def _holds(text: str, literal: str) -> bool:
+    return re.search(rf"(?<![\w.]){re.escape(literal)}(?![\w])", text) is not None
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

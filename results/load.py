@@ -1,0 +1,248 @@
+"""Finished and unfinished runs, read without touching them: run directories -> rows, and one table of all episodes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.build import ROLES
+from core.errors import UserError
+from core.models.reply_text import storable
+from core.run.manifest import ARM_KEYS, flat, identity, upgraded, without
+from core.types import content_id
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KNOBS = ("seed", "k", "r", "refine")  # top-level keys that act through the nodes they are written into
+VALID = ("success", "failure")  # what counts: an infra_error is in no denominator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run directory. `rows` are its finished episodes, in order; nothing of a torn line or a stopped one."""
+
+    path: Path
+    manifest: dict[str, Any]
+    summary: dict[str, Any]  # {} while the run has not ended once
+    choices: dict[str, str | None]  # {config group: option}
+    composed: dict[str, Any]  # the configuration with its interpolations as written
+    rows: list[dict[str, Any]]
+    torn: bool  # the last line was cut by a crash
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        return self.manifest["config"]
+
+    @property
+    def n_tasks(self) -> int:
+        """What the run set out to do."""
+        return len(self.manifest["task_ids"])
+
+    @property
+    def complete(self) -> bool:
+        return len(self.rows) == self.n_tasks
+
+    @cached_property
+    def cell(self) -> str:
+        """An id that all seeds of one cell of a table share: configuration less the seed, prompts, and set of tasks."""
+        return content_id(self._shared, self.task_set, self.manifest["fingerprint"]["prompts"])
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        return identity(_seedless(self.config, self.composed), *KNOBS)
+
+    @cached_property
+    def settings(self) -> str:
+        """What runs of one table should have in common, as JSON: {dotted key: text} without what makes an arm."""
+        return json.dumps(flat(without(self._shared, ARM_KEYS)), sort_keys=True)
+
+    @cached_property
+    def task_set(self) -> str:
+        """An id of the tasks, whatever their order."""
+        return content_id(sorted(self.manifest["task_ids"]))
+
+
+def load_runs(paths: Iterable[str | Path]) -> pd.DataFrame:
+    """One row an episode of every run below the paths; see `run_columns` and `episode_columns` for its columns."""
+    return frame_of(read_run(path) for path in find_runs(paths))
+
+
+def find_runs(paths: Iterable[str | Path]) -> list[Path]:
+    """Every run directory at or below the paths, sorted, each once. Raises UserError for a path without one."""
+    found: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        path = path.parent if path.is_file() else path
+        below = [path] if (path / "manifest.json").is_file() else [m.parent for m in path.rglob("manifest.json")]
+        if not below:
+            raise UserError(f"{path} holds no run: there is no manifest.json in it or below it.")
+        found |= {each.resolve(): each for each in sorted(below)}
+    return list(found.values())
+
+
+def read_run(path: str | Path) -> Run:
+    """One run directory, read only: a run that is still going may be read. Raises UserError when it is damaged."""
+    path = Path(path)
+    rows, torn = read_rows(path / "episodes.jsonl")
+    for place, row in enumerate(rows):
+        if row.get("index") != place:
+            raise UserError(f"{path / 'episodes.jsonl'} line {place + 1} holds index {row.get('index')}.")
+    manifest = _read_json(path / "manifest.json")
+    if "config" not in manifest:
+        raise UserError(f"{path} is no run: its manifest.json is missing or is another program's.")
+    hydra = _read_yaml(path / ".hydra" / "hydra.yaml")
+    return Run(
+        path=path,
+        manifest=upgraded(manifest),
+        summary=_read_json(path / "summary.json"),
+        choices=hydra.get("runtime", {}).get("choices", {}),
+        composed=_read_yaml(path / ".hydra" / "config.yaml") or manifest["config"],
+        rows=[row for row in rows if row["status"] != "stopped"],
+        torn=torn,
+    )
+
+
+def read_rows(path: Path) -> tuple[list[dict], bool]:
+    """The whole lines of episodes.jsonl, and whether a torn one was left out."""
+    if not path.is_file():
+        return [], False
+    rows = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return rows, True
+            try:
+                rows.append(json.loads(line))
+            except ValueError as error:
+                raise UserError(f"{path} line {number} is damaged: {error}.") from error
+    return rows, False
+
+
+def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
+    """The table of some runs; a run without an episode has one row, of status "none", so that it is not overlooked."""
+    import pandas as pd
+
+    facts, episodes, owners = [], [], []
+    for number, run in enumerate(runs):
+        facts.append(run_columns(run))
+        seen: Counter[str] = Counter()
+        for row in run.rows:
+            episodes.append(episode_columns(row) | {"visit": seen[row["task_id"]]})
+            seen[row["task_id"]] += 1
+        if not run.rows:
+            episodes.append({"index": -1, "status": "none"})
+        owners += [number] * max(1, len(run.rows))
+    shared = pd.DataFrame(facts).iloc[owners].reset_index(drop=True)
+    return pd.concat([pd.DataFrame(episodes), shared], axis=1)
+
+
+def run_columns(run: Run) -> dict[str, Any]:
+    """What is the same for every episode of a run."""
+    config, choices = run.config, run.choices
+    workflow, retrieval = config.get("workflow") or {}, config.get("retrieval") or {}
+    sources = sorted({row["verdict"]["source"] for row in run.rows} - {"none"})
+    stream = config.get("stream") or {}
+    rounds = run.summary.get("consolidation") or {"tokens": 0, "cost_usd": 0.0}
+    return {
+        "run_dir": str(run.path),
+        "run": run.path.name,
+        "cell": run.cell,
+        "task_set": run.task_set,
+        "arm": choices.get("arm") or choices.get("workflow") or "unknown",
+        "env": choices.get("env") or "unknown",
+        **{group: choices.get(group) or "-" for group in ("agent", "workflow", "memory", "retrieval", "judge", "llm")},
+        "model": run.manifest["models"]["agent"]["model"],
+        "seed": config["seed"],
+        "setting": config["setting"]["name"],
+        "label_source": "+".join(sources) or "none",
+        "k": workflow.get("k"),
+        "r": workflow.get("r"),
+        "top_k": retrieval.get("top_k"),
+        "learn_from": workflow.get("learn_from"),
+        "order": stream.get("order", "file"),
+        "n_tasks": run.n_tasks,
+        "complete": run.complete,
+        "tokens_rounds": rounds["tokens"],  # of the bank's own work
+        "cost_rounds": float("nan") if rounds["cost_usd"] is None else rounds["cost_usd"],
+        "command": shlex.join(run.manifest["command"][1:]),
+        "code": str(run.manifest["git"]["sha"])[:8],
+        "data": run.manifest["fingerprint"]["dataset"].get("sha256"),
+        "settings": run.settings,
+    }
+
+
+def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
+    """What is measured on one episode. success is 1.0, 0.0 or NaN (infra_error); cost NaN is unknown.
+
+    attempts is one mark an attempt: + won, - lost, ! broken; judged is what the judge said of each: + - or . (nothing).
+    `visit` (see frame_of) counts earlier passes over a task.
+    """
+    chosen = row["trajectories"][row["chosen"]]
+    usage = row["usage"]
+    used = {role: usage.get(role, {"prompt_tokens": 0, "completion_tokens": 0}) for role in ROLES}
+    spent = {role: count["prompt_tokens"] + count["completion_tokens"] for role, count in used.items()}
+    costs = [used["cost_usd"] for used in usage.values()]
+    marks = "".join("!" if t["ended_by"] == "error" else "+" if t["success"] else "-" for t in row["trajectories"])
+    return {
+        "index": row["index"],
+        "task_id": storable(row["task_id"]),
+        "task_type": storable(row["task_type"]),
+        "status": row["status"],
+        "success": float(row["status"] == "success") if row["status"] in VALID else float("nan"),
+        "reward": row["reward"],
+        "steps": len(chosen["steps"]),
+        "n_invalid": sum(not step["valid"] for step in chosen["steps"]),
+        "ended_by": chosen["ended_by"],
+        "error": storable((chosen["error"] or "").split(":")[0]),
+        "attempts": marks,
+        "judged": _judged(row),
+        "tokens": sum(spent.values()),
+        **{f"tokens_{role}": count for role, count in spent.items()},
+        "cost": float("nan") if None in costs else sum(costs),
+        "n_retrieved": len(row["retrieved"]),
+        "top_score": row["retrieved"][0]["score"] if row["retrieved"] else float("nan"),
+        "n_lessons": len(row["lessons"]),
+        "n_dropped": row["n_dropped"],
+        "n_learning_errors": len(row["errors"]),
+        "verdict": row["verdict"]["label"],
+        "verdict_source": row["verdict"]["source"],
+        "verdict_parsed": row["verdict"]["parsed"],
+    }
+
+
+def _seedless(config: Any, composed: Any) -> Any:
+    """The resolved configuration without the values that are written as made from the seed."""
+    if not isinstance(config, dict) or not isinstance(composed, dict):
+        return config
+    made = {key for key, value in composed.items() if isinstance(value, str) and "${seed}" in value}
+    return {key: _seedless(value, composed.get(key)) for key, value in config.items() if key not in made}
+
+
+def _judged(row: dict[str, Any]) -> str:
+    said = row.get("verdicts") or [
+        row["verdict"] if n == row["chosen"] else {"label": None} for n in range(len(row["trajectories"]))
+    ]
+    return "".join({"success": "+", "failure": "-"}.get(verdict["label"], ".") for verdict in said)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}.") from error
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    if not path.is_file():
+        return {}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}

@@ -1,0 +1,160 @@
+"""How a figure looks, and the small steps that all figures share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from core.run.metrics import wilson
+from results.report.study import Study
+from results.stats import cumulative
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SIZE = (6.0, 3.9)  # inches
+LINES = ("-", "--", "-.", ":")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Palette:
+    """Colours as matplotlib takes them; a cell's number picks its own."""
+
+    ink: str = "#1d1f22"
+    soft: str = "#5c6168"
+    line: str = "#d5d2ca"
+    cells: tuple[str, ...] = (
+        "#6b7078", "#1f6fb2", "#c05a1c", "#14805c", "#9a4f93", "#9a7400", "#3f9bb8", "#b8456b",
+    )  # fmt: skip
+
+    def of(self, cell: dict[str, Any]) -> str:
+        """The colour of a cell."""
+        return self.cells[cell["colour"] % len(self.cells)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plot:
+    """A figure with its file's name, its title and what a reader must know to read it."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+@contextmanager
+def style(palette: Palette) -> Iterator[None]:
+    """The look of every figure. Names from runs are never read as mathematical formulas."""
+    import matplotlib as mpl
+
+    look: dict[str, Any] = {
+        "text.parse_math": False,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "figure",
+        "pdf.fonttype": 42,
+        "font.size": 9.5,
+        "text.color": palette.ink,
+        "axes.labelcolor": palette.soft,
+        "axes.edgecolor": palette.line,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "grid.color": palette.line,
+        "grid.linewidth": 0.6,
+        "xtick.color": palette.soft,
+        "ytick.color": palette.soft,
+        "xtick.major.size": 0,
+        "ytick.major.size": 0,
+        "lines.linewidth": 1.8,
+        "legend.frameon": False,
+    }
+    with mpl.rc_context(look):
+        yield
+
+
+def figure_of(x: str, y: str, size: tuple[float, float] = SIZE) -> tuple[Figure, Axes]:
+    """An empty figure, outside pyplot: nothing global is touched."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    figure.patch.set_alpha(0)
+    axes = figure.subplots()
+    axes.patch.set_alpha(0)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    return figure, axes
+
+
+def line_of(cell: dict[str, Any]) -> dict[str, Any]:
+    """How a cell's line is drawn: the baseline wide, so that one that lies upon it leaves it to be seen."""
+    return {"linewidth": 3.6 if cell["colour"] == 0 else 1.8, "linestyle": LINES[cell["colour"] // 8 % len(LINES)]}
+
+
+def rates(axes: Axes, which: str = "y") -> None:
+    """An axis of rates, 0 to 100 %."""
+    from matplotlib.ticker import PercentFormatter
+
+    getattr(axes, f"set_{which}lim")(-0.02, 1.02)
+    getattr(axes, f"{which}axis").set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
+def log_axis(axes: Axes) -> None:
+    """A logarithmic x axis with plain numbers on it."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _place: f"{value:,g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def key(figure: Figure, axes: Axes) -> None:
+    """What each colour is, above the axes."""
+    handles, labels = axes.get_legend_handles_labels()
+    columns = 1 if max(map(len, labels), default=0) > 34 else 2 if max(map(len, labels), default=0) > 18 else 3
+    figure.legend(handles, labels, loc="outside upper left", ncols=min(columns, len(labels)), fontsize=9)
+
+
+def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(mean, low, high) of the success rate so far, of outcomes (places of the stream, seeds), NaN where none counts.
+
+    A 95 % t-interval over the seeds; for one seed Wilson's of what counts so far. NaN until something counts.
+    """
+    curves = np.column_stack([cumulative(column) for column in values.T])
+    seeds = (~np.isnan(curves)).sum(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.nansum(curves, axis=1) / seeds
+        if curves.shape[1] == 1:
+            n = np.cumsum(~np.isnan(values[:, 0]))
+            ends = [wilson(round(m * k), k) if k else (np.nan, np.nan) for m, k in zip(mean, n, strict=True)]
+            low, high = np.array(ends).T
+            return mean, low, high
+        from scipy.stats import t
+
+        deviation = np.sqrt(np.nansum((curves - mean[:, None]) ** 2, axis=1) / (seeds - 1))
+        half = t.ppf(0.975, seeds - 1) * deviation / np.sqrt(seeds)
+    return mean, np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
+
+
+def counted(study: Study) -> list[dict[str, Any]]:
+    """The cells that have a number."""
+    return [cell for cell in study.cells if cell["success"] is not None]
+
+
+def episodes_of(study: Study, cell: dict[str, Any]) -> pd.DataFrame:
+    """The episodes of a cell that count."""
+    return study.frame[study.frame["cell"] == cell["cell"]]
+
+
+def plain(text: str, most: int = 44) -> str:
+    """A text from a run as a label: no control characters, no halves of pairs, no leading "_", of bounded length."""
+    text = re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text.encode("utf-8", "replace").decode()).lstrip("_")
+    return (text if len(text) <= most else text[: most - 1] + "…") or "-"

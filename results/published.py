@@ -1,0 +1,101 @@
+"""Published numbers (published.json, each with its source) beside ours; where they are not comparable, why."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from results.cells import short
+
+KNOBS = ("k", "r", "top_k")  # what tells the points of one figure apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """One published row: `values` holds model, arm and what was measured."""
+
+    source: str
+    where: str
+    env: str
+    n_tasks: int | None
+    note: str
+    tables: tuple[str, ...]
+    values: dict[str, Any]
+
+    def against(self, row: dict[str, Any]) -> list[str]:
+        """Why a cell of ours is not comparable; [] when it is."""
+        if self.env != row["env"]:
+            return ["another benchmark"]
+        reasons = []
+        if _plain(self.values["model"]) != _plain(row["model"]):
+            reasons.append(f"its model is {self.values['model']}")
+        if self.n_tasks is None:
+            reasons.append("its number of tasks is unknown")
+        elif self.n_tasks != row["n_tasks"]:
+            reasons.append(f"it has {self.n_tasks} tasks, ours {row['n_tasks']}")
+        if row["setting"] != "test_time":
+            reasons.append(f"ours is setting={row['setting']}")
+        for key in KNOBS:
+            if key in self.values and short(row[key]) != str(self.values[key]):
+                reasons.append(f"its {key} is {self.values[key]}")
+        return reasons
+
+    def text(self) -> str:
+        """The value as it was published."""
+        metric = next(name for name in self.values if name not in ("model", "arm", *KNOBS))
+        sd = f" ± {self.values['sd']}" if "sd" in self.values else ""
+        return f"{self.values[metric]}{sd}" + ("" if metric == "success" else f" {metric}")
+
+
+@cache
+def load() -> tuple[Published, ...]:
+    """Every published row, in the order of the file."""
+    groups = json.loads(Path(__file__).with_name("published.json").read_text(encoding="utf-8"))
+    shared = ("source", "where", "env", "n_tasks", "note")
+    return tuple(
+        Published(
+            **{key: group[key] for key in shared},
+            tables=tuple(group["tables"]),
+            values=dict(zip(group["columns"], row, strict=True)),
+        )
+        for group in groups
+        for row in group["rows"]
+    )
+
+
+def comparable(row: dict[str, Any]) -> str:
+    """The published success of the same cell, or "-"."""
+    found = [p for p in load() if p.values["arm"] == row["arm"] and "success" in p.values and not p.against(row)]
+    return ", ".join(f"{p.text()} ({p.source.split(',')[0]})" for p in found) or "-"
+
+
+def reference(table: str, rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Lines for below a table: source, benchmark, model, method, value, ours, and what keeps them apart.
+
+    The rows published for our benchmarks; where there is none, the paper's own for this table.
+    """
+    envs, arms = {row["env"] for row in rows}, {row["arm"] for row in rows}
+    mine = [p for p in load() if table in p.tables and p.values["arm"] in arms]
+    near = [p for p in mine if p.env in envs]
+    mine = [p for p in mine if p.source.startswith("ReasoningBank")]
+    return [_line(p, rows) for p in near or mine]
+
+
+def _line(p: Published, rows: list[dict[str, Any]]) -> list[str]:
+    ours = [row for row in rows if row["arm"] == p.values["arm"]]
+    reasons = [p.against(row) for row in ours]
+    fit = next((row for row, why in zip(ours, reasons, strict=True) if not why), None)
+    value = "-" if fit is None or fit["success"] is None else f"{100 * fit['success']:.1f}"
+    why = "yes: tasks and model" if fit else "no: " + "; ".join(min(reasons, key=len))
+    method = " ".join([p.values["arm"], *(f"{key}={p.values[key]}" for key in KNOBS if key in p.values)])
+    where = f"{p.source}, {p.where}" + (f" ({p.note})" if p.note else "")
+    return [p.env, p.values["model"], method, p.text(), value, why, where]
+
+
+def _plain(model: str) -> str:
+    """A model's name without its provider and its punctuation."""
+    return re.sub(r"[^a-z0-9]", "", model.lower().rpartition("/")[2])

@@ -1,0 +1,107 @@
+"""What a study's numbers say, in sentences that claim no more than the numbers do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.setting import TRUE_LABELS
+from results.report.study import Study
+
+LEVEL = 0.05  # of Holm's p over the table, under which a difference is called one
+
+
+def headline(study: Study) -> str:
+    """One sentence with the rates; no arm is picked out because it came out best."""
+    known = [cell for cell in study.cells if cell["success"] is not None]
+    if not known:
+        return f"No run on {study.env} has finished"
+    if len(known) == 1:
+        return f"{known[0]['label']} solved {percent(known[0]['success'])} of the {study.env} tasks"
+    if len(known) == 2 and known[0]["baseline"]:
+        rates = f"{known[1]['label']} solved {percent(known[1]['success'])} of the {study.env} tasks"
+        return f"{rates}, {known[0]['label']} {percent(known[0]['success'])}"
+    low, high = (pick(known, key=lambda cell: cell["success"]) for pick in (min, max))
+    if low["success"] == high["success"]:
+        return f"{len(known)} arms on {study.env}: each solved {percent(low['success'])} of the tasks"
+    rates = f"from {percent(low['success'])} ({low['label']}) to {percent(high['success'])} ({high['label']})"
+    return f"{len(known)} arms on {study.env}: success {rates}"
+
+
+def differences(study: Study) -> list[dict[str, str]]:
+    """For each arm that was compared with the baseline: what to say of it, as texts; see `difference`."""
+    base = next((cell for cell in study.cells if cell["baseline"]), None)
+    compared = [cell for cell in study.cells if cell.get("difference") is not None]
+    return [difference(cell, base["label"], study.n_compared) for cell in compared if base]
+
+
+def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, str]:
+    """{label, base, points, interval, verdict, flips, tests}: the paired difference and what stands behind it."""
+    shown = cell["p_holm"] is not None and cell["p_holm"] < LEVEL
+    tests = f"exact paired test over tasks {p_value(cell['p'])}"
+    if n_compared > 1:
+        tests += f" ({p_value(cell['p_holm'])} after Holm's correction for {n_compared} comparisons)"
+    if cell["p_seeds"] is not None:
+        n = int(cell["n_paired_seeds"])
+        tests += f", over the {n} seeds alone {p_value(cell['p_seeds'])} (it cannot be under {2 / 2**n:g})"
+    return {
+        "label": cell["label"],
+        "base": base,
+        "points": f"{points(cell['difference'])} points",
+        "interval": "every task differs by the same: no interval"
+        if cell["difference_low"] is None
+        else f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}",
+        "verdict": ("better" if cell["difference"] > 0 else "worse") if shown else "no difference shown",
+        "flips": f"{cell['won']:.0f} gained, {cell['lost']:.0f} lost in {cell['n_pairs']:.0f} pairs of task and seed",
+        "tests": tests,
+    }
+
+
+def warnings(study: Study) -> list[str]:
+    """What a reader must know before believing the headline."""
+    found = []
+    counted = [cell for cell in study.cells if cell["n"]]
+    if unfinished := [cell["label"] for cell in study.cells if not cell["complete"]]:
+        some = any(cell["partial"] for cell in study.cells)
+        fate = "counted as far as they go" if some else "not counted (--partial counts them)"
+        found.append(f"Partial: runs of {', '.join(unfinished)} have not finished and are {fate}.")
+    if errors := sum(cell["n_err"] for cell in counted):
+        what = "1 episode" if errors == 1 else f"{errors} episodes"
+        found.append(f"{what} broke (infra error): in no rate and no comparison, and nothing was learned there.")
+    if counted and max(cell["n_seeds"] for cell in counted) == 1:
+        found.append("One seed: another one may come out otherwise, and no test here allows for that.")
+    if any(cell["setting"] in TRUE_LABELS or "oracle" in str(cell["label_source"]) for cell in counted):
+        found.append("The learner saw the environment's labels (oracle): these rates are not those of test time.")
+    if len(counted) > 1 and not any(cell.get("difference") is not None for cell in counted):
+        found.append("Nothing is compared: no finished arm here, or more than one, is the baseline (--baseline ARM).")
+    return found
+
+
+def legend(study: Study) -> str:
+    """How the intervals in the picture were made, and on what."""
+    kinds = "Wilson's interval for one seed, a bootstrap over tasks for several"
+    sources = sorted({str(cell["label_source"]) for cell in study.cells if cell["n"]} - {"none"})
+    labels = f"; the learner's labels: {', '.join(sources)}" if sources else ""
+    said = f"Success rate and 95 % interval ({kinds}); infra errors are in no rate{labels}."
+    if any(cell.get("difference") is not None for cell in study.cells):
+        said += (
+            " A test over tasks takes them as independent; with a memory those of one stream are not, and only the test"
+            " over seeds allows for that."
+        )
+    return said
+
+
+def percent(value: float | None) -> str:
+    """A rate as it is printed."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def points(value: float) -> str:
+    """A difference of rates in percentage points, with its sign."""
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def p_value(value: float | None) -> str:
+    """A p-value as it is printed."""
+    if value is None:
+        return "p –"
+    return "p < 0.0001" if value < 0.0001 else f"p = {value:.4f}" if value < 0.1 else f"p = {value:.2f}"

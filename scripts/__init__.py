@@ -1,0 +1,1 @@
+"""Thin entries: python -m scripts.NAME --help."""

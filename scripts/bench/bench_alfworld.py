@@ -1,0 +1,79 @@
+"""What our ALFWorld adapter costs over the bare engine, on this machine, in one run.
+
+    python -m scripts.bench.bench_alfworld [--games 6] [--repeats 3] [--split generated] [--data PATH]
+
+Each step is timed twice at once: in the worker around the engine's own step, and here around the adapter's, so that
+whatever else the machine is doing falls on both. The difference is the adapter: contract, pipe, pickling, process
+switch. Medians over all steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import statistics
+import time
+from typing import Any
+
+from core.process import Worker
+from core.types import Task
+from envs.alfworld_engine import AlfworldEngine
+from envs.alfworld_env import AlfworldEnv
+
+
+class TimedEngine(AlfworldEngine):
+    """The engine that the adapter uses, with a clock around ALFWorld's own `step`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+        bare_step = self._env.step
+
+        def step(command: str) -> Any:
+            start = time.perf_counter()
+            answer = bare_step(command)
+            self.seconds = time.perf_counter() - start
+            return answer
+
+        self._env.step = step
+
+    def last_seconds(self) -> float:
+        return self.seconds
+
+
+def measure(env: AlfworldEnv, worker: Worker, task: Task) -> list[tuple[float, float]]:
+    """(engine, adapter) seconds for each step of a game."""
+    env.reset(task)
+    rows = []
+    for command in ["look", "inventory", "frobnicate", *env.walkthrough()]:
+        start = time.perf_counter()
+        env.step(command)
+        adapter = time.perf_counter() - start
+        rows.append((worker.call("last_seconds"), adapter))
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Overhead of our ALFWorld adapter over the bare engine.")
+    parser.add_argument("--games", type=int, default=6)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--split", default="generated")
+    parser.add_argument("--data")
+    args = parser.parse_args()
+    # by its importable name: what is defined in a script's __main__ does not exist in another process
+    worker = Worker(factory=importlib.import_module("bench_alfworld").TimedEngine)
+    with AlfworldEnv(instructions="", max_steps=50, split=args.split, data=args.data) as env:
+        env._worker = worker
+        tasks = env.tasks()[: args.games]
+        rows = [row for task in tasks for _ in range(args.repeats) for row in measure(env, worker, task)]
+    engine, adapter = (statistics.median(column) for column in zip(*rows))
+    extra = statistics.median(adapter - engine for engine, adapter in rows)
+    print(f"{len(tasks)} games, {len(rows)} steps")
+    print(
+        f"bare engine {1000 * engine:.2f} ms a step, adapter {1000 * adapter:.2f} ms, difference {1000 * extra:.2f} ms"
+    )
+    print(f"overhead {100 * extra / engine:.1f} % (target: at most 5 %)")
+
+
+if __name__ == "__main__":
+    main()

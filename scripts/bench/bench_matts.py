@@ -1,0 +1,104 @@
+"""What parallel scaling costs beside the model's own time, and whether attempts in a real engine use every core.
+
+    python -m scripts.bench.bench_matts [--json FILE] [--quick]
+
+Whole `python main.py` processes, in this one run. The critical path of a task is three calls of 200 ms: attempt,
+selector, self-contrast. As the last two wait neither for each other nor for the judges, two calls are the least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+from scripts.bench.bench_llm import LATENCY_S, Line, Run, bare_call_s, show
+from scripts.bench.latency_server import running
+
+K = 5
+CRITICAL_S = 3 * LATENCY_S
+BUSY = "sum(n * n for n in range(20_000_000))"
+WARM_UP = 2  # tasks that load libraries and start engines
+
+
+def scaled(folder: Path, n: int) -> list[Line]:
+    """Median seconds of a task with k=5, selector and self-contrast included."""
+    words = ("env=toy", "env.boxes_per_family=100", "max_steps=1", "embedder=hashing")
+    with running(LATENCY_S) as url:
+        bare = bare_call_s(url, 10) - LATENCY_S
+        run = Run(folder / "scaled", url, *words, "workflow=matts_parallel", f"k={K}", f"limit={n + WARM_UP}")
+    counts = {role: len(run.of(role)) // (n + WARM_UP) for role in ("agent", "judge", "selector", "extractor")}
+    if counts != {"agent": K, "judge": K, "selector": 1, "extractor": 1}:
+        raise SystemExit(f"not the calls of MaTTS: {counts} a task")
+    median = statistics.median(timing["wall_s"] for timing in run.timings[WARM_UP:])
+    beside = f"least possible {2 * LATENCY_S:.2f} s; two bare litellm calls {2000 * bare:.0f} ms more"
+    limit = 1.05 * CRITICAL_S + 0.01
+    return [
+        Line(name=f"MaTTS k={K}, beside its critical path", figure=median, limit=limit, at_most=True, unit="s a task"),
+        Line(name=f"MaTTS k={K}", figure=median, limit=0.65, at_most=True, unit="s a task", beside=beside),
+    ]
+
+
+def engines(folder: Path, n: int) -> list[Line]:
+    """How much more 8 ALFWorld attempts at once get done than one alone, with a model that answers at once.
+
+    In an engine each, which load a game each and share the cores' caches; and in as many engines as there are cores.
+    """
+    words = ("env=alfworld", "env.split=generated", f"env.generated_games={n + WARM_UP}", "embedder=hashing")
+    words += (f"env.cache_dir={folder / 'games'}", "llm=scripted", "llm.script.path=envs.wanderer.play")
+    words += ("workflow=matts_parallel", "memory=none", "select=first", "max_steps=20", f"limit={n + WARM_UP}")
+    possible, seconds = cores(), {}
+    few = os.cpu_count() or 1
+    ways = {"games": (1, 1), "one": (1, 1), "an engine each": (8, 8), f"env.workers={few}": (8, few)}
+    for name, (k, workers) in ways.items():  # the first makes the games
+        run = Run(folder / f"engines-{len(seconds)}", "", *words, f"k={k}", f"env.workers={workers}")
+        seconds[name] = sum(timing["wall_s"] for timing in run.timings[WARM_UP:])
+    return [
+        Line(
+            name=f"8 ALFWorld attempts at once, {name}",
+            figure=8 * seconds["one"] / seconds[name],
+            limit=1.7,
+            at_most=False,
+            unit="times one",
+            beside=f"{n} games: {seconds['one']:.2f} and {seconds[name]:.2f} s; two busy loops here: {possible:.2f}",
+        )
+        for name in list(ways)[2:]
+    ]
+
+
+def cores() -> float:
+    """How much more two busy processes at once get done than one: all that this machine has to give."""
+
+    def busy_s(processes: int) -> float:
+        began = time.perf_counter()
+        started = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(processes)]
+        for process in started:
+            process.wait()
+        return time.perf_counter() - began
+
+    return 2 * busy_s(1) / busy_s(2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--quick", action="store_true", help="fewer tasks: noisier")
+    given = parser.parse_args()
+    few = 3 if given.quick else 1
+    with tempfile.TemporaryDirectory() as name:
+        lines = [*scaled(Path(name), 40 // few), *engines(Path(name), 6 // few)]
+    if given.json:
+        rows = [asdict(line) | {"held": line.held} for line in lines]
+        given.json.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+    show(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What our ScienceWorld adapter costs over the bare engine, on this machine, in one run.
+
+    python -m scripts.bench.bench_scienceworld [--tasks boil,find-animal,...] [--steps 25] [--repeats 5]
+
+The same actions are played on the same tasks through both, in turns. The bare engine is the package's own class when
+valid actions are asked for (it always lists them), and its server's step, score and end when they are not. Of each
+step's repetitions the fastest counts: what else the machine is doing only ever adds to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from core.types import Task
+from envs.scienceworld_env import ScienceWorldEnv
+from envs.scienceworld_jvm import find_java
+
+TASKS = "boil,use-thermometer,test-conductivity,find-animal,chemistry-mix,inclined-plane-determine-angle"
+
+
+def timed(step: Callable[[str], object], actions: list[str]) -> list[float]:
+    """Seconds for each action."""
+    seconds = []
+    for action in actions:
+        start = time.perf_counter()
+        step(action)
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def per_step_ms(runs: list[list[float]]) -> float:
+    """The mean over the steps of their fastest repetition."""
+    fastest = [min(step) for step in zip(*runs)]
+    return 1000 * sum(fastest) / len(fastest)
+
+
+def package() -> Any:
+    """The package's own class; it takes its java from the PATH."""
+    os.environ["PATH"] = os.pathsep.join((str(Path(find_java()).parent), os.environ.get("PATH", "")))
+    from scienceworld import ScienceWorldEnv as Package
+
+    return Package("", envStepLimit=10**6)
+
+
+def play(bare: Any, adapter: ScienceWorldEnv, task: Task, actions: list[str]) -> dict[str, list[float]]:
+    """One round: seconds per step, each way."""
+    seconds = {}
+    _, name, variation = task.id.split("/")
+    server = bare.server
+
+    def shortcut(action: str) -> tuple:
+        return server.step(action), server.getScore(), server.getCompleted()
+
+    for way, step in (("package, listing", bare.step), ("package, not listing", shortcut)):
+        bare.load(name, int(variation), adapter.simplification)
+        bare.reset()
+        seconds[way] = timed(step, actions)
+    for way, show in (("adapter, listing", True), ("adapter, not listing", False)):
+        adapter.show_valid = show
+        adapter.reset(task)
+        seconds[way] = timed(adapter.step, actions)
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Overhead of our ScienceWorld adapter over the bare engine.")
+    parser.add_argument("--tasks", default=TASKS)
+    parser.add_argument("--steps", type=int, default=25, help="of each task's gold path")
+    parser.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args()
+    bare = package()
+    ways: dict[str, list[list[float]]] = {}
+    with ScienceWorldEnv(instructions="", max_steps=100, task_names=args.tasks.split(",")) as adapter:
+        start = time.perf_counter()
+        tasks = adapter.tasks()
+        print(f"JVM started and {len(tasks)} tasks listed in {time.perf_counter() - start:.1f} s")
+        for task in tasks:
+            adapter.reset(task)
+            # the last actions of a gold path end the episode; the package goes on, the adapter does not
+            actions = adapter.walkthrough()[:-6][: args.steps]
+            rounds = [play(bare, adapter, task, actions) for _ in range(args.repeats)]
+            for way in rounds[0]:
+                runs = ways.setdefault(way, [[] for _ in range(args.repeats)])
+                for run, played in zip(runs, rounds):
+                    run.extend(played[way])
+    bare.close()
+    figures = {way: per_step_ms(runs) for way, runs in ways.items()}
+    print(f"tasks {len(tasks)}, steps {len(next(iter(ways.values()))[0])}, repeats {args.repeats}")
+    for way, figure in figures.items():
+        print(f"{way:22} {figure:8.2f} ms a step")
+    for way, target in (("listing", "target: at most 10 %"), ("not listing", "must not pay for the list")):
+        overhead = 100 * (figures[f"adapter, {way}"] / figures[f"package, {way}"] - 1)
+        print(f"overhead {way:12} {overhead:+7.1f} % ({target})")
+
+
+if __name__ == "__main__":
+    main()
