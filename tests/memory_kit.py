@@ -9,7 +9,7 @@ import numpy as np
 
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.consolidator import Life
-from core.memory.policies.base import Cosine
+from core.memory.policies.cosine import Cosine
 from core.models.base import Role
 from core.models.scripted import ScriptedModel
 from core.types import Lesson, MemoryRecord

@@ -9,7 +9,8 @@ import pytest
 from conftest import read_json, read_rows
 
 from core.errors import InfraError, UserError
-from core.learning.distiller import JUDGE_SCHEMA, lessons_schema
+from core.learning.judges import JUDGE_SCHEMA
+from core.learning.schemas import lessons_schema
 from core.learning.structured import parse_lessons, parse_status
 from core.models.embedding import MINILM_SHA256, MiniLMEmbedder
 from core.models.local import LocalModel

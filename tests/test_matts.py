@@ -12,7 +12,7 @@ from core.errors import InfraError, UserError
 from core.learning.selectors import BestOfN, Judged, Majority
 from core.learning.transcript import count_tokens, cut_tokens, fit
 from core.memory.bank import MemoryBank
-from core.memory.policies.base import Cosine
+from core.memory.policies.cosine import Cosine
 from core.models.base import Role
 from core.models.embedding import HashingEmbedder
 from core.models.scripted import ScriptedModel

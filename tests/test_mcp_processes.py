@@ -15,7 +15,7 @@ from conftest import REPO
 from mcp_kit import HELLO, MODEL, READY, TRAJECTORY, ask, call, client, hashed, raw, refused, run, until_done
 
 from core.memory.bank import MemoryBank
-from core.memory.policies.base import Cosine
+from core.memory.policies.cosine import Cosine
 
 HEAVY = ("torch", "litellm", "faiss", "sentence_transformers", "sympy", "wandb", "datasets")
 

@@ -9,7 +9,7 @@ from memory_kit import item, record
 from core.errors import InfraError, OverBudget, StopRun, TransientError
 from core.memory import jobs as queue
 from core.memory.bank import MemoryBank
-from core.memory.policies.base import Cosine
+from core.memory.policies.cosine import Cosine
 from core.memory.store.repair import repair
 from core.models.embedding import HashingEmbedder
 from mcp_server.extraction import Extraction

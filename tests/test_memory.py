@@ -10,7 +10,7 @@ import pytest
 from core.errors import StopRun, UserError
 from core.memory.bank import MemoryBank
 from core.memory.filter import Filter
-from core.memory.policies.base import Cosine
+from core.memory.policies.cosine import Cosine
 from core.memory.search.index import VectorIndex
 from core.models.embedding import HashingEmbedder
 from core.models.embedding_cache import CachedEmbedder

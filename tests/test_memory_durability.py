@@ -22,7 +22,7 @@ import sys
 sys.path.insert(0, "tests")
 from core.models.embedding import HashingEmbedder
 from core.memory.bank import MemoryBank
-from core.memory.policies.base import Cosine
+from core.memory.policies.cosine import Cosine
 from test_memory import record
 path, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 bank = MemoryBank(path=path, embedder=HashingEmbedder(), policy=Cosine())

@@ -19,7 +19,7 @@ from core.memory.hygiene.likeness import Likeness, examples, sentences
 from core.memory.hygiene.lineage import least_trust
 from core.memory.hygiene.pii import luhn
 from core.memory.hygiene.scrub import scrub
-from core.memory.policies.base import Cosine
+from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder, MiniLMEmbedder
 from core.types import Lesson
 

@@ -22,7 +22,7 @@ from core.memory.consolidation.deduplicate import Deduplicate
 from core.memory.consolidation.episode_feedback import Experience
 from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.merge_authors import Voting
-from core.memory.policies.base import Cosine
+from core.memory.policies.cosine import Cosine
 
 ANGLES = st.sampled_from(range(0, 80, 10))
 LIFE = st.tuples(  # of a record: where it points, its words, its query, its outcome, its trust; and of its episode

@@ -30,7 +30,7 @@ def test_records_and_retrievals_are_those_of_a_plain_list(here):
 
 def test_the_plain_bank_holds_what_the_episodes_taught_and_nothing_else(here):
     from core.memory.bank import MemoryBank
-    from core.memory.policies.base import Cosine
+    from core.memory.policies.cosine import Cosine
     from core.run.records import record_of
 
     run_dir, _ = here(*TOY)

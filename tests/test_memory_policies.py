@@ -16,7 +16,7 @@ from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.clock import stream_age, wall_age
 from core.memory.filter import Filter
-from core.memory.policies.base import Cosine
+from core.memory.policies.cosine import Cosine
 from core.memory.policies.four_factor import FourFactor
 from core.memory.policies.hybrid import Hybrid
 from core.memory.policies.lexical import Lexical

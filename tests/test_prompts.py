@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from jinja2 import UndefinedError, meta
 
-from core.learning.distiller import lessons_schema
+from core.learning.schemas import lessons_schema
 from prompts import registry
 
 COMMON = {"query": "QUERY", "structured": False}

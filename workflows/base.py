@@ -24,7 +24,7 @@ NOBODY = Verdict(label=None, source="none")
 
 
 class Judge(Protocol):
-    """core.learning.distiller.LLMJudge, OracleJudge, or one of your own."""
+    """core.learning.judges.LLMJudge, OracleJudge, or one of your own."""
 
     uses_gold: bool
 

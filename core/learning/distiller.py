@@ -1,108 +1,16 @@
-"""Evaluation and extraction: judges that label an attempt, and the distiller that turns attempts into lessons."""
+"""Extraction: one judged attempt becomes lessons, by a prompt for successes and another for failures."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from core.learning.structured import parse_json, parse_lessons, parse_status
-from core.learning.transcript import cut, transcript
+from core.learning.schemas import lessons_schema
+from core.learning.structured import parse_lessons
+from core.learning.transcript import transcript
 from core.models.base import Role
 from core.seeding import derive_seed
 from core.types import Extraction, Scored, Task, Trajectory, Verdict
 from prompts import registry
-
-
-def object_schema(properties: dict) -> dict:
-    """A JSON object with just these keys, all of them required."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def text_schema(longest: int) -> dict:
-    """A text of 1 to `longest` characters."""
-    return {"type": "string", "minLength": 1, "maxLength": longest}
-
-
-JUDGE_SCHEMA = object_schema(
-    {"thoughts": text_schema(400), "status": {"type": "string", "enum": ["success", "failure"]}}
-)
-
-
-def lessons_schema(max_items: int, max_content: int = 600) -> dict:
-    """At most max_items of {title, description, content}.
-
-    A decoder that is held to the lengths stops in mid-sentence there: they keep a small model from running on, and must
-    leave room for the sentences that the prompt asks for.
-    """
-    item = object_schema(
-        {"title": text_schema(100), "description": text_schema(240), "content": text_schema(max_content)}
-    )
-    return object_schema({"items": {"type": "array", "items": item, "minItems": 1, "maxItems": max_items}})
-
-
-@dataclass(kw_only=True)
-class LLMJudge:
-    """judge=llm, the paper's: a model reads the attempt, temperature 0, no reference answer (section 3.2).
-
-    max_chars   of the trajectory that the judge sees; the middle goes first
-    """
-
-    role: Role
-    seed: int
-    max_chars: int = 24000
-    uses_gold: bool = field(default=False, init=False)
-
-    def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
-        """A binary label. A reply that cannot be read is a failure, and marked as not parsed."""
-        last = trajectory.steps[-1] if trajectory.steps else None
-        state = last.happened if last else ""
-        prompt = registry.render(
-            registry.JUDGE_PROMPT,
-            query=task.query,
-            trajectory=transcript(trajectory, self.max_chars),
-            final_state=cut(state, self.max_chars // 4) or "(no further state)",
-            answer=cut(trajectory.answer or (last.action if last else ""), self.max_chars // 4) or "(none)",
-            structured=self.role.llm.supports_schema,
-        )
-        seed = derive_seed(self.seed, task.id, trajectory.sample, "judge")
-        reply = self.role.chat(
-            [{"role": "user", "content": prompt}],
-            task=task.id,
-            sample=trajectory.sample,
-            seed=seed,
-            schema=JUDGE_SCHEMA,
-        )
-        label = parse_status(reply.text)
-        return Verdict(
-            label=label or "failure",
-            source="llm",
-            reason=_thoughts(reply.text),
-            parsed=label is not None,
-            truncated=reply.finish_reason == "length",
-            usage=reply.usage,
-        )
-
-
-def _thoughts(text: str) -> str:
-    answer = parse_json(text, "thoughts")
-    return str(answer["thoughts"]) if answer else text.strip()
-
-
-@dataclass(kw_only=True)
-class OracleJudge:
-    """judge=oracle: the env's own evaluation. Only where the setting allows gold."""
-
-    role: Role | None = None
-    seed: int = 0
-    uses_gold: bool = field(default=True, init=False)
-
-    def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
-        """The truth, with confidence 1."""
-        return Verdict(label="success" if trajectory.success else "failure", source="oracle", confidence=1.0)
 
 
 @dataclass(kw_only=True)

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from core.learning.distiller import object_schema, text_schema
+from core.learning.schemas import object_schema, text_schema
 from core.learning.structured import parse_json
 from core.learning.transcript import fit, transcript
 from core.models.base import Role

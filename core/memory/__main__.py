@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 def open_bank(given: argparse.Namespace) -> Any:
     """The bank of the command line: for reading only, unless the command changes it."""
     from core.memory.bank import MemoryBank
-    from core.memory.policies.base import Cosine
+    from core.memory.policies.cosine import Cosine
     from core.memory.store.database import Store
     from core.memory.store.repair import damage, repair
 

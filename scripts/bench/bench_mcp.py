@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from core.memory.bank import MemoryBank
-from core.memory.policies.base import Cosine
+from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder, MiniLMEmbedder
 from core.types import Lesson, MemoryRecord
 

@@ -24,7 +24,7 @@ import faiss
 import numpy as np
 
 from core.memory.bank import MemoryBank
-from core.memory.policies.base import Cosine
+from core.memory.policies.cosine import Cosine
 from core.types import Lesson, MemoryRecord
 
 DIM, CENTRES, LATENT, QUERIES, WARM = 384, 1000, 32, 350, 50

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from core.errors import UserError
-from core.learning.distiller import lessons_schema
+from core.learning.schemas import lessons_schema
 from core.learning.structured import parse_lessons
 from core.memory.consolidation.context import Round, shown
 from core.types import Lesson, MemoryRecord

@@ -85,30 +85,6 @@ class Pooled(Ranking):
         return self.good_enough(bank.nearest(query, max(size, 1), exclude_task, self.within(where), **how))
 
 
-@dataclass(kw_only=True)
-class Cosine(Ranking):
-    """The paper's retrieval (section 3.2): cosine of the queries' embeddings, top 1, whole records.
-
-    unit   record | item: what is retrieved; null takes the bank's
-    key    query | item: what the task is compared with; null takes the bank's
-    """
-
-    unit: str | None = None
-    key: str | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, known in (("unit", ("record", "item")), ("key", ("query", "item"))):
-            if getattr(self, name) not in (None, *known):
-                raise UserError(f"retrieval.{name}={getattr(self, name)}: give {' or '.join(known)}.")
-
-    def rank(
-        self, bank: Any, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
-    ) -> list[Scored]:
-        hits = bank.nearest(query, top_k, exclude_task, self.within(where), unit=self.unit, key=self.key)
-        return self.good_enough(hits)
-
-
 def check_positive(policy: Any, *names: str) -> None:
     """Raises UserError where a key of a policy is not above 0."""
     for name in names:

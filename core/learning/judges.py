@@ -1,0 +1,89 @@
+"""Evaluation (`judge=`): what the learner believes about an attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from core.learning.schemas import object_schema, text_schema
+from core.learning.structured import parse_json, parse_status
+from core.learning.transcript import cut, transcript
+from core.models.base import Role
+from core.seeding import derive_seed
+from core.types import Task, Trajectory, Verdict
+from prompts import registry
+
+JUDGE_SCHEMA = object_schema(
+    {"thoughts": text_schema(400), "status": {"type": "string", "enum": ["success", "failure"]}}
+)
+
+
+class Judge(Protocol):
+    """Labels one attempt. `uses_gold`: it knows the answer, and is refused where the setting must not."""
+
+    uses_gold: bool
+
+    def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
+        """Raises InfraError when a model breaks; the attempt then has no label."""
+        ...
+
+
+@dataclass(kw_only=True)
+class LLMJudge:
+    """judge=llm, the paper's: a model reads the attempt, temperature 0, no reference answer (section 3.2).
+
+    max_chars   of the trajectory that the judge sees; the middle goes first
+    """
+
+    role: Role
+    seed: int
+    max_chars: int = 24000
+    uses_gold: bool = field(default=False, init=False)
+
+    def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
+        """A binary label. A reply that cannot be read is a failure, and marked as not parsed."""
+        last = trajectory.steps[-1] if trajectory.steps else None
+        state = last.happened if last else ""
+        prompt = registry.render(
+            registry.JUDGE_PROMPT,
+            query=task.query,
+            trajectory=transcript(trajectory, self.max_chars),
+            final_state=cut(state, self.max_chars // 4) or "(no further state)",
+            answer=cut(trajectory.answer or (last.action if last else ""), self.max_chars // 4) or "(none)",
+            structured=self.role.llm.supports_schema,
+        )
+        seed = derive_seed(self.seed, task.id, trajectory.sample, "judge")
+        reply = self.role.chat(
+            [{"role": "user", "content": prompt}],
+            task=task.id,
+            sample=trajectory.sample,
+            seed=seed,
+            schema=JUDGE_SCHEMA,
+        )
+        label = parse_status(reply.text)
+        return Verdict(
+            label=label or "failure",
+            source="llm",
+            reason=_thoughts(reply.text),
+            parsed=label is not None,
+            truncated=reply.finish_reason == "length",
+            usage=reply.usage,
+        )
+
+
+def _thoughts(text: str) -> str:
+    answer = parse_json(text, "thoughts")
+    return str(answer["thoughts"]) if answer else text.strip()
+
+
+@dataclass(kw_only=True)
+class OracleJudge:
+    """judge=oracle: the env's own evaluation. Only where the setting allows gold."""
+
+    role: Role | None = None
+    seed: int = 0
+    uses_gold: bool = field(default=True, init=False)
+
+    def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
+        """The truth, with confidence 1."""
+        return Verdict(label="success" if trajectory.success else "failure", source="oracle", confidence=1.0)
