@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
+from inspect import signature
 from typing import Any
 
 from core.errors import UserError
+from core.memory.protocol import Memory
+from core.redact import Redactor
 from core.types import Task
 
 # Every top-level key, and whether it may be null. A test holds this against config.yaml.
@@ -25,6 +29,8 @@ GROUPS = (
 ).split()
 ROLES = ("agent", "judge", "extractor", "selector")
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
+# Keys of `memory` that say how lessons are shown, not how they are kept: they act through these fields of the agent.
+SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
 OTHERS = ("run_dir", "dry_run", "budget", "roles", "distiller", "contrast", "refine", "stream")
 
 
@@ -78,6 +84,12 @@ def refuse_problems(models: dict[str, Any]) -> None:
             raise UserError(problem)
 
 
+def build_redactor(cfg: Any) -> Redactor:
+    """Knows the values of every variable that the configuration names as holding a key."""
+    nodes = [node for key in LLMS if (node := cfg.get(key))] + [cfg.embedder.get("inner") or {}]
+    return Redactor(os.environ, {name for node in nodes if (name := node.get("api_key_env"))})
+
+
 def build_meter(cfg: Any, log: Any = None, wall_s: float = 0.0) -> Any:
     """The meter with the budgets; `log` is calls.jsonl, wall_s what earlier starts took."""
     budget = {name: make({"_target_": "core.models.meter.Budget", **cfg.budget[name]}) for name in ("run", "episode")}
@@ -92,6 +104,49 @@ def build_roles(cfg: Any, models: dict[str, Any], meter: Any) -> dict[str, Any]:
         given["seed"] = cfg.seed if given.get("seed") is None else given["seed"]
         roles[name] = make({"_target_": "core.models.base.Role", **given}, name=name, llm=model, meter=meter)
     return roles
+
+
+def build_bank(
+    cfg: Any,
+    embedder: Any,
+    roles: dict[str, Any],
+    path: str,
+    *,
+    read_only: bool = False,
+    run: str = "",
+    consolidator_run: str = "",
+    provenance: dict[str, Any] | None = None,
+) -> Memory:
+    """The memory of `cfg.memory`, for a run and for the server alike. Of what is given it takes what it has fields for.
+
+    embedder           what its records are found by
+    path               the file it is kept in
+    read_only          a bank that exists, to be read and not changed (setting=frozen)
+    run                a name for this run on a bank that others have filled; "" where the bank is this run's own
+    consolidator_run   the same, for how far `memory.consolidate` has come
+    provenance         noted on each record added: {run, models}
+    """
+    node = {key: value for key, value in cfg.memory.items() if key not in (*SHOWN, "path", "consolidate")}
+    offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
+    offered["provenance"] = provenance or {}
+    if (consolidate := cfg.memory.get("consolidate")) is not None:
+        given = {"role": roles.get("extractor"), "seed": cfg.seed, "run": consolidator_run}
+        offered["consolidate"] = make(consolidate, **given)
+    return make_with(node, offered)
+
+
+def build_agent(cfg: Any) -> Any:
+    """The agent, told by `cfg.memory` where in its prompt the lessons go and how long they may be."""
+    shown = {SHOWN[key]: value for key, value in cfg.memory.items() if key in SHOWN and value is not None}
+    return make_with(cfg.agent, shown)
+
+
+def make_with(node: Any, offered: dict[str, Any]) -> Any:
+    """`make`, with those of the offered dependencies that the part has a field for."""
+    from hydra.utils import get_object
+
+    known = signature(get_object(node["_target_"])).parameters
+    return make(node, **{name: value for name, value in offered.items() if name in known})
 
 
 def make(node: Any, **deps: Any) -> Any:

@@ -6,7 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -31,6 +32,38 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    except KeyboardInterrupt:
+        wait = False
+        raise
+    finally:
+        pool.shutdown(wait=wait, cancel_futures=True)
+
+
+@contextmanager
+def side_by_side(several: bool) -> Iterator[Callable[..., Callable[[], Any]]]:
+    """`begin(function, *arguments)` starts a call and returns a function that waits for its result.
+
+    At the block's end all calls are over; the first error, in the order of their beginning, is raised there. Not
+    `several`: each call is done as it begins, in this thread. Ctrl-C waits for nothing, as in `ordered_map`.
+    """
+    if not several:
+
+        def now(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+            result = function(*arguments)
+            return lambda: result
+
+        yield now
+        return
+    pool, begun, wait = ThreadPoolExecutor(thread_name_prefix="worker"), [], True
+
+    def begin(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+        begun.append(pool.submit(function, *arguments))
+        return begun[-1].result
+
+    try:
+        yield begin
+        for future in begun:
+            future.result()
     except KeyboardInterrupt:
         wait = False
         raise

@@ -75,16 +75,16 @@ class Trajectory:
     opening: tuple[Message, ...]
     steps: tuple[Step, ...]
     answer: str | None
-    ended_by: str  # goal | end (over, not solved) | step_limit | stuck | budget | error
+    ended_by: str  # goal | end (over, not solved) | step_limit | stuck | budget | infra_error
     reward: float  # sum over the steps
     success: bool  # the env's truth; in setting=test_time it reaches metrics only
     gold: str  # likewise
     info: dict[str, Any] = field(default_factory=dict)  # plain facts of the env's last step: score, parse rule, ...
     usage: Usage = Usage()
-    error: str | None = None  # what broke, as "kind: message", when ended_by is error; which limit, when it is budget
+    error: str | None = None  # what broke, as "kind: message"; where ended_by is budget, which limit
 
     @property
-    def said(self) -> bool:
+    def has_output(self) -> bool:
         """Whether the model said anything at all."""
         return any(step.text.strip() for step in self.steps)
 
@@ -99,7 +99,11 @@ class Verdict:
     reason: str = ""
     parsed: bool = True  # False: the judge's reply could not be read and counts as failure
     truncated: bool = False  # the reply was cut off by its token limit
+    error: str | None = None  # what broke while judging, as "judge: kind: message"; there is no label then
     usage: Usage = Usage()
+
+
+UNJUDGED = Verdict(label=None, source="none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +114,11 @@ class Lesson:
     description: str
     content: str
 
+    @property
+    def text(self) -> str:
+        """The lesson as one text, to be embedded, compared or searched."""
+        return f"{self.title}\n{self.description}\n{self.content}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Extraction:
@@ -119,6 +128,7 @@ class Extraction:
     n_dropped: int = 0  # items that did not parse, were over the limit or were cut off
     n_truncated: int = 0  # replies cut off by their token limit
     attempt: int | None = None  # which attempt it was made of; None: of several, and it goes by the answer's verdict
+    error: str | None = None  # what broke while distilling, as "extractor: kind: message"
     usage: Usage = Usage()
 
 
@@ -131,6 +141,7 @@ class Selection:
     reason: str = ""
     parsed: bool = True  # False: the selector's reply could not be read, or none came; the first whole attempt is taken
     truncated: bool = False  # the reply was cut off by its token limit
+    error: str | None = None  # what broke while selecting, as "selector: kind: message"
     usage: Usage = Usage()
 
 
@@ -186,14 +197,13 @@ class Episode:
     verdict: Verdict
     retrieved: tuple[dict, ...]  # {id, score}
     trajectories: tuple[Trajectory, ...]
-    chosen: int = 0  # which of them is the answer
-    verdicts: tuple[Verdict, ...] = ()  # one an attempt, where there are several
-    selection: Selection | None = None  # how the answer was chosen, where there are several attempts
+    chosen: int  # which of them is the answer
+    verdicts: tuple[Verdict, ...]  # one an attempt; `verdict` is the answer's
+    selection: Selection | None  # how the answer was chosen; None where there is one attempt
     lessons: tuple[Lesson, ...]
     n_dropped: int
-    n_truncated: int = 0
+    n_truncated: int
     usage: dict[str, Usage]  # per role
-    errors: tuple[str, ...] = ()  # what broke beside the attempt itself (judge, extractor)
-    record: MemoryRecord | None = None  # what this episode adds to the bank, without its embedding
-    other_records: tuple[MemoryRecord, ...] = ()  # from attempts beside the answer, where each is distilled alone
-    schema: int = 1
+    learning_errors: tuple[str, ...]  # what broke beside the attempts (judge, selector, extractor)
+    records: tuple[MemoryRecord, ...]  # what this episode adds to the bank, without embeddings; the answer's first
+    schema: int = 2

@@ -13,7 +13,7 @@ from core.memory.bank import MemoryBank
 from core.memory.clock import ages
 from core.memory.consolidation.by_hand import mark, set_status
 from core.memory.consolidation.compare import titles_near
-from core.memory.consolidation.episode_feedback import Experience
+from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.filter import Filter
 from core.memory.formats.markdown import shown
 from core.memory.policies.trust import Trust
@@ -71,7 +71,7 @@ class Insights:
                 change.link(record.id, "supersedes", twin)
             if not change.put(record, vector):
                 change.update(record.id, status=record.status)  # it was deleted, or replaced, once before
-        self.service.learn(bank, Experience(label=record.outcome, added=record.id))
+        self.service.learn(bank, EpisodeFeedback(label=record.outcome, new=((record.id, None),)))
         told = self.service.stored(bank, record.id)
         quarantined = told["state"] == "quarantined"
         return {"status": "quarantined" if quarantined else "saved" if twin is None else "replaced", **told}

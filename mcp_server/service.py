@@ -12,7 +12,7 @@ from typing import Any
 from core.build import build_meter, build_roles, make
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
-from core.memory.consolidation.episode_feedback import Experience
+from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Scored, content_id
 from mcp_server import checks
@@ -128,10 +128,10 @@ class Service:
         """Store a record and let the bank learn from it; False when it was there."""
         if not bank.add(record):
             return False
-        self.learn(bank, Experience(label=record.outcome, used=used, added=record.id))
+        self.learn(bank, EpisodeFeedback(label=record.outcome, used=used, new=((record.id, None),)))
         return True
 
-    def learn(self, bank: MemoryBank, seen: Experience) -> None:
+    def learn(self, bank: MemoryBank, seen: EpisodeFeedback) -> None:
         """Let the bank consolidate. The record is in already: what goes wrong here is for the log."""
         try:
             bank.learn(seen)

@@ -16,7 +16,7 @@ from pathlib import Path
 from core.errors import UserError
 from core.run.manifest import identity
 from core.run.metrics import rate
-from core.run.records import differences
+from core.run.records import differences, outcomes_of
 from core.setting import TRUE_LABELS
 from core.types import content_id
 from results.load import VALID, Run
@@ -58,11 +58,11 @@ def oracle_labels(run: Run) -> Iterator[str]:
     """Invariant 1: labels of the environment where the setting has none, and anything learned in setting=frozen."""
     setting = run.config["setting"]["name"]
     for row in run.rows:
-        sources = [verdict["source"] for verdict in (row["verdict"], *row.get("verdicts", ()))]
-        sources += [record["label_source"] for record in records_in(row)]
+        sources = [verdict["source"] for verdict in (row["verdict"], *row["verdicts"])]
+        sources += [record["label_source"] for record in row["records"]]
         if setting not in TRUE_LABELS and "oracle" in sources:
             yield f"{_where(row)}: a label is the environment's in setting={setting}"
-        if setting == "frozen" and (row["lessons"] or records_in(row)):
+        if setting == "frozen" and (row["lessons"] or row["records"]):
             yield f"{_where(row)}: something was learned in setting=frozen"
 
 
@@ -73,7 +73,7 @@ def self_retrieval(run: Run) -> Iterator[str]:
     owners = bank_owners(run)
     born: dict[str, int] = {}
     for row in run.rows:
-        for record in records_in(row):
+        for record in row["records"]:
             owners.setdefault(record["id"], set()).add(record["task_id"])
             born.setdefault(record["id"], row["index"])
     for row in run.rows:
@@ -87,11 +87,10 @@ def self_retrieval(run: Run) -> Iterator[str]:
 def denominators(run: Run) -> Iterator[str]:
     """Invariant 3: what broke counts as a failure, or taught something; a status that its attempt does not bear out."""
     for row in run.rows:
-        chosen = row["trajectories"][row["chosen"]]
-        true = "infra_error" if chosen["ended_by"] == "error" else "success" if chosen["success"] else "failure"
+        true = outcomes_of(row)[row["chosen"]]
         if row["status"] != true:
             yield f"{_where(row)}: status {row['status']}, but its attempt is a {true}"
-        if row["status"] == "infra_error" and (row["lessons"] or records_in(row)):
+        if row["status"] == "infra_error" and (row["lessons"] or row["records"]):
             yield f"{_where(row)}: an infra_error was learned from"
     if run.summary and run.complete and run.summary["complete"]:
         valid = [row for row in run.rows if row["status"] in VALID]
@@ -109,7 +108,7 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
     for row, task_id in zip(run.rows, expected, strict=False):
         if row["task_id"] != task_id:
             yield f"{_where(row)}: the manifest has {task_id} there"
-    ids = [record["id"] for row in run.rows for record in records_in(row)]
+    ids = [record["id"] for row in run.rows for record in row["records"]]
     for twice in sorted({each for each in ids if ids.count(each) > 1}):
         yield f"record {twice} was made twice"
     memory = run.config.get("memory") or {}
@@ -162,10 +161,6 @@ def lesson_text(lesson: dict) -> str:
 def _text(attempt: dict, *, opening: bool = False) -> str:
     steps = [f"{step['text']}\n{step['observation']}" for step in attempt["steps"]]
     return "\n".join([*(message["content"] for message in attempt["opening"] if opening), *steps])
-
-
-def records_in(row: dict) -> list[dict]:
-    return [record for record in (row["record"], *row.get("other_records", ())) if record]
 
 
 def _where(row: dict) -> str:

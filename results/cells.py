@@ -76,7 +76,7 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
         "seeds": tuple(sorted(valid["seed"].unique().tolist())),
         "n": len(valid),
         "n_success": len(won),
-        "n_err": int((episodes["status"] == "infra_error").sum()),
+        "n_infra_error": int((episodes["status"] == "infra_error").sum()),
         "label_source": "+".join(sorted(set(episodes["label_source"]) - {"none"})) or "none",
     }
     rate = rate_interval(grid(episodes).to_numpy()) if len(valid) else dict.fromkeys(("mean", "sd", "low", "high"))
@@ -98,23 +98,24 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
 
 def attempts(valid: pd.DataFrame) -> dict[str, Any]:
     """Several attempts a task: avg@k, the unbiased pass@1..k over tasks with as many whole attempts, best of n."""
-    whole = [marks.replace("!", "") for marks in valid["attempts"]]
+    whole = [[outcome for outcome in outcomes if outcome != "infra_error"] for outcomes in valid["attempts"]]
     n = max(map(len, whole), default=0)
     if n < 2:
         return {"n_attempts": n, "avg_at_k": None, "pass_at": None, "best_of_n": None}
     curve = []
     for k in range(1, n + 1):
-        chances = [p for marks in whole if (p := pass_at_k(len(marks), marks.count("+"), k)) is not None]
+        chances = [p for each in whole if (p := pass_at_k(len(each), each.count("success"), k)) is not None]
         curve.append(float(np.mean(chances)))
-    average = float(np.mean([marks.count("+") / len(marks) for marks in whole if marks]))
+    average = float(np.mean([each.count("success") / len(each) for each in whole if each]))
     return {"n_attempts": n, "avg_at_k": average, "pass_at": tuple(curve), "best_of_n": _seed_mean(valid, "success")}
 
 
 def verdicts(valid: pd.DataFrame) -> dict[str, Any]:
     """The judge against the truth, over every attempt that was judged and did not break."""
-    pairs = zip(valid["attempts"], valid["judged"], strict=True)
-    marks = [(said, truth) for truths, labels in pairs for truth, said in zip(truths, labels, strict=True)]
-    return confusion((said == "+", truth == "+") for said, truth in marks if said != "." and truth != "!")
+    episodes = zip(valid["attempts"], valid["verdicts"], strict=True)
+    pairs = [pair for truths, labels in episodes for pair in zip(labels, truths, strict=True)]
+    judged = [(label, truth) for label, truth in pairs if label is not None and truth != "infra_error"]
+    return confusion((label == "success", truth == "success") for label, truth in judged)
 
 
 def grid(episodes: pd.DataFrame, by: str = "task", value: str = "success") -> pd.DataFrame:

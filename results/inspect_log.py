@@ -68,7 +68,7 @@ def sample(row: dict[str, Any], attempt: dict[str, Any], run: Run) -> dict[str, 
         "total_tokens": sum(tokens.values()),
     }
     last = attempt["steps"][-1] if attempt["steps"] else None
-    broken = attempt["ended_by"] == "error"
+    broken = attempt["ended_by"] == "infra_error"
     choice = {
         "message": {"id": f"{attempt['id']}-out", "role": "assistant", "content": last["text"] if last else ""},
         "stop_reason": STOP.get(last["finish_reason"], "stop") if last else "unknown",
@@ -76,7 +76,7 @@ def sample(row: dict[str, Any], attempt: dict[str, Any], run: Run) -> dict[str, 
     score = {"value": "C" if attempt["success"] else "I", "answer": attempt["answer"] or "", "history": []}
     model = run.manifest["models"]["agent"]["model"]
     again = f"_{row['index']}" if run.config.get("stream", {}).get("passes", 1) > 1 else ""
-    facts = ("index", "task_type", "status", "verdict", "retrieved", "lessons", "chosen", "errors")
+    facts = ("index", "task_type", "status", "verdict", "retrieved", "lessons", "chosen", "learning_errors")
     return {
         "id": storable(row["task_id"]) + again,
         "epoch": attempt["sample"] + 1,

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from prompts import registry
-from results.audit import Check, answer_in, bank_owners, lesson_text, records_in
+from results.audit import Check, answer_in, bank_owners, lesson_text
 from results.load import Run
 
 ALIKE = 95  # of 100, by rapidfuzz's ratio, from which two tasks' queries are near-duplicates
@@ -47,7 +47,7 @@ def duplicate_lessons(run: Run) -> Iterator[str]:
 
 def unknown_records(run: Run) -> Iterator[str]:
     """Records that were retrieved and are in neither the episodes nor a bank that is still there."""
-    known = set(bank_owners(run)) | {record["id"] for row in run.rows for record in records_in(row)}
+    known = set(bank_owners(run)) | {record["id"] for row in run.rows for record in row["records"]}
     for row in run.rows:
         for hit in row["retrieved"]:
             if hit["id"] not in known:
@@ -77,11 +77,10 @@ def unread_replies(run: Run) -> Iterator[str]:
     """Verdicts that could not be read (they count as failure), and what broke beside an attempt."""
     for row in run.rows:
         where = f"episode {row['index']} ({row['task_id']})"
-        said = row.get("verdicts") or [row["verdict"]]
-        unread = sum(not verdict["parsed"] for verdict in said)
+        unread = sum(not verdict["parsed"] for verdict in row["verdicts"])
         if unread:
             yield f"{where}: {unread} verdicts not readable"
-        yield from (f"{where}: {error[:100]}" for error in row["errors"])
+        yield from (f"{where}: {error[:100]}" for error in row["learning_errors"])
 
 
 WORTH_A_LOOK: tuple[Check, ...] = (

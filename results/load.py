@@ -15,6 +15,7 @@ from core.build import ROLES
 from core.errors import UserError
 from core.models.reply_text import storable
 from core.run.manifest import ARM_KEYS, flat, identity, upgraded, without
+from core.run.records import answer_of, outcomes_of, upgraded_row
 from core.types import content_id
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def read_rows(path: Path) -> tuple[list[dict], bool]:
             if not line.endswith(b"\n"):
                 return rows, True
             try:
-                rows.append(json.loads(line))
+                rows.append(upgraded_row(json.loads(line)))
             except ValueError as error:
                 raise UserError(f"{path} line {number} is damaged: {error}.") from error
     return rows, False
@@ -181,15 +182,15 @@ def run_columns(run: Run) -> dict[str, Any]:
 def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     """What is measured on one episode. success is 1.0, 0.0 or NaN (infra_error); cost NaN is unknown.
 
-    attempts is one mark an attempt: + won, - lost, ! broken; judged is what the judge said of each: + - or . (nothing).
+    attempts has an outcome an attempt: success | failure | infra_error; verdicts the label of each, None where it was
+    not judged.
     `visit` (see frame_of) counts earlier passes over a task.
     """
-    chosen = row["trajectories"][row["chosen"]]
+    chosen = answer_of(row)
     usage = row["usage"]
     used = {role: usage.get(role, {"prompt_tokens": 0, "completion_tokens": 0}) for role in ROLES}
     spent = {role: count["prompt_tokens"] + count["completion_tokens"] for role, count in used.items()}
     costs = [used["cost_usd"] for used in usage.values()]
-    marks = "".join("!" if t["ended_by"] == "error" else "+" if t["success"] else "-" for t in row["trajectories"])
     return {
         "index": row["index"],
         "task_id": storable(row["task_id"]),
@@ -201,8 +202,8 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "n_invalid": sum(not step["valid"] for step in chosen["steps"]),
         "ended_by": chosen["ended_by"],
         "error": storable((chosen["error"] or "").split(":")[0]),
-        "attempts": marks,
-        "judged": _judged(row),
+        "attempts": outcomes_of(row),
+        "verdicts": [verdict["label"] for verdict in row["verdicts"]],
         "tokens": sum(spent.values()),
         **{f"tokens_{role}": count for role, count in spent.items()},
         "cost": float("nan") if None in costs else sum(costs),
@@ -210,7 +211,7 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "top_score": row["retrieved"][0]["score"] if row["retrieved"] else float("nan"),
         "n_lessons": len(row["lessons"]),
         "n_dropped": row["n_dropped"],
-        "n_learning_errors": len(row["errors"]),
+        "n_learning_errors": len(row["learning_errors"]),
         "verdict": row["verdict"]["label"],
         "verdict_source": row["verdict"]["source"],
         "verdict_parsed": row["verdict"]["parsed"],
@@ -223,13 +224,6 @@ def _seedless(config: Any, composed: Any) -> Any:
         return config
     made = {key for key, value in composed.items() if isinstance(value, str) and "${seed}" in value}
     return {key: _seedless(value, composed.get(key)) for key, value in config.items() if key not in made}
-
-
-def _judged(row: dict[str, Any]) -> str:
-    said = row.get("verdicts") or [
-        row["verdict"] if n == row["chosen"] else {"label": None} for n in range(len(row["trajectories"]))
-    ]
-    return "".join({"success": "+", "failure": "-"}.get(verdict["label"], ".") for verdict in said)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -89,7 +89,7 @@ HEADINGS: dict[str, tuple[str, Format]] = {
     "method": ("method", lambda row: row["label"]),
     "seeds": ("seeds", seeds),
     "n": ("n", lambda row: str(row["n"])),
-    "errors": ("errors", lambda row: str(row["n_err"])),
+    "infra_errors": ("infra errors", lambda row: str(row["n_infra_error"])),
     "labels": ("labels", lambda row: row["label_source"]),
     "success": ("success % [95 %]", success),
     "sd": ("sd over seeds", number("sd", 1, 100)),
@@ -122,7 +122,7 @@ HEADINGS: dict[str, tuple[str, Format]] = {
     "pass_at": ("pass@1 / 2 / ... %", pass_at),
     "n_attempts": ("attempts", lambda row: str(row["n_attempts"])),
 }
-ALWAYS = ("method", "seeds", "n", "errors", "labels", "success")
+ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
 EFFECT = ("difference", "flips", "p", "p_holm", "p_seeds")
 TABLES = {
     "main": Table(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FACTS = (
-    "n errors labels success reward steps steps_won steps_lost tokens tokens_per_success cost lessons hit_rate "
+    "n infra_errors labels success reward steps steps_won steps_lost tokens tokens_per_success cost lessons hit_rate "
     "late_early agreement kappa"
 ).split()
 

@@ -81,12 +81,7 @@ def one(out: Printer, run: Run, row: dict[str, Any], prompts: bool) -> None:
     """One episode: task, lessons shown, attempts, verdict, truth, lessons learned, tokens."""
     out.head(f"{row['index']}  {row['task_id']}  {row['status']}", COLOUR[row["status"]])
     out.text(row["query"])
-    lessons = {
-        record["id"]: record
-        for each in run.rows
-        for record in (each["record"], *each.get("other_records", ()))
-        if record
-    }
+    lessons = {record["id"]: record for each in run.rows for record in each["records"]}
     for hit in row["retrieved"]:
         record = lessons.get(hit["id"])
         source = f"of {record['task_id']}, a {record['outcome']}" if record else "not made in this run"
@@ -113,7 +108,7 @@ def one(out: Printer, run: Run, row: dict[str, Any], prompts: bool) -> None:
     for lesson in row["lessons"]:
         out.head(f"\nlearned: {lesson['title']}", "magenta")
         out.text(f"{lesson['description']}\n{lesson['content']}")
-    for error in row["errors"]:
+    for error in row["learning_errors"]:
         out.head(f"broke beside the attempt: {error}", "yellow")
     spent = (f"{role} {used['prompt_tokens'] + used['completion_tokens']:,}" for role, used in row["usage"].items())
     out.head("\ntokens  " + "   ".join(spent), "dim")

@@ -110,9 +110,7 @@ def _heading(column: str) -> str:
 
 
 def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:
-    notes = [
-        "n: episodes that count; errors (infra_error) are in no denominator. labels: where the learner's come from."
-    ]
+    notes = ["n: episodes that count; infra errors are in no denominator. labels: where the learner's come from."]
     if "difference" in rows and rows["difference"].notna().any():
         notes.append(
             f"difference: to {baseline}, in points, on the same tasks and seeds; p: exact, McNemar's for one seed and "

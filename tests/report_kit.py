@@ -56,7 +56,7 @@ def poison(row: dict) -> None:
         attempt["opening"][0]["content"] = evil
         for step in attempt["steps"]:
             step |= {"text": evil * 2, "thought": evil, "action": evil, "observation": evil}
-    for lesson in (*row["lessons"], *(row["record"] or {"items": ()})["items"]):
+    for lesson in (*row["lessons"], *(item for record in row["records"] for item in record["items"])):
         lesson |= {"title": evil, "description": evil, "content": evil}
     if row["index"] == 0:
         row["trajectories"][0]["steps"][0]["observation"] = evil * 30_000  # more than 1 MB

@@ -55,7 +55,7 @@ def test_a_clean_run_passes_and_one_with_a_fault_exits_with_1(clean, plant, tmp_
     assert run(clean).returncode == 0
 
     def own_record(rows, manifest, summary):
-        rows[5]["retrieved"] = [{"id": rows[5]["record"]["id"], "score": 1.0}]
+        rows[5]["retrieved"] = [{"id": rows[5]["records"][0]["id"], "score": 1.0}]
 
     plant(own_record)
     done = run(tmp_path / "run")
@@ -85,15 +85,15 @@ def oracle_verdict(rows, manifest, summary):
 
 
 def oracle_record(rows, manifest, summary):
-    rows[2]["record"]["label_source"] = "oracle"
+    rows[2]["records"][0]["label_source"] = "oracle"
 
 
 def record_of_the_future(rows, manifest, summary):
-    rows[1]["retrieved"] = [{"id": rows[6]["record"]["id"], "score": 1.0}]
+    rows[1]["retrieved"] = [{"id": rows[6]["records"][0]["id"], "score": 1.0}]
 
 
 def broken_as_failure(rows, manifest, summary):
-    rows[4]["trajectories"][0]["ended_by"] = "error"
+    rows[4]["trajectories"][0]["ended_by"] = "infra_error"
 
 
 def failure_as_success(rows, manifest, summary):
@@ -103,7 +103,7 @@ def failure_as_success(rows, manifest, summary):
 
 
 def broken_that_teaches(rows, manifest, summary):
-    rows[4]["trajectories"][0] |= {"ended_by": "error", "error": "llm: gone"}
+    rows[4]["trajectories"][0] |= {"ended_by": "infra_error", "error": "llm: gone"}
     rows[4]["status"] = "infra_error"
     summary |= {"n": 11, "n_infra_error": 1, "n_success": 7, "success_rate": 0.6364}
 
@@ -117,7 +117,7 @@ def task_twice(rows, manifest, summary):
 
 
 def record_twice(rows, manifest, summary):
-    rows[7]["record"] = rows[6]["record"]
+    rows[7]["records"] = rows[6]["records"]
 
 
 def changed_manifest(rows, manifest, summary):
@@ -127,7 +127,7 @@ def changed_manifest(rows, manifest, summary):
 def other_tasks(rows, manifest, summary):
     manifest["task_ids"] = [*manifest["task_ids"][:-1], "toy/other/1"]
     rows[-1]["task_id"] = "toy/other/1"
-    rows[-1]["record"]["task_id"] = "toy/other/1"
+    rows[-1]["records"][0]["task_id"] = "toy/other/1"
 
 
 BROKEN = {
@@ -175,7 +175,7 @@ def test_a_task_of_an_earlier_bank_that_meets_itself_is_found(here, clean, tmp_p
     )
     assert audit(read_run(run_dir))["broken"] == {}
     rows = read_rows(run_dir)
-    rows[0]["retrieved"] = [{"id": read_rows(clean)[0]["record"]["id"], "score": 1.0}]
+    rows[0]["retrieved"] = [{"id": read_rows(clean)[0]["records"][0]["id"], "score": 1.0}]
     (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert list(audit(read_run(run_dir))["broken"]) == ["self_retrieval"]
 
@@ -193,8 +193,8 @@ def test_what_is_worth_a_look(clean, plant):
 
     def more(rows, manifest, summary):
         rows[1]["retrieved"] = [{"id": "unheard-of", "score": 1.0}]
-        rows[2]["verdict"]["parsed"] = False
-        rows[3]["errors"] = ["extractor: timeout"]
+        rows[2]["verdicts"][0]["parsed"] = False
+        rows[3]["learning_errors"] = ["extractor: timeout"]
         manifest["fingerprint"]["prompts"]["judge"] = "another"
         manifest["starts"].append({**manifest["starts"][0], "git": {"sha": "0" * 40, "dirty": ["core/x.py"]}})
 

@@ -40,6 +40,6 @@ def test_retrieval_is_the_same_for_all(here, tmp_path):
     for memory in ("reasoning_bank", "synapse", "awm"):
         failures = () if memory == "reasoning_bank" else ("distiller.failures=true",)
         run_dir, _ = here(*TOY, f"memory={memory}", *failures, run_dir=tmp_path / memory)
-        tick = {row["record"]["id"]: row["index"] for row in read_rows(run_dir)}
+        tick = {row["records"][0]["id"]: row["index"] for row in read_rows(run_dir)}
         found.append([[tick[hit["id"]] for hit in row["retrieved"]] for row in read_rows(run_dir)])
     assert found[0] == found[1] == found[2]

@@ -105,7 +105,7 @@ def test_the_runs_budget_ends_it_and_a_larger_one_goes_on_to_the_same_result(her
     rows, summary = read_rows(run_dir), read_json(run_dir / "summary.json")
     assert 0 < len(rows) < 40
     assert [row["status"] == "stopped" for row in rows] == [False] * (len(rows) - 1) + [True]
-    assert rows[-1]["record"] is None
+    assert rows[-1]["records"] == []
     assert (summary["complete"], summary["n_stopped"], summary["n"]) == (False, 1, len(rows) - 1)
     before = (run_dir / "episodes.jsonl").read_bytes()
     here(*TOY, f"budget.run.{limit}", run_dir=run_dir)  # nothing left to spend: nothing changes

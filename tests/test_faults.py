@@ -78,4 +78,4 @@ def test_the_whole_loop_learns_on_among_the_faults(faulty, here):
     assert rate > 0.7  # 44 of 48 without any fault
     for row in read_rows(run_dir):
         if row["status"] == "infra_error":
-            assert (row["lessons"], row["record"], row["verdict"]["label"]) == ([], None, None)
+            assert (row["lessons"], row["records"], row["verdict"]["label"]) == ([], [], None)

@@ -37,7 +37,7 @@ def by_lot(rows, seed=0):
     for row in rows:
         drawn = min(records, key=lambda one: derive_seed(seed, row["query"], one[0], "retrieval"), default=None)
         opened += drawn is not None and drawn[1] == row["task_type"]
-        records.append((row["record"]["id"], row["task_type"]))
+        records.append((row["records"][0]["id"], row["task_type"]))
     return opened, len(rows)
 
 

@@ -88,8 +88,8 @@ def test_the_judge_and_the_distiller_are_told_nothing_of_the_truth(play):
     # The stored outcome is the judge's, right or wrong, never the env's.
     for row in rows:
         assert row["verdict"]["source"] == "llm"
-        assert row["record"]["outcome"] == row["verdict"]["label"]
-        assert row["record"]["score"] == (1.0 if row["verdict"]["label"] == "success" else 0.0)
+        assert row["records"][0]["outcome"] == row["verdict"]["label"]
+        assert row["records"][0]["score"] == (1.0 if row["verdict"]["label"] == "success" else 0.0)
     assert any(row["verdict"]["label"] != row["status"] for row in rows)
 
 

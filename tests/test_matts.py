@@ -9,6 +9,7 @@ import pytest
 from conftest import TOY, read_json, read_rows
 
 from core.errors import InfraError, UserError
+from core.learning.attempts import Attempts
 from core.learning.selectors import BestOfN, Judged, Majority
 from core.learning.transcript import count_tokens, cut_tokens, fit
 from core.memory.bank import MemoryBank
@@ -73,7 +74,7 @@ def test_parallel_learns_once_from_all_attempts(played):
         "pass_at_1": 0.9,
         "best_of_n": 0.9,
         "pass_at_k_oracle": 0.9,
-        "n_broken_attempts": 0,
+        "n_infra_error_attempts": 0,
         "n_selections_unparsed": 0,
     }
     calls = {role: sum(r == role for r, _, _ in seen) for role in ("agent", "judge", "selector", "extractor")}
@@ -127,9 +128,9 @@ def test_without_aggregation_each_attempt_teaches_alone_under_its_own_verdict(pl
     assert sum(role == "extractor" for role, _, _ in seen) == 24
     assert not any("Compare them with each other" in prompt for _, _, prompt in seen)
     last = rows[-1]
-    assert last["record"]["outcome"] == "success"  # the answer's, which the selector took
-    assert [record["outcome"] for record in last["other_records"]] == ["failure", "failure"]
-    made = [last["record"], *last["other_records"]]
+    assert last["records"][0]["outcome"] == "success"  # the answer's, which the selector took
+    assert [record["outcome"] for record in last["records"][1:]] == ["failure", "failure"]
+    made = last["records"]
     assert {r["source_trajectory_id"] for r in made} == {t["id"] for t in last["trajectories"]}
     assert len({record["id"] for record in made}) == 3
     assert summary["n_lessons"] == 24
@@ -162,7 +163,7 @@ def test_judges_selector_and_contrast_are_in_flight_at_once(played):
         return
 
     rows, _, _ = played(meet, *PARALLEL, "limit=2")
-    assert all(row["record"] for row in rows)
+    assert all(row["records"] for row in rows)
 
 
 @pytest.mark.parametrize("broken", [0, 2])
@@ -173,8 +174,8 @@ def test_a_judge_that_breaks_costs_the_lessons_only_where_it_was_the_answers(pla
         return '{"index": 1}' if role == "selector" else None
 
     rows, _, seen = played(breaks, *PARALLEL, "limit=2")
-    assert [row["errors"] for row in rows] == [["judge: timeout: no answer"]] * 2
-    assert [row["record"] is None for row in rows] == [broken == 0] * 2
+    assert [row["learning_errors"] for row in rows] == [["judge: timeout: no answer"]] * 2
+    assert [row["records"] == [] for row in rows] == [broken == 0] * 2
     assert sum(role == "extractor" for role, _, _ in seen) == 2
 
 
@@ -185,10 +186,10 @@ def test_one_that_breaks_loses_no_other(played):
         return
 
     rows, summary, seen = played(breaks, *PARALLEL, "limit=8")
-    assert [t["ended_by"] for t in rows[-1]["trajectories"]] == ["error", "goal", "goal"]
+    assert [t["ended_by"] for t in rows[-1]["trajectories"]] == ["infra_error", "goal", "goal"]
     assert {row["status"] for row in rows} == {"success", "failure"}
     assert all(row["chosen"] == 1 and row["verdicts"][0]["label"] is None for row in rows)
-    assert summary["scaling"]["n_broken_attempts"] == 8
+    assert summary["scaling"]["n_infra_error_attempts"] == 8
     assert summary["scaling"]["pass_at_1"] == summary["scaling"]["best_of_n"] == 0.5
     assert "Attempt 3:" not in [prompt for role, _, prompt in seen if role == "extractor"][-1]
 
@@ -200,7 +201,7 @@ def test_all_that_break_are_an_infra_error_and_teach_nothing(played):
     rows, summary, seen = played(breaks, *PARALLEL, "limit=3")
     assert (summary["n"], summary["n_infra_error"], summary["scaling"]) == (0, 3, {})
     assert {role for role, _, _ in seen} == {"agent"}
-    assert all(row["record"] is None and row["lessons"] == [] for row in rows)
+    assert all(row["records"] == [] and row["lessons"] == [] for row in rows)
 
 
 def test_a_selector_that_breaks_costs_the_selection_only(played):
@@ -210,8 +211,8 @@ def test_a_selector_that_breaks_costs_the_selection_only(played):
 
     rows, summary, _ = played(breaks, *PARALLEL, "limit=8")
     assert summary["n_success"] == 4
-    assert rows[0]["errors"] == ["selector: timeout: no answer"]
-    assert rows[0]["record"] is not None
+    assert rows[0]["learning_errors"] == ["selector: timeout: no answer"]
+    assert len(rows[0]["records"]) == 1
     assert summary["scaling"]["n_selections_unparsed"] == 8
 
 
@@ -233,7 +234,7 @@ def test_sequential_scores_the_last_round_and_records_every_one(played):
     notes = next(prompt for role, _, prompt in seen if role == "extractor")
     assert "First attempt:" in notes
     assert "After check 1:" in notes
-    assert rows[0]["record"]["outcome"] == "success"
+    assert rows[0]["records"][0]["outcome"] == "success"
 
 
 def test_later_checks_are_asked_for_otherwise(played):
@@ -269,8 +270,8 @@ def test_a_round_that_breaks_is_an_infra_error_and_teaches_nothing(played):
 
     rows, summary, _ = played(breaks, *SEQUENTIAL, "limit=3")
     assert (summary["n"], summary["n_infra_error"]) == (0, 3)
-    assert all(row["record"] is None for row in rows)
-    assert [t["ended_by"] for t in rows[0]["trajectories"]] == ["end", "error"]
+    assert all(row["records"] == [] for row in rows)
+    assert [t["ended_by"] for t in rows[0]["trajectories"]] == ["end", "infra_error"]
 
 
 @pytest.mark.parametrize(
@@ -294,6 +295,11 @@ def attempt(text="x", answer=None, sample=0):
     return Trajectory(id=text, sample=sample, opening=(), steps=(step,), answer=answer, **facts)
 
 
+def gathered(*trajectories, labels=()):
+    verdicts = [Verdict(label=label, source="llm") for label in labels]
+    return Attempts(task=Task(id="t", query="Q"), trajectories=list(trajectories), evaluate=lambda _: verdicts)
+
+
 @pytest.mark.parametrize(
     ("reply", "index", "parsed"),
     [
@@ -314,21 +320,21 @@ def test_the_selectors_reply(reply, index, parsed):
         return reply
 
     role = Role(name="selector", llm=ScriptedModel(script=say), temperature=0.0, max_tokens=None)
-    attempts = [attempt(text) for text in ("one", "two", "three")]
-    found = BestOfN(role=role, seed=0).pick(Task(id="t", query="Q"), attempts, [])
+    attempts = gathered(*(attempt(text) for text in ("one", "two", "three")))
+    found = BestOfN(role=role, seed=0).pick(attempts)
     assert (found.index, found.parsed, found.usage.calls) == (index, parsed, 1)
     assert "secret" not in prompts[0]
 
 
 def test_majority_and_judge():
-    task = Task(id="t", query="Q")
-    attempts = [attempt(answer=a) for a in ("7", "42", " 42 ", None)]
-    assert Majority().pick(task, attempts, []).index == 1
-    assert Majority().pick(task, attempts[:2], []).index == 0
-    assert Majority().pick(task, attempts[3:], []).index == 0
-    labels = [Verdict(label=label, source="llm") for label in ("failure", None, "success")]
-    assert Judged().pick(task, attempts[:3], labels).index == 2
-    assert Judged().pick(task, attempts[:1], labels[:1]).index == 0
+    attempts = gathered(
+        *(attempt(answer=a) for a in ("7", "42", " 42 ", None)), labels=("failure", None, "success", None)
+    )
+    assert Majority().pick(attempts).index == 1
+    assert Majority().pick(attempts.only([0, 1])).index == 0
+    assert Majority().pick(attempts.only([3])).index == 0
+    assert Judged().pick(attempts.only([0, 1, 2])).index == 2
+    assert Judged().pick(attempts.only([0])).index == 0
 
 
 def test_long_attempts_are_cut_in_the_middle_and_short_ones_kept():
@@ -347,7 +353,7 @@ def test_long_attempts_are_cut_in_the_middle_and_short_ones_kept():
 def test_a_bank_that_consolidates_takes_in_every_record_of_a_task(played, tmp_path):
     words = (*PARALLEL, "contrast=null", "memory=confidence", "limit=6")
     rows, _, _ = played(lucky(1), *words)
-    added = {record["id"] for row in rows for record in (row["record"], *row["other_records"])}
+    added = {record["id"] for row in rows for record in row["records"]}
     assert len(added) == 18
 
     def kept():

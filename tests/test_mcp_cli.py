@@ -178,7 +178,7 @@ def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(cli, by_hand, tmp_p
     with_words = cli(*TOY, "run_dir=one", f"memory.path={bank}")
     assert with_words.returncode == 0, with_words.stderr
     learned = read_rows(tmp_path / "one")
-    family = next(row for row in learned if row["record"])
+    family = next(row for row in learned if row["records"])
     code, out, _ = by_hand("retrieve_memory", "--query", family["query"], "--json")  # the reverse: a run's bank, served
     assert code == 0 and json.loads(out)["memories"][0]["title"].startswith("Word of the")
 

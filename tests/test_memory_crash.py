@@ -17,7 +17,7 @@ from memory_kit import item, open_life_bank, record
 
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.deduplicate import Deduplicate
-from core.memory.consolidation.episode_feedback import Experience
+from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.merge_authors import Voting
 
@@ -34,7 +34,7 @@ def episodes(n):
         angle, words = 90 * (index // 4 % 4) + 10 * place, f"words {'abc'[place]} of {'abcdefgh'[index // 4 % 8]}"
         made = record(f"r{index}", item(angle, words), query=f"@{index * 7 % 360} q{index}", tick=index)
         used = (f"r{index - 1}",) if index else ()
-        yield made, Experience(index=index, label="success", used=used, added=made.id)
+        yield made, EpisodeFeedback(index=index, label="success", used=used, new=((made.id, None),))
 
 
 def live(bank, made, seen):

@@ -21,14 +21,14 @@ from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.consolidator import Life
 from core.memory.consolidation.contradict import Contradict
 from core.memory.consolidation.deduplicate import Deduplicate
-from core.memory.consolidation.episode_feedback import Experience, experience
+from core.memory.consolidation.episode_feedback import EpisodeFeedback, feedback_of
 from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.merge_authors import Voting
 from core.memory.consolidation.prune import Prune
 from core.memory.store.database import Store
 from core.run.metrics import summarise
 from core.run.resume import restore
-from core.types import Episode, Verdict
+from core.types import Episode, Trajectory, Verdict
 from envs.toy_script import play
 
 
@@ -49,21 +49,32 @@ def episode(index, made=None, used=(), label="success", status=None, confidence=
         reward=0.0,
         verdict=Verdict(label=label, source="llm", confidence=confidence),
         retrieved=tuple({"id": id, "score": 1.0} for id in used),
-        trajectories=(),
+        trajectories=(trajectory(made.source_trajectory_id if made else ""),),
+        chosen=0,
+        verdicts=(Verdict(label=label, source="llm", confidence=confidence),),
+        selection=None,
         lessons=made.items if made else (),
         n_dropped=0,
+        n_truncated=0,
         usage={},
-        record=made,
+        learning_errors=(),
+        records=(made,) if made else (),
+    )
+
+
+def trajectory(id: str) -> Trajectory:
+    return Trajectory(
+        id=id, sample=0, opening=(), steps=(), answer=None, ended_by="end", reward=0.0, success=False, gold=""
     )
 
 
 def row_of(made: Episode) -> dict:
     """The episode as it stands in episodes.jsonl."""
     row = json.loads(json.dumps(asdict(made)))
-    if row["record"]:
+    for kept in row["records"]:
         for name in ("query_embedding", "created_at"):
-            del row["record"][name]
-        row["record"] |= {"tags": tuple(row["record"]["tags"]), "parents": tuple(row["record"]["parents"])}
+            del kept[name]
+        kept |= {"tags": tuple(kept["tags"]), "parents": tuple(kept["parents"])}
     return row
 
 
@@ -92,9 +103,9 @@ def open_bank(tmp_path):
 
 
 def live(bank, made: Episode):
-    if made.record is not None:
-        bank.add(made.record)
-    bank.learn(made)
+    for each in made.records:
+        bank.add(each)
+    bank.learn(row_of(made))
 
 
 # What an episode teaches
@@ -128,11 +139,9 @@ def test_idle_confidence_fades_and_a_use_starts_anew(open_bank):
     assert kept.last_used == 90
 
 
-def test_an_episode_and_its_row_teach_the_same():
+def test_what_an_episode_teaches():
     made = episode(4, record("a", item(0)), used=["x", "y", "x"], confidence=0.25)
-    seen = experience(made)
-    assert seen == experience(row_of(made)) == experience(seen)
-    assert seen == Experience(index=4, label="success", judge_confidence=0.25, used=("x", "y"), added="a")
+    assert feedback_of(row_of(made)) == EpisodeFeedback(index=4, label="success", used=("x", "y"), new=(("a", 0.25),))
 
 
 def test_an_episode_is_taken_in_once(open_bank):
@@ -159,7 +168,7 @@ def test_nothing_is_written_where_nothing_is_learned(open_bank):
     bank.add(record("a", item(0)))
     frozen = open_bank(confidence=Confidence())
     frozen.read_only = True
-    frozen.learn(episode(1, used=["a"]))
+    frozen.learn(row_of(episode(1, used=["a"])))
     assert bank.get("a").n_used == 0
 
 
@@ -331,7 +340,7 @@ def test_a_crash_at_any_write_leaves_the_same_bank_in_the_end(tmp_path):
         for attempt in range(2):
             bank = open_life_bank(path, **everything_on(Teller(say).role))
             try:
-                restore(bank, rows[:done], exclusive=True)
+                restore(bank, rows[:done], own=path)
                 if attempt == 0 and place is not None:
                     crash_at(bank, place)
                 for made in episodes[done:]:
@@ -363,7 +372,7 @@ def test_a_lost_bank_is_made_again_from_the_episodes(tmp_path):
         live(first, made)
     first.close()
     second = open_life_bank(tmp_path / "second", **everything_on(Teller(say).role))
-    restore(second, [row_of(made) for made in episodes], exclusive=True)
+    restore(second, [row_of(made) for made in episodes], own=tmp_path)
     second.close()
     assert dump(tmp_path / "first") == dump(tmp_path / "second")
 

@@ -15,7 +15,7 @@ from core.memory.consolidation.compare import content_hash, titles_near
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.contradict import Contradict
 from core.memory.consolidation.deduplicate import Deduplicate
-from core.memory.consolidation.episode_feedback import Experience
+from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.consolidation.grouping import groups
 from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.merge_authors import LLMAuthor, Voting
@@ -492,7 +492,7 @@ def test_in_the_background_one_process_at_a_time_goes_over_a_bank(tmp_path):
     with (tmp_path / "bank.sqlite.rounds").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         bank.add(record("a", item(10)))
-        bank.learn(Experience(label="success", added="a"))
+        bank.learn(EpisodeFeedback(label="success", new=(("a", None),)))
         bank.consolidate.close()
         assert bank.consolidate.progress(bank).round == ("a",)
     bank.learn(None)

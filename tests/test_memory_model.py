@@ -19,7 +19,7 @@ from core.memory.consolidation import by_hand
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.consolidator import Life
 from core.memory.consolidation.deduplicate import Deduplicate
-from core.memory.consolidation.episode_feedback import Experience
+from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.merge_authors import Voting
 from core.memory.policies.cosine import Cosine
@@ -103,7 +103,7 @@ class BankAndModel(RuleBasedStateMachine):
             name, changes = f"r{self.index:03}", {"outcome": outcome, "trust": trust, "tick": self.index}
             made.append(record(name, item(angle, words), query=f"@{query} q{self.index}", **changes))
             used = tuple(ids[place] for place in used if place < len(ids))
-            seen.append(Experience(index=self.index, label=label, used=used, added=name))
+            seen.append(EpisodeFeedback(index=self.index, label=label, used=used, new=((name, None),)))
             self.index += 1
 
         def act():

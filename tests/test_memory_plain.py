@@ -22,9 +22,9 @@ def test_records_and_retrievals_are_those_of_a_plain_list(here):
         scored = [(-round(float(np.dot(vector, query)), 6), place) for place, (_, vector) in enumerate(others)]
         expected = [{"id": others[place][0]["id"], "score": -score} for score, place in sorted(scored)[:3]]
         assert row["retrieved"] == expected
-        if row["record"] is not None:
-            assert list(row["record"]) == RECORD
-            known.append((row["record"], embed([row["record"]["original_query"]])[0]))
+        for record in row["records"]:
+            assert list(record) == RECORD
+            known.append((record, embed([record["original_query"]])[0]))
     assert len(known) > 30
 
 

@@ -19,22 +19,26 @@ def test_wilson_is_scipys(k, n):
 def row(status, label=None, kind="", steps=2, cost=0.5):
     usage = {"calls": 1, "prompt_tokens": 10, "completion_tokens": 5, "cost_usd": cost}
     trajectory = {
-        "ended_by": "end",
+        "ended_by": "infra_error" if status == "infra_error" else "end",
+        "success": status == "success",
         "error": "timeout: too slow",
         "steps": [{"text": "x", "valid": True, "finish_reason": "stop"}] * steps,
     }
+    verdict = {"label": label, "source": "llm" if label else "none", "parsed": True, "truncated": False}
     return {
         "status": status,
         "task_type": kind,
         "reward": float(status == "success"),
-        "verdict": {"label": label, "source": "llm" if label else "none", "parsed": True, "truncated": False},
+        "verdict": verdict,
+        "verdicts": [verdict],
+        "selection": None,
         "trajectories": [trajectory],
         "chosen": 0,
         "lessons": [],
         "n_dropped": 0,
         "n_truncated": 0,
         "retrieved": [],
-        "errors": [],
+        "learning_errors": [],
         "usage": {"agent": usage, "judge": usage},
     }
 

@@ -143,7 +143,7 @@ def test_a_whole_run_where_calls_break_counts_everything_once(serve, here):
         if row["status"] == "infra_error":
             assert "broken on purpose" in row["trajectories"][0]["error"]
             assert row["lessons"] == []
-            assert row["record"] is None
+            assert row["records"] == []
             assert row["verdict"]["label"] is None
     models = read_json(run_dir / "manifest.json")["models"]
     assert models["judge"]["temperature"] == 0.0

@@ -107,7 +107,7 @@ def test_broken_episodes_are_named_and_in_no_rate(runs, page, tmp_path):
     def broken(row):
         if row["index"] in (3, 4):
             row["status"] = "infra_error"
-            row["trajectories"][0] |= {"ended_by": "error", "error": "server: gone", "success": False}
+            row["trajectories"][0] |= {"ended_by": "infra_error", "error": "server: gone", "success": False}
 
     made = page(runs / "none-0", rewritten(runs / "bank-0", tmp_path / "broken", broken))
     assert "2 episodes broke (infra error)" in made.text and "in 38 pairs" in made.text

@@ -125,10 +125,10 @@ def test_goal_end_step_limit_and_error_are_four_things():
     limited, _ = attempt("Action: next", max_steps=2)
     assert (limited.ended_by, len(limited.steps), limited.success) == ("step_limit", 2, False)
     broken, _ = attempt("Action: next", "Action: break")
-    assert (broken.ended_by, len(broken.steps)) == ("error", 1)
+    assert (broken.ended_by, len(broken.steps)) == ("infra_error", 1)
     assert broken.error == "env: the engine died"
     silent, _ = attempt("Action: next", InfraError("no answer"))
-    assert (silent.ended_by, len(silent.steps), silent.usage.calls) == ("error", 1, 1)
+    assert (silent.ended_by, len(silent.steps), silent.usage.calls) == ("infra_error", 1, 1)
 
 
 def test_what_no_later_call_can_mend_is_not_swallowed():

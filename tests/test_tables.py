@@ -134,13 +134,13 @@ def test_joblib_runs_the_cells_side_by_side(tmp_path, sweep):
 def test_errors_are_counted_apart(copy):
     def broken(rows):
         rows[11] |= {"status": "infra_error", "lessons": [], "record": None}
-        rows[11]["trajectories"][0] |= {"ended_by": "error", "error": "llm: gone"}
+        rows[11]["trajectories"][0] |= {"ended_by": "infra_error", "error": "llm: gone"}
         return rows
 
     edit(copy / "toy-scripted-reasoningbank-seed0", broken)
     cells, texts = build(load([str(copy)]), "main")
     row = cells.table.set_index("arm").loc["reasoningbank"]
-    assert (row["n"], row["n_err"], row["n_pairs"]) == (23, 1, 23)
+    assert (row["n"], row["n_infra_error"], row["n_pairs"]) == (23, 1, 23)
     assert row["success"] == pytest.approx((7 / 11 + 8 / 12) / 2)
     assert lines(texts)["reasoningbank"][2:4] == ["23", "1"]
 
@@ -236,12 +236,14 @@ def test_a_sweep_may_be_written_in_hydras_ways():
 def test_a_job_of_a_cluster_knows_the_command_of_its_sweep(sweep, monkeypatch):
     from types import SimpleNamespace
 
-    import main as program
+    from core.run import launch
 
     config = SimpleNamespace(sweep=SimpleNamespace(dir=str(sweep)))
-    monkeypatch.setattr(program.HydraConfig, "get", staticmethod(lambda: config))
-    assert program.typed(["/x/main.py", "seed=1"]) == ["/x/main.py", "seed=1"]
-    words = program.typed(["/x/submitit/core/_submit.py", "folder"])
+    monkeypatch.setattr(launch.HydraConfig, "get", staticmethod(lambda: config))
+    monkeypatch.setattr("sys.argv", ["/x/main.py", "seed=1"])
+    assert launch.command_line() == ["/x/main.py", "seed=1"]
+    monkeypatch.setattr("sys.argv", ["/x/submitit/core/_submit.py", "folder"])
+    words = launch.command_line()
     assert words[0] == "main.py" and set(SWEEP) <= set(words)
 
 
@@ -325,7 +327,10 @@ def test_seeds_of_a_cell_share_its_id_and_nothing_else_does(sweep):
 
 def test_several_attempts_by_hand(sweep):
     frame = load_runs([sweep / "toy-scripted-reasoningbank-seed0"])
-    frame = frame.head(3).assign(attempts=["+--", "++!", "---"], judged=["++-", "+-.", "..."], complete=True)
+    won, lost, broken = "success", "failure", "infra_error"
+    attempts = [[won, lost, lost], [won, won, broken], [lost, lost, lost]]
+    verdicts = [[won, won, lost], [won, lost, None], [None, None, None]]
+    frame = frame.head(3).assign(attempts=attempts, verdicts=verdicts, complete=True)
     row = make_cells(frame).table.iloc[0]
     assert row["avg_at_k"] == pytest.approx((1 / 3 + 1 + 0) / 3)
     assert row["pass_at"] == pytest.approx([(1 / 3 + 1 + 0) / 3, (2 / 3 + 1 + 0) / 3, (1 + 0) / 2])

@@ -132,7 +132,7 @@ def test_what_broke_is_no_failure_elsewhere(runs, tmp_path):
 
     def broken(row):
         row["status"] = "infra_error"
-        row["trajectories"][0] |= {"ended_by": "error", "error": "server: gone", "success": False}
+        row["trajectories"][0] |= {"ended_by": "infra_error", "error": "server: gone", "success": False}
 
     write_eval(read_run(rewritten(runs["no_memory"], tmp_path / "run", broken)), tmp_path / "a.eval")
     with zipfile.ZipFile(tmp_path / "a.eval") as archive:

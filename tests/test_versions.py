@@ -6,15 +6,17 @@ stopped/ is a run that its budget ended, and whole/ the same run without that bu
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import REPO, read_json, read_rows
+from conftest import REPO, command, read_json, read_rows
 
 from core.run.manifest import named
+from core.run.records import upgraded_row
 from results.load import find_runs, read_run
 
 STOPPED = (
@@ -36,12 +38,33 @@ def test_a_part_is_known_by_what_it_is():
     assert named(named(config)) == named(config)
 
 
+@pytest.fixture(scope="module")
+def known(tmp_path_factory) -> Path:
+    """experiment=known_answer, run today."""
+    folder = tmp_path_factory.mktemp("known") / "sweep"
+    words = command("experiment=known_answer", f"run_dir={folder}")
+    subprocess.run(words, capture_output=True, check=True, timeout=240)
+    return folder
+
+
+def test_every_arm_records_what_it_did(version_1, known):
+    """Episode by episode, key by key: only the form of a record has changed."""
+    arms = sorted(path.stem for path in (version_1 / "known").iterdir())
+    assert len(arms) == 15
+    for arm in arms:
+        then = [
+            upgraded_row(json.loads(line)) for line in (version_1 / "known" / f"{arm}.jsonl").read_text().splitlines()
+        ]
+        [folder] = known.glob(f"*-toy-{arm}-seed0")
+        assert read_rows(folder) == then, arm
+
+
 def test_a_run_goes_on(version_1, cli):
     before = read_rows(version_1 / "stopped")
     done = cli(*STOPPED, f"run_dir={version_1 / 'stopped'}")
     assert done.returncode == 0, done.stderr
     after = read_rows(version_1 / "stopped")
-    assert after[: len(before) - 1] == before[:-1]  # the last one was stopped, and is made again
+    assert after[: len(before) - 1] == before[:-1]  # of schema 1 still; the last one was stopped, and is made again
     runs = [read_run(version_1 / name) for name in ("stopped", "whole")]
     assert runs[0].rows == runs[1].rows
     assert runs[0].complete

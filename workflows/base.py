@@ -1,34 +1,27 @@
-"""The loop. Every workflow is these six verbs; a variant overrides one or two of them."""
+"""The loop. `run_task` is what runs: six verbs, of which a workflow overrides one or two."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, TypeVar
 
-from core.concurrency import once, ordered_map
+from core.concurrency import ordered_map, side_by_side
 from core.errors import InfraError, OverBudget, UserError
-from core.learning.distiller import Distiller
-from core.memory.none import NoMemory
+from core.learning.attempts import Attempts
+from core.learning.distiller import Distills
+from core.learning.judges import Judge
+from core.memory.protocol import Memory
 from core.models.meter import Meter
 from core.run.records import RunRecords, records_of, shown_in
 from core.setting import Setting
-from core.types import Episode, Extraction, Scored, Selection, Task, Trajectory, Usage, Verdict
+from core.types import UNJUDGED, Episode, Extraction, Scored, Selection, Task, Trajectory, Usage, Verdict
 from envs.pool import EnvPool
-from workflows.episode import write_up
+from workflows.episode import build_episode
 from workflows.rollout import Rollout
 
-Verdicts = Callable[[], list[Verdict]]  # one an attempt; who asks waits until they are there
-NOBODY = Verdict(label=None, source="none")
-
-
-class Judge(Protocol):
-    """core.learning.judges.LLMJudge, OracleJudge, or one of your own."""
-
-    uses_gold: bool
-
-    def judge(self, task: Task, trajectory: Trajectory) -> Verdict: ...
+Result = TypeVar("Result", Verdict, Selection, Extraction)
 
 
 @dataclass(kw_only=True)
@@ -42,9 +35,9 @@ class Workflow:
 
     envs: EnvPool
     rollout: Rollout
-    bank: Any
+    bank: Memory
     judge: Judge
-    distiller: Distiller
+    distiller: Distills
     setting: Setting
     records: RunRecords
     meter: Meter = field(default_factory=Meter)
@@ -57,7 +50,7 @@ class Workflow:
 
     def __post_init__(self) -> None:
         self.check_sizes()
-        self.learns = self.setting.learn and self.has_memory and not isinstance(self.bank, NoMemory)
+        self.learns = self.setting.learn and self.has_memory and self.bank.learns
         self.judges = self.learns
         if self.learn_from not in ("both", "success", "failure"):
             raise UserError(f"workflow.learn_from={self.learn_from}: choose both, success or failure.")
@@ -83,64 +76,32 @@ class Workflow:
         """For dry_run: how often each role is asked about one task that is learned from; an attempt counts once."""
         return dict.fromkeys(("agent", "judge", "extractor"), k or 1)
 
-    def run_task(self, index: int, task: Task) -> Episode:
-        """One task from question to lesson. `solve` may run side by side, `consolidate` only in the stream's order."""
-        episode = self.solve(index, task)
-        self.consolidate(episode)
-        return episode
+    def run_task(self, index: int, task: Task, *, write: bool = True) -> Episode:
+        """One task, from question to lesson. The stream calls this for every task.
 
-    def solve(self, index: int, task: Task) -> Episode:
-        kept = self.records.rollouts.finished(index)  # attempts of a start that was killed
-        # An episode's budget holds the agent alone: what it cut is judged and learned from like any other attempt.
-        self.meter.begin(task.id, sum((made.usage for made in kept.values()), Usage()), role="agent")
+        write   False: the stream consolidates the episode itself, later, when those before it have been written
+        """
+        self.begin(index, task)
         try:
             memories = self.retrieve(task)  # Retrieval: a pure read
-        except InfraError as error:
-            stopped = isinstance(error, OverBudget)  # only the run's: an embedding is on no episode's account
-            broken = self.rollout.broken(task, error)
-            return write_up(index, task, memories=[], trajectories=[broken], verdicts=[NOBODY], stopped=stopped)
-        errors: list[str] = []
-        trajectories = self.attempt(index, task, memories)  # Inference + Execution
-        # Of several attempts it is asked at once how each went, which is the answer and what there is to learn; who
-        # needs the verdicts for it waits for them.
-        verdicts = once(lambda: self.evaluate(task, trajectories, errors))
-        questions = (
-            verdicts,  # Evaluation
-            lambda: self.select(task, trajectories, verdicts, errors),
-            lambda: self.extract(task, memories, trajectories, verdicts, errors),  # Extraction
+            attempts = self.attempt(index, task, memories)  # Inference + Execution: k attempts at once
+        except InfraError as error:  # nothing could be attempted
+            memories, attempts = [], self.nothing_attempted(task, error)
+        with side_by_side(len(attempts) > 1) as ask:  # of several attempts these three are asked at once
+            verdicts = ask(attempts.verdicts)  # Evaluation: what the learner believes
+            answer = ask(self.select, attempts)  # which attempt counts
+            lessons = ask(self.extract, attempts, memories)  # Extraction
+        episode = build_episode(
+            index, memories, attempts, verdicts(), answer(), lessons(), stopped=self.was_stopped(attempts)
         )
-        workers = len(questions) if len(trajectories) > 1 else 1
-        judged, selection, made = ordered_map(lambda ask: ask(), questions, workers)
-        return write_up(
-            index,
-            task,
-            memories=memories,
-            trajectories=trajectories,
-            verdicts=judged,
-            selection=selection,
-            made=made,
-            errors=errors,
-            stopped=self.meter.stopped(task.id) is not None,
-        )
-
-    def consolidate(self, episode: Episode, teach: int = 1) -> None:
-        """Consolidation, the only write: the episode's line, then its records, then what it teaches the whole bank.
-
-        Resume mends a crash in between.
-        teach   how many of the last episodes go into the bank now: this one, none within a batch, all of it at its end
-        """
-        with self.records.shielded():
-            self.records.append(episode)
-        for row in self.records.rows[len(self.records.rows) - teach :]:
-            with self.records.shielded():
-                for record in records_of(row):
-                    self.bank.add(record, shown=shown_in(row))
-            self.bank.learn(row)  # not shielded: a model may be asked, and resume goes on where this was stopped
+        if write:
+            self.consolidate(episode)  # Consolidation: the only write
+        return episode
 
     def retrieve(self, task: Task) -> list[Scored]:
         return self.bank.retrieve(task.query, exclude_task=task.id)
 
-    def attempt(self, index: int, task: Task, memories: list[Scored]) -> list[Trajectory]:
+    def attempt(self, index: int, task: Task, memories: list[Scored]) -> Attempts:
         """k attempts at once, each in an env of its own; one that breaks leaves the others alone."""
         before = self.records.rollouts.finished(index)
 
@@ -152,65 +113,91 @@ class Workflow:
                     made = self.envs.limited(env, partial(self.rollout.run, env, task, memories, sample))
             except InfraError as error:  # there is not even an env, or its time is over
                 return self.rollout.broken(task, error, sample)
-            self.keep(index, task, made)
+            self.checkpoint(index, task, made)
             return made
 
         k = self.k or 1
-        return list(ordered_map(one, range(k), k))
+        return self.as_attempts(task, list(ordered_map(one, range(k), k)))
 
-    def keep(self, index: int, task: Task, trajectory: Trajectory) -> None:
-        """So that a run that is killed takes up the attempt; but one that broke is made again."""
-        if trajectory.ended_by != "error" and not self.meter.stopped(task.id):
-            self.records.rollouts.add(index, trajectory)
-
-    def evaluate(self, task: Task, trajectories: list[Trajectory], errors: list[str]) -> list[Verdict]:
-        """The learner's belief about each attempt. A broken one is not judged, nor any when nothing asks for it."""
+    def evaluate(self, attempts: Attempts) -> list[Verdict]:
+        """A verdict on each attempt. A broken one is not judged, nor any where nothing asks for it."""
 
         def one(trajectory: Trajectory) -> Verdict:
-            if trajectory.ended_by == "error" or not self.judges:
-                return NOBODY
-            try:
-                return self.judge.judge(task, trajectory)
-            except InfraError as error:
-                errors.append(f"judge: {error.kind}: {error}")
-                return NOBODY
+            if trajectory.ended_by == "infra_error" or not self.judges:
+                return UNJUDGED
+            return guarded("judge", partial(self.judge.judge, attempts.task, trajectory), UNJUDGED)
 
-        return list(ordered_map(one, trajectories, len(trajectories)))
+        return list(ordered_map(one, attempts.trajectories, len(attempts)))
 
-    def select(
-        self, task: Task, trajectories: list[Trajectory], verdicts: Verdicts, errors: list[str]
-    ) -> Selection | None:
+    def select(self, attempts: Attempts) -> Selection | None:
         """Which attempt is the task's answer; None where there is only one."""
         return None
 
-    def extract(
-        self,
-        task: Task,
-        memories: list[Scored],
-        trajectories: list[Trajectory],
-        verdicts: Verdicts,
-        errors: list[str],
-    ) -> list[Extraction]:
+    def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
         """Lessons from each attempt worth it, one by one."""
 
         def one(number: int) -> Extraction:
-            trajectory, verdict = trajectories[number], verdicts()[number]
+            trajectory, verdict = attempts.trajectories[number], attempts.verdicts()[number]
             gold = trajectory.gold if self.setting.show_answer else None
-            try:
-                made = self.distiller.distil(task, trajectory, verdict, memories, gold)
-            except InfraError as error:
-                errors.append(f"extractor: {error.kind}: {error}")
-                return Extraction()
-            return replace(made, attempt=number)
+            distil = partial(self.distiller.distil, attempts.task, trajectory, verdict, memories, gold)
+            return replace(guarded("extractor", distil, Extraction()), attempt=number)
 
-        worth = self.teachers(trajectories, verdicts())
+        worth = self.learnable(attempts)
         return list(ordered_map(one, worth, len(worth)))
 
-    def teachers(self, trajectories: list[Trajectory], verdicts: list[Verdict]) -> list[int]:
+    def consolidate(self, episode: Episode, due: int = 1) -> None:
+        """The episode's line, then its records, then what it teaches the whole bank. Resume mends a crash in between.
+
+        due   how many of the last episodes go into the bank now: this one, none within a batch, all of it at its end
+        """
+        with self.records.shielded():
+            self.records.append(episode)
+        if episode.status == "stopped":  # its task will be done again
+            return
+        for row in self.records.rows[len(self.records.rows) - due :]:
+            with self.records.shielded():
+                for record in records_of(row):
+                    self.bank.add(record, shown=shown_in(row))
+            self.bank.learn(row)  # not shielded: a model may be asked, and resume goes on where this was stopped
+
+    def begin(self, index: int, task: Task) -> None:
+        """Open the episode's account; attempts of a start that was killed are on it already.
+
+        It holds the agent alone: an attempt that a budget cut is judged and learned from like any other.
+        """
+        kept = self.records.rollouts.finished(index)
+        self.meter.begin(task.id, sum((made.usage for made in kept.values()), Usage()), role="agent")
+
+    def as_attempts(self, task: Task, trajectories: list[Trajectory], *, refused: bool = False) -> Attempts:
+        """The attempts as the verbs pass them on."""
+        return Attempts(task=task, trajectories=trajectories, evaluate=self.evaluate, refused=refused)
+
+    def nothing_attempted(self, task: Task, error: InfraError) -> Attempts:
+        """One attempt that broke before it began. Only the run's budget refuses retrieval; it ends the run."""
+        return self.as_attempts(task, [self.rollout.broken(task, error)], refused=isinstance(error, OverBudget))
+
+    def was_stopped(self, attempts: Attempts) -> bool:
+        """Whether the run's budget ended the episode."""
+        return attempts.refused or self.meter.stopped(attempts.task.id) is not None
+
+    def checkpoint(self, index: int, task: Task, trajectory: Trajectory) -> None:
+        """Keep a finished attempt, so that a run that is killed takes it up; one that broke is made again."""
+        if trajectory.ended_by != "infra_error" and not self.meter.stopped(task.id):
+            self.records.rollouts.add(index, trajectory)
+
+    def learnable(self, attempts: Attempts) -> list[int]:
         """Which attempts something may be learned from: judged, as `learn_from` wants them, with anything to show."""
         return [
             number
-            for number, (trajectory, verdict) in enumerate(zip(trajectories, verdicts, strict=True))
+            for number, (trajectory, verdict) in enumerate(zip(attempts.trajectories, attempts.verdicts(), strict=True))
             if self.learns and verdict.label is not None and self.learn_from in ("both", verdict.label)
-            if trajectory.said
+            if trajectory.has_output
         ]
+
+
+def guarded(part: str, ask: Callable[[], Result], otherwise: Result) -> Result:
+    """ask(), or where a model or an env broke meanwhile `otherwise`, which then carries what broke."""
+    try:
+        return ask()
+    except InfraError as error:
+        return replace(otherwise, error=f"{part}: {error.kind}: {error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core.learning.attempts import Attempts
 from core.types import (
     Episode,
     Extraction,
@@ -18,67 +19,70 @@ from core.types import (
 )
 
 
-def write_up(
+def build_episode(
     index: int,
-    task: Task,
-    *,
     memories: Sequence[Scored],
-    trajectories: Sequence[Trajectory],
+    attempts: Attempts,
     verdicts: Sequence[Verdict],
-    selection: Selection | None = None,
-    made: Sequence[Extraction] = (),
-    errors: Sequence[str] = (),
+    selection: Selection | None,
+    extractions: Sequence[Extraction],
+    *,
     stopped: bool = False,
 ) -> Episode:
     """Everything about the task as one record.
 
     stopped   by the run's budget: in no average, kept out of the bank, done again by the next start
     """
-    chosen = selection.index if selection else 0
-    answer, verdict = trajectories[chosen], verdicts[chosen]
-    status = "infra_error" if answer.ended_by == "error" else "success" if answer.success else "failure"
-    kept = [] if stopped else [m for m in made if m.lessons and verdicts[_source(m, chosen)].label is not None]
-    records = {_source(m, chosen): _record(index, task, trajectories, verdicts, _source(m, chosen), m) for m in kept}
+    task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0
+    answer = trajectories[chosen]
+    counted = [] if stopped else extractions
+    kept = [made for made in counted if made.lessons and verdicts[_source(made, chosen)].label is not None]
+    records = {
+        source: _record(index, task, trajectories[source], verdicts[source], made)
+        for made in kept
+        for source in [_source(made, chosen)]
+    }
+    asked = (*verdicts, *([selection] if selection else ()), *extractions)
     return Episode(
         index=index,
         task_id=task.id,
         task_type=task.type,
         query=task.query,
-        status="stopped" if stopped else status,
+        status="stopped" if stopped else _status(answer),
         reward=answer.reward,
-        verdict=verdict,
+        verdict=verdicts[chosen],
         retrieved=tuple({"id": m.record.id, "score": m.score} for m in memories),
         trajectories=tuple(trajectories),
         chosen=chosen,
-        verdicts=tuple(verdicts) if selection else (),
+        verdicts=tuple(verdicts),
         selection=selection,
-        lessons=tuple(lesson for m in kept for lesson in m.lessons),
-        n_dropped=0 if stopped else sum(m.n_dropped for m in made),
-        n_truncated=0 if stopped else sum(m.n_truncated for m in made),
+        lessons=tuple(lesson for made in kept for lesson in made.lessons),
+        n_dropped=sum(made.n_dropped for made in counted),
+        n_truncated=sum(made.n_truncated for made in counted),
         usage={
-            "agent": sum((t.usage for t in trajectories), Usage()),
-            "judge": sum((v.usage for v in verdicts), Usage()),
-            "extractor": sum((m.usage for m in made), Usage()),
+            "agent": sum((trajectory.usage for trajectory in trajectories), Usage()),
+            "judge": sum((verdict.usage for verdict in verdicts), Usage()),
+            "extractor": sum((made.usage for made in extractions), Usage()),
             **({"selector": selection.usage} if selection else {}),
         },
-        errors=tuple(sorted(errors)),  # they came from several threads
-        record=records.pop(chosen, None),
-        other_records=tuple(records.values()),
+        learning_errors=tuple(sorted(each.error for each in asked if each.error)),
+        records=tuple(records[source] for source in sorted(records, key=lambda source: source != chosen)),
     )
+
+
+def _status(answer: Trajectory) -> str:
+    return "infra_error" if answer.ended_by == "infra_error" else "success" if answer.success else "failure"
 
 
 def _source(made: Extraction, chosen: int) -> int:
     return chosen if made.attempt is None else made.attempt
 
 
-def _record(
-    index: int, task: Task, trajectories: Sequence[Trajectory], verdicts: Sequence[Verdict], source: int, m: Extraction
-) -> MemoryRecord:
-    trajectory, verdict = trajectories[source], verdicts[source]
+def _record(index: int, task: Task, trajectory: Trajectory, verdict: Verdict, made: Extraction) -> MemoryRecord:
     return MemoryRecord(
-        id=content_id(index, task.id, trajectory.id, m.lessons),
+        id=content_id(index, task.id, trajectory.id, made.lessons),
         original_query=task.query,
-        items=m.lessons,
+        items=made.lessons,
         source_trajectory_id=trajectory.id,
         score=1.0 if verdict.label == "success" else 0.0,
         outcome=verdict.label or "failure",

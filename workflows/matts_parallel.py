@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
-from core.errors import InfraError, UserError
+from core.errors import UserError
+from core.learning.attempts import Attempts
 from core.learning.contrast import Contrast
-from core.types import Extraction, Scored, Selection, Task, Trajectory
-from workflows.base import Verdicts, Workflow
+from core.learning.selectors import Selector
+from core.types import Extraction, Scored, Selection
+from workflows.base import Workflow, guarded
 
 
 @dataclass(kw_only=True)
@@ -18,7 +20,7 @@ class MattsParallel(Workflow):
     All attempts get the same memories, and each is judged. contrast None distils each of them alone.
     """
 
-    selector: Any  # core.learning.selectors
+    selector: Selector
     contrast: Contrast | None
 
     def __post_init__(self) -> None:
@@ -33,42 +35,29 @@ class MattsParallel(Workflow):
     def calls(cls, k: int | None, r: int | None) -> dict[str, int]:
         return super().calls(k, r) if k == 1 else {"agent": k, "judge": k, "extractor": 1, "selector": 1}
 
-    def select(
-        self, task: Task, trajectories: list[Trajectory], verdicts: Verdicts, errors: list[str]
-    ) -> Selection | None:
-        if len(trajectories) == 1:
+    def select(self, attempts: Attempts) -> Selection | None:
+        """One of those that did not break. Where the selector's model breaks, the first of them."""
+        if len(attempts) == 1:
             return None
-        whole = [number for number, t in enumerate(trajectories) if t.ended_by != "error"]
+        whole = attempts.whole()
         if len(whole) < 2:
             return Selection(index=whole[0] if whole else 0, by="only")
-        labels = [verdicts()[n] for n in whole] if self.selector.uses_judge else []
-        try:
-            found = self.selector.pick(task, [trajectories[n] for n in whole], labels)
-        except InfraError as error:
-            errors.append(f"selector: {error.kind}: {error}")
-            return Selection(index=whole[0], by="first", parsed=False)
+        first = Selection(index=0, by="first", parsed=False)
+        found = guarded("selector", partial(self.selector.pick, attempts.only(whole)), first)
         return replace(found, index=whole[found.index])
 
-    def extract(
-        self,
-        task: Task,
-        memories: list[Scored],
-        trajectories: list[Trajectory],
-        verdicts: Verdicts,
-        errors: list[str],
-    ) -> list[Extraction]:
-        """One self-contrast; a single attempt has nothing to be contrasted with. The paper's waits for no verdict."""
-        if self.contrast is None or len(trajectories) < 2:
-            return super().extract(task, memories, trajectories, verdicts, errors)
-        if blind := self.contrast.labels == "none" and self.learn_from == "both":
-            worth = [n for n, t in enumerate(trajectories) if self.learns and t.ended_by != "error" and t.said]
+    def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
+        """One self-contrast of all attempts; a single attempt has nothing to be contrasted with.
+
+        The paper's shows no labels and uses attempts of any outcome, so it does not wait for the verdicts.
+        """
+        if self.contrast is None or len(attempts) < 2:
+            return super().extract(attempts, memories)
+        if self.contrast.labels == "none" and self.learn_from == "both":
+            trajectories = attempts.trajectories
+            worth = [number for number in attempts.whole() if self.learns and trajectories[number].has_output]
         else:
-            worth = self.teachers(trajectories, verdicts())
+            worth = self.learnable(attempts)
         if len(worth) < 2:
-            return super().extract(task, memories, trajectories, verdicts, errors)
-        attempts, labels = [trajectories[n] for n in worth], [] if blind else [verdicts()[n] for n in worth]
-        try:
-            return [self.contrast.parallel(task, attempts, labels, memories)]
-        except InfraError as error:
-            errors.append(f"extractor: {error.kind}: {error}")
-            return []
+            return super().extract(attempts, memories)
+        return [guarded("extractor", partial(self.contrast.parallel, attempts.only(worth), memories), Extraction())]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from core.errors import InfraError, UserError
+from core.learning.attempts import Attempts
 from core.learning.contrast import Contrast
 from core.types import Extraction, Scored, Selection, Task, Trajectory
-from workflows.base import Verdicts, Workflow
+from envs.base import BaseEnv
+from workflows.base import Workflow, guarded
 
 
 @dataclass(kw_only=True)
@@ -31,24 +34,26 @@ class MattsSequential(Workflow):
     def calls(cls, k: int | None, r: int | None) -> dict[str, int]:
         return {"agent": 1 + r, "judge": 1 + r, "extractor": 1}
 
-    def attempt(self, index: int, task: Task, memories: list[Scored]) -> list[Trajectory]:
+    def attempt(self, index: int, task: Task, memories: list[Scored]) -> Attempts:
         """The attempt and its rounds. One that breaks ends them, and so does a budget."""
         rounds: list[Trajectory] = []
         try:
             with self.envs.lease() as env:
                 before = self.records.rollouts.finished(index)
-                while len(rounds) <= self.r and not (rounds and rounds[-1].ended_by in ("error", "budget")):
+                while len(rounds) <= self.r and not (rounds and rounds[-1].ended_by in ("infra_error", "budget")):
                     made = before.get(len(rounds)) or self._round(env, task, memories, rounds, resumed=bool(before))
                     if rounds and made.ended_by == "budget" and not made.steps:
                         break  # it never began, so the round before it stays the answer
                     if made.sample not in before:
-                        self.keep(index, task, made)
+                        self.checkpoint(index, task, made)
                     rounds.append(made)
         except InfraError as error:  # there is not even an env, or its time is over
             rounds.append(self.rollout.broken(task, error, len(rounds)))
-        return rounds
+        return self.as_attempts(task, rounds)
 
-    def _round(self, env, task: Task, memories: list[Scored], rounds: list[Trajectory], *, resumed: bool) -> Trajectory:
+    def _round(
+        self, env: BaseEnv, task: Task, memories: list[Scored], rounds: list[Trajectory], *, resumed: bool
+    ) -> Trajectory:
         """One of them, each with a time limit of its own."""
 
         def work() -> Trajectory:
@@ -61,30 +66,17 @@ class MattsSequential(Workflow):
 
         return self.envs.limited(env, work)
 
-    def select(
-        self, task: Task, trajectories: list[Trajectory], verdicts: Verdicts, errors: list[str]
-    ) -> Selection | None:
-        return Selection(index=len(trajectories) - 1, by="last") if self.r else None
+    def select(self, attempts: Attempts) -> Selection | None:
+        return Selection(index=len(attempts) - 1, by="last") if self.r else None
 
-    def extract(
-        self,
-        task: Task,
-        memories: list[Scored],
-        trajectories: list[Trajectory],
-        verdicts: Verdicts,
-        errors: list[str],
-    ) -> list[Extraction]:
+    def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
         """One call over all rounds. Where a round broke, the task has no result and teaches nothing."""
-        if trajectories[-1].ended_by == "error":
+        last = len(attempts) - 1
+        if attempts.trajectories[last].ended_by == "infra_error":
             return []
-        if self.contrast is None or len(trajectories) < 2:
-            return super().extract(task, memories, trajectories, verdicts, errors)
-        if len(trajectories) - 1 not in self.teachers(trajectories, verdicts()):
+        if self.contrast is None or last == 0:
+            return super().extract(attempts, memories)
+        if last not in self.learnable(attempts):
             return []
-        judged = [number for number, verdict in enumerate(verdicts()) if verdict.label is not None]
-        rounds, labels = [trajectories[n] for n in judged], [verdicts()[n] for n in judged]
-        try:
-            return [self.contrast.sequential(task, rounds, labels, memories)]
-        except InfraError as error:
-            errors.append(f"extractor: {error.kind}: {error}")
-            return []
+        judged = [number for number, verdict in enumerate(attempts.verdicts()) if verdict.label is not None]
+        return [guarded("extractor", partial(self.contrast.sequential, attempts.only(judged), memories), Extraction())]

@@ -185,7 +185,7 @@ class _Attempt:
         return 1 + sum(1 for _ in takewhile(lambda end: end == last, ends))
 
     def fail(self, error: InfraError) -> None:
-        self.ended_by, self.error = "error", f"{error.kind}: {error}"
+        self.ended_by, self.error = "infra_error", f"{error.kind}: {error}"
 
     def take(self, info: dict[str, Any]) -> None:
         """Keep the answer and the plain facts of a step; lists (such as admissible actions) stay in the env."""

@@ -57,17 +57,17 @@ class Stream:
         done = len(workflow.records.rows)
         batch = self.batch if workflow.learns else len(tasks)
 
-        def solve(index: int) -> Episode:
+        def run(index: int) -> Episode:
             if workflow.learns and index + 1 < len(tasks):
-                workflow.bank.expect(tasks[index + 1].query)
-            return workflow.solve(index, tasks[index])
+                workflow.bank.prefetch(tasks[index + 1].query)
+            return workflow.run_task(index, tasks[index], write=batch == 1)
 
         for start in range(done - done % batch, len(tasks), batch):
             end = min(start + batch, len(tasks))
             todo = range(max(start, done), end)
-            for episode in ordered_map(solve, todo, min(workers, len(todo))):
-                ended = episode.index == end - 1 and episode.status != "stopped"
-                workflow.consolidate(episode, teach=end - start if ended else 0)
+            for episode in ordered_map(run, todo, min(workers, len(todo))):
+                if batch > 1:  # run side by side: written in the stream's order, learned from when the batch has ended
+                    workflow.consolidate(episode, due=end - start if episode.index == end - 1 else 0)
                 yield episode
                 if episode.status == "stopped":
                     return

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.errors import UserError
+from core.learning.attempts import Attempts
 from core.learning.distiller import ask_for_lessons
 from core.learning.transcript import fit, transcript
 from core.models.base import Role
-from core.types import Extraction, Scored, Task, Trajectory, Verdict
+from core.types import Extraction, Scored
 from prompts import registry
 
 MAX_CONTENT = 900  # characters of one item: up to 5 sentences
@@ -33,33 +34,22 @@ class Contrast:
         if self.labels not in ("none", "judge"):
             raise UserError(f"contrast.labels={self.labels}: choose none or judge.")
 
-    def parallel(
-        self, task: Task, attempts: list[Trajectory], verdicts: list[Verdict], memories: list[Scored]
-    ) -> Extraction:
+    def parallel(self, attempts: Attempts, memories: list[Scored]) -> Extraction:
         """Self-contrast of attempts made side by side. Raises InfraError."""
-        return self._ask(registry.MATTS_PARALLEL_CONTRAST_PROMPT, "contrast", task, attempts, verdicts, memories)
+        return self._ask(registry.MATTS_PARALLEL_CONTRAST_PROMPT, "contrast", attempts, memories)
 
-    def sequential(
-        self, task: Task, rounds: list[Trajectory], verdicts: list[Verdict], memories: list[Scored]
-    ) -> Extraction:
+    def sequential(self, rounds: Attempts, memories: list[Scored]) -> Extraction:
         """What an attempt and the checks after it teach, the notes on the way included. Raises InfraError."""
-        return self._ask(registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT, "refinement", task, rounds, verdicts, memories)
+        return self._ask(registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT, "refinement", rounds, memories)
 
-    def _ask(
-        self,
-        template: str,
-        purpose: str,
-        task: Task,
-        attempts: list[Trajectory],
-        verdicts: list[Verdict],
-        memories: list[Scored],
-    ) -> Extraction:
+    def _ask(self, template: str, purpose: str, attempts: Attempts, memories: list[Scored]) -> Extraction:
+        texts = [transcript(trajectory, memories=memories) for trajectory in attempts.trajectories]
         prompt = registry.render(
             template,
-            query=task.query,
-            trajectories=fit([transcript(attempt, memories=memories) for attempt in attempts], self.max_tokens),
-            labels=[verdict.label for verdict in verdicts] if self.labels == "judge" else [],
+            query=attempts.task.query,
+            trajectories=fit(texts, self.max_tokens),
+            labels=[verdict.label for verdict in attempts.verdicts()] if self.labels == "judge" else [],
             max_items=self.max_items,
             structured=self.role.llm.supports_schema,
         )
-        return ask_for_lessons(self.role, self.seed, task, 0, purpose, prompt, self.max_items, MAX_CONTENT)
+        return ask_for_lessons(self.role, self.seed, attempts.task, 0, purpose, prompt, self.max_items, MAX_CONTENT)

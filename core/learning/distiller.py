@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from core.learning.schemas import lessons_schema
 from core.learning.structured import parse_lessons
@@ -11,6 +12,16 @@ from core.models.base import Role
 from core.seeding import derive_seed
 from core.types import Extraction, Scored, Task, Trajectory, Verdict
 from prompts import registry
+
+
+class Distills(Protocol):
+    """What makes lessons of one attempt: the paper's Distiller, or a baseline (core/learning/baselines.py)."""
+
+    def distil(
+        self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
+    ) -> Extraction:
+        """memories: what the attempt was shown. gold: the answer, in setting=train only. Raises InfraError."""
+        ...
 
 
 @dataclass(kw_only=True)

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
+from core.learning.attempts import Attempts
 from core.learning.schemas import object_schema, text_schema
 from core.learning.structured import parse_json
 from core.learning.transcript import fit, transcript
 from core.models.base import Role
 from core.seeding import derive_seed
-from core.types import Selection, Task, Trajectory, Verdict
+from core.types import Selection
 from prompts import registry
+
+
+class Selector(Protocol):
+    """Names the attempt that is the answer. `uses_judge`: attempts are judged for it, even where nothing is learned."""
+
+    uses_judge: ClassVar[bool]
+
+    def pick(self, attempts: Attempts) -> Selection:
+        """An index into attempts, of which none is broken. Raises InfraError."""
+        ...
 
 
 @dataclass(kw_only=True)
@@ -21,10 +32,9 @@ class First:
 
     role: Role | None = None
     seed: int = 0
-    uses_judge: ClassVar[bool] = False  # whether attempts must be judged for it, even where nothing is learned
+    uses_judge: ClassVar[bool] = False
 
-    def pick(self, task: Task, attempts: list[Trajectory], verdicts: list[Verdict]) -> Selection:
-        """An index into attempts, of which none is broken. Raises InfraError."""
+    def pick(self, attempts: Attempts) -> Selection:
         return Selection(index=0, by="first")
 
 
@@ -34,8 +44,8 @@ class Judged(First):
 
     uses_judge: ClassVar[bool] = True
 
-    def pick(self, task: Task, attempts: list[Trajectory], verdicts: list[Verdict]) -> Selection:
-        labels = [verdict.label for verdict in verdicts]
+    def pick(self, attempts: Attempts) -> Selection:
+        labels = [verdict.label for verdict in attempts.verdicts()]
         return Selection(index=labels.index("success") if "success" in labels else 0, by="judge")
 
 
@@ -46,8 +56,8 @@ class Majority(First):
     Answers count as equal when they are equal but for case and blanks; without any answer (multi turn) the first.
     """
 
-    def pick(self, task: Task, attempts: list[Trajectory], verdicts: list[Verdict]) -> Selection:
-        answers = [" ".join((attempt.answer or "").lower().split()) for attempt in attempts]
+    def pick(self, attempts: Attempts) -> Selection:
+        answers = [" ".join((attempt.answer or "").lower().split()) for attempt in attempts.trajectories]
         votes = Counter(answer for answer in answers if answer)
         if not votes:
             return Selection(index=0, by="majority", reason="no attempt gave an answer")
@@ -68,18 +78,18 @@ class BestOfN(First):
     role: Role = field(kw_only=True)
     max_tokens: int = 24000
 
-    def pick(self, task: Task, attempts: list[Trajectory], verdicts: list[Verdict]) -> Selection:
+    def pick(self, attempts: Attempts) -> Selection:
         """A reply that cannot be read takes the first attempt, and is marked as not parsed."""
         prompt = registry.render(
             registry.SELECT_BEST_PROMPT,
-            query=task.query,
-            trajectories=fit([transcript(attempt) for attempt in attempts], self.max_tokens),
+            query=attempts.task.query,
+            trajectories=fit([transcript(attempt) for attempt in attempts.trajectories], self.max_tokens),
             structured=self.role.llm.supports_schema,
         )
         reply = self.role.chat(
             [{"role": "user", "content": prompt}],
-            task=task.id,
-            seed=derive_seed(self.seed, task.id, "selector"),
+            task=attempts.task.id,
+            seed=derive_seed(self.seed, attempts.task.id, "selector"),
             schema=SCHEMA,
         )
         said = parse_json(reply.text, "index") or {}

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.errors import UserError
+from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.filter import Filter
 from core.memory.policies.base import Policy
+from core.memory.protocol import Memory
 from core.memory.search.searcher import Search
 from core.memory.store.changes import Change
 from core.memory.store.contents import Contents
@@ -32,7 +34,7 @@ MAX_WORDS = 64  # of a query that the full-text search looks for
 
 
 @dataclass(kw_only=True)
-class MemoryBank(History, Contents):
+class MemoryBank(History, Contents, Memory):
     """The paper's bank (section 3.2): append-only experiences, keyed by the embedding of their query.
 
     path         the SQLite file; None in the config puts it into the run directory
@@ -45,8 +47,6 @@ class MemoryBank(History, Contents):
     read_only    open an existing bank and refuse to change it (setting=frozen)
     hygiene      what looks at a record before it is stored: screen(record, bank) -> record; None stores it as it is
     consolidate  what a finished episode teaches the bank: learn(bank, episode); None does nothing
-    inject       system | user: which message of the agent's prompt its lessons go into
-    max_tokens   cap on the lessons in one prompt; None has no other cap than the agent's own in characters
     run          a name for the run on a bank that others have filled: its ticks go on from where the bank stood then
     provenance   what is noted on each record added: {run, models}; task, trajectory (a hash), label source and time
                  are fields of the record itself
@@ -64,8 +64,6 @@ class MemoryBank(History, Contents):
     read_only: bool = False
     hygiene: Any = None
     consolidate: Any = None
-    inject: str = "system"
-    max_tokens: int | None = None
     run: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
     _store: Store = field(init=False, repr=False)
@@ -99,7 +97,7 @@ class MemoryBank(History, Contents):
             return []
         return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task, where)
 
-    def expect(self, query: str) -> None:
+    def prefetch(self, query: str) -> None:
         """A task with this query comes next: embed it meanwhile."""
         if hasattr(self.embedder, "expect"):
             self.embedder.expect(query)
@@ -204,7 +202,7 @@ class MemoryBank(History, Contents):
         with self._store.change(reason, self._embed, self.embedder.name) as change:
             yield change
 
-    def learn(self, episode: Any) -> None:
+    def learn(self, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
         """What a finished episode teaches beyond its record; nothing unless `consolidate` is on."""
         if self.consolidate is not None:
             self.consolidate.learn(self, episode)

@@ -4,50 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from core.memory.filter import Filter
+from core.memory.protocol import Memory
 from core.types import MemoryRecord, Scored
 
 
 @dataclass(kw_only=True)
-class NoMemory:
+class NoMemory(Memory):
     """memory=none: an agent without memory. Retrieves nothing and keeps nothing."""
 
-    embedder: Any = None
-    policy: Any = None
     path: str | None = None
-    read_only: bool = False
-    inject: str = "system"
-    max_tokens: int | None = None
-    provenance: Any = None
-    run: str = ""
+    learns = False
 
-    def retrieve(
-        self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None
-    ) -> list[Scored]:
+    def retrieve(self, query: str, exclude_task: str | None = None) -> list[Scored]:
         return []
 
-    def expect(self, query: str) -> None:
-        """Nothing to prepare."""
-
-    def add(self, record: MemoryRecord, *, shown: Sequence[str] | None = None) -> bool:
+    def add(self, record: MemoryRecord, *, shown: Sequence[str] = ()) -> bool:
         return False
-
-    def learn(self, episode: Any) -> None:
-        """Learns nothing."""
-
-    def spent(self) -> None:
-        """Nothing."""
-
-    def ids(self) -> set[str]:
-        return set()
-
-    def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
-        return []
-
-    def __len__(self) -> int:
-        return 0
-
-    def close(self) -> None:
-        """Nothing to release."""

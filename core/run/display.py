@@ -58,7 +58,7 @@ class RunProgress:
     def _facts(self) -> str:
         rate = f"{100 * self._won / self._valid:.0f} %" if self._valid else "- %"
         broken = self._done - self._valid
-        errors = f"  {broken} broken" if broken else ""
+        errors = f"  infra errors {broken}" if broken else ""
         return f"success {rate}  lessons {self._lessons}  tokens {self._tokens:,}{errors}"
 
     def __enter__(self) -> RunProgress:
@@ -98,7 +98,7 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         *((f"pass {n}", f"{percent(p['success_rate'])}   (of {p['n']})") for n, p in enumerate(s["by_pass"], 1)),
     ]
     counts = {
-        "broken (not counted)": s["n_infra_error"],
+        "infra errors (not counted)": s["n_infra_error"],
         "ended by the step limit": s["n_step_limit"],
         "ended stuck (max_repeats)": s["n_stuck"],
         "ended by the episode's budget": s["n_budget"],
@@ -134,14 +134,25 @@ def _scaling_of(found: dict[str, Any]) -> list[tuple[str, str]]:
         (f"best of {found['k']} ({found['select']})", percent(found["best_of_n"])),
         (f"pass@{found['k']} (oracle)", percent(found["pass_at_k_oracle"])),
     ]
-    counts = {"broken attempts": "n_broken_attempts", "selections not readable": "n_selections_unparsed"}
+    counts = {"infra errors of attempts": "n_infra_error_attempts", "selections not readable": "n_selections_unparsed"}
     return facts + [(name, str(found[key])) for name, key in counts.items() if found[key]]
 
 
 def print_runs(summaries: list[dict[str, Any]], folder: Path) -> None:
     """One line a run of a sweep."""
     table = Table(title="sweep", title_justify="left")
-    headings = ("run", "success", "rate", "95 % interval", "steps", "lessons", "broken", "labels", "tokens", "stream")
+    headings = (
+        "run",
+        "success",
+        "rate",
+        "95 % interval",
+        "steps",
+        "lessons",
+        "infra errors",
+        "labels",
+        "tokens",
+        "stream",
+    )
     for heading in headings:
         table.add_column(heading, justify="left" if heading in ("run", "labels", "stream") else "right")
     for s in summaries:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from math import sqrt
 from typing import Any
 
-from core.run.records import usage_of
+from core.run.records import answer_of, outcomes_of, usage_of
 from core.run.scaling import scaling
 from core.types import Usage
 
@@ -52,7 +52,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
         "n_verdicts_truncated": sum(row["verdict"]["truncated"] for row in rows),
         "n_extractions_truncated": sum(row["n_truncated"] for row in rows),
         "n_verdicts_unparsed": sum(not row["verdict"]["parsed"] for row in rows),
-        "n_learning_errors": sum(len(row["errors"]) for row in rows),
+        "n_learning_errors": sum(len(row["learning_errors"]) for row in rows),
         "judge_agreement": judge_agreement(valid),
         "label_source": "+".join(sorted({row["verdict"]["source"] for row in valid} - {"none"})) or "none",
         "tokens": tokens(rows, rounds),
@@ -96,14 +96,8 @@ def by_pass(rows: list[dict], n_tasks: int, passes: int) -> list[dict]:
 
 def judge_agreement(rows: list[dict]) -> float | None:
     """Share of judged attempts, of every one of a task, whose label is the truth; None when nothing was judged."""
-    pairs = []
-    for row in rows:
-        if row.get("verdicts"):
-            truths = ["success" if attempt["success"] else "failure" for attempt in row["trajectories"]]
-            pairs += [(verdict["label"], truth) for verdict, truth in zip(row["verdicts"], truths, strict=True)]
-        else:
-            pairs.append((row["verdict"]["label"], row["status"]))
-    return mean([float(label == truth) for label, truth in pairs if label is not None])
+    judged = [pair for row in rows for pair in zip(row["verdicts"], outcomes_of(row), strict=True)]
+    return mean([float(verdict["label"] == truth) for verdict, truth in judged if verdict["label"] is not None])
 
 
 def both(used: Usage) -> int:
@@ -125,11 +119,6 @@ def tokens(rows: list[dict], rounds: Usage | None = None) -> dict[str, int]:
 def steps(row: dict) -> int:
     """Actions taken in the attempt that counts."""
     return len(answer_of(row)["steps"])
-
-
-def answer_of(row: dict) -> dict:
-    """The attempt that is the task's answer."""
-    return row["trajectories"][row["chosen"]]
 
 
 def all_steps(row: dict) -> list[dict]:

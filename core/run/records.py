@@ -42,7 +42,7 @@ _OPTIONAL = {
 class RunRecords:
     """The records of one run directory, held by one process at a time.
 
-    `rows` are the finished episodes as dictionaries, those of earlier starts included.
+    `rows` are the finished episodes as dictionaries (schema 2), those of earlier starts included.
     Raises UserError when another process writes there, when the configuration differs from the one the directory was
     made with, or when its records are damaged; StopRun when the disk refuses a write. `redact` keeps secrets out.
     """
@@ -150,7 +150,7 @@ class RunRecords:
 
     def _read_episodes(self) -> list[dict]:
         """The finished episodes. One that the run's budget stopped stays in the file until its task is done again."""
-        rows = list(self._episodes.read())
+        rows = [upgraded_row(row) for row in self._episodes.read()]
         for place, row in enumerate(rows):
             if row.get("index") != place:
                 raise UserError(f"{self.path / 'episodes.jsonl'} line {place + 1} holds index {row.get('index')}.")
@@ -161,21 +161,40 @@ class RunRecords:
 def to_row(episode: Episode) -> dict:
     """An episode as it stands in the file: without what can differ between identical runs or is stored elsewhere."""
     row = asdict(episode)
-    for record in (row["record"], *row["other_records"]):
-        if record:
-            del record["query_embedding"], record["created_at"]
-            for name, default in _OPTIONAL.items():
-                if record[name] == default:
-                    del record[name]
+    for record in row["records"]:
+        del record["query_embedding"], record["created_at"]
+        for name, default in _OPTIONAL.items():
+            if record[name] == default:
+                del record[name]
     for said in (row["verdict"], *row["verdicts"], row["selection"] or {}):
         said.pop("usage", None)  # stands in the sum of its role
-    for name in ("verdicts", "selection", "other_records"):
-        if not row[name]:
-            del row[name]
+        said.pop("error", None)  # stands in learning_errors
     usages = [*row["usage"].values(), *(t["usage"] for t in row["trajectories"])]
     for usage in usages:
         usage.pop("cached_tokens", None)  # depends on what the provider happened to have cached
     return row
+
+
+def upgraded_row(row: dict) -> dict:
+    """A row as it would be written today.
+
+    Schema 1 had `verdicts` and `selection` only where there were several attempts, the answer's `record` beside
+    `other_records`, `errors` for what are learning errors, and attempts that ended by `error`.
+    """
+    if row.get("schema") != 1:
+        return row
+    row = dict(row)
+    records = (row.pop("record"), *row.pop("other_records", ()))
+    for attempt in row["trajectories"]:
+        if attempt["ended_by"] == "error":
+            attempt["ended_by"] = "infra_error"
+    return row | {
+        "verdicts": row.get("verdicts") or [row["verdict"]],
+        "selection": row.get("selection"),
+        "learning_errors": row.pop("errors"),
+        "records": [record for record in records if record],
+        "schema": 2,
+    }
 
 
 def usage_of(row: dict) -> Usage:
@@ -183,18 +202,27 @@ def usage_of(row: dict) -> Usage:
     return sum((Usage(**usage) for usage in row["usage"].values()), Usage())
 
 
-def record_of(row: dict) -> MemoryRecord | None:
-    """The memory record that an episode's row added to the bank."""
-    if row["record"] is None:
-        return None
-    values = row["record"] | {"items": tuple(Lesson(**item) for item in row["record"]["items"])}
-    return MemoryRecord(**values | {name: tuple(values[name]) for name in ("tags", "parents") if name in values})
-
-
 def records_of(row: dict) -> list[MemoryRecord]:
     """Every memory record that an episode's row added to the bank, the answer's first."""
-    rows = [{"record": record} for record in (row["record"], *row.get("other_records", ()))]
-    return [record for each in rows if (record := record_of(each)) is not None]
+    return [_record(values) for values in row["records"]]
+
+
+def _record(values: dict) -> MemoryRecord:
+    tuples = {name: tuple(values[name]) for name in ("tags", "parents") if name in values}
+    return MemoryRecord(**values | tuples | {"items": tuple(Lesson(**item) for item in values["items"])})
+
+
+def outcomes_of(row: dict) -> list[str]:
+    """success | failure | infra_error of each attempt, by the env's truth."""
+    return [
+        "infra_error" if attempt["ended_by"] == "infra_error" else "success" if attempt["success"] else "failure"
+        for attempt in row["trajectories"]
+    ]
+
+
+def answer_of(row: dict) -> dict:
+    """The attempt that is the task's answer."""
+    return row["trajectories"][row["chosen"]]
 
 
 def shown_in(row: dict) -> list[str]:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 from core.errors import UserError
+from core.memory.protocol import Memory
 from core.run.records import records_of, shown_in
 
 
-def restore(bank: Any, rows: list[dict], *, exclusive: bool) -> int:
+def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
     """Add what the episodes taught and the bank has lost; returns how many records that were.
 
-    exclusive: the bank belongs to this run alone, so a record that no episode knows is an error (UserError).
+    own   the bank's file, where it belongs to this run alone: a record that no episode knows is then a UserError
     """
-    if bank.read_only:
-        return 0
     known = bank.ids()
     foreign = known - {record.id for row in rows for record in records_of(row)}
-    foreign = {id for id in foreign if not bank.get(id).parents}  # the bank makes merged records itself
-    if exclusive and foreign:
+    if own is not None and foreign:
         raise UserError(
-            f"the bank {bank.path} holds {len(foreign)} records that its episodes.jsonl does not: "
+            f"the bank {own} holds {len(foreign)} records that its episodes.jsonl does not: "
             "was episodes.jsonl removed? Give another run_dir, or memory.path=BANK to build on this bank."
         )
     n_lost = 0

@@ -5,10 +5,12 @@ from __future__ import annotations
 from statistics import fmean
 from typing import Any
 
+from core.run.records import outcomes_of
+
 
 def scaling(rows: list[dict]) -> dict[str, Any]:
     """Of rows without infra errors: {} where every task had one attempt, else by what made several of them."""
-    scaled = [row for row in rows if row.get("selection")]
+    scaled = [row for row in rows if row["selection"]]
     if not scaled:
         return {}
     sequential = [row for row in scaled if row["selection"]["by"] == "last"]
@@ -22,7 +24,7 @@ def of_attempts(rows: list[dict]) -> dict[str, Any]:
     best_of_n         of the selected attempt: the run's success rate
     pass_at_k_oracle  any attempt: what a selector that knew the truth would reach; never what the run scores
     """
-    tasks = [[t["success"] for t in row["trajectories"] if t["ended_by"] != "error"] for row in rows]
+    tasks = [[outcome == "success" for outcome in outcomes_of(row) if outcome != "infra_error"] for row in rows]
     return {
         "kind": "parallel",
         "k": max(len(row["trajectories"]) for row in rows),
@@ -30,7 +32,7 @@ def of_attempts(rows: list[dict]) -> dict[str, Any]:
         "pass_at_1": mean([fmean(task) for task in tasks]),
         "best_of_n": mean([float(row["status"] == "success") for row in rows]),
         "pass_at_k_oracle": mean([float(any(task)) for task in tasks]),
-        "n_broken_attempts": sum(t["ended_by"] == "error" for row in rows for t in row["trajectories"]),
+        "n_infra_error_attempts": sum(outcomes_of(row).count("infra_error") for row in rows),
         "n_selections_unparsed": sum(not row["selection"]["parsed"] for row in rows),
     }
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from core.run.records import usage_of
+from core.run.records import answer_of, usage_of
 from results.load import Run
 from results.report.study import slug
 
@@ -53,7 +53,7 @@ def embedded(value: Any) -> str:
 
 def _facts(row: dict) -> list[Any]:
     used = usage_of(row)
-    chosen = row["trajectories"][row["chosen"]] if row["trajectories"] else {"steps": [], "error": None}
+    chosen = answer_of(row)
     return [
         row["status"],
         row["verdict"]["label"],
@@ -89,7 +89,7 @@ def _pack(lines: list[str]) -> str:
 def _with_lessons(row: dict, known: dict[str, dict]) -> dict:
     """The row with the texts of what it retrieved, and without what it says twice."""
     retrieved = [{**found, **known.get(found["id"], {})} for found in row["retrieved"]]
-    kept = {key: value for key, value in row.items() if key not in ("record", "other_records", "index", "schema")}
+    kept = {key: value for key, value in row.items() if key not in ("records", "index", "schema")}
     return kept | {"retrieved": retrieved}
 
 
@@ -98,8 +98,7 @@ def lessons_of(run: Run) -> dict[str, dict]:
     known = {
         record["id"]: {key: record[key] for key in ("items", "task_id", "outcome")}
         for row in run.rows
-        for record in (row["record"], *row.get("other_records", ()))
-        if record
+        for record in row["records"]
     }
     for path in ((run.config.get("memory") or {}).get("path"), run.path / "bank.sqlite"):
         if path is not None and any(found["id"] not in known for row in run.rows for found in row["retrieved"]):

@@ -58,7 +58,7 @@ function stepItem(step, place) {
 
 function attempt(trajectory, row, place) {
   const facts = [
-    fact("Ended by", trajectory.ended_by.replace("_", " ")), fact("Truth", statusBadge(trajectory.success ? "success" : trajectory.ended_by === "error" ? "infra_error" : "failure")),
+    fact("Ended by", trajectory.ended_by.replace("_", " ")), fact("Truth", statusBadge(trajectory.success ? "success" : trajectory.ended_by === "infra_error" ? "infra_error" : "failure")),
     fact("Steps", number(trajectory.steps.length)), trajectory.answer !== null && fact("Answer", long(trajectory.answer, "code", "")),
     trajectory.gold && fact("Reference", long(trajectory.gold, "code", "")), trajectory.error && fact("Error", long(trajectory.error, "code", "")),
   ];
@@ -75,7 +75,7 @@ function attemptsPart(row) {
   if (all.length === 1) return section("What the agent did", null, attempt(all[0], row, 0));
   const body = el("div", {});
   const tabs = all.map((trajectory, place) => el("button", { type: "button", role: "tab", onclick: () => choose(place) },
-    `${trajectory.success ? STATUS.success.mark : trajectory.ended_by === "error" ? "!" : STATUS.failure.mark} ${place + 1}`, place === row.chosen ? " chosen" : ""));
+    `${trajectory.success ? STATUS.success.mark : trajectory.ended_by === "infra_error" ? "!" : STATUS.failure.mark} ${place + 1}`, place === row.chosen ? " chosen" : ""));
   function choose(place) {
     tabs.forEach((tab, other) => tab.setAttribute("aria-selected", String(other === place)));
     body.replaceChildren(all[place] ? attempt(all[place], row, place) : "");
@@ -95,8 +95,8 @@ function verdictLine(verdict, truth, name) {
 
 /** What was believed of each attempt, and how the answer was chosen among them. */
 function verdictPart(row, entry) {
-  const truthOf = (attempt) => attempt.ended_by === "error" ? null : attempt.success ? "success" : "failure";
-  const verdicts = row.verdicts || row.trajectories.map((_, place) => place === row.chosen ? row.verdict : { label: null });
+  const truthOf = (attempt) => attempt.ended_by === "infra_error" ? null : attempt.success ? "success" : "failure";
+  const verdicts = row.verdicts;
   const several = verdicts.length > 1;
   const judged = verdicts.flatMap((verdict, place) => verdict.label === null ? [] :
     [verdictLine(verdict, truthOf(row.trajectories[place]), several && `Attempt ${place + 1}`)]);
@@ -125,7 +125,7 @@ function article(run, entry, row, heading) {
       el("span", {}, plural(entry.steps, "step")), el("span", {}, plural(entry.tokens, "token"))),
     long(row.query, "h2", "query"),
     el("p", { class: "id" }, entry.id),
-    row.errors.length > 0 && el("div", { class: "note" }, row.errors.map((error) => long(error, "p", ""))),
+    row.learning_errors.length > 0 && el("div", { class: "note" }, row.learning_errors.map((error) => long(error, "p", ""))),
     chosen && chosen.error && el("div", { class: "note" }, long(chosen.error, "p", "")),
     retrievedPart(run, row), attemptsPart(row), verdictPart(row, entry),
     section("Lessons learned", row.lessons.length, row.n_dropped > 0 && el("p", { class: "soft" }, `${plural(row.n_dropped, "item")} dropped: not readable, cut off or over the limit.`),

@@ -64,7 +64,7 @@ def warnings(study: Study) -> list[str]:
         some = any(cell["partial"] for cell in study.cells)
         fate = "counted as far as they go" if some else "not counted (--partial counts them)"
         found.append(f"Partial: runs of {', '.join(unfinished)} have not finished and are {fate}.")
-    if errors := sum(cell["n_err"] for cell in counted):
+    if errors := sum(cell["n_infra_error"] for cell in counted):
         what = "1 episode" if errors == 1 else f"{errors} episodes"
         found.append(f"{what} broke (infra error): in no rate and no comparison, and nothing was learned there.")
     if counted and max(cell["n_seeds"] for cell in counted) == 1:

@@ -77,7 +77,7 @@ def make_row(rng: random.Random, arm: str, index: int, task_id: str, chance: flo
         "status": "infra_error" if broken else "success" if won else "failure",
         "reward": float(won),
         "verdict": verdict if remembers else silent,
-        "verdicts": [verdict for _ in attempts] if remembers and len(attempts) > 1 else [],
+        "verdicts": [verdict if remembers else silent for _ in attempts],
         "retrieved": [{"id": f"{index:016x}", "score": rng.random()}] if remembers and index else [],
         "trajectories": attempts,
         "chosen": 0,
@@ -85,9 +85,10 @@ def make_row(rng: random.Random, arm: str, index: int, task_id: str, chance: flo
         "n_dropped": 0,
         "n_truncated": 0,
         "usage": {"agent": attempts[0]["usage"]} | ({"judge": attempts[0]["usage"]} if remembers else {}),
-        "errors": [],
-        "record": None,
-        "schema": 1,
+        "selection": None,
+        "learning_errors": [],
+        "records": [],
+        "schema": 2,
     }
 
 

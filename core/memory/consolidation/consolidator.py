@@ -20,7 +20,7 @@ from typing import Any
 from core.errors import OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.context import Deed, Round, Step
-from core.memory.consolidation.episode_feedback import Experience, experience
+from core.memory.consolidation.episode_feedback import EpisodeFeedback, feedback_of
 from core.models.base import Role
 from core.types import MemoryRecord, Usage
 
@@ -85,14 +85,14 @@ class Life:
         self._steps = [s for s in (self.deduplicate, self.merge, self.contradict, self.prune) if s is not None]
 
     def learn(self, bank: Any, episode: Any) -> None:
-        """Take in an Episode, its row or an Experience, and run what has fallen due. None: only the latter.
+        """Take in an episode's row or an EpisodeFeedback, and run what has fallen due. None: only the latter.
 
         Changes nothing for an episode that is in already, but finishes a round that a crash cut off.
         """
         if bank.read_only:
             return
         if episode is not None:
-            self._take_in(bank, experience(episode))
+            self._take_in(bank, feedback_of(episode) if isinstance(episode, dict) else episode)
         if self.background:
             self._start(bank)
         else:
@@ -125,7 +125,7 @@ class Life:
             self._pool = None
         self._settle()
 
-    def _take_in(self, bank: Any, seen: Experience) -> None:
+    def _take_in(self, bank: Any, seen: EpisodeFeedback) -> None:
         """Count the uses and the new record of one episode: one transaction, with the mark that it is in."""
         if self._is_in(bank, seen) or (not seen.new and all(bank.get(id) is None for id in seen.used)):
             return  # nothing would change, so there is nothing to remember either
@@ -145,7 +145,7 @@ class Life:
             fresh = (*before.fresh, *(record.id for record, _ in added)) if self._steps else before.fresh
             self._save(bank, change, replace(before, folded=folded, fresh=fresh).begun(self.every))
 
-    def _is_in(self, bank: Any, seen: Experience) -> bool:
+    def _is_in(self, bank: Any, seen: EpisodeFeedback) -> bool:
         return seen.index is not None and seen.index < self.progress(bank).folded
 
     def _used(self, now: Round, record: MemoryRecord, label: str | None) -> dict[str, Any]:

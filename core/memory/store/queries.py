@@ -33,8 +33,8 @@ class Queries:
         return self.rows(query)[0]
 
     def ids(self) -> set[str]:
-        """The ids of all records."""
-        return {row[0] for row in self.rows("SELECT id FROM records")}
+        """The ids of all records but those that the bank made itself, by merging others."""
+        return {row[0] for row in self.rows("SELECT id FROM records WHERE parents = '[]'")}
 
     def get(self, rowids: list[int] | None) -> dict[int, MemoryRecord]:
         """The whole records of some rowids, None for all; those that are gone are left out."""

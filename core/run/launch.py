@@ -1,0 +1,55 @@
+"""How a run was started: the options chosen, the command line, and how to go on; all that only Hydra knows."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from core.redact import Redactor, in_strings
+
+
+def choice(group: str) -> str:
+    """The option chosen for a config group."""
+    return HydraConfig.get().runtime.choices[group]
+
+
+def alone() -> bool:
+    """Whether this run is no part of a sweep."""
+    return HydraConfig.get().mode == RunMode.RUN
+
+
+def command_line() -> list[str]:
+    """The command of the run, or of the sweep that it is a part of.
+
+    A launcher that starts a program of its own for each job (submitit) leaves it in the sweep's multirun.yaml.
+    """
+    written = Path(HydraConfig.get().sweep.dir) / "multirun.yaml"
+    if Path(sys.argv[0]).name == "main.py" or not written.is_file():
+        return sys.argv
+    overrides = OmegaConf.load(written).hydra.overrides
+    return ["main.py", *(word for word in overrides.hydra if not word.startswith("hydra.mode=")), *overrides.task]
+
+
+def resume_hint(run_dir: Path) -> str:
+    """How to go on, when the run has recorded anything."""
+    if not (run_dir / "manifest.json").exists():
+        return ""
+    if not alone():
+        run_dir = Path(HydraConfig.get().sweep.dir)  # each run finds its own place in it again
+    words = [word for word in command_line()[1:] if not word.startswith("run_dir=")]
+    return f"\nto go on where it stopped: {shlex.join(['python', 'main.py', *words, f'run_dir={run_dir}'])}"
+
+
+def save_hydra(cfg: DictConfig, run_dir: Path, redact: Redactor) -> None:
+    """What Hydra would write to .hydra, but only now that the run directory is known to belong to this run."""
+    folder = run_dir / ".hydra"
+    folder.mkdir(exist_ok=True)
+    parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}
+    for name, part in parts.items():
+        safe = in_strings(OmegaConf.to_container(part, enum_to_str=True), redact)
+        (folder / f"{name}.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(safe)), encoding="utf-8")

@@ -1,0 +1,87 @@
+"""What a run leaves beside its episodes (manifest, .hydra, summary), and what a person and a tracker see of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import DictConfig
+
+from core.build import make
+from core.memory.protocol import Memory
+from core.models.base import Role
+from core.models.meter import Meter
+from core.redact import Redactor, in_strings
+from core.run.display import RunProgress, print_summary
+from core.run.launch import choice, command_line, resume_hint, save_hydra
+from core.run.manifest import continued, manifest
+from core.run.metrics import by_pass, summarise
+from core.run.records import RunRecords
+from core.run.tracking import Tracker, logged
+from core.types import Episode, Task
+
+
+@dataclass(kw_only=True)
+class Session:
+    """A context manager around the stream: `episode` after each task; at the end `summary` is there and written.
+
+    config        the configuration, resolved
+    fingerprint   what makes the run this run (core/run/manifest.py)
+    stream        how the tasks follow each other, as the summary names it: {batch, order, passes}
+    """
+
+    cfg: DictConfig
+    config: dict[str, Any]
+    fingerprint: dict[str, Any]
+    tasks: list[Task]
+    stream: dict[str, Any]
+    records: RunRecords
+    roles: dict[str, Role]
+    meter: Meter
+    bank: Memory
+    redact: Redactor
+    summary: dict[str, Any] = field(default_factory=dict, init=False)
+    _tracker: Tracker = field(init=False, repr=False)
+    _progress: RunProgress = field(init=False, repr=False)
+
+    def __enter__(self) -> Session:
+        if len(self.records.rows) < len(self.tasks):  # a finished run started again keeps the record of who made it
+            self._write_manifest()
+        save_hydra(self.cfg, self.records.path, self.redact)
+        self._tracker = make(self.cfg.tracker)
+        plain = json.loads(json.dumps(self.config, default=str))
+        self._tracker.start(str(self.records.path), in_strings(plain, self.redact))
+        self._progress = RunProgress(len(self.tasks), self.records.rows, self._title()).__enter__()
+        return self
+
+    def episode(self, episode: Episode) -> None:
+        """One more episode is recorded."""
+        self._progress.update(self.records.rows[-1])
+        self._tracker.log(episode.index, logged(episode.status, len(episode.lessons)))
+
+    def __exit__(self, broke: type[BaseException] | None, *_exc: object) -> None:
+        """The summary is written whatever happened; a person is shown it where the stream came to its end."""
+        self._progress.__exit__()
+        rows, n_tasks = self.records.rows, len(self.tasks)
+        self.summary = summarise(rows, n_tasks, self.records.wall_s(), self.bank.spent())
+        self.summary["calls"] = self.meter.totals()
+        self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
+        about = {"setting": self.config["setting"]["name"], "seed": self.config["seed"]}
+        self.records.write_json("summary.json", self.summary | about)
+        if any(role.sent for role in self.roles.values()):
+            self._write_manifest()  # once more: now with the parameters that were really sent
+        if broke is None:
+            self._tracker.finish(self.summary)
+            print_summary(self.summary, self._title(), self.records.path)
+            if not self.summary["complete"]:
+                print(f"stopped: {self.meter.exhausted()}.{resume_hint(self.records.path)}")
+
+    def _title(self) -> str:
+        arm = choice("arm") or choice("workflow")
+        return f"{arm} on {choice('env')}, setting={choice('setting')}, seed={self.config['seed']}"
+
+    def _write_manifest(self) -> None:
+        roles = {name: role.describe() for name, role in self.roles.items()}
+        now = manifest(self.fingerprint, self.config, command_line(), self.tasks, roles)
+        self.records.write_json("manifest.json", continued(self.records.read_json("manifest.json"), now))
