@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from core.errors import InfraError, UserError
+from mcp_server.options import TOKEN_ENV, bank_options
 
 EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite                                   over stdio, as clients start it
@@ -54,17 +55,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--host", default="127.0.0.1", help="for http and sse")
     top.add_argument("--port", type=int, default=8765)
     top.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="a Host header to answer to")
-    top.add_argument("--token-env", default="REASONINGBANK_MCP_TOKEN", metavar="NAME", help="holds the bearer token")
+    top.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help="holds the bearer token")
     top.add_argument("--token-file", type=Path, metavar="FILE", help="holds it instead")
     return top
-
-
-def bank_options(sub: argparse.ArgumentParser, required: bool = True) -> None:
-    """The options of everything that opens a bank."""
-    sub.add_argument("--bank", type=Path, required=required, metavar="PATH", help="the bank's SQLite file")
-    sub.add_argument("--embedder", metavar="NAME", help="of a new bank: all-MiniLM-L6-v2, hashing-256, ...")
-    sub.add_argument("--require-agent-id", action="store_true", help="refuse calls that do not say whose memory")
-    sub.add_argument("overrides", nargs="*", metavar="key=value", help="preset=NAME, llm=NAME, retrieval.top_k=3, ...")
 
 
 def serve(given: argparse.Namespace) -> int:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from mcp_server.cli import ask, where_options
+from mcp_server.client import ask
+from mcp_server.options import where_options
 
 MAX_TURN = 4000  # characters kept of one turn
 MAX_TURNS = 400  # the last ones

@@ -14,7 +14,6 @@ from typing import Any
 from core.errors import UserError
 from mcp_server.server import BankServer
 
-TOKEN_ENV = "REASONINGBANK_MCP_TOKEN"
 SHORTEST_TOKEN = 16
 ADDRESSES = 10_000  # remembered by the rate limit
 

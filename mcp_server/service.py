@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from core.build import build_meter, build_roles, make
+from core.build import build_bank, build_meter, build_roles, make
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
@@ -40,15 +40,11 @@ class Service:
         """The bank, with the embedder that it was made with unless the configuration names another."""
         if self.cfg.memory.path is not None:
             raise UserError("memory.path: the server's bank is named with --bank.")
-        life = {}
-        if (node := self.cfg.memory.get("consolidate")) is not None:
-            roles = self.roles() if self.cfg.get("llm") is not None else {}
-            life["consolidate"] = make(node, role=roles.get("extractor"), seed=self.cfg.seed, run="mcp")
+        asks = self.cfg.memory.get("consolidate") is not None and self.cfg.get("llm") is not None
         chosen = NamedEmbedder(name=embedder or _made_by(path) or MINILM)
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
-        own = {key: value for key, value in self.cfg.memory.items() if key not in ("consolidate", "path")}
-        bank = make(own, path=str(path), embedder=chosen, policy=make(self.cfg.retrieval), **life)
+        bank = build_bank(self.cfg, chosen, self.roles() if asks else {}, str(path), consolidator_run="mcp")
         self._stack.callback(bank.close)
         return bank
 

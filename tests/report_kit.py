@@ -50,7 +50,7 @@ def poison(row: dict) -> None:
     row["task_id"] += evil
     row["task_type"], row["query"] = evil, evil + row["query"]
     row["verdict"]["reason"] = evil
-    row["errors"] = [evil]
+    row["learning_errors"] = [evil]
     for attempt in row["trajectories"]:
         attempt |= {"answer": evil, "gold": evil}
         attempt["opening"][0]["content"] = evil

@@ -140,7 +140,7 @@ def test_an_attempt_that_the_episodes_budget_cut_is_learned_from_like_any_other(
     run_dir, _ = here(*TOY, mumbles, "budget.episode.calls=2", "max_steps=5", "limit=2")
     for row in read_rows(run_dir):
         assert (row["status"], row["trajectories"][0]["ended_by"]) == ("failure", "budget")
-        assert row["errors"] == []
+        assert row["learning_errors"] == []
         assert row["verdict"]["source"] == "llm"
     calls = Counter(call["role"] for call in calls_of(run_dir))
     assert (calls["agent"], calls["judge"], calls["extractor"]) == (4, 2, 2)

@@ -31,13 +31,13 @@ def test_records_and_retrievals_are_those_of_a_plain_list(here):
 def test_the_plain_bank_holds_what_the_episodes_taught_and_nothing_else(here):
     from core.memory.bank import MemoryBank
     from core.memory.policies.cosine import Cosine
-    from core.run.records import record_of
+    from core.run.records import records_of
 
     run_dir, _ = here(*TOY)
     bank = MemoryBank(path=str(run_dir / "bank.sqlite"), embedder=HashingEmbedder(), policy=Cosine(), read_only=True)
     kept = bank.records()
     bank.close()
-    taught = [record for row in read_rows(run_dir) if (record := record_of(row)) is not None]
+    taught = [record for row in read_rows(run_dir) for record in records_of(row)]
     models = dict.fromkeys(("agent", "judge", "extractor", "selector"), "scripted")
     written = {"run": read_json(run_dir / "manifest.json")["run"], "models": models}
     assert all(record.provenance == written and record.created_at for record in kept)
