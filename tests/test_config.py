@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from test_architecture import choose, options, targets
 
 from core.memory.bank import MemoryBank
-from core.memory.policies.base import Cosine
+from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
 
 CONFIG = REPO / "config"
