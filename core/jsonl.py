@@ -26,8 +26,8 @@ class JsonLines:
             raise refused(path, error) from error
         self._cut_torn_line()
 
-    def append(self, row: dict[str, Any], comfort: str = "") -> None:
-        """Write one line. `comfort` is added to the message when that fails."""
+    def append(self, row: dict[str, Any], hint: str = "") -> None:
+        """Write one line. `hint` is added to the message when that fails."""
         row = in_strings(row, self._redact)
         text = json.dumps(row, ensure_ascii=False) + "\n"
         try:
@@ -42,7 +42,7 @@ class JsonLines:
                 os.fsync(self._file)
         except OSError as error:
             os.ftruncate(self._file, before)
-            raise refused(self.path, error, comfort) from error
+            raise refused(self.path, error, hint) from error
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Every line."""
@@ -77,6 +77,6 @@ class JsonLines:
             os.ftruncate(self._file, end)
 
 
-def refused(path: Path, error: OSError, comfort: str = "") -> StopRun:
+def refused(path: Path, error: OSError, hint: str = "") -> StopRun:
     """The disk would not take a write."""
-    return StopRun(f"{path} cannot be written: {error.strerror}{'; ' + comfort if comfort else ''}.")
+    return StopRun(f"{path} cannot be written: {error.strerror}{'; ' + hint if hint else ''}.")

@@ -58,12 +58,12 @@ class Step:
     observation: str
     valid: bool = True  # False when no action could be read or the env did not know it
     finish_reason: str = "stop"  # "length": the reply was cut off
-    aside: int = 0  # characters at the observation's end that tell nothing of what happened: a list of commands
+    hint_chars: int = 0  # characters at the observation's end that only help the agent: a list of commands
 
     @property
-    def happened(self) -> str:
+    def observation_without_hint(self) -> str:
         """The observation as the judge and the distiller are shown it."""
-        return self.observation[: -self.aside].rstrip() if self.aside else self.observation
+        return self.observation[: -self.hint_chars].rstrip() if self.hint_chars else self.observation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +173,11 @@ class MemoryRecord:
     trust: float = 1.0  # in [0, 1]: the least of its own and its parents'
     parents: tuple[str, ...] = ()  # ids of the records it was merged from
     provenance: dict[str, Any] = field(default_factory=dict)  # run, task, trajectory hash, models, label source
+
+    @property
+    def text(self) -> str:
+        """All its lessons as one text."""
+        return "\n".join(item.text for item in self.items)
 
 
 @dataclass(frozen=True, kw_only=True)

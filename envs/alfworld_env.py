@@ -136,7 +136,7 @@ class AlfworldEnv(BaseEnv):
         if command != action:
             info["played"] = command
         if self.show_admissible:
-            info |= {"admissible": self.admissible(), "aside": len(self._listing())}
+            info |= {"admissible": self.admissible(), "hint_chars": len(self._listing())}
         return self._shown(self._turn.observation), float(self._turn.won), self._turn.won, info
 
     def _need_game(self) -> None:

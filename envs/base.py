@@ -59,7 +59,7 @@ class BaseEnv(ABC):
         """Take an action: (observation, reward, done, info).
 
         An action the env does not know is an observation like any other, with info["valid"] False; it never raises.
-        info["aside"] is how many characters at the observation's end help the agent and tell nothing of what happened.
+        info["hint_chars"] is how many characters at the observation's end help the agent and report nothing.
         info["won"] is True once the goal is reached. The rewards of an episode sum to its final score, 1.0 for a solved
         task. Stepping an env that is not running raises EnvStateError; an engine that breaks raises InfraError, and
         the next reset starts afresh.

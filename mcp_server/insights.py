@@ -12,8 +12,8 @@ from core.memory import formats
 from core.memory.bank import MemoryBank
 from core.memory.clock import ages
 from core.memory.consolidation.by_hand import mark, set_status
-from core.memory.consolidation.compare import titles_near
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
+from core.memory.consolidation.same_lesson import titles_near
 from core.memory.filter import Filter
 from core.memory.formats.markdown import shown
 from core.memory.policies.trust import Trust

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from core.build import ROLES
 from core.errors import UserError
 from core.models.reply_text import storable
-from core.run.manifest import ARM_KEYS, flat, identity, upgraded, without
-from core.run.records import answer_of, outcomes_of, upgraded_row
+from core.run.manifest import ARM_KEYS, flat, identity, without
+from core.run.records import answer_of, outcomes_of
+from core.run.upgrade import upgraded_manifest, upgraded_row
 from core.types import content_id
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def read_run(path: str | Path) -> Run:
     hydra = _read_yaml(path / ".hydra" / "hydra.yaml")
     return Run(
         path=path,
-        manifest=upgraded(manifest),
+        manifest=upgraded_manifest(manifest),
         summary=_read_json(path / "summary.json"),
         choices=hydra.get("runtime", {}).get("choices", {}),
         composed=_read_yaml(path / ".hydra" / "config.yaml") or manifest["config"],

@@ -8,7 +8,7 @@ import re
 import numpy as np
 
 from core.memory.bank import MemoryBank
-from core.memory.consolidation.consolidator import Life
+from core.memory.consolidation.consolidator import Consolidator
 from core.memory.policies.cosine import Cosine
 from core.models.base import Role
 from core.models.scripted import ScriptedModel
@@ -75,7 +75,7 @@ class Teller:
 
 def open_life_bank(path, role=None, embedder=None, **policies):
     """A bank with a life of its lessons; every=1000 unless said, so that a test chooses when a round runs."""
-    life = Life(**{"every": 1000, "role": role} | policies)
+    life = Consolidator(**{"every": 1000, "role": role} | policies)
     return MemoryBank(path=str(path), embedder=embedder or Compass(), policy=Cosine(), consolidate=life)
 
 

@@ -183,12 +183,12 @@ class Model:
     def stored(self, record):
         return PRIOR[record.outcome] if record.confidence is None else record.confidence
 
-    def standing(self, record):
+    def rank_key(self, record):
         helped = record.n_helpful - record.n_harmful
         letters = tuple(-ord(c) for c in record.id)
         return (round(self.stored(record), 6), helped, record.n_used_success, record.trust, -record.tick, letters)
 
-    def newcomers(self):
+    def fresh_records(self):
         found = [self.now.records[id] for id in self.now.round if id in self.now.records]
         return [r for r in found if r.status == "active"]
 
@@ -197,7 +197,7 @@ class Model:
 
     def deduplicate(self):
         gone = {}
-        for one in self.newcomers():
+        for one in self.fresh_records():
             for other in self.others(one):
                 if one.id in gone:
                     break
@@ -221,7 +221,7 @@ class Model:
             return one.outcome == other.outcome and cosine(one.items[0].title, other.items[0].title) >= ALIKE
 
         taken, found = set(), []
-        for seed in self.newcomers():
+        for seed in self.fresh_records():
             if seed.id in taken:
                 continue
             group = [seed]
@@ -257,7 +257,7 @@ class Model:
             rate = r.n_used_success / r.n_used if r.n_used else believed
             return round(0.4 * share + 0.4 * rate + 0.2 * 0.5 ** (idle[r.id] / 30), 9)
 
-        items = max(group, key=lambda r: (votes(r), self.standing(r))).items
+        items = max(group, key=lambda r: (votes(r), self.rank_key(r))).items
         share = 2000 // len({r.original_query for r in group})
         queries = dict.fromkeys(r.original_query for r in group)
         return replace(

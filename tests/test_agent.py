@@ -185,9 +185,9 @@ def test_a_transcript_holds_every_step_and_never_the_gold():
 
 def test_what_stands_aside_is_left_out_of_a_transcript():
     told = step(
-        "go", observation="You see a bed.\n\nAdmissible commands: look", aside=len("\n\nAdmissible commands: look")
+        "go", observation="You see a bed.\n\nAdmissible commands: look", hint_chars=len("\n\nAdmissible commands: look")
     )
-    assert told.happened == "You see a bed."
+    assert told.observation_without_hint == "You see a bed."
     assert transcript(trajectory(told, step("look")), 1000).count("Admissible") == 0
 
 

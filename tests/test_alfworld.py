@@ -158,7 +158,7 @@ def test_admissible_commands_are_shown_only_when_asked_for(env, folder):
         observation, _, _, info = telling.step(telling.admissible()[0])
         assert info["admissible"] == telling.admissible()
         assert observation.endswith("; ".join(info["admissible"]))
-        assert "Admissible" in observation and "Admissible" not in observation[: -info["aside"]]
+        assert "Admissible" in observation and "Admissible" not in observation[: -info["hint_chars"]]
         assert info["valid"]
 
 

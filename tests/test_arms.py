@@ -55,7 +55,7 @@ def test_the_list_of_commands_is_for_the_agent_alone(here, monkeypatch, tmp_path
     assert {role for role, _ in prompts} == {"agent", "judge", "extractor"}
     first = rows[0]["trajectories"][0]
     sent = prompts[len(first["steps"])][1]  # the second round's opening goes on from the first round's conversation
-    assert all(step["observation"] in sent and step["aside"] for step in first["steps"])
+    assert all(step["observation"] in sent and step["hint_chars"] for step in first["steps"])
 
 
 @pytest.mark.parametrize("arm", ARMS[:2])

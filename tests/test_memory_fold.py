@@ -18,7 +18,7 @@ from memory_kit import Teller, item, merged_reply, open_life_bank, record, statu
 
 from core.errors import OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
-from core.memory.consolidation.consolidator import Life
+from core.memory.consolidation.consolidator import Consolidator
 from core.memory.consolidation.contradict import Contradict
 from core.memory.consolidation.deduplicate import Deduplicate
 from core.memory.consolidation.episode_feedback import EpisodeFeedback, feedback_of
@@ -262,7 +262,7 @@ def test_a_round_in_the_background_waits_for_a_budget(open_bank):
 @pytest.mark.parametrize("numbers", [{"every": 0}, {"candidates": 0}, {"ticks_per_day": 0}])
 def test_senseless_numbers_are_refused(numbers):
     with pytest.raises(UserError):
-        Life(**numbers)
+        Consolidator(**numbers)
 
 
 # Crashes

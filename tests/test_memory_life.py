@@ -11,7 +11,6 @@ from memory_kit import Compass, Teller, item, merged_reply, open_life_bank, reco
 
 from core.errors import InfraError, UserError
 from core.memory.consolidation import by_hand
-from core.memory.consolidation.compare import content_hash, titles_near
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.contradict import Contradict
 from core.memory.consolidation.deduplicate import Deduplicate
@@ -21,6 +20,7 @@ from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.merge_authors import LLMAuthor, Voting
 from core.memory.consolidation.prune import Prune
 from core.memory.consolidation.relation_checkers import LLMChecker, NLIChecker, parse_relation
+from core.memory.consolidation.same_lesson import content_hash, titles_near
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from memory_model import ALIKE, DUPLICATE, EVERY, Model
 from core.memory.bank import MemoryBank
 from core.memory.consolidation import by_hand
 from core.memory.consolidation.confidence import Confidence
-from core.memory.consolidation.consolidator import Life
+from core.memory.consolidation.consolidator import Consolidator
 from core.memory.consolidation.deduplicate import Deduplicate
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.consolidation.merge import Merge
@@ -50,7 +50,7 @@ class BankAndModel(RuleBasedStateMachine):
         self.open()
 
     def open(self):
-        life = Life(
+        life = Consolidator(
             every=EVERY,
             confidence=Confidence(),
             deduplicate=Deduplicate(title_distance=0, min_score=DUPLICATE),

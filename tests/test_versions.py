@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import REPO, command, read_json, read_rows
 
-from core.run.manifest import named
-from core.run.records import upgraded_row
+from core.run.upgrade import named, upgraded_row
 from results.load import find_runs, read_run
 
 STOPPED = (

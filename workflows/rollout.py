@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from core.agents.agent import Agent, Policy
+from core.agents.agent import Agent, Responder
 from core.errors import InfraError, OverBudget
 from core.models.base import Role
 from core.seeding import derive_seed
@@ -108,19 +108,19 @@ class Rollout:
             finish_reason=reply.finish_reason,
         )
         made = replace(before, sample=attempt.sample, opening=tuple(attempt.opening), steps=(note,), usage=reply.usage)
-        return replace(made, id=content_id(attempt.task.id, made.sample, made.opening, made.steps, made.ended_by))
+        return identified(attempt.task.id, made)
 
-    def _play(self, env: BaseEnv, attempt: _Attempt, policy: Policy) -> None:
+    def _play(self, env: BaseEnv, attempt: _Attempt, respond: Responder) -> None:
         messages: list[Message] = list(attempt.opening)
         for number in range(self.max_steps or env.max_steps):
             seed = derive_seed(self.seed, attempt.task.id, attempt.sample, number, "agent")
-            reply = policy(list(messages), attempt.sample, seed)
+            reply = respond(list(messages), attempt.sample, seed)
             attempt.usage += reply.usage
             thought, action = self.agent.parse(reply.text)
-            observation, done, valid, aside = NO_ACTION, False, False, 0
+            observation, done, valid, hint_chars = NO_ACTION, False, False, 0
             if action is not None:
                 observation, reward, done, info = env.step(action)
-                valid, aside = bool(info.get("valid", True)), info.get("aside", 0)
+                valid, hint_chars = bool(info.get("valid", True)), info.get("hint_chars", 0)
                 attempt.reward += reward
                 attempt.take(info)
             attempt.steps.append(
@@ -131,7 +131,7 @@ class Rollout:
                     observation=observation,
                     valid=valid,
                     finish_reason=reply.finish_reason,
-                    aside=aside,
+                    hint_chars=hint_chars,
                 )
             )
             if done:
@@ -160,6 +160,16 @@ def conversation(trajectory: Trajectory) -> list[Message]:
 def said_after(message: Message, text: str) -> Message:
     """A user message with more said at its end: providers want the roles to take turns."""
     return {**message, "content": f"{message['content']}\n\n{text}".strip()}
+
+
+def identified(task_id: str, made: Trajectory) -> Trajectory:
+    """With an id that depends on task and content alone.
+
+    Two names go into it as schema 1 had them, so that the ids of runs made then and now agree.
+    """
+    steps = [{"aside" if name == "hint_chars" else name: value for name, value in vars(s).items()} for s in made.steps]
+    ended_by = "error" if made.ended_by == "infra_error" else made.ended_by
+    return replace(made, id=content_id(task_id, made.sample, made.opening, steps, ended_by))
 
 
 class _Attempt:
@@ -191,7 +201,9 @@ class _Attempt:
         """Keep the answer and the plain facts of a step; lists (such as admissible actions) stay in the env."""
         self.answer = info.get("answer", self.answer)
         plain = (str, int, float, bool)
-        self.info = {k: v for k, v in info.items() if isinstance(v, plain) and k not in ("valid", "answer", "aside")}
+        self.info = {
+            k: v for k, v in info.items() if isinstance(v, plain) and k not in ("valid", "answer", "hint_chars")
+        }
 
     def trajectory(self) -> Trajectory:
         made = Trajectory(
@@ -208,4 +220,4 @@ class _Attempt:
             usage=self.usage,
             error=self.error,
         )
-        return replace(made, id=content_id(self.task.id, self.sample, made.opening, made.steps, made.ended_by))
+        return identified(self.task.id, made)

@@ -13,7 +13,7 @@ from core.models.reply_text import spoken
 from core.types import Lesson, Message, Scored
 from prompts import registry
 
-Policy = Callable[[list[Message], int, int], Reply]
+Responder = Callable[[list[Message], int, int], Reply]  # (messages, sample, seed) -> what answers them
 
 # The tag at a line's start, numbered or in a list or not; and one within a line, which only counts without such a one.
 _ACTION = re.compile(r"^[ \t*_#>•-]*(?:\d+[.)] *)?action[ \t]*\d*[ \t*_]*:[ \t*_]*(.*)$", re.IGNORECASE | re.MULTILINE)
@@ -44,7 +44,7 @@ class Agent:
         if self.inject not in ("system", "user"):
             raise UserError(f"memory.inject={self.inject}: give system or user.")
 
-    def begin(self, env: Any, role: Role, task: str) -> Policy:
+    def begin(self, env: Any, role: Role, task: str) -> Responder:
         """What answers in one attempt: the role's model, here; core/agents/reference_agents.py has others."""
         return lambda messages, sample, seed: role.chat(messages, task=task, sample=sample, seed=seed)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from core.agents.agent import Agent, Policy
+from core.agents.agent import Agent, Responder
 from core.models.base import Reply, Role
 from core.types import Message, Usage
 
@@ -26,7 +26,7 @@ class GoldAgent(Player):
 
     uses_gold: ClassVar[bool] = True
 
-    def begin(self, env: Any, role: Role, task: str) -> Policy:
+    def begin(self, env: Any, role: Role, task: str) -> Responder:
         actions = iter(env.walkthrough())
 
         def play(messages: list[Message], sample: int, seed: int) -> Reply:
@@ -39,7 +39,7 @@ class GoldAgent(Player):
 class RandomAgent(Player):
     """Draws evenly from the admissible actions, by the seed of the step."""
 
-    def begin(self, env: Any, role: Role, task: str) -> Policy:
+    def begin(self, env: Any, role: Role, task: str) -> Responder:
         def play(messages: list[Message], sample: int, seed: int) -> Reply:
             actions = env.admissible()
             return _say(actions[seed % len(actions)], "random")

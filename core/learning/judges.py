@@ -43,7 +43,7 @@ class LLMJudge:
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """A binary label. A reply that cannot be read is a failure, and marked as not parsed."""
         last = trajectory.steps[-1] if trajectory.steps else None
-        state = last.happened if last else ""
+        state = last.observation_without_hint if last else ""
         prompt = registry.render(
             registry.JUDGE_PROMPT,
             query=task.query,

@@ -29,7 +29,7 @@ def _step(number: int, step: Step) -> str:
     lines = [f"Step {number}"]
     if step.thought:
         lines.append(f"Thought: {step.thought}")
-    lines += [f"Action: {step.action or '(none)'}", f"Observation: {step.happened}"]
+    lines += [f"Action: {step.action or '(none)'}", f"Observation: {step.observation_without_hint}"]
     return "\n".join(lines)
 
 

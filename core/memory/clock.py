@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.types import MemoryRecord
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
 SECONDS_A_DAY = 86_400.0
 
 
-def ages(bank: Any, ticks_per_day: float = 1.0) -> Callable[[MemoryRecord], float]:
+def ages(bank: MemoryBank, ticks_per_day: float = 1.0) -> Callable[[MemoryRecord], float]:
     """age(record) in days on the bank's clock; the present is read once, so that one ranking sees one present."""
     if bank.clock == "wall":
         present = datetime.now(UTC)

@@ -108,7 +108,7 @@ def import_(bank: Any, given: Namespace) -> Iterator[str]:
 def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
     """One round of the policies that need no model; those that do run with main.py or the server."""
     from core.memory.consolidation.confidence import Confidence
-    from core.memory.consolidation.consolidator import Life
+    from core.memory.consolidation.consolidator import Consolidator
     from core.memory.consolidation.deduplicate import Deduplicate
     from core.memory.consolidation.merge import Merge
     from core.memory.consolidation.merge_authors import Voting
@@ -117,7 +117,7 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
     steps = {"deduplicate": Deduplicate, "merge": lambda: Merge(author=Voting()), "prune": Prune}
     chosen = {name: make() for name, make in steps.items() if name in (given.only or steps)}
     before, since = Counter(record.status for record in bank.records()), bank.seq()
-    bank.consolidate = Life(confidence=Confidence(), **chosen)
+    bank.consolidate = Consolidator(confidence=Confidence(), **chosen)
     bank.consolidate.consolidate(bank)
     after = Counter(record.status for record in bank.records())
     for status in sorted(before | after):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core.build import LLMS
+from core.run.upgrade import named
 from core.types import Task, content_id
 from prompts import registry
 
@@ -27,9 +28,6 @@ MODELS = (*LLMS, "embedder.inner")  # and in each of them:
 MODEL_FREE_KEYS = (
     "timeout_s attempts retry_s max_in_flight requests_per_min tokens_per_min price_per_mtok cache cache_path"
 ).split()
-# Packages whose classes have names of their own (a test holds that), and names that such a class had before.
-OWN_PACKAGES = ("core", "envs", "workflows")
-RENAMED: dict[str, str] = {}
 
 
 def fingerprint(
@@ -49,27 +47,6 @@ def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:
     """What of a configuration can change a result, each part called what it is. `more`: further keys to leave out."""
     free = (*FREE_KEYS, *(f"{node}.{key}" for node in MODELS for key in MODEL_FREE_KEYS))
     return named(without(config, (*free, *more)))
-
-
-def named(config: Any) -> Any:
-    """Nested dictionaries in which a `_target_` names a part: a class of this project, whatever module it lies in.
-
-    A part from outside keeps its whole path.
-    """
-    if not isinstance(config, dict):
-        return [named(value) for value in config] if isinstance(config, list) else config
-    found = {key: named(value) for key, value in config.items()}
-    if isinstance(target := config.get("_target_"), str):
-        own = target.partition(".")[0] in OWN_PACKAGES
-        name = target.rpartition(".")[2] if own else target
-        found["_target_"] = RENAMED.get(name, name)
-    return found
-
-
-def upgraded(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest as it would be written today; those of schema 1 named parts by their modules."""
-    begun = manifest["fingerprint"]
-    return manifest | {"fingerprint": begun | {"config": named(begun["config"])}}
 
 
 def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:

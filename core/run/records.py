@@ -19,8 +19,8 @@ from core.errors import UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, refused
 from core.redact import Redactor, in_strings
-from core.run.manifest import upgraded
 from core.run.rollout_log import RolloutLog
+from core.run.upgrade import upgraded_manifest, upgraded_row
 from core.types import Episode, Lesson, MemoryRecord, Usage, content_id
 
 # What only a switched-on policy sets in a record is written only then: the plain bank's stay as they were.
@@ -137,7 +137,7 @@ class RunRecords:
                 raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
             return
         try:
-            before = upgraded(json.loads(manifest.read_text(encoding="utf-8")))
+            before = upgraded_manifest(json.loads(manifest.read_text(encoding="utf-8")))
             self.run = before["run"]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{manifest} is damaged: {error}.") from error
@@ -173,28 +173,6 @@ def to_row(episode: Episode) -> dict:
     for usage in usages:
         usage.pop("cached_tokens", None)  # depends on what the provider happened to have cached
     return row
-
-
-def upgraded_row(row: dict) -> dict:
-    """A row as it would be written today.
-
-    Schema 1 had `verdicts` and `selection` only where there were several attempts, the answer's `record` beside
-    `other_records`, `errors` for what are learning errors, and attempts that ended by `error`.
-    """
-    if row.get("schema") != 1:
-        return row
-    row = dict(row)
-    records = (row.pop("record"), *row.pop("other_records", ()))
-    for attempt in row["trajectories"]:
-        if attempt["ended_by"] == "error":
-            attempt["ended_by"] = "infra_error"
-    return row | {
-        "verdicts": row.get("verdicts") or [row["verdict"]],
-        "selection": row.get("selection"),
-        "learning_errors": row.pop("errors"),
-        "records": [record for record in records if record],
-        "schema": 2,
-    }
 
 
 def usage_of(row: dict) -> Usage:

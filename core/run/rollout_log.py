@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from core.jsonl import JsonLines
+from core.run.upgrade import upgraded_trajectory
 from core.types import Step, Trajectory, Usage
 
 
@@ -61,6 +62,7 @@ def _row(index: int, trajectory: Trajectory) -> dict:
 
 def trajectory_of(row: dict) -> Trajectory:
     """A Trajectory from its dictionary."""
+    row = upgraded_trajectory(row)
     parts = {
         "opening": tuple(row["opening"]),
         "steps": tuple(Step(**step) for step in row["steps"]),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from core.types import MemoryRecord
 
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
-def mark(bank: Any, id: str, helpful: bool) -> MemoryRecord:
+
+def mark(bank: MemoryBank, id: str, helpful: bool) -> MemoryRecord:
     """Count a record as helpful or harmful; where confidence is kept, it moves too. Returns the record as it is now."""
     confidence = getattr(bank.consolidate, "confidence", None)
     with bank.change(f"mark: {id} {'helpful' if helpful else 'harmful'}") as change:
@@ -21,7 +24,7 @@ def mark(bank: Any, id: str, helpful: bool) -> MemoryRecord:
     return _known(bank, id)
 
 
-def set_status(bank: Any, id: str, status: str, why: str = "") -> MemoryRecord:
+def set_status(bank: MemoryBank, id: str, status: str, why: str = "") -> MemoryRecord:
     """Quarantine a record, archive it, or bring it back (`active`); a duplicate brought back is none any more."""
     with bank.change(f"status: {id} {status}{why and ': ' + why}") as change:
         _known(bank, id)
@@ -33,7 +36,7 @@ def set_status(bank: Any, id: str, status: str, why: str = "") -> MemoryRecord:
     return _known(bank, id)
 
 
-def unmerge(bank: Any, id: str) -> list[str]:
+def unmerge(bank: MemoryBank, id: str) -> list[str]:
     """Archive a merged record and bring its originals back; returns their ids. It is not merged so again.
 
     Raises UserError for a record that is no merge, and for one that has been merged on: undo that first.
@@ -54,7 +57,7 @@ def unmerge(bank: Any, id: str) -> list[str]:
     return back
 
 
-def _known(bank: Any, id: str) -> MemoryRecord:
+def _known(bank: MemoryBank, id: str) -> MemoryRecord:
     record = bank.get(id)
     if record is None:
         raise UserError(f"the bank has no record {id}.")

@@ -1,26 +1,31 @@
-"""One round of consolidation: what a step sees (Round) and what it wants changed (Deed). Steps plan, `life` writes."""
+"""What a consolidation policy sees (ConsolidationContext) and what it wants changed (ProposedChange).
+
+Policies only propose; the consolidator writes.
+"""
 
 from __future__ import annotations
 
 import re
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from core.errors import UserError
 from core.memory.clock import SECONDS_A_DAY, ages
-from core.memory.consolidation.compare import item_text, lesson_text
 from core.memory.consolidation.confidence import Confidence
 from core.models.base import Reply, Role
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Scored, Usage
 from prompts import registry
 
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
+
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deed:
+class ProposedChange:
     """One change of the bank, all or nothing. It is left undone when a record in `seen` is no longer as it was."""
 
     reason: str
@@ -30,26 +35,26 @@ class Deed:
     links: tuple[Link, ...] = ()
 
 
-class Step(Protocol):
-    """A policy: deduplicate, merge, contradict or prune."""
+class ConsolidationPolicy(Protocol):
+    """Deduplicate, Merge, Contradict, Prune, or one of your own."""
 
     name: str
 
-    def plan(self, now: Round) -> list[Deed]:
+    def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
         """What to change. Reads only; a model may be asked, which is why nothing is locked meanwhile."""
         ...
 
 
 @dataclass(kw_only=True)
-class Round:
-    """What a step may look at.
+class ConsolidationContext:
+    """What a policy may look at, and the model that it may ask.
 
     fresh        ids of the records that came since the last round, oldest first, and of those this round has made
     candidates   how many neighbours by query and by words are compared with a fresh record
     ticks_per_day   how many tasks of the stream count as a day, where the bank's clock is the stream
     """
 
-    bank: Any
+    bank: MemoryBank
     fresh: tuple[str, ...]
     confidence: Confidence
     role: Role | None = None
@@ -59,7 +64,7 @@ class Round:
     usage: Usage = field(default_factory=Usage)
     _vectors: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
-    def newcomers(self) -> list[MemoryRecord]:
+    def fresh_records(self) -> list[MemoryRecord]:
         """The fresh records that are (still) active, oldest first."""
         records = [self.bank.get(id) for id in self.fresh]
         return [record for record in records if record is not None and record.status == "active"]
@@ -70,7 +75,7 @@ class Round:
         Only these are ever compared: a round over n fresh records makes 2 n searches and never looks at all pairs.
         """
         hits = self.bank.neighbours(record.id, self.candidates, -1.0)
-        hits = [*hits, *self.bank.lexical(lesson_text(record), self.candidates)]
+        hits = [*hits, *self.bank.lexical(record.text, self.candidates)]
         others = {hit.record.id: hit.record for hit in hits if hit.record.id != record.id}
         return sorted(others.values(), key=lambda other: (other.tick, other.id))
 
@@ -85,11 +90,11 @@ class Round:
 
     def similarity(self, one: MemoryRecord, other: MemoryRecord) -> float:
         """Cosine of the two records' lessons, rounded to 6 digits."""
-        return self.cosine(lesson_text(one), lesson_text(other))
+        return self.cosine(one.text, other.text)
 
     def item_similarity(self, one: Lesson, other: Lesson) -> float:
         """Cosine of two single memory items."""
-        return self.cosine(item_text(one), item_text(other))
+        return self.cosine(one.text, other.text)
 
     def cosine(self, one: str, other: str) -> float:
         """Cosine of two texts under the bank's embedder, rounded to 6 digits."""
@@ -101,7 +106,7 @@ class Round:
             self._vectors[text] = self.bank.embedder.embed([text])[0]
         return self._vectors[text]
 
-    def believed(self, record: MemoryRecord) -> float:
+    def effective_confidence(self, record: MemoryRecord) -> float:
         """A record's confidence at this moment."""
         return self.confidence.now(record, self.idle_days(record))
 
@@ -120,15 +125,15 @@ class Round:
         """The present by the bank's clock: the stream's tick, or seconds since 1970. What `last_used` is set to."""
         return self.bank.tick() if self.bank.clock == "stream" else int(time.time())
 
-    def standing(self, record: MemoryRecord) -> tuple:
+    def rank_key(self, record: MemoryRecord) -> tuple:
         """A key that is larger for the record to keep: believed in, marked helpful, used in successes, trusted, older.
 
         Confidence counts as it stood at the last use: were it the faded one, each new duplicate would drive out the
         record that has the history. The id makes every run agree on equals.
         """
         helped = record.n_helpful - record.n_harmful
-        believed = round(self.confidence.of(record), 6)
-        return (believed, helped, record.n_used_success, record.trust, -record.tick, _reversed(record.id))
+        stored = round(self.confidence.of(record), 6)
+        return (stored, helped, record.n_used_success, record.trust, -record.tick, _reversed(record.id))
 
     def ask(self, prompt: str, schema: dict, *names: object) -> Reply:
         """One call of the extractor's model, its seed a hash of the names. Raises UserError when there is no model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core.errors import InfraError, OverBudget, UserError
-from core.memory.consolidation.context import Deed, Round
+from core.memory.consolidation.context import ConsolidationContext, ProposedChange
 from core.memory.consolidation.relation_checkers import Checker, LLMChecker
 from core.types import MemoryRecord
 
@@ -42,24 +42,26 @@ class Contradict:
         if not 0 <= self.factor <= 1:
             raise UserError(f"contradict.factor={self.factor}: give a number from 0 to 1.")
 
-    def plan(self, now: Round) -> list[Deed]:
-        """One deed for each pair that relates in some way; pairs that are linked already are not asked about."""
+    def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
+        """A change for each pair that relates in some way; pairs that are linked already are not asked about."""
         asked: set[frozenset[str]] = set()
         confidence: dict[str, float] = {}  # as lowered so far in this plan
-        deeds = []
-        for record in now.newcomers():
-            known = {frozenset((source, target)) for source, _, target, _ in now.bank.links(record.id)}
-            pairs = [hit.record for hit in now.alike(record, self.low, self.high)]
+        changes = []
+        for record in ctx.fresh_records():
+            known = {frozenset((source, target)) for source, _, target, _ in ctx.bank.links(record.id)}
+            pairs = [hit.record for hit in ctx.alike(record, self.low, self.high)]
             pairs = [other for other in pairs if frozenset((record.id, other.id)) not in known | asked]
             for other in pairs[: self.most]:
                 asked.add(frozenset((record.id, other.id)))
-                deeds += self.consider(now, record, other, confidence)
-        return deeds
+                changes += self.consider(ctx, record, other, confidence)
+        return changes
 
-    def consider(self, now: Round, one: MemoryRecord, other: MemoryRecord, lowered: dict[str, float]) -> list[Deed]:
-        """The deed for one pair; nothing when the model broke: better no link than a round that never ends."""
+    def consider(
+        self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord, lowered: dict[str, float]
+    ) -> list[ProposedChange]:
+        """The change for one pair; nothing when the model broke: better no link than a round that never ends."""
         try:
-            relation, why = self.checker.check(now, one, other)
+            relation, why = self.checker.check(ctx, one, other)
         except OverBudget:
             raise  # the run ends here, and the next start makes this round again
         except InfraError:
@@ -69,10 +71,12 @@ class Contradict:
         link = (one.id, relation, other.id, why)
         updates = {}
         if relation == "contradicts":
-            weaker = min((one, other), key=now.standing)
-            before = lowered.get(weaker.id, now.confidence.of(weaker))
+            weaker = min((one, other), key=ctx.rank_key)
+            before = lowered.get(weaker.id, ctx.confidence.of(weaker))
             lowered[weaker.id] = round(before * self.factor, 9)
             updates = {weaker.id: {"confidence": lowered[weaker.id]}}
             if self.action == "quarantine":
                 updates[weaker.id]["status"] = "quarantined"
-        return [Deed(reason=f"{one.id} {relation} {other.id}", seen=(one, other), updates=updates, links=(link,))]
+        return [
+            ProposedChange(reason=f"{one.id} {relation} {other.id}", seen=(one, other), updates=updates, links=(link,))
+        ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core.errors import UserError
-from core.memory.consolidation.compare import content_hash, titles_near
-from core.memory.consolidation.context import Deed, Round
+from core.memory.consolidation.context import ConsolidationContext, ProposedChange
+from core.memory.consolidation.same_lesson import content_hash, titles_near
 from core.types import Lesson, MemoryRecord
 
 
@@ -36,42 +36,44 @@ class Deduplicate:
             if value is not None and not 0 <= value <= 1:
                 raise UserError(f"deduplicate.{name}={value}: give a cosine from 0 to 1.")
 
-    def plan(self, now: Round) -> list[Deed]:
-        """One deed for each record that is to go."""
+    def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
+        """A change for each record that is to go."""
         gone: dict[str, tuple[MemoryRecord, MemoryRecord]] = {}  # id -> (it, the one that stays instead)
-        for record in now.newcomers():
-            for other in now.near(record):
+        for record in ctx.fresh_records():
+            for other in ctx.near(record):
                 if record.id in gone:
                     break
-                if other.id not in gone and (pair := self.judge(now, record, other)):
+                if other.id not in gone and (pair := self.loser_and_keeper(ctx, record, other)):
                     gone[pair[0].id] = pair
-        return [self.deed(loser, _last(keeper, gone)) for loser, keeper in gone.values()]
+        return [self.propose(loser, _last(keeper, gone)) for loser, keeper in gone.values()]
 
-    def judge(self, now: Round, one: MemoryRecord, other: MemoryRecord) -> tuple[MemoryRecord, MemoryRecord] | None:
+    def loser_and_keeper(
+        self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord
+    ) -> tuple[MemoryRecord, MemoryRecord] | None:
         """(the one to go, the one to stay), or None when each has something of its own."""
         if (one.outcome, one.domain) != (other.outcome, other.domain):
             return None
-        held, holds = self.covered(now, one, other), self.covered(now, other, one)
+        held, holds = self.covered(ctx, one, other), self.covered(ctx, other, one)
         if held and holds:
-            return (other, one) if now.standing(one) > now.standing(other) else (one, other)
+            return (other, one) if ctx.rank_key(one) > ctx.rank_key(other) else (one, other)
         return (one, other) if held else (other, one) if holds else None
 
-    def covered(self, now: Round, one: MemoryRecord, other: MemoryRecord) -> bool:
+    def covered(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> bool:
         """Whether every item of `one` has its like in `other`."""
-        return bool(one.items) and all(any(self.same(now, item, like) for like in other.items) for item in one.items)
+        return bool(one.items) and all(any(self.same(ctx, item, like) for like in other.items) for item in one.items)
 
-    def same(self, now: Round, one: Lesson, other: Lesson) -> bool:
+    def same(self, ctx: ConsolidationContext, one: Lesson, other: Lesson) -> bool:
         """Whether two items teach the same; the cheap checks first."""
         if content_hash(one) == content_hash(other):
             return True
         near = self.title_distance > 0 and titles_near(one.title, other.title, self.title_distance)
         if not near and self.min_score is None:
             return False
-        score = now.item_similarity(one, other)
+        score = ctx.item_similarity(one, other)
         return (near and score >= self.title_min_score) or (self.min_score is not None and score >= self.min_score)
 
-    def deed(self, loser: MemoryRecord, keeper: MemoryRecord) -> Deed:
-        return Deed(
+    def propose(self, loser: MemoryRecord, keeper: MemoryRecord) -> ProposedChange:
+        return ProposedChange(
             reason=f"{loser.id} duplicate_of {keeper.id}",
             seen=(loser, keeper),
             updates={loser.id: {"status": "superseded"}},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core.errors import InfraError, OverBudget, UserError
-from core.memory.consolidation.context import Deed, Round
+from core.memory.consolidation.context import ConsolidationContext, ProposedChange
 from core.memory.consolidation.grouping import groups
 from core.memory.consolidation.merge_authors import Author, LLMAuthor
 from core.memory.store.writes import now as wall_clock
@@ -45,35 +45,35 @@ class Merge:
         if not (-1 <= self.min_score <= 1 and -1 <= self.min_fit <= 1):
             raise UserError(f"merge.min_score={self.min_score} min_fit={self.min_fit}: give cosines.")
 
-    def plan(self, now: Round) -> list[Deed]:
-        """One deed for each group whose merged text could be written."""
+    def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
+        """A change for each group whose merged text could be written."""
 
         def alike(one: MemoryRecord, other: MemoryRecord) -> bool:
             same_kind = (one.outcome, one.domain) == (other.outcome, other.domain)
-            return same_kind and now.similarity(one, other) >= self.min_score
+            return same_kind and ctx.similarity(one, other) >= self.min_score
 
         def neighbours(record: MemoryRecord) -> list[MemoryRecord]:
-            return [hit.record for hit in now.alike(record, self.min_score)]
+            return [hit.record for hit in ctx.alike(record, self.min_score)]
 
-        found = groups(now.newcomers(), neighbours, alike, self.least, self.most)
-        return [deed for group in found if (deed := self.deed(now, sorted(group, key=_age))) is not None]
+        found = groups(ctx.fresh_records(), neighbours, alike, self.least, self.most)
+        return [proposed for group in found if (proposed := self.propose(ctx, sorted(group, key=_age))) is not None]
 
-    def deed(self, now: Round, group: list[MemoryRecord]) -> Deed | None:
+    def propose(self, ctx: ConsolidationContext, group: list[MemoryRecord]) -> ProposedChange | None:
         try:
-            items = self.author.write(now, group)
+            items = self.author.write(ctx, group)
         except OverBudget:
             raise  # the run ends here, and the next start makes this round again
         except InfraError:
             items = ()  # the group stays as it is, and is met again with its next neighbour
         if not items:
             return None
-        merged = self.merged(now, group, items)
-        if any(now.similarity(merged, record) < self.min_fit for record in group):
+        merged = self.merged(ctx, group, items)
+        if any(ctx.similarity(merged, record) < self.min_fit for record in group):
             return None
-        if now.bank.hygiene is not None:
-            merged = now.bank.hygiene.screen(merged, now.bank)
-        now.bank.embedder.embed([merged.original_query])  # into the cache: the transaction must not wait for a model
-        return Deed(
+        if ctx.bank.hygiene is not None:
+            merged = ctx.bank.hygiene.screen(merged, ctx.bank)
+        ctx.bank.embedder.embed([merged.original_query])  # into the cache: the transaction must not wait for a model
+        return ProposedChange(
             reason=f"{'+'.join(record.id for record in group)} -> {merged.id} by {self.author.name}",
             seen=tuple(group),
             add=merged,
@@ -81,7 +81,7 @@ class Merge:
             links=tuple((merged.id, "supersedes", record.id, self.author.name) for record in group),
         )
 
-    def merged(self, now: Round, group: list[MemoryRecord], items: tuple[Lesson, ...]) -> MemoryRecord:
+    def merged(self, ctx: ConsolidationContext, group: list[MemoryRecord], items: tuple[Lesson, ...]) -> MemoryRecord:
         """The record that stands for a group, given oldest first."""
         lineage = {name: _lineage(group, name) for name in ("tasks", "trajectories")}
         return MemoryRecord(
@@ -95,10 +95,10 @@ class Merge:
             task_id=group[0].task_id,
             namespace=group[0].namespace,
             created_at=wall_clock(),
-            tick=now.bank.tick(),  # made now: its confidence is that of this moment
+            tick=ctx.bank.tick(),  # made now: its confidence is that of this moment
             domain=group[0].domain,
             tags=tuple(sorted({tag for record in group for tag in record.tags})),
-            confidence=round(sum(now.believed(record) for record in group) / len(group), 9),
+            confidence=round(sum(ctx.effective_confidence(record) for record in group) / len(group), 9),
             n_used=sum(record.n_used for record in group),
             n_used_success=sum(record.n_used_success for record in group),
             n_helpful=sum(record.n_helpful for record in group),

@@ -8,7 +8,7 @@ from typing import Protocol
 from core.errors import UserError
 from core.learning.schemas import lessons_schema
 from core.learning.structured import parse_lessons
-from core.memory.consolidation.context import Round, shown
+from core.memory.consolidation.context import ConsolidationContext, shown
 from core.types import Lesson, MemoryRecord
 from prompts import registry
 
@@ -18,7 +18,7 @@ class Author(Protocol):
 
     name: str
 
-    def write(self, now: Round, group: list[MemoryRecord]) -> tuple[Lesson, ...]:
+    def write(self, ctx: ConsolidationContext, group: list[MemoryRecord]) -> tuple[Lesson, ...]:
         """The merged items; () when none could be made, and the group stays as it is."""
         ...
 
@@ -35,15 +35,15 @@ class LLMAuthor:
     max_chars: int = 2000
     name: str = field(default="llm", init=False)
 
-    def write(self, now: Round, group: list[MemoryRecord]) -> tuple[Lesson, ...]:
-        prompt = now.render(
+    def write(self, ctx: ConsolidationContext, group: list[MemoryRecord]) -> tuple[Lesson, ...]:
+        prompt = ctx.render(
             registry.MERGE_LESSONS_PROMPT,
             lessons=[shown(item, self.max_chars) for record in group for item in record.items],
             outcome=group[0].outcome,
             max_items=self.max_items,
         )
         ids = sorted(record.id for record in group)
-        reply = now.ask(prompt, lessons_schema(self.max_items), "merge", *ids)
+        reply = ctx.ask(prompt, lessons_schema(self.max_items), "merge", *ids)
         lessons, _ = parse_lessons(reply.text, self.max_items)
         return tuple(lessons)
 
@@ -66,10 +66,13 @@ class Voting:
         if min(self.use, self.success, self.recency) < 0 or self.half_life_days <= 0:
             raise UserError("merge by voting: weights are at least 0 and half_life_days is above 0.")
 
-    def write(self, now: Round, group: list[MemoryRecord]) -> tuple[Lesson, ...]:
+    def write(self, ctx: ConsolidationContext, group: list[MemoryRecord]) -> tuple[Lesson, ...]:
         most = max(record.n_used for record in group)
-        votes = {record.id: self.votes(record, most, now.believed(record), now.idle_days(record)) for record in group}
-        return max(group, key=lambda record: (votes[record.id], now.standing(record))).items
+        votes = {
+            record.id: self.votes(record, most, ctx.effective_confidence(record), ctx.idle_days(record))
+            for record in group
+        }
+        return max(group, key=lambda record: (votes[record.id], ctx.rank_key(record))).items
 
     def votes(self, record: MemoryRecord, most_used: int, believed: float, idle_days: float) -> float:
         """The votes for a record, rounded to 9 digits."""

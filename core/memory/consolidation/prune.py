@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core.errors import UserError
-from core.memory.consolidation.context import Deed, Round
+from core.memory.consolidation.context import ConsolidationContext, ProposedChange
 from core.types import MemoryRecord
 
 
@@ -32,19 +32,19 @@ class Prune:
                 f"max_uses={self.max_uses}: a confidence from 0 to 1, an age and a number of uses of at least 0."
             )
 
-    def plan(self, now: Round) -> list[Deed]:
-        """One deed for each record that is to be archived."""
+    def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
+        """A change for each record that is to be archived."""
         return [
-            Deed(reason=f"{record.id} pruned", seen=(record,), updates={record.id: {"status": "archived"}})
-            for record in now.bank.records(namespace=now.bank.namespace, status="active")
-            if self.forgotten(now, record)
+            ProposedChange(reason=f"{record.id} pruned", seen=(record,), updates={record.id: {"status": "archived"}})
+            for record in ctx.bank.records(namespace=ctx.bank.namespace, status="active")
+            if self.forgotten(ctx, record)
         ]
 
-    def forgotten(self, now: Round, record: MemoryRecord) -> bool:
+    def forgotten(self, ctx: ConsolidationContext, record: MemoryRecord) -> bool:
         """Whether a record is unused, disbelieved and old. A parent's feedback counts as use: somebody read it."""
         return (
             record.n_used <= self.max_uses
             and record.n_helpful <= record.n_harmful
-            and now.age_days(record) > self.max_age_days
-            and now.believed(record) < self.min_confidence
+            and ctx.age_days(record) > self.max_age_days
+            and ctx.effective_confidence(record) < self.min_confidence
         )

@@ -8,23 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from core.errors import UserError
+from core.learning.schemas import object_schema, text_schema
 from core.learning.structured import parse_json
-from core.memory.consolidation.compare import lesson_text
-from core.memory.consolidation.context import Round, shown
+from core.memory.consolidation.context import ConsolidationContext, shown
 from core.models.reply_text import spoken
-from core.types import Lesson, MemoryRecord
+from core.types import MemoryRecord
 from prompts import registry
 
 RELATIONS = ("contradicts", "entails", "refines")
-SCHEMA = {
-    "type": "object",
-    "properties": {
-        "thoughts": {"type": "string", "minLength": 1, "maxLength": 300},
-        "relation": {"type": "string", "enum": [*RELATIONS, "unrelated"]},
-    },
-    "required": ["thoughts", "relation"],
-    "additionalProperties": False,
-}
+SCHEMA = object_schema(
+    {"thoughts": text_schema(300), "relation": {"type": "string", "enum": [*RELATIONS, "unrelated"]}}
+)
 # `contradicts, entails or unrelated` is the question said again, and no answer.
 _RELATION = re.compile(
     r"^[ \t*_#>]*relation[ \t*_]*:[\s*_\"'`]*([a-z]+)\b"
@@ -38,7 +32,7 @@ class Checker(Protocol):
 
     name: str
 
-    def check(self, now: Round, one: MemoryRecord, other: MemoryRecord) -> tuple[str | None, str]:
+    def check(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> tuple[str | None, str]:
         """(contradicts | entails | refines | None, why in a sentence)."""
         ...
 
@@ -53,20 +47,19 @@ class LLMChecker:
     max_chars: int = 2000
     name: str = field(default="llm", init=False)
 
-    def check(self, now: Round, one: MemoryRecord, other: MemoryRecord) -> tuple[str | None, str]:
-        prompt = now.render(
+    def check(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> tuple[str | None, str]:
+        prompt = ctx.render(
             registry.RELATE_LESSONS_PROMPT,
             first=self._text(one),
             first_outcome=one.outcome,
             second=self._text(other),
             second_outcome=other.outcome,
         )
-        reply = now.ask(prompt, SCHEMA, "relate", one.id, other.id)
+        reply = ctx.ask(prompt, SCHEMA, "relate", one.id, other.id)
         return parse_relation(reply.text), self.name
 
     def _text(self, record: MemoryRecord) -> str:
-        items: list[Lesson] = [shown(item, self.max_chars) for item in record.items]
-        return "\n".join(f"{item.title}\n{item.description}\n{item.content}" for item in items)
+        return "\n".join(shown(item, self.max_chars).text for item in record.items)
 
 
 def parse_relation(text: str) -> str | None:
@@ -100,7 +93,7 @@ class NLIChecker:
         if not 0 <= self.min_score <= 1:
             raise UserError(f"contradict.checker.min_score={self.min_score}: give a probability from 0 to 1.")
 
-    def check(self, now: Round, one: MemoryRecord, other: MemoryRecord) -> tuple[str | None, str]:
+    def check(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> tuple[str | None, str]:
         there, back = self.probabilities([(one, other), (other, one)])
         contradiction = max(there.get("contradiction", 0.0), back.get("contradiction", 0.0))
         if contradiction >= self.min_score:
@@ -114,7 +107,7 @@ class NLIChecker:
 
         with self._lock:
             encoder = self._encoder = self._encoder or self._load()
-            scores = encoder.predict([(lesson_text(a), lesson_text(b)) for a, b in pairs], show_progress_bar=False)
+            scores = encoder.predict([(a.text, b.text) for a, b in pairs], show_progress_bar=False)
         labels = [str(encoder.config.id2label[place]).lower() for place in range(len(encoder.config.id2label))]
         weights = np.exp(np.asarray(scores, dtype=np.float64) - np.max(scores, axis=1, keepdims=True))
         rows = weights / weights.sum(axis=1, keepdims=True)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from core.memory.formats import json_lines, markdown, paper_authors, reasoningbank_mcp
 from core.memory.formats.portable import Portable, take_in
 
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
+
 FORMATS = {"jsonl": json_lines, "markdown": markdown, "mcp": reasoningbank_mcp, "authors": paper_authors}
 
 
-def export(bank: Any, path: Path, form: str, namespace: str | None = None) -> int:
+def export(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) -> int:
     """Write the records of a bank, of one namespace where it is given; returns how many. UserError on a bad path."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -22,7 +25,7 @@ def export(bank: Any, path: Path, form: str, namespace: str | None = None) -> in
         raise UserError(f"{path} cannot be written: {error.strerror}.") from error
 
 
-def load(bank: Any, path: Path, form: str, namespace: str | None = None) -> tuple[int, int]:
+def load(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) -> tuple[int, int]:
     """Add what a file holds; returns (records added, records that were there). UserError names what does not fit.
 
     namespace   the tenant they go to; None keeps each record's own

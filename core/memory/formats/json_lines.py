@@ -9,16 +9,19 @@ import base64
 import json
 from array import array
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.errors import UserError
 from core.memory.formats.portable import Portable, rows
 from core.memory.store.schema import from_dict, to_dict
 
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
+
 HEAD = "reasoning memory"
 
 
-def write(bank: Any, path: Path, namespace: str | None) -> int:
+def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     """Write records and links; returns the number of records."""
     records = bank.records(namespace)
     known = {record.id for record in records}
@@ -33,7 +36,7 @@ def write(bank: Any, path: Path, namespace: str | None) -> int:
     return len(records)
 
 
-def read(path: Path, bank: Any) -> Portable:
+def read(path: Path, bank: MemoryBank) -> Portable:
     """Read what `write` wrote. UserError names the line that does not fit."""
     lines = rows(path)
     _, head = next(lines, (0, None))

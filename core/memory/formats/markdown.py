@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.types import MemoryRecord
 
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
-def write(bank: Any, path: Path, namespace: str | None) -> int:
+
+def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     """Write every record as a section; returns how many."""
     records = bank.records(namespace)
     parts = [f"# Memory bank: {len(records)} records", *(shown(record, bank.links(record.id)) for record in records)]

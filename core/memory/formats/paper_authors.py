@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.errors import UserError
 from core.learning.structured import parse_lessons
 from core.memory.formats.portable import Portable, rows, unit
 from core.types import Lesson, MemoryRecord, content_id
 
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
+
 EMBEDDER = "gemini-embedding-001"  # the authors'; another bank of theirs cannot be told by its cache
 MANY = 10_000  # items of a record: no limit
 
 
-def write(bank: Any, path: Path, namespace: str | None) -> int:
+def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     """Write the active records and, beside them, `<name>_embeddings.jsonl`; returns how many."""
     records = [record for record in bank.records(namespace) if record.status == "active"]
     with path.open("w", encoding="utf-8") as bank_file, _own(path).open("w", encoding="utf-8") as cache:
@@ -49,7 +52,7 @@ def write(bank: Any, path: Path, namespace: str | None) -> int:
     return len(records)
 
 
-def read(path: Path, bank: Any) -> Portable:
+def read(path: Path, bank: MemoryBank) -> Portable:
     """Read a bank and its cache, where there is one. UserError names the line that does not fit."""
     cache, vectors = _cache(path), {}
     if cache.exists():

@@ -6,10 +6,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from core.types import MemoryRecord
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
 BATCH = 5_000  # records of one transaction
 
@@ -23,7 +26,7 @@ class Portable:
     links: list[tuple[str, str, str, str]] = field(default_factory=list)
 
 
-def take_in(bank: Any, found: Portable, reason: str) -> tuple[int, int]:
+def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
     """Add records as they are, their namespaces too, through the bank's hygiene; (added, already there)."""
     import numpy as np
 

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from core.memory.formats.portable import Portable, unit, whole
 from core.types import Lesson, MemoryRecord, content_id
 
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
-def write(bank: Any, path: Path, namespace: str | None) -> int:
+
+def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     """Write memories.json (path, or into that folder), embeddings.json and archived_memories.json; returns records."""
     folder, name = (path.parent, path.name) if path.suffix else (path, "memories.json")
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +63,7 @@ def _dump(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, ensure_ascii=False, indent=2), encoding="utf-8", errors="replace")
 
 
-def read(path: Path, bank: Any) -> Portable:
+def read(path: Path, bank: MemoryBank) -> Portable:
     """Read memories.json (path, or from that folder) and what lies beside it. UserError names what does not fit."""
     path = path / "memories.json" if path.is_dir() else path
     archive, cache = path.with_name("archived_memories.json"), path.with_name("embeddings.json")

@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from core.memory.hygiene.injection import rules, suspicions
@@ -14,6 +14,9 @@ from core.memory.hygiene.likeness import Likeness
 from core.memory.hygiene.lineage import least_trust
 from core.memory.hygiene.scrub import scrub
 from core.types import Lesson, MemoryRecord
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
 _BLOCK = re.compile(r"<\s*memory_items\s*>.{0,20000}?<\s*/\s*memory_items\s*>", re.IGNORECASE | re.DOTALL)
 _MARK = re.compile(r"(?:\[memory item\][ \t]*)+", re.IGNORECASE)  # what a transcript has in a quote's place
@@ -52,7 +55,7 @@ class Guard:
             if getattr(self, name) < 20:
                 raise UserError(f"memory.hygiene.{name}={getattr(self, name)}: give at least 20 characters.")
 
-    def screen(self, record: MemoryRecord, bank: Any, shown: Sequence[str] | None = None) -> MemoryRecord:
+    def screen(self, record: MemoryRecord, bank: MemoryBank, shown: Sequence[str] | None = None) -> MemoryRecord:
         """The record as it may be stored. What was done to it stands in provenance["hygiene"], by kind.
 
         shown   ids of what the record's task had retrieved; None: what it would retrieve now
@@ -76,19 +79,21 @@ class Guard:
             changes |= {"trust": 0.0, "status": "quarantined", "provenance": provenance}
         return replace(record, **changes)
 
-    def _broken(self, query: str, items: tuple[Lesson, ...], bank: Any) -> tuple[str, ...]:
+    def _broken(self, query: str, items: tuple[Lesson, ...], bank: MemoryBank) -> tuple[str, ...]:
         """The rules that the query or the lessons break."""
-        broken = {rule for text in (query, *map(_text, items)) for rule in suspicions(text)} - set(self.ignore)
+        broken = {rule for text in (query, *(item.text for item in items)) for rule in suspicions(text)} - set(
+            self.ignore
+        )
         if self.likeness is not None and not broken:
             with self._lock:
                 if self._likeness is None:
                     self._likeness = Likeness(bank.embedder)
             # Lessons only: a question may be about anything.
-            if any(self._likeness.of(_text(item)) > self.likeness for item in items):
+            if any(self._likeness.of(item.text) > self.likeness for item in items):
                 broken.add("likeness")
         return tuple(sorted(broken))
 
-    def _shown(self, record: MemoryRecord, bank: Any, shown: Sequence[str] | None) -> list[str]:
+    def _shown(self, record: MemoryRecord, bank: MemoryBank, shown: Sequence[str] | None) -> list[str]:
         """Passages of the lessons that stood in the prompt, longest first."""
         if shown is None:
             records = [hit.record for hit in bank.retrieve(record.original_query, exclude_task=record.task_id)]
@@ -136,7 +141,3 @@ def _without_copies(items: tuple[Lesson, ...], shown: list[str]) -> tuple[tuple[
 def _bare(item: Lesson) -> Lesson:
     # An item without white space at its ends, to compare with.
     return Lesson(title=item.title.strip(), description=item.description.strip(), content=item.content.strip())
-
-
-def _text(item: Lesson) -> str:
-    return f"{item.title}\n{item.description}\n{item.content}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from core.errors import UserError
 from core.memory.filter import Filter
 from core.types import MemoryRecord, Scored
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
 PRIOR = {"success": 0.7, "failure": 0.6}  # confidence of a record that nothing has rated yet
 
@@ -18,7 +21,7 @@ class Policy(Protocol):
     top_k: int
 
     def rank(
-        self, bank: Any, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         """The top_k records for a query, best first; fewer, or none, where nothing is good enough."""
         ...
@@ -78,7 +81,7 @@ class Pooled(Ranking):
             raise UserError(f"retrieval.pool={self.pool}: give a whole number of at least 1, or null.")
 
     def candidates(
-        self, bank: Any, query: str, top_k: int, exclude_task: str | None, where: Filter | None, **how: str
+        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None, **how: str
     ) -> list[Scored]:
         """The records to choose from, with their cosine, nearest first; those below min_score are not among them."""
         size = len(bank) if self.pool is None else max(self.pool, top_k)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.errors import UserError
 from core.memory.filter import Filter
 from core.memory.policies.base import Ranking
 from core.types import Scored
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
 
 @dataclass(kw_only=True)
@@ -29,7 +32,7 @@ class Cosine(Ranking):
                 raise UserError(f"retrieval.{name}={getattr(self, name)}: give {' or '.join(known)}.")
 
     def rank(
-        self, bank: Any, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         hits = bank.nearest(query, top_k, exclude_task, self.within(where), unit=self.unit, key=self.key)
         return self.good_enough(hits)

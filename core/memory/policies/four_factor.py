@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.errors import UserError
 from core.memory.clock import ages
 from core.memory.filter import Filter
 from core.memory.policies.base import Pooled, check_positive, confidence
 from core.types import MemoryRecord, Scored
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
 RELIABILITY: dict[str, Callable[[MemoryRecord], float]] = {
     "confidence": lambda record: min(max(confidence(record), 0.0), 1.0),
@@ -50,7 +53,7 @@ class FourFactor(Pooled):
             raise UserError(f"retrieval.reliability={self.reliability}: give {', '.join(RELIABILITY)}.")
 
     def rank(
-        self, bank: Any, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         age = ages(bank, self.ticks_per_day)
         pool = self.candidates(bank, query, top_k, exclude_task, where)

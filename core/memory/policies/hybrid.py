@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.errors import UserError
 from core.memory.clock import ages
 from core.memory.filter import Filter
 from core.memory.policies.base import Pooled, best, check_positive, confidence
 from core.types import MemoryRecord, Scored
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
 
 @dataclass(kw_only=True)
@@ -41,7 +44,7 @@ class Hybrid(Pooled):
             raise UserError(f"retrieval.confidence={self.confidence}: give usage or rated.")
 
     def rank(
-        self, bank: Any, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         age = ages(bank, self.ticks_per_day)
         pool = self.candidates(bank, query, top_k, exclude_task, where)

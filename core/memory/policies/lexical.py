@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.memory.filter import Filter
 from core.memory.policies.base import Ranking
 from core.types import Scored
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
 
 @dataclass(kw_only=True)
@@ -18,6 +21,6 @@ class Lexical(Ranking):
     """
 
     def rank(
-        self, bank: Any, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         return self.good_enough(bank.lexical(query, top_k, exclude_task, self.within(where)))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.memory.filter import Filter
 from core.memory.policies.base import Ranking
 from core.seeding import derive_seed
 from core.types import Scored
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
 
 @dataclass(kw_only=True)
@@ -23,7 +26,7 @@ class Random(Ranking):
     seed: int = 0
 
     def rank(
-        self, bank: Any, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         hits = self.good_enough(bank.nearest(query, max(len(bank), 1), exclude_task, self.within(where)))
         return sorted(hits, key=lambda hit: derive_seed(self.seed, query, hit.record.id, "retrieval"))[:top_k]

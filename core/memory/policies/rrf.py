@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.memory.filter import Filter
 from core.memory.policies.base import Pooled, best, check_positive
 from core.types import Scored
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
 
 @dataclass(kw_only=True)
@@ -25,7 +28,7 @@ class RRF(Pooled):
         check_positive(self, "k")
 
     def rank(
-        self, bank: Any, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         near = self.candidates(bank, query, top_k, exclude_task, where, unit="record")
         worded = bank.lexical(query, max(self.pool or len(bank), top_k, 1), exclude_task, self.within(where))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.memory.clock import ages
 from core.memory.filter import Filter
 from core.memory.policies.base import Pooled, best, check_positive
 from core.types import MemoryRecord, Scored
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
 
 FAILED = "learned from a failed attempt: what to avoid, not what to do"
 HARMFUL = "marked harmful more than helpful"
@@ -42,7 +45,7 @@ class Trust(Pooled):
         check_positive(self, "decay_days", "ticks_per_day")
 
     def rank(
-        self, bank: Any, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         age = ages(bank, self.ticks_per_day)
         scored = [

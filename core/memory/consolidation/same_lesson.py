@@ -6,7 +6,7 @@ import hashlib
 import re
 import unicodedata
 
-from core.types import Lesson, MemoryRecord
+from core.types import Lesson
 
 _NUMBER = re.compile(r"\d+")
 
@@ -14,16 +14,6 @@ _NUMBER = re.compile(r"\d+")
 def normal(text: str) -> str:
     """A text without what makes no difference: case, width of letters, runs of blanks."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def item_text(item: Lesson) -> str:
-    """A memory item as one text, to be embedded or compared."""
-    return f"{item.title}\n{item.description}\n{item.content}"
-
-
-def lesson_text(record: MemoryRecord) -> str:
-    """All items of a record as one text."""
-    return "\n".join(map(item_text, record.items))
 
 
 def content_hash(item: Lesson) -> str:

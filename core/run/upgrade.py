@@ -1,0 +1,60 @@
+"""What earlier versions recorded, read as it would be written today. The files themselves are never changed.
+
+Schema 1: parts were named by their modules; `verdicts` and `selection` stood in an episode only where it had several
+attempts; the answer's `record` stood beside `other_records`; `errors` were learning errors; an attempt that broke ended
+by `error`; `aside` was a step's `hint_chars`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Packages whose classes have names of their own (a test holds that), and names that such a class had before.
+OWN_PACKAGES = ("core", "envs", "workflows")
+RENAMED = {"Life": "Consolidator"}
+
+
+def named(config: Any) -> Any:
+    """Nested dictionaries in which a `_target_` names a part: a class of this project, whatever module it lies in.
+
+    A part from outside keeps its whole path.
+    """
+    if not isinstance(config, dict):
+        return [named(value) for value in config] if isinstance(config, list) else config
+    found = {key: named(value) for key, value in config.items()}
+    if isinstance(target := config.get("_target_"), str):
+        own = target.partition(".")[0] in OWN_PACKAGES
+        name = target.rpartition(".")[2] if own else target
+        found["_target_"] = RENAMED.get(name, name)
+    return found
+
+
+def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
+    """A manifest that names parts by what they are."""
+    begun = manifest["fingerprint"]
+    return manifest | {"fingerprint": begun | {"config": named(begun["config"])}}
+
+
+def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
+    """A line of episodes.jsonl in schema 2."""
+    if row.get("schema") != 1:
+        return row
+    row = dict(row)
+    records = (row.pop("record"), *row.pop("other_records", ()))
+    return row | {
+        "trajectories": [upgraded_trajectory(trajectory) for trajectory in row["trajectories"]],
+        "verdicts": row.get("verdicts") or [row["verdict"]],
+        "selection": row.get("selection"),
+        "learning_errors": row.pop("errors"),
+        "records": [record for record in records if record],
+        "schema": 2,
+    }
+
+
+def upgraded_trajectory(trajectory: dict[str, Any]) -> dict[str, Any]:
+    """An attempt in schema 2; one that is so already comes back as it is."""
+    steps = [
+        {"hint_chars" if key == "aside" else key: value for key, value in step.items()} for step in trajectory["steps"]
+    ]
+    ended_by = "infra_error" if trajectory["ended_by"] == "error" else trajectory["ended_by"]
+    return trajectory | {"steps": steps, "ended_by": ended_by}
