@@ -1,6 +1,6 @@
 """An object in a process of its own: for engines that are not thread-safe, crash, or must die with the run.
 
-    worker = Worker(factory=partial(Engine, path))    # picklable and importable; it runs in the child
+    worker = WorkerProcess(factory=partial(Engine, path))    # picklable and importable; it runs in the child
     worker.start()                                    # a no-op while the child lives
     observation = worker.call("step", "go to desk 1")
     worker.close()
@@ -39,7 +39,7 @@ CHILD = (
 
 
 @dataclass(kw_only=True)
-class Worker:
+class WorkerProcess:
     """Not thread-safe: one call at a time. After an InfraError the child is gone; `start` makes a new one.
 
     factory     called without arguments in the child; what it returns receives the calls, and its `close`, if it has

@@ -14,7 +14,7 @@ from mcp_server.service import Service
 _ID = re.compile(r"\bid=([\w.:-]{1,64})")  # as recalled lessons show it
 
 
-class Extraction:
+class AttemptLearner:
     """Learns from attempts with the configured model; `service.roles` says so where there is none."""
 
     def __init__(self, service: Service) -> None:

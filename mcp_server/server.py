@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from core.errors import InfraError, UserError
 from mcp_server import texts, tools
-from mcp_server.extraction import Extraction
+from mcp_server.extraction import AttemptLearner
 from mcp_server.insights import Insights
+from mcp_server.queue_worker import QueueWorker
 from mcp_server.service import Service, own_version
-from mcp_server.worker import Worker
 
 NAME = "reasoningbank"
 
@@ -52,10 +52,10 @@ def _sentence(error: ValidationError) -> str:
     return f"{name} {what if what.startswith('should') else 'is wrong: ' + what}, not {type(first['input']).__name__}."
 
 
-def build(service: Service, profile: str) -> tuple[BankServer, Worker]:
+def build(service: Service, profile: str) -> tuple[BankServer, QueueWorker]:
     """The server and the worker that runs beside it."""
-    extraction = Extraction(service)
-    worker = Worker(service, extraction)
+    extraction = AttemptLearner(service)
+    worker = QueueWorker(service, extraction)
     made = tools.build(tools.Tools(service, Insights(service), extraction, worker), profile)
     server = BankServer(
         NAME,

@@ -15,11 +15,11 @@ from pydantic import BaseModel
 
 from core.errors import UserError
 from core.types import Lesson
-from mcp_server.extraction import Extraction
+from mcp_server.extraction import AttemptLearner
 from mcp_server.insights import Insights
+from mcp_server.queue_worker import QueueWorker
 from mcp_server.service import Service, memories
 from mcp_server.texts import recall
-from mcp_server.worker import Worker
 
 
 class TrajectoryStep(BaseModel):
@@ -32,7 +32,7 @@ class TrajectoryStep(BaseModel):
 class Tools:
     """The functions behind the tools; their parameters become the tools' schemas."""
 
-    def __init__(self, service: Service, insights: Insights, extraction: Extraction, worker: Worker) -> None:
+    def __init__(self, service: Service, insights: Insights, extraction: AttemptLearner, worker: QueueWorker) -> None:
         self.service, self.insights, self.extraction, self.worker = service, insights, extraction, worker
 
     def retrieve_memory(self, query: str, top_k: int = 1, agent_id: str = "") -> CallToolResult:

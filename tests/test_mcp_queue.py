@@ -12,8 +12,7 @@ from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.memory.store.repair import repair
 from core.models.embedding import HashingEmbedder
-from mcp_server.extraction import Extraction
-from mcp_server.worker import AGAIN_S, POLL_S, Worker
+from mcp_server.queue_worker import AGAIN_S, POLL_S, QueueWorker
 
 
 @pytest.fixture
@@ -100,7 +99,7 @@ def test_what_may_pass_is_tried_again_and_what_may_not_fails_with_its_reason(tmp
         extraction.learn = broken
         payload = extraction.check(TRAJECTORY, "a task")
         job = service.jobs.put(extraction.name(service.bank, payload), "default", payload)
-        assert Worker(service, extraction)._drain() == pause
+        assert QueueWorker(service, extraction)._drain() == pause
         job = service.jobs.get(job.id)
         assert job.state == state
         if state == "pending":  # nothing is lost, not even a try, and the client can ask why it waits
@@ -116,7 +115,7 @@ def test_what_is_erased_is_gone_from_the_queue_too(tmp_path):
         extraction = Extraction(service)
         payload = extraction.check(TRAJECTORY, "a task")
         id = service.jobs.put(extraction.name(service.bank, payload), "default", payload).id
-        Worker(service, extraction)._drain()
+        QueueWorker(service, extraction)._drain()
         told = service.jobs.get(id).result
         assert service.bank.forget(id=told["memory_id"]) == [told["memory_id"]]
         assert service.jobs.get(id) is None

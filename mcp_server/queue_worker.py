@@ -7,7 +7,7 @@ import threading
 
 from core.errors import InfraError, OverBudget, StopRun, TransientError, UserError
 from core.memory.jobs import TRIES, Job
-from mcp_server.extraction import Extraction
+from mcp_server.extraction import AttemptLearner
 from mcp_server.service import Service
 
 POLL_S = 2.0  # between looks at the queue: other processes put attempts there too
@@ -16,10 +16,10 @@ AGAIN_S = 30.0  # before another try where the provider was not to be reached
 log = logging.getLogger(__name__)
 
 
-class Worker:
+class QueueWorker:
     """Runs while the server does. What it has not finished, the next one does."""
 
-    def __init__(self, service: Service, extraction: Extraction) -> None:
+    def __init__(self, service: Service, extraction: AttemptLearner) -> None:
         self.service, self.extraction = service, extraction
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="extraction", daemon=True)
