@@ -170,7 +170,7 @@ def test_recalled_lessons_are_not_learned_again(tmp_path):
         payload = {"query": "click it", "trajectory": [*TRAJECTORY, {"role": "tool", "content": seen}]}
         [hit] = recalled(service.bank, payload)
         assert hit.record.id == saved["memory_id"]
-        assert len(trajectory(payload).steps) == 2 and Extraction(service).check(payload["trajectory"], "q")
+        assert len(trajectory(payload).steps) == 2 and AttemptLearner(service).check(payload["trajectory"], "q")
 
 
 def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(cli, by_hand, tmp_path):

@@ -91,7 +91,7 @@ def test_the_queue_survives_the_repair_of_its_bank(bank, tmp_path):
 )
 def test_what_may_pass_is_tried_again_and_what_may_not_fails_with_its_reason(tmp_path, error, pause, state):
     with here(tmp_path / "b.sqlite", *MODEL) as (_, service):
-        extraction = Extraction(service)
+        extraction = AttemptLearner(service)
 
         def broken(bank, id, payload):
             raise error
@@ -112,7 +112,7 @@ def test_what_may_pass_is_tried_again_and_what_may_not_fails_with_its_reason(tmp
 
 def test_what_is_erased_is_gone_from_the_queue_too(tmp_path):
     with here(tmp_path / "b.sqlite", *MODEL) as (_, service):
-        extraction = Extraction(service)
+        extraction = AttemptLearner(service)
         payload = extraction.check(TRAJECTORY, "a task")
         id = service.jobs.put(extraction.name(service.bank, payload), "default", payload).id
         QueueWorker(service, extraction)._drain()
