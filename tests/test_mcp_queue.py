@@ -12,6 +12,7 @@ from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.memory.store.repair import repair
 from core.models.embedding import HashingEmbedder
+from mcp_server.extraction import AttemptLearner
 from mcp_server.queue_worker import AGAIN_S, POLL_S, QueueWorker
 
 
