@@ -156,7 +156,7 @@ def test_a_hook_never_gets_in_the_way(tmp_path, monkeypatch, capsys, what, event
 def test_recalled_lessons_are_not_learned_again(tmp_path):
     from mcp_kit import here
 
-    from mcp_server.extraction import recalled, trajectory
+    from mcp_server.extraction import AttemptLearner, recalled, trajectory
 
     with here(tmp_path / "b.sqlite", *MODEL) as (_, service):
         from core.types import Lesson

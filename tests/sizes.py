@@ -1,6 +1,6 @@
 """How large the code is: a thermometer for people, not a limit.
 
-    python -m scripts.sizes [--json]
+    python tests/sizes.py [--json]
 
 Lines and files of each room, percentiles of files and functions, rooms and import arrows, public names, config keys.
 """
