@@ -8,7 +8,7 @@ from typing import Any
 
 from core.agents.agent import Agent, Responder
 from core.errors import InfraError, OverBudget
-from core.models.base import Role
+from core.models.base import Reply, Role
 from core.seeding import derive_seed
 from core.types import Message, Scored, Step, Task, Trajectory, Usage, content_id
 from envs.base import BaseEnv
@@ -99,14 +99,7 @@ class Rollout:
         """What the model says on an attempt that can no longer be changed: its outcome stands."""
         seed = derive_seed(self.seed, attempt.task.id, attempt.sample, 0, "agent")
         reply = self.agent.begin(env, self.role, attempt.task.id)(list(attempt.opening), attempt.sample, seed)
-        thought, action = self.agent.parse(reply.text)
-        note = Step(
-            text=reply.text,
-            thought=thought,
-            action=action or "",
-            observation=NOT_TAKEN,
-            finish_reason=reply.finish_reason,
-        )
+        note = replace(self._read(reply)[0], observation=NOT_TAKEN, valid=True)
         made = replace(before, sample=attempt.sample, opening=tuple(attempt.opening), steps=(note,), usage=reply.usage)
         return identified(attempt.task.id, made)
 
@@ -116,45 +109,38 @@ class Rollout:
             seed = derive_seed(self.seed, attempt.task.id, attempt.sample, number, "agent")
             reply = respond(list(messages), attempt.sample, seed)
             attempt.usage += reply.usage
-            thought, action = self.agent.parse(reply.text)
-            observation, done, valid, hint_chars = NO_ACTION, False, False, 0
+            (step, action), done = self._read(reply), False
             if action is not None:
                 observation, reward, done, info = env.step(action)
                 valid, hint_chars = bool(info.get("valid", True)), info.get("hint_chars", 0)
+                step = replace(step, observation=observation, valid=valid, hint_chars=hint_chars)
                 attempt.reward += reward
                 attempt.take(info)
-            attempt.steps.append(
-                Step(
-                    text=reply.text,
-                    thought=thought,
-                    action=action or "",
-                    observation=observation,
-                    valid=valid,
-                    finish_reason=reply.finish_reason,
-                    hint_chars=hint_chars,
-                )
-            )
+            attempt.steps.append(step)
             if done:
                 return
             if self.max_repeats and attempt.repeats() >= self.max_repeats:
                 attempt.ended_by = "stuck"
                 return
-            messages += [
-                {"role": "assistant", "content": reply.text or NO_REPLY},
-                {"role": "user", "content": observation},
-            ]
+            messages += turns(step)
         attempt.ended_by = "step_limit"
+
+    def _read(self, reply: Reply) -> tuple[Step, str | None]:
+        """(the step as it stands where the env is not asked, the action; None where none could be read)."""
+        thought, action = self.agent.parse(reply.text)
+        read = {"text": reply.text, "thought": thought, "action": action or "", "finish_reason": reply.finish_reason}
+        return Step(**read, observation=NO_ACTION, valid=False), action
 
 
 def conversation(trajectory: Trajectory) -> list[Message]:
     """The whole of it: every message of an attempt, the last observation included."""
-    messages = list(trajectory.opening)
-    for step in trajectory.steps:
-        messages += [
-            {"role": "assistant", "content": step.text or NO_REPLY},
-            {"role": "user", "content": step.observation},
-        ]
-    return messages
+    return [*trajectory.opening, *(message for step in trajectory.steps for message in turns(step))]
+
+
+def turns(step: Step) -> list[Message]:
+    """A step as the two messages that follow in the conversation."""
+    said, seen = step.text or NO_REPLY, step.observation
+    return [{"role": "assistant", "content": said}, {"role": "user", "content": seen}]
 
 
 def said_after(message: Message, text: str) -> Message:

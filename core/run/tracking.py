@@ -12,11 +12,16 @@ log = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    def start(self, run_dir: str, config: dict[str, Any]) -> None: ...
+    """Inherit from it and write what you need: each method does nothing by default."""
 
-    def log(self, step: int, values: dict[str, Any]) -> None: ...
+    def start(self, run_dir: str, config: dict[str, Any]) -> None:
+        """The run begins, or goes on. config: resolved, without secrets."""
 
-    def finish(self, summary: dict[str, Any]) -> None: ...
+    def log(self, step: int, values: dict[str, Any]) -> None:
+        """An episode is recorded: {success (not of an infra error), infra_error, lessons}."""
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """The stream has come to its end."""
 
 
 def logged(status: str, n_lessons: int) -> dict[str, Any]:
@@ -26,21 +31,12 @@ def logged(status: str, n_lessons: int) -> dict[str, Any]:
 
 
 @dataclass(kw_only=True)
-class NoTracker:
+class NoTracker(Tracker):
     """tracker=none."""
-
-    def start(self, run_dir: str, config: dict[str, Any]) -> None:
-        """Nothing to start."""
-
-    def log(self, step: int, values: dict[str, Any]) -> None:
-        """Nothing is kept."""
-
-    def finish(self, summary: dict[str, Any]) -> None:
-        """Nothing to finish."""
 
 
 @dataclass(kw_only=True)
-class WandbTracker:
+class WandbTracker(Tracker):
     """tracker=wandb. What goes wrong there is logged once and the run goes on without it.
 
     mode   offline (files in the run directory, `wandb sync` sends them later), online or disabled
