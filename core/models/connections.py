@@ -18,6 +18,7 @@ def load_litellm() -> Any:
     import litellm
 
     litellm.suppress_debug_info = True
+    litellm.DEFAULT_MAX_RETRIES = 0  # else it takes the max_retries=0 of our embedding calls for 2
     if first:
         gc.freeze()  # its classes never go; looking through them all holds every call in flight for a sixth of a second
     return litellm
