@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import InfraError
 from core.models.base import Reply
 from core.models.embedding import MeasuredEmbedder
 from core.models.key_value import KeyValueFile
@@ -39,7 +37,7 @@ class CachedEmbedder:
         )
 
     def embed(self, texts: list[str]) -> Any:
-        """As every embedder; the meter is told what it took."""
+        """As in Embedder; what it took is told to the meter."""
         import numpy as np
 
         return np.stack([np.frombuffer(self._vector(text), dtype=np.float32) for text in texts])
@@ -67,17 +65,11 @@ class CachedEmbedder:
         return vector
 
     def _embed(self, text: str) -> bytes:
-        self.meter.check("", "embedder")
-        began = time.perf_counter()
         message = {"role": "user", "content": text}
         facts = {"role": "embedder", "task": "", "sample": 0, "requested": self.name, "messages": [message]}
-        try:
+        with self.meter.call(facts) as answered:
             vectors, usage, retries = self.inner.measure([text])
-        except InfraError as error:
-            self.meter.failed(facts, error, time.perf_counter() - began)
-            raise
-        reply = Reply(text="", usage=usage, finish_reason="stop", model=self.name, retries=retries)
-        self.meter.add(facts, reply, time.perf_counter() - began)
+            answered(Reply(text="", usage=usage, finish_reason="stop", model=self.name, retries=retries))
         return vectors[0].tobytes()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What an answer costs: the user's own price, else litellm's table, else unknown (None, never 0)."""
+"""What an answer costs: by the price in the configuration, else by litellm's table, else unknown (None, never 0)."""
 
 from __future__ import annotations
 
