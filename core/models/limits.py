@@ -74,13 +74,8 @@ class Limiter:
         def lowest(name: str) -> int | None:
             return min((v for limiter in every if (v := getattr(limiter, name)) is not None), default=None)
 
-        return Limiter(
-            max_in_flight=lowest("max_in_flight"),
-            requests_per_min=lowest("requests_per_min"),
-            tokens_per_min=lowest("tokens_per_min"),
-            closing=self.closing,
-            clock=self.clock,
-        )
+        limits = {name: lowest(name) for name in ("max_in_flight", "requests_per_min", "tokens_per_min")}
+        return Limiter(**limits, closing=self.closing, clock=self.clock)
 
 
 @dataclass

@@ -14,6 +14,10 @@ from core.errors import InfraError, OverBudget, StopRun, UserError
 from core.jsonl import JsonLines
 from core.types import Usage, content_id
 
+# The columns of calls.jsonl that are a Reply's, and those of the totals that are tokens, in the order of the files.
+_REPLY = "model text reasoning finish_reason usage retries sent from_cache".split()
+_TOKENS = "prompt_tokens cached_tokens completion_tokens reasoning_tokens".split()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
@@ -136,21 +140,8 @@ class Meter:
 
     def add(self, facts: dict[str, Any], reply: Any, latency_s: float) -> None:
         """Log and charge an answer; `facts` as in `call`. Raises StopRun for an unknown price under a budget in USD."""
-        self._write(
-            facts,
-            latency_s,
-            {
-                "model": reply.model,
-                "text": reply.text,
-                "reasoning": reply.reasoning,
-                "finish_reason": reply.finish_reason,
-                "usage": vars(reply.usage),
-                "retries": reply.retries,
-                "sent": reply.sent,
-                "from_cache": reply.from_cache,
-                "error": None,
-            },
-        )
+        row = {name: getattr(reply, name) for name in _REPLY} | {"usage": vars(reply.usage), "error": None}
+        self._write(facts, latency_s, row)
         self._charge(facts, reply.usage, reply.from_cache)
 
     def totals(self) -> dict[str, dict[str, Any]]:
@@ -181,7 +172,7 @@ class Meter:
         sums["errors" if row["error"] else "from_cache" if row["from_cache"] else "calls"] += 1
         sums["retries"], sums["latency_s"] = row["retries"], row["latency_s"]
         if row["usage"] and not row["from_cache"]:
-            for name in ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cost_usd"):
+            for name in (*_TOKENS, "cost_usd"):
                 sums[name] = row["usage"][name]
             self._spent += Usage(**row["usage"])
         _add_up(self._totals[row["role"]], sums)
@@ -197,15 +188,7 @@ class Meter:
 
 
 def _nothing() -> dict[str, Any]:
-    return {
-        "calls": 0,
-        "errors": 0,
-        "from_cache": 0,
-        "retries": 0,
-        "prompt_tokens": 0,
-        "cached_tokens": 0,
-        "completion_tokens": 0,
-        "reasoning_tokens": 0,
+    return dict.fromkeys(("calls", "errors", "from_cache", "retries", *_TOKENS), 0) | {
         "cost_usd": 0.0,
         "latency_s": 0.0,
     }

@@ -8,14 +8,12 @@ from core.errors import UserError
 from core.models.connections import load_litellm
 from core.types import Usage
 
-PARTS = ("prompt", "cached", "completion")
-
 
 def check_price(price: dict[str, float] | None) -> None:
     """Raises UserError unless it is None or {prompt, completion[, cached]} in USD for a million tokens."""
     if price is None:
         return
-    known = isinstance(price, dict) and {"prompt", "completion"} <= set(price) <= set(PARTS)
+    known = isinstance(price, dict) and {"prompt", "completion"} <= set(price) <= {"prompt", "cached", "completion"}
     if not known or not all(isinstance(value, (int, float)) and value >= 0 for value in price.values()):
         raise UserError(
             f"price_per_mtok={price}: give {{prompt: USD, completion: USD}}, with cached: USD if it differs."
