@@ -9,13 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from core.credentials import FORMS, LOOSER
+
 HIDDEN = "[REDACTED]"
 _NAMES = re.compile(r"(API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL)", re.IGNORECASE)
-_FORMS = re.compile(
-    r"\b(?:sk|pk|rk)-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}|\bhf_[A-Za-z0-9]{20,}"
-    r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgsk_[A-Za-z0-9]{20,}|\bAKIA[A-Z0-9]{16}\b|(?<=Bearer )[A-Za-z0-9._~+/-]{8,}"
-    r"|(?<=://)[^/\s:@\"']+:[^/\s@\"']+(?=@)"
-)
 _SHORTEST = 8  # a shorter value would be found in innocent text
 _LONGEST_WORD = 20  # letters or digits alone up to here: a placeholder (OPENAI_API_KEY=none), a word, a number
 
@@ -40,8 +37,11 @@ class Redactor:
         return text
 
     def __call__(self, text: str) -> str:
-        """Without the known values and without anything that has the form of a key."""
-        return _FORMS.sub(HIDDEN, self.values(text))
+        """Without the known values and without anything that has the form of a key: for logs and errors."""
+        text = self.values(text)
+        for form in (*LOOSER.values(), *FORMS.values()):
+            text = form.sub(HIDDEN, text)
+        return text
 
 
 def in_strings(value: Any, redact: Callable[[str], str]) -> Any:
@@ -59,13 +59,13 @@ def in_strings(value: Any, redact: Callable[[str], str]) -> Any:
 
 
 def _telling(value: str) -> bool:
-    """Whether a value can be a secret at all, and not something that stands where a key is wanted."""
+    """Whether a value is long and mixed enough to be a secret, and no placeholder like "none" or "12345678"."""
     plain = value.isalpha() or value.isdecimal()
     return len(value) >= (_LONGEST_WORD + 1 if plain else _SHORTEST)
 
 
 def _forms(value: str) -> tuple[str, ...]:
-    """As it is, as in JSON (models and servers quote it there, within a text), as in a URL."""
+    """How a text may spell the value: as it is, escaped for JSON (which models and servers quote), as in a URL."""
     in_url = quote(value, safe="", errors="surrogateescape")  # a variable may hold bytes that are no text
     return value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], in_url
 

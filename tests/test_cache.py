@@ -1,13 +1,20 @@
-"""The response cache: the same question is asked once, k samples stay k, replay asks nobody."""
+"""The caches: the same question is asked once, k samples stay k, replay asks nobody, a text is embedded once."""
 
 from __future__ import annotations
 
 import itertools
+import json
+import sqlite3
+from contextlib import closing
 
+import numpy as np
 import pytest
 from conftest import TOY, read_json
 
 from core.errors import StopRun, UserError
+from core.models.embedding import HashingEmbedder
+from core.models.embedding_cache import CachedEmbedder
+from core.models.key_value import KeyValueFile
 from core.models.reply_cache import CachedModel, cached
 from core.models.scripted import ScriptedModel
 
@@ -98,6 +105,70 @@ def test_a_damaged_cache_is_named(tmp_path):
     (tmp_path / "replies.sqlite").write_bytes(b"not a database, but long enough to look like one" * 50)
     with pytest.raises(UserError, match="cannot be used"):
         counting(tmp_path).chat(HELLO, **CALL)
+
+
+def make(path, statement, *row):
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(f"CREATE TABLE {statement}")
+        db.execute(f"INSERT INTO {statement.split()[0]} VALUES ({', '.join('?' * len(row))})", row)
+
+
+def test_a_file_of_the_first_version_still_answers_and_takes_new_answers(tmp_path):
+    usage = {"calls": 1, "prompt_tokens": 1, "completion_tokens": 1, "cached_tokens": 0, "reasoning_tokens": 0}
+    kept = {"text": "of old", "usage": usage | {"cost_usd": 0.0}, "finish_reason": "stop", "model": "scripted"}
+    key = "1906988484542b0d936b0dfe3283636b6a1abaf6c0e49c8e7bf40f54e39fb3b2"  # of HELLO and CALL to `aye`
+    columns = "key TEXT PRIMARY KEY, model TEXT NOT NULL, role TEXT NOT NULL, reply TEXT NOT NULL"
+    row = (key, "scripted", "agent", json.dumps(kept | {"sent": {}, "reasoning": ""}))
+    make(tmp_path / "replies.sqlite", f"replies ({columns})", *row)
+    model = CachedModel(inner=ScriptedModel(script=aye), path=str(tmp_path / "replies.sqlite"), mode="read_write")
+    assert (model.chat(HELLO, **CALL).text, model.chat(HELLO, **CALL | {"sample": 1}).text) == ("of old", "aye")
+    assert model.chat(HELLO, **CALL | {"sample": 1}).from_cache
+
+
+class Counting(HashingEmbedder):
+    asked = 0
+
+    def measure(self, texts):
+        self.asked += len(texts)
+        return super().measure(texts)
+
+
+def test_embeddings_of_the_first_version_are_read_and_each_text_is_embedded_once(tmp_path):
+    key = "373d66be646c0558cbeb7f675facfee5e24040c60a8d2ab6588d938c795d30c9"  # "old text" by hashing-2
+    columns = "key TEXT PRIMARY KEY, vector BLOB NOT NULL"
+    make(tmp_path / "e.sqlite", f"embeddings ({columns})", key, np.array([0.6, 0.8], dtype=np.float32).tobytes())
+    for asked in (1, 0):  # the second time both come out of the file
+        inner = Counting(dim=2)
+        cache = CachedEmbedder(inner=inner, path=str(tmp_path / "e.sqlite"))
+        cache.prefetch("new text")
+        vectors = cache.embed(["old text", "new text", "new text"])
+        assert np.allclose(vectors[0], [0.6, 0.8])
+        assert np.array_equal(vectors[1], inner.embed(["new text"])[0])
+        assert inner.asked == asked
+        cache.close()
+
+
+def test_what_a_cache_holds_already_stays(tmp_path):
+    file = KeyValueFile(path=str(tmp_path / "new" / "kv"), what="a", table="t", columns="key TEXT PRIMARY KEY, value")
+    file.put("k", "first")
+    file.put("k", "second")
+    assert (file.get("k"), file.get("none")) == ("first", None)
+    file.close()
+    assert file.get("k") == "first"  # opened again
+
+
+def test_a_disk_that_refuses_stops_the_run(tmp_path):
+    (tmp_path / "a file").write_text("")
+    for path in (tmp_path, tmp_path / "a file" / "replies.sqlite"):  # a folder, a folder that cannot be made
+        with pytest.raises(StopRun, match="cannot be read or written"):
+            CachedModel(inner=ScriptedModel(script=aye), path=str(path), mode="read_write").chat(HELLO, **CALL)
+    full = counting(tmp_path)
+    full.chat(HELLO, **CALL)
+    pages = full._file._db.execute("PRAGMA page_count").fetchone()[0]
+    full._file._db.execute(f"PRAGMA max_page_count = {pages}")  # as a full disk: no page can be added
+    with pytest.raises(StopRun, match="full"):
+        for sample in range(1, 999):
+            full.chat(HELLO, **CALL | {"sample": sample})
 
 
 def test_a_finished_run_replayed_makes_no_call_and_gives_the_same_bytes(here, tmp_path):

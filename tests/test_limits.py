@@ -115,7 +115,7 @@ def test_calls_in_flight_are_bounded_over_all_models_of_a_provider():
         list(pool.map(lambda n: models[n % 2].chat(HELLO, role="agent"), range(24)))
     server.close()
     assert most[0] == 3
-    assert models[0].endpoint.limiter is models[1].endpoint.limiter
+    assert models[0].limiter is models[1].limiter
 
 
 def test_sixty_four_calls_in_flight_take_no_thread_beside_their_own():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import numpy as np
 import pytest
-from conftest import read_json, read_rows
+from conftest import TOY, read_json, read_rows
 from provider import completion, embedding
 
 from core.errors import InfraError, StopRun, TransientError, UserError
-from core.models.embedding import OpenAIEmbedder
+from core.memory.store.database import Store
+from core.models.embedding import HashingEmbedder, MiniLMEmbedder, NamedEmbedder, OpenAIEmbedder, embedder_named
 from core.models.remote import LiteLLMModel
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -113,6 +116,51 @@ def test_the_openai_embedder(serve, monkeypatch):
     broken = OpenAIEmbedder(api_key_env="SOME_KEY", api_base=serve(lambda request, n: (400, {"error": {}})).url)
     with pytest.raises(InfraError):
         broken.embed(["x"])
+
+
+@pytest.mark.parametrize("provider", ["hosted_vllm", "openai"])
+def test_an_embedder_is_named_in_yaml_alone(serve, here, provider):
+    server = serve(lambda request, n: (503, {"error": {}}) if n == 1 else (200, embedding([3.0, 4.0])))
+    price = "{prompt: 2.0, completion: 0.0}"
+    inner = {"model": f"{provider}/e", "api_key_env": "null", "api_base": server.url, "price_per_mtok": price}
+    words = [f"embedder.inner.{key}={value}" for key, value in inner.items()]
+    run_dir, _ = here(*TOY[:2], "embedder=openai", "embedder.path=null", *words, "limit=3")
+    embedded = read_json(run_dir / "summary.json")["calls"]["embedder"]
+    assert (embedded["calls"], embedded["retries"], embedded["errors"]) == (3, 1, 0)
+    assert embedded["cost_usd"] == pytest.approx(3 * 2 * 2e-6)
+    assert [request["model"] for request in server.requests] == ["e"] * 4  # three texts and one repetition
+    with closing(Store(run_dir / "bank.sqlite", read_only=True)) as store:
+        assert store.meta("embedder") == f"{provider}/e"
+
+
+def test_a_bank_gets_its_embedder_back_by_name(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-123")
+    for name, kind in (
+        ("all-MiniLM-L6-v2", MiniLMEmbedder),
+        ("hashing-64", HashingEmbedder),
+        ("text-embedding-3-small", OpenAIEmbedder),
+        ("gemini/gemini-embedding-001", OpenAIEmbedder),
+    ):
+        found = embedder_named(name)
+        assert (type(found), found.name) == (kind, name)
+    lazy = NamedEmbedder(name="hashing-64")
+    assert lazy.loaded is None
+    assert np.array_equal(lazy.embed(["a b"]), HashingEmbedder(dim=64).embed(["a b"]))
+    assert lazy.loaded == "HashingEmbedder"
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"attempts": 0}, "attempts=0: give at least 1"),
+        ({"price_per_mtok": {"prompt": 1.0}}, "give {prompt: USD, completion: USD}"),
+    ],
+    ids=str,
+)
+def test_numbers_that_make_no_sense_are_refused_for_models_and_embedders(keys, words):
+    for part in (LiteLLMModel, OpenAIEmbedder):
+        with pytest.raises(UserError, match=words):
+            part(**{"model": "openai/m", "api_key_env": None} | keys)
 
 
 def play(request, n):

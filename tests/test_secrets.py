@@ -9,7 +9,9 @@ import pytest
 import yaml
 from provider import Provider, completion
 
+from core.credentials import FORMS, LOOSER
 from core.jsonl import JsonLines
+from core.memory.hygiene.scrub import scrub
 from core.redact import HIDDEN, RedactingFilter, Redactor
 
 KEY = "sk-Very5ecret-0123456789abcdef"
@@ -55,18 +57,67 @@ def test_logs_and_their_tracebacks_are_redacted(caplog):
     assert HIDDEN in caplog.text
 
 
-@pytest.mark.parametrize(
-    "secret",
-    [
-        "sk-proj-abcdefghijklmnop1234",
-        "AIzaSyA1234567890abcdefghijklmnopqrstu",
-        "hf_abcdefghijklmnopqrstuvwx",
-        "ghp_abcdefghijklmnopqrstuvwx1234",
-        "AKIAABCDEFGHIJKLMNOP",
-    ],
-)
-def test_the_forms_of_keys_are_known(secret):
-    assert secret not in Redactor({})(f"value: {secret}.")
+HEX, MIXED = "0123456789abcdef" * 4, "aB3dE6gH9j" * 9
+SAMPLES = {  # one of each form, in two parts so that no scanner takes this file for a leak
+    "private_key": "-----BEGIN RSA " + "PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
+    "anthropic": "sk-ant-" + MIXED[:24],
+    "openai": "sk-" + MIXED[:20],
+    "stripe": "rk_live_" + MIXED[:16],
+    "aws_id": "ASIA" + "IOSFODNN7EXAMPLE",
+    "google": "AIza" + MIXED[:30],
+    "google_oauth": "ya29." + MIXED[:20],
+    "github": "ghp_" + MIXED[:20],
+    "github_fine": "github_pat_" + MIXED[:22],
+    "gitlab": "glpat-" + MIXED[:20],
+    "huggingface": "hf_" + MIXED[:20],
+    "slack": "xoxb-" + MIXED[:10],
+    "slack_hook": "https://hooks.slack.com/" + "services/" + MIXED[:20],
+    "discord": "M" + MIXED[:23] + "." + MIXED[:6] + "." + MIXED[:27],
+    "telegram": "12345678:" + MIXED[:35],
+    "twilio": "AC" + HEX[:32],
+    "sendgrid": "SG." + MIXED[:22] + "." + MIXED[:43],
+    "mailchimp": HEX[:32] + "-us12",
+    "square": "sq0atp-" + MIXED[:22],
+    "npm": "npm_" + MIXED[:36],
+    "pypi": "pypi-" + "AgE" + MIXED[:50],
+    "digitalocean": "dop_v1_" + HEX,
+    "databricks": "dapi" + HEX[:32],
+    "replicate": "r8_" + MIXED[:37],
+    "groq": "gsk_" + MIXED[:20],
+    "wandb": "WANDB_API_KEY=" + HEX[:40],
+    "azure_storage": "AccountKey=" + MIXED[:80],
+    "jwt": "eyJ" + MIXED[:8] + ".eyJ" + MIXED[:8] + "." + MIXED[:9],
+    "basic_auth": "https://user:" + "pa'ss@host/x",
+    "bearer": "Authorization: Basic " + MIXED[:16],
+}
+LOOSE_SAMPLES = {"key": "pk-or-" + MIXED[:13], "header": "Bearer " + MIXED[:8]}
+LONGER = {  # as the keys that a provider may give out one day
+    **{kind: SAMPLES[kind] + MIXED * 4 for kind in ("anthropic", "openai", "google", "github", "huggingface", "groq")},
+    "basic_auth": f"https://{MIXED * 2}:{MIXED * 2}@host",
+}
+
+
+def test_every_form_has_a_sample():
+    assert (set(SAMPLES), set(LOOSE_SAMPLES)) == (set(FORMS), set(LOOSER))
+
+
+@pytest.mark.parametrize(("kind", "sample"), [*SAMPLES.items(), *LONGER.items()])
+def test_a_credential_is_known_by_its_form_in_logs_and_in_lessons(kind, sample):
+    said = f"At first {sample}, and then."
+    found = FORMS[kind].search(said).group()
+    cleaned, kinds = scrub(said)
+    assert kind in kinds
+    for text in (Redactor({})(said), cleaned):
+        assert found not in text
+        assert text.startswith("At first ") and text.endswith(", and then.")
+
+
+@pytest.mark.parametrize(("kind", "sample"), LOOSE_SAMPLES.items())
+def test_what_may_be_a_word_is_taken_for_a_key_in_logs_alone(kind, sample):
+    found = LOOSER[kind].search(sample).group()
+    assert found not in Redactor({})(f"At first {sample}, and then.")
+    for text in ("The sk-estimator-doc-link of scikit-learn", "A Bearer instrument is paid to whoever holds it"):
+        assert scrub(text) == (text, ())
 
 
 def test_innocent_text_is_left_alone():

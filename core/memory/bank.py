@@ -99,8 +99,8 @@ class MemoryBank(History, Contents, Memory):
 
     def prefetch(self, query: str) -> None:
         """A task with this query comes next: embed it meanwhile."""
-        if hasattr(self.embedder, "expect"):
-            self.embedder.expect(query)
+        if hasattr(self.embedder, "prefetch"):
+            self.embedder.prefetch(query)
 
     def nearest(
         self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: str

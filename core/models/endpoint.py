@@ -1,51 +1,75 @@
-"""One provider's model behind litellm: the key, the HTTP connections, the retries and the limits of its calls."""
+"""One provider's model behind litellm: its address, its key, and how often and how long it may be asked."""
 
 from __future__ import annotations
 
-import gc
 import os
-import sys
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import StopRun, TransientError
+from core.errors import StopRun, TransientError, UserError
+from core.models.connections import http_client, load_litellm
 from core.models.faults import explain
 from core.models.limits import Limiter
+from core.models.price import check_price
 from core.models.retry import Retry
 
-# Which client litellm accepts for a provider; it uses connections of its own for all others.
+# The kind of client that litellm accepts for a provider; for all others it makes its own connections.
 _OPENAI_CLIENT = ("openai",)
 _HTTP_HANDLER = ("hosted_vllm", "ollama_chat", "ollama", "anthropic", "gemini", "deepseek")
 
 
 @dataclass(kw_only=True)
 class Endpoint:
-    """Calls litellm's functions for one model. Thread-safe; each call costs no thread beside the caller's.
+    """What LiteLLMModel and OpenAIEmbedder share; its fields are keys of their YAMLs. Thread-safe.
 
-    timeout_s is the limit of a whole try, slow answers included; api_key_env names the variable with the key.
+    model             litellm's name, provider first: "openai/gpt-4o-mini"
+    api_key_env       the environment variable that holds the key (the key itself is never in a config); None: no key
+    api_base          the server's address, for vllm, ollama and other OpenAI-compatible ones
+    timeout_s         limit of one try in seconds, the whole answer included
+    attempts          tries for one answer when errors are transient; 1 never retries
+    retry_s           no try begins later than this many seconds after the first
+    max_in_flight     calls at once; this and the next two are shared by all chat models of a provider; None: no limit
+    requests_per_min  calls a minute
+    tokens_per_min    prompt and reply tokens a minute
+    price_per_mtok    {prompt, completion, cached} in USD for a million tokens; None takes litellm's table
     """
 
     model: str
-    api_key_env: str | None
-    api_base: str | None
-    timeout_s: float
-    retry: Retry
-    limiter: Limiter
+    api_key_env: str | None = None
+    api_base: str | None = None
+    timeout_s: float = 120.0
+    attempts: int = 4
+    retry_s: float = 180.0
+    max_in_flight: int | None = None
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
+    price_per_mtok: dict[str, float] | None = None
+    limiter: Limiter = field(init=False, repr=False)
     _client: Any = field(default=None, init=False, repr=False)
     _http: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _reached: bool = field(default=False, init=False)
+    _reached: bool = field(default=False, init=False, repr=False)  # whether the server ever answered
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise UserError(f"{self.model}: attempts={self.attempts}: give at least 1.")
+        check_price(self.price_per_mtok)
+        self._retry = Retry(attempts=self.attempts, total_s=self.retry_s)
+        self.limiter = Limiter(
+            max_in_flight=self.max_in_flight,
+            requests_per_min=self.requests_per_min,
+            tokens_per_min=self.tokens_per_min,
+        )
 
     @property
     def provider(self) -> str:
-        """What limits are shared by: litellm's provider, and the server where one is named."""
+        """Models of one provider share their limits: litellm's name for it, with the server where one is given."""
         return f"{self.model.split('/')[0]} {self.api_base or ''}".strip()
 
     def problem(self) -> str | None:
-        """A missing key, in one sentence."""
+        """One sentence when the key is missing from the environment; None when calls can be made."""
         if self.api_key_env and not os.environ.get(self.api_key_env):
             return (
                 f"{self.model} needs a key in the environment variable {self.api_key_env}: "
@@ -53,10 +77,12 @@ class Endpoint:
             )
         return None
 
-    def call(self, function: str, tokens: int, check: Any, **request: Any) -> tuple[Any, int]:
-        """(check(response), repetitions) of litellm.<function>(**request). `tokens` is what it will use, about.
+    def call(self, function: str, tokens: int, check: Callable[[Any], Any], **request: Any) -> tuple[Any, int]:
+        """Call litellm.<function>(**request); returns (check(response), how often it was asked again).
 
-        check raises for an answer that is none; after a TransientError it is asked for again.
+        tokens   about how many the call will use, for tokens_per_min
+        check    reads the response, and raises TransientError for one that is worth asking for again
+
         Raises StopRun, InfraError, or after the last try TransientError.
         """
 
@@ -67,7 +93,7 @@ class Endpoint:
             return check(response)
 
         try:
-            return self.retry(once, self.limiter.closing)
+            return self._retry(once, self.limiter.closing)
         except TransientError as error:
             if error.kind == "unreachable":  # gone for all attempts: the other tasks would only burn
                 raise StopRun(f"{error} Is the server running?") from error
@@ -79,7 +105,7 @@ class Endpoint:
             # The two layers of retries below ours are off: they would multiply with it.
             response = getattr(litellm, function)(
                 model=self.model,
-                api_key=os.environ.get(self.api_key_env) if self.api_key_env else None,
+                api_key=self._key(),
                 api_base=self.api_base,
                 timeout=self.timeout_s,
                 num_retries=0,
@@ -104,19 +130,28 @@ class Endpoint:
         return explained
 
     def _own_client(self) -> Any:
-        """Connections of this object alone, closed with it, whose answers cannot drip for ever."""
+        """The client that litellm is to use: closed with this object, and with a time limit on the whole answer."""
         provider = self.model.split("/")[0]
         with self._lock:
             if self._client is None and provider in (*_OPENAI_CLIENT, *_HTTP_HANDLER):
-                self._http = _http_client()
-                self._client = self._openai() if provider in _OPENAI_CLIENT else _handler(self._http)
+                self._http = http_client()
+                self._client = self._openai() if provider in _OPENAI_CLIENT else self._handler()
             return self._client
+
+    def _handler(self) -> Any:
+        from litellm.llms.custom_httpx.http_handler import HTTPHandler
+
+        return HTTPHandler(client=self._http)
 
     def _openai(self) -> Any:
         import openai
 
-        key = os.environ.get(self.api_key_env) if self.api_key_env else None
-        return openai.OpenAI(api_key=key or "none", base_url=self.api_base, max_retries=0, http_client=self._http)
+        return openai.OpenAI(
+            api_key=self._key() or "none", base_url=self.api_base, max_retries=0, http_client=self._http
+        )
+
+    def _key(self) -> str | None:
+        return os.environ.get(self.api_key_env) if self.api_key_env else None
 
     def close(self) -> None:
         """End all waiting and close the connections; a call in flight then fails."""
@@ -125,53 +160,3 @@ class Endpoint:
             if self._http is not None:
                 self._http.close()
                 self._http = self._client = None
-
-
-def _handler(http: Any) -> Any:
-    from litellm.llms.custom_httpx.http_handler import HTTPHandler
-
-    return HTTPHandler(client=http)
-
-
-def _http_client() -> Any:
-    """An httpx client for many threads. A read timeout alone would let a server send one byte a second for ever."""
-    import httpx
-
-    class Bounded(httpx.SyncByteStream):
-        def __init__(self, stream: Any, request: Any) -> None:
-            self._stream, self._request = stream, request
-
-        def __iter__(self) -> Iterator[bytes]:
-            for chunk in self._stream:
-                if time.monotonic() > self._request.extensions.get("deadline", float("inf")):
-                    raise httpx.ReadTimeout("the answer took longer than the limit", request=self._request)
-                yield chunk
-
-        def close(self) -> None:
-            self._stream.close()
-
-    def begin(request: Any) -> None:
-        if limit := request.extensions.get("timeout", {}).get("read"):
-            request.extensions["deadline"] = time.monotonic() + limit
-
-    def bound(response: Any) -> None:
-        response.stream = Bounded(response.stream, response.request)
-
-    return httpx.Client(
-        event_hooks={"request": [begin], "response": [bound]},
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-        follow_redirects=True,
-    )
-
-
-def load_litellm() -> Any:
-    """litellm, made to keep off the network and the terminal while it loads. Takes seconds the first time."""
-    first = "litellm" not in sys.modules
-    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    os.environ.setdefault("LOGGING_EXECUTOR_MAX_THREADS", "1")  # of its own, for callbacks that we do not use
-    import litellm
-
-    litellm.suppress_debug_info = True
-    if first:
-        gc.freeze()  # its classes never go; looking through them all holds every call in flight for a sixth of a second
-    return litellm

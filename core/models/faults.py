@@ -1,4 +1,4 @@
-"""What went wrong at a provider: one of our errors for each of litellm's, by status code, class and cause."""
+"""What went wrong at a provider: litellm's errors translated into core/errors.py, by status code, class and cause."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def explain(error: Exception, model: str, api_base: str | None) -> Exception:
 
 
 def within(choice: Any, model: str) -> Exception | None:
-    """The failure of a provider that was told, or came, within an answer of status 200; None for a real answer."""
+    """The error behind an answer of status 200 that tells of a failure or was ended by one; None for a real answer."""
     extra = getattr(choice, "provider_specific_fields", None) or {}
     error, reason = extra.get("error"), extra.get("native_finish_reason") or choice.finish_reason
     if not error and str(reason).lower() not in _FAILED:

@@ -13,10 +13,12 @@ from core.errors import InfraError
 
 @dataclass(kw_only=True)
 class Limiter:
-    """Shared by all models of one provider. None is no limit. `slot` waits until a call may leave.
+    """Shared by all models of one provider; `slot` waits until a call may leave. None is no limit.
 
-    Requests and tokens are token buckets: a minute's worth may leave at once, then they refill evenly. A server that
-    asks one call to wait makes all of them wait, so that a rate limit is not met again by each thread in turn.
+    Requests and tokens are token buckets: a minute's worth may leave at once, then they refill evenly. When a server
+    asks one call to wait, `pause` makes all of them wait, so that not every thread runs into the same rate limit.
+
+    closing   once it is set, no call leaves any more
     """
 
     max_in_flight: int | None = None
@@ -72,13 +74,8 @@ class Limiter:
         def lowest(name: str) -> int | None:
             return min((v for limiter in every if (v := getattr(limiter, name)) is not None), default=None)
 
-        return Limiter(
-            max_in_flight=lowest("max_in_flight"),
-            requests_per_min=lowest("requests_per_min"),
-            tokens_per_min=lowest("tokens_per_min"),
-            closing=self.closing,
-            clock=self.clock,
-        )
+        limits = {name: lowest(name) for name in ("max_in_flight", "requests_per_min", "tokens_per_min")}
+        return Limiter(**limits, closing=self.closing, clock=self.clock)
 
 
 @dataclass
@@ -87,7 +84,7 @@ class _Slot:
 
 
 class _Bucket:
-    """A token bucket of `per_min`, full at first; what is taken beyond it is owed."""
+    """A token bucket, full at first, refilled by `per_min` a minute. It may fall below zero."""
 
     def __init__(self, per_min: int | None, now: float) -> None:
         self._per_min, self._level, self._at = per_min, float(per_min or 0), now

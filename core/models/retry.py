@@ -24,9 +24,9 @@ class Retry:
     total_s: float
 
     def __call__(self, call: Callable[[], Out], closing: threading.Event) -> tuple[Out, int]:
-        """(what `call` returned, how many tries failed before). A set `closing` ends every wait and every retry.
+        """(what `call` returned, how many tries had failed before it). Setting `closing` ends waiting and retrying.
 
-        The last TransientError is raised with the number of repetitions as `retries`.
+        After the last try its TransientError is raised, with the number of tries before it as its attribute `retries`.
         """
         from tenacity import (
             Retrying,
@@ -53,7 +53,7 @@ class Retry:
 
 
 def _wait(state: Any) -> float:
-    """What the server asked for and a little more, else a random time below a doubling bound (full jitter)."""
+    """Seconds to wait: a little more than the server asked for, else random below a doubling bound (full jitter)."""
     from tenacity import wait_random, wait_random_exponential
 
     error = state.outcome.exception()

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.models.base import Reply
+from core.models.base import ChatModel, Reply
 from core.types import Message, Usage
 
 Script = Callable[[list[Message], str, int], str]  # (messages, role, sample) -> text
 
 
 @dataclass(kw_only=True)
-class ScriptedModel:
+class ScriptedModel(ChatModel):
     """Answers with `script(messages, role, sample)`; a token is a word.
 
     delay_s makes each call take that long, to watch a progress bar or to test concurrency; 0 answers at once.
@@ -42,11 +42,5 @@ class ScriptedModel:
         named = self.script if hasattr(self.script, "__qualname__") else type(self.script)
         return {"model": self.name, "script": f"{named.__module__}.{named.__qualname__}"}
 
-    def problem(self) -> str | None:
-        return None
-
     def price(self, prompt_tokens: int, completion_tokens: int) -> float:
         return 0.0
-
-    def close(self) -> None:
-        """Nothing to release."""
