@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from core.errors import InfraError
 from core.models.meter import Meter
+from core.models.reply_text import storable
 from core.types import Message, Usage
 
 
@@ -105,7 +106,7 @@ class Role:
         except InfraError as error:
             self.meter.failed(facts, error, time.perf_counter() - began)
             raise
-        reply = replace(reply, text=_storable(reply.text), reasoning=_storable(reply.reasoning))
+        reply = replace(reply, text=storable(reply.text or ""), reasoning=storable(reply.reasoning or ""))
         self.meter.add(facts, reply, time.perf_counter() - began)
         self.sent = {"model": reply.model, **reply.sent}
         return reply
@@ -119,8 +120,3 @@ class Role:
             "seed": self.seed,
             "sent": {name: value for name, value in self.sent.items() if name != "seed"},
         }
-
-
-def _storable(text: str | None) -> str:
-    # Half of a surrogate pair, which a broken escape leaves, is taken by no provider and by no file.
-    return (text or "").encode("utf-8", "replace").decode()

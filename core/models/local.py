@@ -12,6 +12,7 @@ from typing import Any
 
 from core.errors import InfraError, UserError
 from core.models.base import Reply
+from core.models.reply_text import storable
 from core.types import Message, Usage
 
 
@@ -123,7 +124,7 @@ class LocalModel:
 
 def _sendable(text: str) -> str:
     # llama.cpp's JSON reader refuses lone surrogates; control tokens inside content would end the turn.
-    return text.encode("utf-8", "replace").decode().replace("<|", "< |")
+    return storable(text).replace("<|", "< |")
 
 
 def _mark(file: Path) -> str:
