@@ -7,6 +7,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory.bank import MemoryBank
+from core.models.reply_text import storable
 from core.types import MemoryRecord, Scored, Step, Task, Trajectory, Verdict, content_id
 from mcp_server import checks
 from mcp_server.service import Service
@@ -35,8 +36,7 @@ class AttemptLearner:
         if not any(step["content"].strip() for step in trajectory):
             raise UserError("trajectory is blank: give the steps of the attempt with their content.")
         steps = [
-            {"role": checks.text("role", step["role"], 50), "content": checks.storable(step["content"])}
-            for step in trajectory
+            {"role": checks.text("role", step["role"], 50), "content": storable(step["content"])} for step in trajectory
         ]
         return {"query": query, "trajectory": steps}
 

@@ -62,7 +62,7 @@ class Extracted:
 
 def extract_answer(text: str) -> Extracted:
     """What the first rule that fires finds. A last "final answer is 5" behind the last box overrules the box."""
-    text = after_thinking(text[-MAX_RESPONSE:])
+    text = strip_thinking(text[-MAX_RESPONSE:])
     if (box := boxed_answer(text)) is not None:
         later = stated_answer(text[box.end :], STRONG)
         if later is None or not re.search(r"\d|\$", later):
@@ -85,7 +85,7 @@ def gold_answer(gold: str) -> str:
     return stated_answer(gold) or gold
 
 
-def after_thinking(text: str) -> str:
+def strip_thinking(text: str) -> str:
     """What follows a reasoning model's </think>, when anything does."""
     behind = text.rpartition("</think>")[2]
     return behind if behind.strip() else text

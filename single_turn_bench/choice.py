@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from single_turn_bench.answers import after_thinking
+from single_turn_bench.answers import strip_thinking
 from single_turn_bench.boxes import boxed_answer
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -71,7 +71,7 @@ def find_choice(response: str, n_options: int) -> Choice:
     """The letter and the rule that found it. A clear statement of a letter out of range chooses nothing."""
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
-    text = own_answer(after_thinking(response[-MAX_RESPONSE:]))
+    text = own_answer(strip_thinking(response[-MAX_RESPONSE:]))
     rule, letter = clear_choice(text)
     if letter is not None:
         return Choice(letter, rule) if letter in LETTERS[:n_options] else Choice(None, "none")

@@ -12,8 +12,8 @@ from mcp_kit import MODEL, TRAJECTORY, ask, here, refused, run
 
 from core.agents.agent import estimate_tokens
 from core.errors import UserError
+from core.models.reply_text import storable
 from mcp_server import tools
-from mcp_server.checks import storable
 from mcp_server.tools import CORE, MORE
 
 

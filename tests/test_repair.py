@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.learning.structured import parse_json, parse_lessons, parse_status
-from core.models.reply_text import spoken
+from core.models.reply_text import strip_thinking
 from core.types import Lesson
 
 A = Lesson(title="A", description="B", content=r"use \frac{1}{2} \theta \neq \underline{x}")
@@ -132,10 +132,10 @@ def test_nothing_said_is_nothing_read(text):
 
 
 def test_thoughts_are_told_from_speech():
-    assert spoken("a<think>b</think>c<thinking>d</thinking>e") == "ace"
-    assert spoken('b "quoted" </think>c') == "c"
-    assert spoken("c<think>b") == "c"
-    assert spoken('the "<think>" tag') == 'the "<think>" tag'
+    assert strip_thinking("a<think>b</think>c<thinking>d</thinking>e") == "ace"
+    assert strip_thinking('b "quoted" </think>c') == "c"
+    assert strip_thinking("c<think>b") == "c"
+    assert strip_thinking('the "<think>" tag') == 'the "<think>" tag'
 
 
 UNITS = ["{", '{"a":', '{"items":', '{"items":[', "{items: ", '{"items": "', "\\", '"', "'a' ", '" ', '", ', "[1,", ":"]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from core.errors import UserError
 from core.models.base import Reply, Role
-from core.models.reply_text import spoken
+from core.models.reply_text import strip_thinking
 from core.types import Lesson, Message, Scored
 from prompts import registry
 
@@ -70,7 +70,7 @@ class CoTAgent(Agent):
     """Single turn, chain of thought: the whole reply, less a <think> block, is the action; the env reads the answer."""
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        answer = spoken(text).strip()
+        answer = strip_thinking(text).strip()
         return text.strip(), answer or None
 
 
@@ -79,7 +79,7 @@ class ReActAgent(Agent):
     """Multi turn (Yao et al. 2023): Thought before Action; what a model invents after its first action is dropped."""
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        visible = spoken(text)
+        visible = strip_thinking(text)
         match = _ACTION.search(visible) or next(reversed(list(_INLINE.finditer(visible))), None)
         if match is None:
             return visible.strip(), None
@@ -98,7 +98,7 @@ class ActAgent(Agent):
     thinks: ClassVar[bool] = False
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        first = _line_of(spoken(text), tagged=True)
+        first = _line_of(strip_thinking(text), tagged=True)
         tagged = _ACTION.match(first)
         return "", _bare(tagged.group(1) if tagged else first) or None
 

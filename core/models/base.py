@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from core.models.meter import Meter
+from core.models.reply_text import storable
 from core.types import Message, Usage
 
 
@@ -103,7 +104,7 @@ class Role:
                 max_tokens=self.max_tokens,
                 schema=schema if self.llm.supports_schema else None,
             )
-            reply = replace(reply, text=_storable(reply.text), reasoning=_storable(reply.reasoning))
+            reply = replace(reply, text=storable(reply.text or ""), reasoning=storable(reply.reasoning or ""))
             answered(reply)
         self.sent = {"model": reply.model, **reply.sent}
         return reply
@@ -117,8 +118,3 @@ class Role:
             "seed": self.seed,
             "sent": {name: value for name, value in self.sent.items() if name != "seed"},
         }
-
-
-def _storable(text: str | None) -> str:
-    # Half of a surrogate pair, which a broken escape leaves, is taken by no provider and by no file.
-    return (text or "").encode("utf-8", "replace").decode()

@@ -12,6 +12,7 @@ from typing import Any
 
 from core.errors import InfraError, UserError
 from core.models.base import ChatModel, Reply
+from core.models.reply_text import storable
 from core.models.wheel import wheel_file
 from core.types import Message, Usage
 
@@ -120,7 +121,7 @@ class LocalModel(ChatModel):
 
 def _sendable(text: str) -> str:
     # llama.cpp's JSON reader refuses lone surrogates; control tokens inside content would end the turn.
-    return text.encode("utf-8", "replace").decode().replace("<|", "< |")
+    return storable(text).replace("<|", "< |")
 
 
 def _mark(file: Path) -> str:

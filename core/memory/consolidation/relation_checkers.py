@@ -11,7 +11,7 @@ from core.errors import UserError
 from core.learning.schemas import object_schema, text_schema
 from core.learning.structured import parse_json
 from core.memory.consolidation.context import ConsolidationContext, shown
-from core.models.reply_text import spoken
+from core.models.reply_text import strip_thinking
 from core.types import MemoryRecord
 from prompts import registry
 
@@ -68,7 +68,7 @@ def parse_relation(text: str) -> str | None:
     if answer:
         word = str(answer["relation"]).lower()
     else:
-        found = _RELATION.findall(spoken(text))
+        found = _RELATION.findall(strip_thinking(text))
         word = found[-1].lower() if found else ""
     return word if word in RELATIONS else None
 
