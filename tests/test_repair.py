@@ -40,9 +40,11 @@ OPEN = ITEM.removesuffix("}")
         pytest.param('{"items": [{"title": "old"}]} Better: {"items": [' + ITEM + ",]}", id="the last of two"),
         pytest.param('{"items": ' + ITEM + "}", id="no list"),
         pytest.param("[" + ITEM + "]", id="a bare list"),
+        pytest.param('{"lessons": [' + ITEM + "]}", id="a list of another name"),
         pytest.param("1. " + ITEM, id="a bare item"),
         pytest.param('<tool_call>{"name": "f", "arguments": {"items": [' + ITEM + "]}}</tool_call>", id="tool call"),
         pytest.param('<tool_call>{"name": "f", "arguments": {"items": [' + ITEM + ",]}", id="broken tool call"),
+        pytest.param('{"tool_calls": [{"function": {"arguments": {"items": [' + ITEM + ",]}}}]}", id="tool calls"),
         pytest.param('{"function": {"arguments": ' + json.dumps('{"items": [' + ITEM + "]}") + "}}", id="in a string"),
         pytest.param('first "items": draft</think>{"items": [' + ITEM + "]}", id="an end of thoughts alone"),
         pytest.param('<think>{"items": [' + ITEM[:30] + '</think>\n{"items": [' + ITEM + ",]}", id="thoughts"),
@@ -62,6 +64,9 @@ def test_a_lesson_is_read_through_damage(text):
         ("http://a.b/#c // no comment /* here */", "http://a.b/#c // no comment /* here */"),
         ("one\\ne.g. two\\ni.e. three, \\nu", "one\ne.g. two\ni.e. three, \\nu"),
         ("[1, 2}, {'a': 1}", "[1, 2}, {'a': 1}"),
+        (r"Z_0 \tan \betal is a \b and a \f", r"Z_0 \tan \betal is a \b and a \f"),
+        ('it is "5"} long', 'it is "5"} long'),
+        (r'\text{5"} and \left\{ x', r'\text{5"} and \left\{ x'),
         ("True, None and undefined", "True, None and undefined"),
         ("write <think>a</think> first", "write <think>a</think> first"),
     ],
@@ -75,6 +80,27 @@ def test_what_a_string_holds_is_not_structure(content, said):
 def test_fields_that_are_no_strings_and_lost_fields_are_dropped_and_counted():
     bad = '{"title": 5, "description": ["B"], "content": None}, {"title": "T",}, 7, '
     assert parse_lessons('{"items": [' + bad + ITEM + ",]}", 9) == ([A], 3)
+
+
+TWO = '{"items": [' + ITEM.replace('"A"', '"Z"') + ", " + ITEM + ",]}"
+
+
+@pytest.mark.parametrize(
+    ("lost", "instead"),
+    [
+        pytest.param('{x}"}, {', "{x}}, {", id="the quote that ends the last string"),
+        pytest.param('"content": "', '"content": ', id="the quote that begins a string"),
+        pytest.param('"Z", "', '"Z, "', id="the quote that ends a string"),
+        pytest.param('"content": "', '"content: "', id="the quote that ends a key"),
+        pytest.param(': "B"', ": undefined", id="a whole string"),
+        pytest.param(': "B"', r': "\frac{\text{"x"}}{2}"', id="no quote, but one where it may well end a string"),
+    ],
+)
+def test_a_lost_quote_loses_a_lesson_and_changes_none(lost, instead):
+    assert lost in TWO
+    lessons, dropped = parse_lessons(TWO.replace(lost, instead, 1), 3)
+    assert all(lesson == A for lesson in lessons)
+    assert dropped >= 1
 
 
 @pytest.mark.parametrize("stop", range(len(ITEM) + 1))
@@ -140,9 +166,10 @@ def test_thoughts_are_told_from_speech():
 
 UNITS = ["{", '{"a":', '{"items":', '{"items":[', "{items: ", '{"items": "', "\\", '"', "'a' ", '" ', '", ', "[1,", ":"]
 UNITS += ["<think>", "</think>", '"}', '" "x":', "1 ", "a, b: ", ' "/*', '" //', "# ", "status:\n", "\ud800", "a{"]
+UNITS += ["(", "foo ", "5", ", ", "null ", "{'a':{'b':'c'},", 'a:"b" ', '{"a":"\\frac{', '\\"', "“", "}]"]
 
 
-@pytest.mark.parametrize("start", ["{'items': ", '{"items": "'])
+@pytest.mark.parametrize("start", ["{'items': ", '{"items": "', '{items: {"x" '])
 def test_a_megabyte_of_garbage_takes_no_time(start):
     for unit in UNITS:
         text = start + unit * (1_000_000 // len(unit))

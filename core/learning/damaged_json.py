@@ -13,7 +13,7 @@ from typing import Any
 
 from core.models.reply_text import map_strings
 
-_MAX_PARTS = 10_000  # of text between and instead of strings; with the depth the bound on the time garbage can take
+_MAX_PARTS = 10_000  # brackets, marks and literals that json-repair is given: the bound on the time garbage can take
 
 _CLOSING = {'"': '"', "'": "'", "“": "”", "‘": "’", '"""': '"""', "'''": "'''"}
 _NOTE = r"(?://[^\n]{0,300}|(?<=\s)\#[^\n]{0,300}|/\*.{0,300}?\*/)"  # bounded: it is looked for at every quote
@@ -30,8 +30,8 @@ _PLAIN = re.compile(rf"(?<![\w.-]){_LITERAL}")  # all that is read between those
 _KEY = r"""(?:"[^"\n]{1,60}"|'[^'\n]{1,60}'|“[^”\n]{1,60}”|[A-Za-z_][\w-]{0,60})\s*:"""
 # What follows the quote that ends a string. A bracket alone may belong to the string, as in \text{"yes"}.
 _AFTER = re.compile(
-    rf"{_GAP}(?:(?P<member>[,;]?{_GAP}(?:{_KEY}|\{{\s*[\"'“]))|(?P<end>,?{_GAP}\Z)"
-    rf"|,?{_GAP}[}}\]](?P<closed>[^\S\n]*\n|{_GAP}(?:[,;]?{_GAP}[\[\]{{}}\"'“<`]|\Z))?)",
+    rf"{_GAP}(?:(?P<member>[,;]?{_GAP}(?:{_KEY}|\{{\s*[\"'“]))|(?P<end>,?{_GAP}\Z|,{_GAP}[\"'“][\w -]*\Z)"
+    rf"|,?{_GAP}[}}\]](?P<closed>[^\S\n]*\n|{_GAP}[,;]?{_GAP}(?:[\[\]{{}}\"'“<`]|-?[\d.]+\s*[,}}\]]|\Z))?)",
     re.DOTALL,
 )
 # The next member, or the quote of its key, in a string whose own quote Q is missing.
@@ -45,10 +45,10 @@ class Cut(str):
     __slots__ = ()
 
 
-def repaired(text: str, begin: int) -> tuple[Any, int | None]:
-    """(value, end) of the damaged object that opens at `begin`; end None when the text stops before it does.
+def repaired(text: str, begin: int) -> tuple[Any, int]:
+    """(value, end) of the damaged object that opens at `begin`; value None when nothing can be made of it.
 
-    (None, None) when nothing can be made of it. A string that the text breaks off in is a `Cut`.
+    A string that the text breaks off in, or whose end is uncertain, is a `Cut`.
     """
     from json_repair import repair_json
 
@@ -56,12 +56,12 @@ def repaired(text: str, begin: int) -> tuple[Any, int | None]:
     try:
         value = repair_json(structure, return_objects=True)
     except (ValueError, RecursionError):
-        return None, None
+        return None, len(text)
     # What json-repair put together itself is no string of the reply.
     return map_strings(value, lambda said: strings.get(said, Cut(said))), end
 
 
-def _without_strings(text: str, begin: int) -> tuple[str, dict[str, str], int | None]:
+def _without_strings(text: str, begin: int) -> tuple[str, dict[str, str], int]:
     """(the value with a mark for each string, the strings by their marks, its end)."""
     parts = ["["]
     strings: dict[str, str] = {}
@@ -78,7 +78,7 @@ def _without_strings(text: str, begin: int) -> tuple[str, dict[str, str], int | 
         elif token["colon"]:
             parts.append(":")
             if token["value"] is not None:
-                said, place = _string(text, place, token["value"])
+                said, place = _string(text, place, token["value"], depth)
         elif item := token["item"]:
             parts.append("" if token["key"] else ",")
             said = _decoded(item[1:-1] if item[0] in _CLOSING else item, cut=place == len(text))
@@ -86,28 +86,30 @@ def _without_strings(text: str, begin: int) -> tuple[str, dict[str, str], int | 
             mark = said if token["key"] else f"\ue000{len(strings)}"
             strings[mark] = said
             parts.append(json.dumps(mark, ensure_ascii=False))
-    return " ".join(parts) if place == len(text) else "", strings, None
+    return " ".join(parts) if place == len(text) else "", strings, len(text)
 
 
-def _string(text: str, begin: int, quote: str) -> tuple[str, int]:
+def _string(text: str, begin: int, quote: str, depth: int) -> tuple[str, int]:
     """(what the string says that begins here, after its opening quote or without quotes; where it ends)."""
-    end, cut = _closing_quote(text, begin, _CLOSING[quote]) if quote else _bare_end(text, begin)
+    end, cut = _closing_quote(text, begin, _CLOSING[quote], depth) if quote else _bare_end(text, begin)
     body = text[begin:end] if quote else text[begin:end].strip()
     return _decoded(body, cut), min(end + len(quote), len(text))
 
 
-def _closing_quote(text: str, begin: int, quote: str) -> tuple[int, bool]:
+def _closing_quote(text: str, begin: int, quote: str, depth: int) -> tuple[int, bool]:
     """(where the string ends that begins here, whether that is uncertain)."""
     first, cut, braces = True, False, 0
     for match in re.compile(rf"\\\\[{{}}]|\\.|[{{}}]|{quote}", re.DOTALL).finditer(text, begin):
         if match.group() != quote:
             braces += (match.group() == "{") - (match.group() == "}")
         elif after := _AFTER.match(text, match.end()):
-            goes_on = after.lastgroup  # None for a bracket that may belong to the string
-            if (first and goes_on) or (braces <= 0 and (first or goes_on != "end")):
+            surely = after.lastgroup  # None where a bracket alone follows
+            closes = braces <= 0 and (surely or depth == 1)
+            # Behind an unescaped quote of its own the string may have more of them, with anything after them.
+            if (closes or surely) if first else (closes and surely != "end"):
                 swallowed = re.search(_SWALLOWED.replace("Q", quote), text[begin : match.start()])
                 return match.start(), cut or swallowed is not None
-            cut = cut or goes_on is not None
+            cut = cut or surely is not None
         first = first and match.group() != quote
     return len(text), True
 

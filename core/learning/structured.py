@@ -117,21 +117,21 @@ def _read(text: str, key: str, read: Callable, begin: int, *, tries: int) -> lis
     while tries and (start := _START.search(text, begin)) and start.start() < last:
         value, end = read(text, start.start())
         holders = _holders(value, key)
-        found += [(holder, end or len(text)) for holder in holders]
+        found += [(holder, end) for holder in holders]
         # What ran on to the end of the text without the key was no object: the next bracket is tried.
-        begin = end or (len(text) if holders else start.start() + 1)
+        begin = end if holders or end < len(text) else start.start() + 1
         tries -= 1
     return found
 
 
-def _valid(text: str, begin: int) -> tuple[Any, int | None]:
+def _valid(text: str, begin: int) -> tuple[Any, int]:
     try:
         return json.JSONDecoder(strict=False).raw_decode(text, begin)
     except (ValueError, RecursionError):
-        return None, None
+        return None, len(text)
 
 
-def _holders(value: Any, key: str, depth: int = 4) -> list[dict]:
+def _holders(value: Any, key: str, depth: int = 6) -> list[dict]:
     """The objects with the key that a value is, lists, or passes to a tool: there also as JSON in a string."""
     if isinstance(value, str):
         return [holder for holder, _ in _objects(_readable(value), key)]
