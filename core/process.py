@@ -1,6 +1,6 @@
 """An object in a process of its own: for engines that are not thread-safe, crash, or must die with the run.
 
-    worker = Worker(factory=partial(Engine, path))    # picklable and importable; it runs in the child
+    worker = WorkerProcess(factory=partial(Engine, path))    # picklable and importable; it runs in the child
     worker.start()                                    # a no-op while the child lives
     observation = worker.call("step", "go to desk 1")
     worker.close()
@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -34,21 +34,28 @@ from core.errors import InfraError, UserError
 GRACE_S = 5.0  # how long a child may take over its last words before it is killed
 HUNG_UP = (EOFError, BrokenPipeError, ConnectionResetError)
 CHILD = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from core.process import serve; serve(int(sys.argv[1]))"
+    "import json, sys; sys.path[:0] = json.loads(sys.argv[2]); from core.process import serve; serve(int(sys.argv[1]))"
 )
 
 
+class WorkerTimeout(InfraError):
+    """The child did not answer in time and was killed."""
+
+
 @dataclass(kw_only=True)
-class Worker:
+class WorkerProcess:
     """Not thread-safe: one call at a time. After an InfraError the child is gone; `start` makes a new one.
 
     factory     called without arguments in the child; what it returns receives the calls, and its `close`, if it has
                 one, is called at the end
     timeout_s   for one call and for the start; then the child is killed
+    path        where the child looks for modules before it looks among its libraries; None: where this process does.
+                The working directory is not added to it
     """
 
     factory: Callable[[], Any]
     timeout_s: float = 300.0
+    path: Sequence[str] | None = None
     _process: subprocess.Popen | None = field(default=None, init=False, repr=False)
     _connection: Connection | None = field(default=None, init=False, repr=False)
 
@@ -64,23 +71,27 @@ class Worker:
         self.kill()
         self._connection, theirs = Pipe()
         with theirs:  # our copy must go, else the child's death would not reach us as the end of the pipe
-            command = [sys.executable, "-c", CHILD, str(theirs.fileno()), json.dumps(sys.path)]
+            path = json.dumps(sys.path if self.path is None else list(self.path))
+            command = [sys.executable, "-P", "-c", CHILD, str(theirs.fileno()), path]
             # a session of its own: Ctrl-C is for the parent, which then closes its workers
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
             )
         try:
-            self._converse(self.factory)
+            self._converse(self.factory, self.timeout_s)
         except UserError:
             self.kill()  # the object was never built
             raise
 
-    def call(self, method: str, *args: Any) -> Any:
-        """Return `object.method(*args)`. Raises InfraError when the object raises (with the child's traceback), when
-        the child dies or does not answer in time; errors of core.errors keep their type."""
+    def call(self, method: str, *args: Any, timeout_s: float | None = None) -> Any:
+        """Return `object.method(*args)`. Raises InfraError when the object raises (with the child's traceback) or the
+        child dies, WorkerTimeout when it takes too long; errors of core.errors keep their type.
+
+        timeout_s   for this call, if not the worker's own
+        """
         if self._process is None:
             raise InfraError("no worker process: start it first")
-        return self._converse((method, args))
+        return self._converse((method, args), self.timeout_s if timeout_s is None else timeout_s)
 
     def close(self) -> None:
         """Let the object close itself, then wait for the child to end. Idempotent."""
@@ -104,11 +115,11 @@ class Worker:
         if (process := self._process) is not None:
             process.kill()
 
-    def _converse(self, message: Any) -> Any:
+    def _converse(self, message: Any, timeout_s: float) -> Any:
         try:
             self._connection.send(message)
-            if not self._connection.poll(self.timeout_s):
-                raise InfraError(f"the worker process did not answer within {self.timeout_s:g} s")
+            if not self._connection.poll(timeout_s):
+                raise WorkerTimeout(f"the worker process did not answer within {timeout_s:g} s")
             ok, value = self._connection.recv()
             if ok:
                 return value

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.process import Worker
+from core.process import WorkerProcess
 from core.types import Task
 from envs.alfworld_engine import AlfworldEngine, Opening, Turn
 from envs.alfworld_games import SPLITS, Game, default_cache, find_data, list_games, write_whole
@@ -50,7 +50,7 @@ class AlfworldEnv(BaseEnv):
     match: str = "exact"
     generated_games: int = 200
     cache_dir: str | None = None
-    _worker: Worker = field(init=False, repr=False)
+    _worker: WorkerProcess = field(init=False, repr=False)
     _games: dict[str, dict[str, Game]] = field(default_factory=dict, init=False, repr=False)  # split -> task id -> game
     _generated: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # path -> GeneratedGame
     _game: Game | None = field(default=None, init=False, repr=False)
@@ -62,7 +62,7 @@ class AlfworldEnv(BaseEnv):
         _check_split(self.split)
         if self.match not in ("exact", "nearest"):
             raise UserError(f"env.match={self.match} is neither exact nor nearest")
-        self._worker = Worker(factory=AlfworldEngine)
+        self._worker = WorkerProcess(factory=AlfworldEngine)
 
     def admissible(self) -> list[str]:
         """The commands that the running game would accept now, sorted."""

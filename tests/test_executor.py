@@ -11,7 +11,7 @@ import pytest
 from conftest import TOY, read_json, read_rows
 
 from core.errors import InfraError, UserError
-from core.process import Worker
+from core.process import WorkerProcess
 from envs import toy_script
 from envs.pool import EnvPool
 from envs.toy import ToyEnv
@@ -32,7 +32,7 @@ class SlowEnv(ToyEnv):
     """Its steps happen in a process of its own and take as long as the action says."""
 
     def __post_init__(self):
-        self.worker = Worker(factory=Slow)
+        self.worker = WorkerProcess(factory=Slow)
         self.worker.start()
 
     def _step(self, action):

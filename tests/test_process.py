@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import InfraError, TransientError, UserError
-from core.process import Worker
+from core.process import WorkerProcess, WorkerTimeout
 
 ROOT = Path(__file__).parent.parent
 
@@ -55,7 +55,7 @@ class Counter:
 
 @pytest.fixture
 def worker():
-    worker = Worker(factory=Counter, timeout_s=30)
+    worker = WorkerProcess(factory=Counter, timeout_s=30)
     worker.start()
     yield worker
     worker.close()
@@ -88,7 +88,7 @@ def test_an_interrupt_from_the_terminal_does_not_reach_the_child(worker):
 
 
 def in_a_daemon(answers) -> None:
-    worker = Worker(factory=Counter)
+    worker = WorkerProcess(factory=Counter)
     worker.start()
     answers.put(worker.call("add", 7))
     worker.close()
@@ -142,23 +142,27 @@ def test_a_worker_that_is_killed_or_exits_becomes_infra_error_and_is_replaced(wo
 
 
 def test_a_call_that_takes_too_long_is_cut_short():
-    worker = Worker(factory=Counter, timeout_s=5)
+    worker = WorkerProcess(factory=Counter, timeout_s=5)
     worker.start()
     pid, worker.timeout_s = worker.pid, 0.2
-    with pytest.raises(InfraError, match=r"within 0.2 s"):
+    with pytest.raises(WorkerTimeout, match=r"within 0.2 s"):
         worker.call("sleep", 60)
     assert gone(pid)
+    worker.timeout_s = 30
+    worker.start()
+    with pytest.raises(WorkerTimeout, match=r"within 0.1 s"):
+        worker.call("sleep", 60, timeout_s=0.1)
 
 
 def test_the_factorys_error_is_raised_by_start():
-    worker = Worker(factory=partial(Counter, -1))
+    worker = WorkerProcess(factory=partial(Counter, -1))
     with pytest.raises(UserError, match="start at 0"):
         worker.start()
     assert worker.pid is None
 
 
 def test_close_lets_the_object_close_waits_and_is_idempotent(tmp_path):
-    worker = Worker(factory=partial(Counter, mark=str(tmp_path / "mark")))
+    worker = WorkerProcess(factory=partial(Counter, mark=str(tmp_path / "mark")))
     worker.start()
     pid = worker.pid
     worker.close()
@@ -174,10 +178,10 @@ def test_the_child_ends_when_its_parent_is_killed(tmp_path, busy):
     script.write_text(
         "import sys, threading, time\n"
         "from functools import partial\n"
-        "from core.process import Worker\n"
+        "from core.process import WorkerProcess\n"
         "from test_process import Counter\n"
         # no guard by __name__: the child does not run its parent's script
-        f"worker = Worker(factory=partial(Counter, mark={str(tmp_path / 'mark')!r}))\n"
+        f"worker = WorkerProcess(factory=partial(Counter, mark={str(tmp_path / 'mark')!r}))\n"
         "worker.start()\n"
         f"if {busy}:\n"
         "    threading.Thread(target=worker.call, args=('sleep', 600), daemon=True).start()\n"

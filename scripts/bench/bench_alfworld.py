@@ -15,7 +15,7 @@ import statistics
 import time
 from typing import Any
 
-from core.process import Worker
+from core.process import WorkerProcess
 from core.types import Task
 from envs.alfworld_engine import AlfworldEngine
 from envs.alfworld_env import AlfworldEnv
@@ -41,7 +41,7 @@ class TimedEngine(AlfworldEngine):
         return self.seconds
 
 
-def measure(env: AlfworldEnv, worker: Worker, task: Task) -> list[tuple[float, float]]:
+def measure(env: AlfworldEnv, worker: WorkerProcess, task: Task) -> list[tuple[float, float]]:
     """(engine, adapter) seconds for each step of a game."""
     env.reset(task)
     rows = []
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--data")
     args = parser.parse_args()
     # by its importable name: what is defined in a script's __main__ does not exist in another process
-    worker = Worker(factory=importlib.import_module("bench_alfworld").TimedEngine)
+    worker = WorkerProcess(factory=importlib.import_module("bench_alfworld").TimedEngine)
     with AlfworldEnv(instructions="", max_steps=50, split=args.split, data=args.data) as env:
         env._worker = worker
         tasks = env.tasks()[: args.games]
