@@ -116,6 +116,11 @@ def grade_response(response: str | None, gold: str, grader: MathGrader) -> bool:
     return answer is not None and grader.equal(answer, gold_answer(gold))
 
 
+def grade_math(response: str, gold: str) -> bool:
+    """`grade_response` with a grader of the program's own, whose worker is started when one is needed."""
+    return grade_response(response, gold, shared_grader())
+
+
 @cache
 def shared_grader() -> MathGrader:
     """The one grader behind grade_math, closed when the program ends."""

@@ -122,10 +122,11 @@ def interval(relation: Relation) -> str | None:
     sides, operators = relation.sides, relation.operators
     if operators[0] in (">", r"\ge"):
         sides, operators = sides[::-1], tuple(MIRROR[operator] for operator in operators[::-1])
+    left, right = "(" if operators[0] == "<" else "[", ")" if operators[-1] == "<" else "]"
     if len(sides) == 3 and names_only(sides[1]):
-        return f"{'[' if operators[0] != '<' else '('}{sides[0]}, {sides[2]}{']' if operators[1] != '<' else ')'}"
+        return f"{left}{sides[0]}, {sides[2]}{right}"
     if len(sides) == 2 and names_only(sides[0]):
-        return rf"(-\infty, {sides[1]}{']' if operators[0] != '<' else ')'}"
+        return rf"(-\infty, {sides[1]}{right}"
     if len(sides) == 2 and names_only(sides[1]):
-        return rf"{'[' if operators[0] != '<' else '('}{sides[0]}, \infty)"
+        return rf"{left}{sides[0]}, \infty)"
     return None
