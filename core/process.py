@@ -6,7 +6,8 @@
     worker.close()
 
 The child is a fresh interpreter, never a fork, and is used for many episodes. It ends by itself when the parent is
-gone, even by SIGKILL: its end of the pipe hangs up, and a watchdog cuts short whatever it was doing.
+gone, even by SIGKILL: its end of the pipe hangs up, and a watchdog cuts short whatever it was doing. Only C code that
+keeps Python's lock also keeps the watchdog waiting; an object that may run such code needs an alarm of its own.
 
 Not multiprocessing.Process: that runs the main script again in every child, and inside a joblib worker, where Hydra's
 joblib launcher puts a job, it cannot start one at all.
@@ -49,8 +50,8 @@ class WorkerProcess:
     factory     called without arguments in the child; what it returns receives the calls, and its `close`, if it has
                 one, is called at the end
     timeout_s   for one call and for the start; then the child is killed
-    path        where the child looks for modules before it looks among its libraries; None: where this process does.
-                The working directory is not added to it
+    path        folders in which the child looks for modules before PYTHONPATH and the installed libraries; None: those
+                of this process. The working directory is not among them unless it is named
     """
 
     factory: Callable[[], Any]
@@ -176,7 +177,7 @@ def _answer(ask: Callable[[], Any]) -> bytes:
 
 
 def _die_with_parent(descriptor: int) -> None:
-    """Who is busy in a long call does not read the pipe: watch it from beside, and leave time for an orderly close."""
+    """During a long call nobody reads the pipe, so a thread watches it. The object gets GRACE_S to close in order."""
     poller = select.poll()
     poller.register(descriptor, 0)  # nothing but the hang-up, which cannot be masked
     poller.poll()

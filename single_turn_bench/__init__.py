@@ -1,6 +1,6 @@
-"""Single-turn benchmarks: datasets and graders as pure functions, usable without the rest of the harness.
+r"""Single-turn benchmarks: datasets and graders as pure functions, usable without the rest of the harness.
 
->>> grade_math("Therefore the area is $\\\\boxed{2\\\\sqrt3}$.", r"\\\\sqrt{12}")
+>>> grade_math(r"Therefore the area is $\boxed{2\sqrt3}$.", r"\sqrt{12}")
 True
 >>> extract_choice("(B) is tempting, but the answer is (C).", n_options=4)
 'C'

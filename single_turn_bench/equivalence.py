@@ -1,7 +1,7 @@
-"""Whether two mathematical answers are the same: text and exact numbers here, everything else in a worker process.
+r"""Whether two mathematical answers are the same: text and exact numbers here, everything else in a worker process.
 
     with MathGrader() as grader:
-        grader.equal(r"\\sqrt{12}", r"2\\sqrt3")   # True
+        grader.equal(r"\sqrt{12}", r"2\sqrt3")   # True
 
 The worker is started on first use, killed when an answer takes longer than `timeout_s`, and started again by the next
 answer that needs it. What could not be decided in time is a wrong answer, and is counted.

@@ -1,4 +1,4 @@
-r"""Words around a value: what of a sentence or a line is the answer, and what is said about it.
+r"""Words around a value: which part of a sentence is the answer, and which part only says something about it.
 
 "18 dollars because 9 eggs are sold"    claimed     18 dollars
 "42, not 40"                            claimed     42

@@ -1,7 +1,7 @@
 r"""Equations and inequalities around an answer: `x = 5`, `k = 1 + 1 = 2`, `x \in [-2, 7]`, `-793 < a < 10`.
 
-An equation whose left side only names the answer is worth its right side; one that states something (`a + 3z = 0`)
-is not worth its right side.
+Where the left side of an equation only names the answer, the right side is the answer. Where it states something, as in
+`a + 3z = 0`, the equation itself is.
 """
 
 from __future__ import annotations
