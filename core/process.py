@@ -6,7 +6,8 @@
     worker.close()
 
 The child is a fresh interpreter, never a fork, and is used for many episodes. It ends by itself when the parent is
-gone, even by SIGKILL: its end of the pipe hangs up, and a watchdog cuts short whatever it was doing.
+gone, even by SIGKILL: its end of the pipe hangs up, and a watchdog cuts short whatever it was doing. Only C code that
+keeps Python's lock also keeps the watchdog waiting; an object that may run such code needs an alarm of its own.
 
 Not multiprocessing.Process: that runs the main script again in every child, and inside a joblib worker, where Hydra's
 joblib launcher puts a job, it cannot start one at all.
@@ -23,7 +24,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -34,8 +35,12 @@ from core.errors import InfraError, UserError
 GRACE_S = 5.0  # how long a child may take over its last words before it is killed
 HUNG_UP = (EOFError, BrokenPipeError, ConnectionResetError)
 CHILD = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from core.process import serve; serve(int(sys.argv[1]))"
+    "import json, sys; sys.path[:0] = json.loads(sys.argv[2]); from core.process import serve; serve(int(sys.argv[1]))"
 )
+
+
+class WorkerTimeout(InfraError):
+    """The child did not answer in time and was killed."""
 
 
 @dataclass(kw_only=True)
@@ -45,10 +50,13 @@ class WorkerProcess:
     factory     called without arguments in the child; what it returns receives the calls, and its `close`, if it has
                 one, is called at the end
     timeout_s   for one call and for the start; then the child is killed
+    path        folders in which the child looks for modules before PYTHONPATH and the installed libraries; None: those
+                of this process. The working directory is not among them unless it is named
     """
 
     factory: Callable[[], Any]
     timeout_s: float = 300.0
+    path: Sequence[str] | None = None
     _process: subprocess.Popen | None = field(default=None, init=False, repr=False)
     _connection: Connection | None = field(default=None, init=False, repr=False)
 
@@ -64,23 +72,27 @@ class WorkerProcess:
         self.kill()
         self._connection, theirs = Pipe()
         with theirs:  # our copy must go, else the child's death would not reach us as the end of the pipe
-            command = [sys.executable, "-c", CHILD, str(theirs.fileno()), json.dumps(sys.path)]
+            path = json.dumps(sys.path if self.path is None else list(self.path))
+            command = [sys.executable, "-P", "-c", CHILD, str(theirs.fileno()), path]
             # a session of its own: Ctrl-C is for the parent, which then closes its workers
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
             )
         try:
-            self._converse(self.factory)
+            self._converse(self.factory, self.timeout_s)
         except UserError:
             self.kill()  # the object was never built
             raise
 
-    def call(self, method: str, *args: Any) -> Any:
-        """Return `object.method(*args)`. Raises InfraError when the object raises (with the child's traceback), when
-        the child dies or does not answer in time; errors of core.errors keep their type."""
+    def call(self, method: str, *args: Any, timeout_s: float | None = None) -> Any:
+        """Return `object.method(*args)`. Raises InfraError when the object raises (with the child's traceback) or the
+        child dies, WorkerTimeout when it takes too long; errors of core.errors keep their type.
+
+        timeout_s   for this call, if not the worker's own
+        """
         if self._process is None:
             raise InfraError("no worker process: start it first")
-        return self._converse((method, args))
+        return self._converse((method, args), self.timeout_s if timeout_s is None else timeout_s)
 
     def close(self) -> None:
         """Let the object close itself, then wait for the child to end. Idempotent."""
@@ -104,11 +116,11 @@ class WorkerProcess:
         if (process := self._process) is not None:
             process.kill()
 
-    def _converse(self, message: Any) -> Any:
+    def _converse(self, message: Any, timeout_s: float) -> Any:
         try:
             self._connection.send(message)
-            if not self._connection.poll(self.timeout_s):
-                raise InfraError(f"the worker process did not answer within {self.timeout_s:g} s")
+            if not self._connection.poll(timeout_s):
+                raise WorkerTimeout(f"the worker process did not answer within {timeout_s:g} s")
             ok, value = self._connection.recv()
             if ok:
                 return value
@@ -165,7 +177,7 @@ def _answer(ask: Callable[[], Any]) -> bytes:
 
 
 def _die_with_parent(descriptor: int) -> None:
-    """Who is busy in a long call does not read the pipe: watch it from beside, and leave time for an orderly close."""
+    """During a long call nobody reads the pipe, so a thread watches it. The object gets GRACE_S to close in order."""
     poller = select.poll()
     poller.register(descriptor, 0)  # nothing but the hang-up, which cannot be masked
     poller.poll()

@@ -25,7 +25,7 @@ PLAN_LIMIT = 100  # commands; a longer plan is a sign of a broken game
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What the engine answered. `valid` is False when it did not know the command."""
+    """The engine's answer to a command. valid: whether it knew the command; admissible: the commands possible next."""
 
     observation: str
     won: bool

@@ -75,12 +75,6 @@ class AlfworldEnv(BaseEnv):
         self._need_game()
         return list(self._opening.walkthrough or self._worker.call("plan"))
 
-    @property
-    def game_file(self) -> str:
-        """The path of the running game's file."""
-        self._need_game()
-        return self._game.path
-
     def get_ground_truth(self) -> str:
         """The goal, and one way to reach it where the game file knows one."""
         self._need_game()

@@ -5,8 +5,8 @@
     "go to sofa" (there is one)        ->  "go to sofa 1"
     "go to cabinet 9" (there are 4)    ->  unchanged: "Nothing happens."
 
-A command is only ever replaced by an admissible one with the same verb, about the same numbered things in their order;
-one without any number, by the only one of its names.
+A command is only ever replaced by an admissible one that has the same verb and names the same numbered things in the
+same order. Where the command has no number, there must be only one admissible command of these names.
 """
 
 from __future__ import annotations
@@ -17,47 +17,17 @@ from difflib import SequenceMatcher
 
 ALIKE = 0.8  # how similar two names must be to count as one with a typing error
 MOST = 2  # letters more or fewer that a typing error makes
-VERBS = {
-    "put": "move",
-    "place": "move",
-    "insert": "move",
-    "drop": "move",
-    "pick": "take",
-    "grab": "take",
-    "get": "take",
-    "goto": "go",
-    "walk": "go",
-    "navigate": "go",
-    "toggle": "use",
-    "turn": "use",
-    "switch": "use",
-    "check": "examine",
-    "inspect": "examine",
-    "wash": "clean",
-    "rinse": "clean",
-    "chill": "cool",
+SYNONYMS = {
+    "move": "put place insert drop",
+    "take": "pick grab get",
+    "go": "goto walk navigate",
+    "use": "toggle turn switch",
+    "examine": "check inspect",
+    "clean": "wash rinse",
+    "cool": "chill",
 }
-FILLERS = frozenset(
-    (
-        "a",
-        "an",
-        "the",
-        "some",
-        "to",
-        "in",
-        "on",
-        "in/on",
-        "into",
-        "onto",
-        "from",
-        "with",
-        "using",
-        "at",
-        "of",
-        "up",
-        "off",
-    )
-)
+VERBS = {synonym: verb for verb, synonyms in SYNONYMS.items() for synonym in synonyms.split()}
+FILLERS = frozenset("a an the some to in on in/on into onto from with using at of up off".split())
 
 
 def nearest(command: str, admissible: Sequence[str]) -> str:

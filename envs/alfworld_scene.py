@@ -20,7 +20,7 @@ from core.errors import UserError
 
 MAX_ALIKE = 5  # pieces of furniture of one kind; some kitchens have 27 cabinets, and every one slows every step
 STOVE_BURNERS = 4
-STEP_M, TURN_DEG = 0.25, 90  # the grid in which a place to stand is named
+STEP_M, TURN_DEG = 0.25, 90  # the grid of the places to stand, by which they are named
 LAMP_STANDS = ("Desk", "SideTable", "Dresser", "CoffeeTable", "DiningTable", "Shelf")
 
 Pose = tuple[float, float, float, float]  # where the agent stands: x, z, rotation, horizon
@@ -57,7 +57,7 @@ class Scene:
 
 
 def kind(name: str) -> str:
-    """'Cabinet|-00.48|+02.05|+00.39' -> 'Cabinet'; a basin is named after what it is part of."""
+    """'Cabinet|-00.48|+02.05|+00.39' -> 'Cabinet'; 'Sink|-01.99|+01.14|-00.98|SinkBasin' -> 'SinkBasin'."""
     parts = name.split("|")
     return parts[-1] if parts[-1].endswith("Basin") else parts[0]
 

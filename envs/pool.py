@@ -15,10 +15,10 @@ Out = TypeVar("Out")
 
 
 class EnvPool:
-    """Makes an env when none is free, so that as many live as are used at once. Thread-safe.
+    """A new env is made only when none is free: there are never more than were in use at one time. Thread-safe.
 
-    workers     live envs at most: who wants one more waits; None is no limit
-    timeout_s   for one attempt (`limited`); None is no limit
+    workers     live envs at most; whoever wants one more waits. None: no limit
+    timeout_s   for one attempt (`limited`). None: no limit
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class EnvPool:
                         self._free.append(env)
 
     def limited(self, env: BaseEnv, work: Callable[[], Out]) -> Out:
-        """work(), an attempt in a leased env. Past timeout_s the env is killed with whatever it is doing: InfraError.
+        """The result of work(), an attempt in a leased env. After timeout_s the env is killed: InfraError.
 
-        What work itself waits for, a model's answer, cannot be killed: its thread is left behind, and nobody hears it.
+        Work that waits for something else, such as a model's answer, cannot be killed: its thread runs on, unheard.
         """
         if self._timeout_s is None:
             return work()

@@ -30,11 +30,6 @@ class Engine:
     def __post_init__(self) -> None:
         self._jvm = Jvm(heap=self.heap, timeout_s=self.timeout_s)
 
-    @property
-    def pid(self) -> int | None:
-        """The JVM's process id; None while there is none."""
-        return self._jvm.pid
-
     def start(self) -> None:
         """Start the JVM unless it is alive. Raises UserError without Java, InfraError if it fails."""
         if self._jvm.start():
@@ -107,7 +102,7 @@ class Engine:
         return text.split("\n") if text else []
 
     def _check_state(self) -> None:
-        """Raise InfraError if the engine met an error of its own: it then gives -100 from there on, like a failure."""
+        """Raise InfraError after an error inside the engine, which from then on gives -100 as for a failed task."""
         option = self._ask("agentInterface")
         state = self._jvm.call(option.get)
         if self._jvm.call(state.isInErrorState):
@@ -115,6 +110,6 @@ class Engine:
         self._drop(option, state)
 
     def _drop(self, *references: Any) -> None:
-        """Let the JVM forget what it handed out by reference: it keeps that, and all it belongs to, for good."""
+        """Tell the JVM that these objects are no longer needed; else it keeps them, and all they refer to, for good."""
         for reference in references:
             self._jvm.call(self._jvm.gateway.detach, reference)

@@ -179,7 +179,7 @@ class ScienceWorldEnv(BaseEnv):
 
     @contextmanager
     def _idle_engine(self) -> Iterator[Engine]:
-        """An engine that may load other tasks: ours, or one for the moment while an episode is being played in ours."""
+        """An engine that may load other tasks: ours, or a temporary one while an episode is being played in ours."""
         if self._state != "running":
             self._start(self._engine)
             yield self._engine
@@ -193,7 +193,7 @@ class ScienceWorldEnv(BaseEnv):
 
     @contextmanager
     def _rewound(self) -> Iterator[Engine]:
-        """Our engine, for an episode without a move yet, which is set up again afterwards."""
+        """Our engine, before the episode's first move; the episode is set up again afterwards."""
         yield self._engine
         self._engine.load(*self._playing, self.simplification)
         self._look()

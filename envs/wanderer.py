@@ -1,4 +1,4 @@
-"""Players for llm=scripted in any env: they go from place to place and never win but by luck. To try out an arm.
+"""Scripted players that try out an arm in any env without a model: they go from place to place and win only by luck.
 
 python main.py env=alfworld env.split=generated llm=scripted llm.script.path=envs.wanderer.play arm=matts_parallel
 """

@@ -68,13 +68,12 @@ def judge_choice(raw: dict, response: str, where: str) -> Outcome | None:
     found = find_choice(response, n_options)
     read = f"{found.rule} {found.letter} in ...{short(response[-WIDTH:])}"
     if "rule_pred" in raw:
-        if raw["rule_pred"] is None:
-            return None
-        return Outcome(wanted=raw["rule_pred"], got=found.letter, read=read, gold=short(raw["gold"]))
-    if not isinstance(raw.get("expected"), bool):
+        wanted, got = raw["rule_pred"], found.letter
+    elif isinstance(raw.get("expected"), bool):
+        wanted, got = raw["expected"], found.letter == raw["gold"].strip().upper()
+    else:
         raise UserError(f"{where}: no field 'rule_pred' or 'expected'.")
-    got = found.letter == raw["gold"].strip().upper()
-    return Outcome(wanted=raw["expected"], got=got, read=read, gold=short(raw["gold"]))
+    return None if wanted is None else Outcome(wanted=wanted, got=got, read=read, gold=short(raw["gold"]))
 
 
 def short(text: str | None) -> str:

@@ -62,7 +62,7 @@ class Extracted:
 
 def extract_answer(text: str) -> Extracted:
     """What the first rule that fires finds. A last "final answer is 5" behind the last box overrules the box."""
-    text = strip_thinking(text[-MAX_RESPONSE:])
+    text = strip_thinking(text)
     if (box := boxed_answer(text)) is not None:
         later = stated_answer(text[box.end :], STRONG)
         if later is None or not re.search(r"\d|\$", later):
@@ -85,8 +85,9 @@ def gold_answer(gold: str) -> str:
     return stated_answer(gold) or gold
 
 
-def strip_thinking(text: str) -> str:
-    """What follows a reasoning model's </think>, when anything does."""
+def strip_thinking(response: str) -> str:
+    """What follows a reasoning model's </think>, when anything does; of a long response, the end."""
+    text = response[-MAX_RESPONSE:]
     behind = text.rpartition("</think>")[2]
     return behind if behind.strip() else text
 
@@ -120,7 +121,7 @@ def unannounced(text: str) -> str:
 
 def statement(rest: str) -> str | None:
     """The statement that a text begins with, up to the end of its sentence; of prose, the value in it."""
-    rest = rest.lstrip(' \t\n*\\"')[:MAX_ANSWER] if rest.lstrip().startswith('\\"') else rest.lstrip(" \t\n*")
+    rest = rest.lstrip(' \t\n*\\"' if rest.lstrip().startswith('\\"') else " \t\n*")
     rest = unannounced(rest)
     spans = LEADING_SPANS.match(rest)
     if spans and is_formula(spans.group()) and not rest[spans.end() : spans.end() + 1].isdigit():

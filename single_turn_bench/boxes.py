@@ -48,18 +48,15 @@ def boxes_from_end(text: str) -> Iterator[Box]:
         box = read_box(text, match)
         if box is None or box.end > inside_of or not box.content:
             continue
-        outer = next((b for b in enclosing_boxes(text, match)), None)
-        if outer is None:
+        if not in_a_box(text, match.start()):
             yield box
             inside_of = box.start
 
 
-def enclosing_boxes(text: str, match: re.Match) -> Iterator[Box]:
-    """A box just before this one that holds it: \\boxed{\\boxed{5}}."""
-    for other in OPENING.finditer(text, max(0, match.start() - 200), match.start()):
-        box = read_box(text, other)
-        if box is not None and box.end > match.start():
-            yield box
+def in_a_box(text: str, position: int) -> bool:
+    """Whether a box that opens at most 200 characters before the position closes behind it: \\boxed{\\boxed{5}}."""
+    before = OPENING.finditer(text, max(0, position - 200), position)
+    return any(box.end > position for box in (read_box(text, match) for match in before) if box)
 
 
 def read_box(text: str, match: re.Match) -> Box | None:
@@ -74,7 +71,7 @@ def read_box(text: str, match: re.Match) -> Box | None:
 
 
 def joined(text: str, box: Box, following: Box) -> bool:
-    """Whether two boxes are parts of one answer: nearly touching, or joined by a conjunction in one sentence."""
+    """Whether two boxes are parts of one answer: they nearly touch, or a conjunction or comma stands between them."""
     between = text[box.end : following.start]
     if REVISION.search(between):
         return False
@@ -86,11 +83,10 @@ def joined(text: str, box: Box, following: Box) -> bool:
 
 
 def unclosed_box(text: str) -> Box | None:
-    """The rest of the line behind a last box that never closes, as long as the brace is all that is missing."""
-    last = None
-    for match in OPENING.finditer(text):
-        last = match
-    if last is None or not text[last.end() :].lstrip().startswith("{"):
+    """The last box when its brace is never closed: it then ends with its line, or before a `$`."""
+    matches = list(OPENING.finditer(text))
+    behind = text[matches[-1].end() :].lstrip() if matches else ""
+    if not behind.startswith("{"):
         return None
-    rest = text[last.end() :].lstrip()[1:MAX_CONTENT].split("\n")[0].split("$")[0]
-    return Box(last.start(), last.end() + len(rest), rest.strip()) if rest.strip() else None
+    rest = behind[1:MAX_CONTENT].split("\n")[0].split("$")[0]
+    return Box(matches[-1].start(), matches[-1].end() + len(rest), rest.strip()) if rest.strip() else None

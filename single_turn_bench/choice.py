@@ -16,7 +16,6 @@ from single_turn_bench.answers import strip_thinking
 from single_turn_bench.boxes import boxed_answer
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-MAX_RESPONSE = 400_000  # characters, from the end
 
 QUOTES = "\"'‘’“”"
 # What may stand before a letter; bounded, since two of them in a row try every split of a run of brackets.
@@ -71,7 +70,7 @@ def find_choice(response: str, n_options: int) -> Choice:
     """The letter and the rule that found it. A clear statement of a letter out of range chooses nothing."""
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
-    text = own_answer(strip_thinking(response[-MAX_RESPONSE:]))
+    text = own_answer(strip_thinking(response))
     rule, letter = clear_choice(text)
     if letter is not None:
         return Choice(letter, rule) if letter in LETTERS[:n_options] else Choice(None, "none")

@@ -1,7 +1,7 @@
-"""Whether two mathematical answers are the same: text and exact numbers here, everything else in a worker process.
+r"""Whether two mathematical answers are the same: text and exact numbers here, everything else in a worker process.
 
     with MathGrader() as grader:
-        grader.equal(r"\\sqrt{12}", r"2\\sqrt3")   # True
+        grader.equal(r"\sqrt{12}", r"2\sqrt3")   # True
 
 The worker is started on first use, killed when an answer takes longer than `timeout_s`, and started again by the next
 answer that needs it. What could not be decided in time is a wrong answer, and is counted.
@@ -10,36 +10,29 @@ answer that needs it. What could not be decided in time is a wrong answer, and i
 from __future__ import annotations
 
 import atexit
-import json
-import os
-import select
-import subprocess
-import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-from core.errors import UserError
+from core.errors import InfraError, UserError
+from core.process import WorkerProcess, WorkerTimeout
 from single_turn_bench.answers import extract_answer, gold_answer
 from single_turn_bench.notation import MAX_CHARS, normalize
 from single_turn_bench.scan import MAX_DEPTH, deepest
 from single_turn_bench.structure import equivalent, squash
+from single_turn_bench.worker import ValueComparer
 
+ROOT = Path(__file__).resolve().parent.parent
 START_S = 120.0  # for the worker's imports on a busy machine; not part of an answer's limit
 
 
 @dataclass
-class Budget:
+class TimeLeft:
     """Worker seconds that one answer has left; waiting for other threads and for a start does not count."""
 
     seconds: float
-
-
-class WorkerTimeout(Exception):
-    """The hard limit has passed; the answer is wrong."""
 
 
 @dataclass(kw_only=True)
@@ -52,8 +45,13 @@ class MathGrader:
     timeout_s: float = 5.0
     n_timeouts: int = field(default=0, init=False)
     n_restarts: int = field(default=0, init=False)  # after a timeout, or when the worker was killed from outside
-    _worker: subprocess.Popen | None = field(default=None, init=False, repr=False)
+    _worker: WorkerProcess = field(init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # its path is not ours: the folder of the program or the working directory must not stand in for libraries
+        factory = partial(ValueComparer, self.timeout_s + 1)
+        self._worker = WorkerProcess(factory=factory, timeout_s=START_S, path=[str(ROOT)])
 
     def equal(self, pred: str | None, gold: str) -> bool:
         """Whether the two answers are mathematically the same. Never raises because of what they hold."""
@@ -64,16 +62,16 @@ class MathGrader:
             return True
         if max(len(p), len(g)) > MAX_CHARS or max(deepest(p), deepest(g)) > MAX_DEPTH:
             return False
-        budget = Budget(self.timeout_s)
+        left = TimeLeft(self.timeout_s)
         try:
-            return equivalent(p, g, lambda a, b: self._ask(a, b, budget))
+            return equivalent(p, g, lambda a, b: self._ask(a, b, left))
         except WorkerTimeout:
             return False
 
     def close(self) -> None:
         """End the worker. The grader may be used again: the next answer that needs a worker starts one."""
         with self._lock:
-            self._stop()
+            self._worker.kill()
 
     def __enter__(self) -> MathGrader:
         return self
@@ -81,55 +79,31 @@ class MathGrader:
     def __exit__(self, *_exc) -> None:
         self.close()
 
-    def _ask(self, pred: str, gold: str, budget: Budget) -> bool:
+    def _ask(self, pred: str, gold: str, left: TimeLeft) -> bool:
         """One pair to the worker. A worker found dead is replaced once: it may have been killed while idle."""
-        request = json.dumps([pred, gold]).encode() + b"\n"
         with self._lock:
             for _ in range(2):
-                self._ensure_worker()
+                if self._worker.pid is None:
+                    self._start()
                 begun = time.monotonic()
-                reply = self._exchange(request, budget.seconds)
-                budget.seconds -= time.monotonic() - begun
-                if reply is not None:
-                    return reply == b"1\n"
-                self._stop()
-                self.n_restarts += 1
+                try:
+                    return self._worker.call("equal", pred, gold, timeout_s=left.seconds)
+                except WorkerTimeout:
+                    self.n_timeouts += 1
+                    self.n_restarts += 1
+                    raise
+                except InfraError:  # it was dead, or died of this pair
+                    self.n_restarts += 1
+                finally:
+                    left.seconds -= time.monotonic() - begun
         return False
 
-    def _exchange(self, request: bytes, seconds: float) -> bytes | None:
-        """The reply line; None when the worker died; WorkerTimeout (and no worker) when it did not come in time."""
+    def _start(self) -> None:
         try:
-            self._worker.stdin.write(request)
-            self._worker.stdin.flush()
-        except BrokenPipeError:
-            return None
-        if not self._readable(seconds):
-            self._stop()
-            self.n_restarts += 1
-            self.n_timeouts += 1
-            raise WorkerTimeout
-        return self._worker.stdout.readline() or None
-
-    def _readable(self, seconds: float) -> bool:
-        return bool(select.select([self._worker.stdout], [], [], max(0.0, seconds))[0])
-
-    def _ensure_worker(self) -> None:
-        if self._worker is not None:
-            return
-        self._worker = start_worker(self.timeout_s + 1)
-        if not self._readable(START_S) or self._worker.stdout.readline() != b"ready\n":
-            self._stop()
-            raise UserError("The grading worker did not start: check that `pip install math-verify` is done.")
-
-    def _stop(self) -> None:
-        worker, self._worker = self._worker, None
-        if worker is None:
-            return
-        worker.kill()
-        worker.wait()
-        worker.stdout.close()
-        with suppress(BrokenPipeError):  # an unsent request went with the worker
-            worker.stdin.close()
+            self._worker.start()
+        except InfraError as error:
+            message = "The grading worker did not start: check that `pip install math-verify` is done."
+            raise UserError(message) from error
 
 
 def grade_response(response: str | None, gold: str, grader: MathGrader) -> bool:
@@ -142,17 +116,9 @@ def grade_response(response: str | None, gold: str, grader: MathGrader) -> bool:
     return answer is not None and grader.equal(answer, gold_answer(gold))
 
 
-def start_worker(alarm_s: float) -> subprocess.Popen:
-    """-P keeps files of the working directory from being imported in place of libraries."""
-    root = str(Path(__file__).resolve().parent.parent)
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "single_turn_bench.worker", str(alarm_s)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": path},
-    )
+def grade_math(response: str, gold: str) -> bool:
+    """`grade_response` with a grader of the program's own, whose worker is started when one is needed."""
+    return grade_response(response, gold, shared_grader())
 
 
 @cache

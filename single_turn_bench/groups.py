@@ -21,18 +21,18 @@ class Group:
 
 def group(text: str) -> Group:
     """How the text is built at its top level."""
-    items = [item for part in split_items(text) for item in both_signs(part)]
-    if len(items) > 1:
-        return Group("list", tuple(items))
-    inner = enclosing(text)
-    if inner is None:
-        return Group("one", (text,))
-    opener, inside, closer = inner
-    if opener == "{":
-        members = [item for part in split_items(inside) for item in both_signs(part)]
-        return Group("set", tuple(members)) if closer == "}" else Group("one", (text,))
-    items = split_items(inside)
-    return Group("tuple", tuple(items), opener + closer) if len(items) > 1 else Group("one", (text,))
+    if len(values := members(text)) > 1:
+        return Group("list", values)
+    opener, inside, closer = enclosing(text) or ("", "", "")
+    if opener + closer == "{}":
+        return Group("set", members(inside))
+    if opener != "{" and len(items := split_items(inside)) > 1:
+        return Group("tuple", tuple(items), opener + closer)
+    return Group("one", (text,))
+
+
+def members(text: str) -> tuple[str, ...]:
+    return tuple(value for item in split_items(text) for value in both_signs(item))
 
 
 def split_items(text: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Plain numbers in exact arithmetic: 1,234.50 · 3/4 · -2\\frac{1}{3} · 1.5 \\times 10^{3} · 28\\% · 5 cm, 5 million.
 
-`read` takes normalised text only (notation.py) and returns None for everything that is more than one number. Text is
-never evaluated: digits are matched and converted, with a cap on their count and on the exponent.
+`read` takes normalised text (notation.py) and returns None unless the whole of it is one number. Text is never
+evaluated: digits are matched and converted, with a cap on their count and on the exponent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMMA_DECIMAL = re.compile(r"^([+-]?\d+),(\d+)$")
 
 @dataclass(frozen=True, kw_only=True)
 class PlainNumber:
-    """value without its percent sign; decimals is the count of digits after the point, None when there is no point."""
+    """value: 28.5 of 28.5%. decimals: how many digits stand after the point, None where there is no point."""
 
     value: Fraction
     decimals: int | None = None
@@ -54,12 +54,11 @@ def read(text: str) -> PlainNumber | None:
     value = fraction_value(match) if match["d1"] or match["d2"] else decimal_value(match)
     if value is None:
         return None
-    decimals = match["decimals"]
-    shown = ((match["whole"] or "") + (decimals or "")).replace(",", "").replace(" ", "").lstrip("0")
+    whole, decimals = digits(match)
     return PlainNumber(
         value=-value if match["sign"] == "-" else value,
         decimals=len(decimals) - power(match) if decimals else None,
-        significant=len(shown),
+        significant=len((whole + decimals).lstrip("0")),
         percent=match["percent"] is not None,
         unit=(match["unit"] or "").strip(),
     )
@@ -73,12 +72,17 @@ def fraction_value(match: re.Match) -> Fraction | None:
 
 
 def power(match: re.Match) -> int:
-    """Of ten: of \\times 10^{3}, and of `million`."""
+    """The power of ten by which the digits are multiplied: by \\times 10^{3}, by `million`."""
     return int(match["p1"] or match["p2"] or match["p3"] or 0) + SCALES.get(match["scale"], 0)
 
 
+def digits(match: re.Match) -> tuple[str, str]:
+    """The digits before and after the point, without what separates thousands."""
+    return re.sub("[, ]", "", match["whole"] or ""), match["decimals"] or ""
+
+
 def decimal_value(match: re.Match) -> Fraction | None:
-    whole, decimals = (match["whole"] or "").replace(",", "").replace(" ", ""), match["decimals"] or ""
+    whole, decimals = digits(match)
     exponent = power(match)
     if not (whole or decimals) or abs(exponent) > MAX_DIGITS:
         return None

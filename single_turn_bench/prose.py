@@ -1,4 +1,4 @@
-r"""Words around a value: what of a sentence or a line is the answer, and what is said about it.
+r"""Words around a value: which part of a sentence is the answer, and which part only says something about it.
 
 "18 dollars because 9 eggs are sold"    claimed     18 dollars
 "42, not 40"                            claimed     42
@@ -19,26 +19,7 @@ STYLED = r"\\(?:text\w*|mbox|hbox|mathrm|operatorname)\s*\{[^{}]*\}"
 MARKUP = re.compile(rf"\\(?:begin|end)\{{\w+\*?\}}|{STYLED}|\\[A-Za-z]+|\$[^$\n]*\$")
 VERB = re.compile(r"\b(?:is|are|was|be|equals)\b")
 WORD = re.compile(r"(?<=\d)or(?=[A-Z])|[A-Za-z]{2,}")
-MATH_WORDS = frozenset(
-    [
-        "and",
-        "or",
-        "sqrt",
-        "pi",
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "log",
-        "ln",
-        "exp",
-        "inf",
-        "infinity",
-        "percent",
-    ]
-)
+MATH_WORDS = frozenset("and or sqrt pi sin cos tan cot sec csc log ln exp inf infinity percent".split())
 
 EMPHASIS = [
     (re.compile(r"`+"), ""),
@@ -67,7 +48,7 @@ ARITHMETIC = re.compile(
 )
 ABOUT = re.compile(r"^(?:about|approximately|around|roughly|exactly|only|just|simply|a total of)\s+", re.I)
 WORKING = re.compile(r"\d\s*(?:[-+*/×÷]|\\(?:times|cdot|div)(?![a-z]))\s*[$€£]?\d")
-NOTE_IN_MATH = frozenset(["mod", "pmod", "base", "hundred", "thousand", "million", "billion", "trillion", "dozen"])
+NOTE_IN_MATH = frozenset("mod pmod base hundred thousand million billion trillion dozen".split())
 HEADING = re.compile(r"\W*\d{1,2}\s*[.):–—-]\s*[*_]*[A-Za-z]{2,}|[^\w\\]*\d{1,2}\s+[A-Z][a-z]{2,}")
 
 

@@ -1,7 +1,7 @@
 r"""Equations and inequalities around an answer: `x = 5`, `k = 1 + 1 = 2`, `x \in [-2, 7]`, `-793 < a < 10`.
 
-An equation whose left side only names the answer is worth its right side; one that states something (`a + 3z = 0`)
-is not worth its right side.
+Where the left side of an equation only names the answer, the right side is the answer. Where it states something, as in
+`a + 3z = 0`, the equation itself is.
 """
 
 from __future__ import annotations
@@ -122,10 +122,11 @@ def interval(relation: Relation) -> str | None:
     sides, operators = relation.sides, relation.operators
     if operators[0] in (">", r"\ge"):
         sides, operators = sides[::-1], tuple(MIRROR[operator] for operator in operators[::-1])
+    left, right = "(" if operators[0] == "<" else "[", ")" if operators[-1] == "<" else "]"
     if len(sides) == 3 and names_only(sides[1]):
-        return f"{'[' if operators[0] != '<' else '('}{sides[0]}, {sides[2]}{']' if operators[1] != '<' else ')'}"
+        return f"{left}{sides[0]}, {sides[2]}{right}"
     if len(sides) == 2 and names_only(sides[0]):
-        return rf"(-\infty, {sides[1]}{']' if operators[0] != '<' else ')'}"
+        return rf"(-\infty, {sides[1]}{right}"
     if len(sides) == 2 and names_only(sides[1]):
-        return rf"{'[' if operators[0] != '<' else '('}{sides[0]}, \infty)"
+        return rf"{left}{sides[0]}, \infty)"
     return None

@@ -1,6 +1,7 @@
 r"""Reading text bracket by bracket: what regular expressions cannot do, in linear time.
 
-Escaped braces (`\{`, `\}`) are set braces to mathematics and plain characters to TeX; both readings are here.
+An escaped brace (`\{`, `\}`) is the brace of a set in mathematics, and an ordinary character in TeX: `enclosing` reads
+it in the first way, `balanced` in the second.
 """
 
 from __future__ import annotations

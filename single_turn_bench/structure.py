@@ -21,30 +21,37 @@ WORDS = re.compile(r"^[A-Za-z][A-Za-z' -]*$")
 
 BASED = re.compile(r"^\(?(?P<digits>[0-9A-F]*\d[0-9A-F]*|[A-F]+)\)?(?:_\{?(?P<base>\d+)\}?)?$")
 
-Leaf = Callable[[str, str], bool]  # (pred, gold) -> equal, for two values
+Equal = Callable[[str, str], bool]  # (pred, gold) -> whether they are equal
 
 
-def equivalent(pred: str, gold: str, leaf: Leaf, level: int = 0) -> bool:
-    """Whether two normalised answers are the same; `leaf` decides about single values that are no plain numbers."""
+def equivalent(pred: str, gold: str, leaf: Equal, level: int = 0) -> bool:
+    """Whether two normalised answers are the same; `leaf` decides about single values that are no plain numbers.
+
+    In the functions below, `leaf` is that of here, and `same` is this function itself, for parts of the answers.
+    """
     if not pred or not gold:
         return False
     if squash(pred) == squash(gold):
         return True
     if level > MAX_LEVELS:
         return False
-    numbers = plain_numbers.compare(pred, gold)
-    if numbers is not None:
-        return numbers
-    settled = same_words(pred, gold)
-    settled = same_base(pred, gold) if settled is None else settled
-    if settled is not None:
-        return settled
+    for rule in (plain_numbers.compare, same_words, same_base):
+        if (decided := rule(pred, gold)) is not None:
+            return decided
+
+    def same(a: str, b: str) -> bool:
+        return equivalent(a, b, leaf, level + 1)
+
     p, g = group(pred), group(gold)
     if p.kind == g.kind == "one":
-        return same_value(pred, gold, leaf, level)
-    if "one" in (p.kind, g.kind):
-        return one_and_group(p, g, pred, gold, leaf, level)
-    return same_groups(p, g, leaf, level)
+        return same_value(pred, gold, same, leaf)
+    if p.kind == "one":
+        single, other = alike(pred, gold, g)
+        return same(single, other) if (single, other) != (pred, gold) else leaf(pred, gold)
+    if g.kind == "one":
+        single, other = alike(gold, pred, p)
+        return same(other, single) if (single, other) != (gold, pred) else leaf(pred, gold)
+    return same_groups(p, g, same)
 
 
 def squash(text: str) -> str:
@@ -70,24 +77,17 @@ def same_base(pred: str, gold: str) -> bool | None:
     return p["digits"].upper() == g["digits"].upper() and (p["base"] or g["base"]) == (g["base"] or p["base"])
 
 
-def one_and_group(p: Group, g: Group, pred: str, gold: str, leaf: Leaf, level: int) -> bool:
-    """One of the two is no list: a name is taken off it, an inequality becomes an interval, a list a union."""
-    single, other = (pred, g) if p.kind == "one" else (gold, p)
-    if other.kind == "set" and len(other.items) == 1:
-        return again(single, other.items[0], p.kind == "one", leaf, level)
-    relation = relations.read(single)
+def alike(single: str, other: str, grouped: Group) -> tuple[str, str]:
+    """A single value and a group, brought to one form: without a name, an inequality as an interval, a list as a union.
+
+    grouped   what `other` is made of
+    """
+    if grouped.kind == "set" and len(grouped.items) == 1:
+        return single, grouped.items[0]
     plain = relations.value(single)
-    if plain == single and other.kind == "tuple" and relation:
+    if plain == single and grouped.kind == "tuple" and (relation := relations.read(single)):
         plain = relations.interval(relation) or single
-    if plain != single:
-        return again(plain, gold if p.kind == "one" else pred, p.kind == "one", leaf, level)
-    union = as_union(other)
-    return again(single, union, p.kind == "one", leaf, level) if union else leaf(pred, gold)
-
-
-def again(single: str, other: str, single_is_pred: bool, leaf: Leaf, level: int) -> bool:
-    pred, gold = (single, other) if single_is_pred else (other, single)
-    return equivalent(pred, gold, leaf, level + 1)
+    return (plain, other) if plain != single else (single, as_union(grouped) or other)
 
 
 def as_union(some: Group) -> str | None:
@@ -97,36 +97,28 @@ def as_union(some: Group) -> str | None:
     return r" \cup ".join(intervals) if all(intervals) else None
 
 
-def same_groups(p: Group, g: Group, leaf: Leaf, level: int) -> bool:
+def same_groups(p: Group, g: Group, same: Equal) -> bool:
     if max(len(p.items), len(g.items)) > MAX_ITEMS:
         return False
     kinds = {p.kind, g.kind}
     if kinds == {"tuple"}:
         plain = len(p.items) != 2 or p.brackets == g.brackets
-        return plain and same_order(p, g, leaf, level)
+        return plain and same_order(p, g, same)
     if g.kind == "tuple" and g.brackets != "()":
         return False  # an interval is no list; a list may be written as [1, 2] by a model
     if kinds == {"list", "tuple"} or (kinds == {"list"} and named_apart(p) != named_apart(g)):
-        return same_order(p, g, leaf, level)
-    return kinds <= {"list", "set"} and same_members(p, g, leaf, level)
+        return same_order(p, g, same)
+    return kinds <= {"list", "set"} and same_members(p, g, same)
 
 
-def same_order(p: Group, g: Group, leaf: Leaf, level: int) -> bool:
-    if len(p.items) != len(g.items):
-        return False
-    return all(equivalent(a, b, leaf, level + 1) for a, b in zip(p.items, g.items))
+def same_order(p: Group, g: Group, same: Equal) -> bool:
+    return len(p.items) == len(g.items) and all(map(same, p.items, g.items))
 
 
-def same_members(p: Group, g: Group, leaf: Leaf, level: int) -> bool:
+def same_members(p: Group, g: Group, same: Equal) -> bool:
     """Every member of the one is in the other."""
-
-    def within(item: str, others: tuple[str, ...], is_pred: bool) -> bool:
-        pairs = ((item, other) if is_pred else (other, item) for other in others)
-        return any(equivalent(a, b, leaf, level + 1) for a, b in pairs)
-
-    return all(within(item, g.items, True) for item in p.items) and all(
-        within(item, p.items, False) for item in g.items
-    )
+    found = all(any(same(a, b) for b in g.items) for a in p.items)
+    return found and all(any(same(a, b) for a in p.items) for b in g.items)
 
 
 def named_apart(some: Group) -> bool:
@@ -137,11 +129,11 @@ def named_apart(some: Group) -> bool:
     return len(names) == len(some.items) and len(heads) > 1
 
 
-def same_value(pred: str, gold: str, leaf: Leaf, level: int) -> bool:
+def same_value(pred: str, gold: str, same: Equal, leaf: Equal) -> bool:
     """Two answers that are no lists: names, equations and units are taken off before the values are compared."""
     p, g = relations.read(pred), relations.read(gold)
     if p and g:
-        return same_relations(p, g, leaf, level) or leaf(pred, gold)
+        return same_relations(p, g, same) or leaf(pred, gold)
     evaluated = p is not None and p.is_equation and not relations.states_unknown(p)
     plain_pred = p.sides[-1] if evaluated else relations.value(pred)
     plain_gold = relations.value(gold)
@@ -151,18 +143,16 @@ def same_value(pred: str, gold: str, leaf: Leaf, level: int) -> bool:
         plain_pred, plain_gold = strip_unit(pred), strip_unit(gold)
     if (plain_pred, plain_gold) == (pred, gold):
         return leaf(pred, gold)
-    return equivalent(plain_pred, plain_gold, leaf, level + 1)
+    return same(plain_pred, plain_gold)
 
 
-def same_relations(p: relations.Relation, g: relations.Relation, leaf: Leaf, level: int) -> bool:
+def same_relations(p: relations.Relation, g: relations.Relation, same: Equal) -> bool:
     """Both are relations: equal name and value, equal sets, or inequalities equal side by side (also mirrored)."""
     named_p, named_g = relations.solved(p), relations.solved(g)
     if named_p and named_g:
         same_name = relations.head(named_p[0]) == relations.head(named_g[0])
-        return same_name and equivalent(named_p[1], named_g[1], leaf, level + 1)
+        return same_name and same(named_p[1], named_g[1])
     if p.is_membership and g.is_membership:
-        return equivalent(p.sides[1], g.sides[1], leaf, level + 1)
+        return same(p.sides[1], g.sides[1])
     as_sets = [relations.interval(side) or (side.sides[1] if side.is_membership else None) for side in (p, g)]
-    if all(as_sets):
-        return equivalent(as_sets[0], as_sets[1], leaf, level + 1)
-    return False
+    return all(as_sets) and same(*as_sets)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core.errors import UserError
 from single_turn_bench.boxes import boxed_answer
-from single_turn_bench.choice import extract_choice, shuffle_options
+from single_turn_bench.choice import LETTERS, extract_choice, shuffle_options
 from single_turn_bench.datasets import Dataset, absent, load_rows
 from single_turn_bench.equivalence import MathGrader, grade_response
 from single_turn_bench.rows import Row
@@ -46,7 +46,7 @@ def passes(row: Row, grader: MathGrader) -> bool:
         return all(grade_response(text, row.answer, grader) for text in responses(row))
     for seed in range(3):
         shown, letter, _ = shuffle_options(row.options, row.answer_index, seed, row.id)
-        right = shown["ABCDEFGHIJKLMNOPQRSTUVWXYZ".index(letter)] == row.options[row.answer_index]
+        right = shown[LETTERS.index(letter)] == row.options[row.answer_index]
         if not right or extract_choice(f"The answer is ({letter}).", len(shown)) != letter:
             return False
     return True

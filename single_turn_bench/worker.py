@@ -1,12 +1,7 @@
-"""The grading worker, `python -P -m single_turn_bench.worker SECONDS`: a JSON pair per line in, 1 or 0 per line out.
-
-It is a process of its own so that it can be killed. Its parent kills it at the limit; should the parent be gone, two
-things end it: end of file on its input, and an alarm whose default action the kernel takes even while C code runs.
-"""
+"""What the grader hosts in a process of its own: sympy, under limits of memory, recursion depth and time."""
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
@@ -16,39 +11,40 @@ MEMORY = 2 << 30  # bytes of address space; 9^{9^{9}} ends here or at the time l
 RECURSION = 3_000
 
 
+class ValueComparer:
+    """Made in the child process alone: it changes the process that it is made in.
+
+    The grader kills the child at its limit. The alarm is for a child whose grader is gone: by default it ends the
+    process, and the kernel does so even while C code runs, when no Python thread gets its turn.
+
+    alarm_s   seconds that one comparison may take
+    """
+
+    def __init__(self, alarm_s: float) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for descriptor in (1, 2):
+            os.dup2(nowhere, descriptor)  # what a library prints must not stand among the caller's output
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the grader's to handle
+        from single_turn_bench.symbolic import equal  # seconds of imports
+
+        self._alarm_s, self._equal = alarm_s, equal
+        if sys.platform.startswith("linux"):
+            limit_memory()
+        sys.setrecursionlimit(RECURSION)
+
+    def equal(self, pred: str, gold: str) -> bool:
+        """Whether two normalised values are shown to be the same; what cannot be read is not."""
+        signal.setitimer(signal.ITIMER_REAL, self._alarm_s)
+        try:
+            return self._equal(pred, gold)
+        except Exception:  # noqa: BLE001  the parser raises bare Exception on text outside its grammar
+            return False
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def limit_memory() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     wanted = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
     if soft == resource.RLIM_INFINITY or soft > wanted:
         resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
-
-
-def answer(line: str, equal) -> bool:
-    pred, gold = json.loads(line)
-    try:
-        return equal(pred, gold)
-    except Exception:  # noqa: BLE001  the parser raises bare Exception on text outside its grammar; not shown equal
-        return False
-
-
-def main() -> None:
-    """Serve until end of input. The first line out is `ready`, written once the imports are done."""
-    seconds = float(sys.argv[1])
-    replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever a library prints must not look like a reply
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    from single_turn_bench.symbolic import equal  # seconds of imports
-
-    if sys.platform.startswith("linux"):
-        limit_memory()
-    sys.setrecursionlimit(RECURSION)
-    replies.write("ready\n")
-    for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        same = answer(line, equal)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        replies.write("1\n" if same else "0\n")
-
-
-if __name__ == "__main__":
-    main()

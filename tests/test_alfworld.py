@@ -73,7 +73,7 @@ def test_generated_games_of_all_six_types_are_won_by_their_walkthrough_and_none_
 def test_a_generated_game_is_made_once_and_can_be_read_by_the_stock_loader(env, folder):
     task = env.tasks()[0]
     env.reset(task)
-    file = Path(env.game_file)
+    file = Path(env._game.path)
     stamp = file.stat().st_mtime_ns
     env.reset(task)
     assert file.stat().st_mtime_ns == stamp

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import threading
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from core.errors import UserError
 from single_turn_bench.equivalence import MathGrader
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,12 +39,45 @@ def test_a_worker_killed_from_outside_is_replaced():
 def test_close_ends_the_worker_and_the_grader_can_be_used_again():
     grader = MathGrader()
     assert grader.equal("x+x", "2x")
-    worker = grader._worker
+    worker = grader._worker.pid
     grader.close()
     grader.close()
-    assert worker.returncode is not None
+    assert not running(worker)
     assert grader.equal("x+x+2", "2x+2")
+    assert grader.n_restarts == 0
     grader.close()
+
+
+def test_files_of_the_working_directory_stand_in_for_no_library(tmp_path, monkeypatch):
+    for name in ("json", "sympy", "gmpy2", "math_verify", "single_turn_bench"):  # gmpy2: sympy tries to import it
+        (tmp_path / f"{name}.py").write_text("open('imported', 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path])
+    with MathGrader() as grader:
+        assert grader.equal("x+x", "2x")
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_worker_without_its_library_is_one_clear_error(tmp_path, monkeypatch):
+    (tmp_path / "math_verify.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with MathGrader() as grader, pytest.raises(UserError, match="pip install math-verify"):
+        grader.equal("x+x", "2x")
+
+
+def test_the_worker_prints_nothing_and_ignores_ctrl_c(tmp_path, monkeypatch, capfd):
+    real = find_spec("math_verify").origin
+    (tmp_path / "math_verify.py").write_text(
+        "import os, sys; print('out', flush=True); print('err', file=sys.stderr); os.write(1, b'low')\n"
+        f"sys.path.insert(0, {str(Path(real).parent.parent)!r}); del sys.modules['math_verify']; import math_verify\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with MathGrader() as grader:
+        assert grader.equal("x+x", "2x")
+        os.kill(grader._worker.pid, signal.SIGINT)
+        assert grader.equal("x+x+4", "2x+4")
+        assert grader.n_restarts == 0
+    assert capfd.readouterr() == ("", "")
 
 
 def test_threads_share_one_grader_and_do_not_pay_for_each_other():

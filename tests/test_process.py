@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import InfraError, TransientError, UserError
-from core.process import WorkerProcess
+from core.process import WorkerProcess, WorkerTimeout
 
 ROOT = Path(__file__).parent.parent
 
@@ -145,9 +145,13 @@ def test_a_call_that_takes_too_long_is_cut_short():
     worker = WorkerProcess(factory=Counter, timeout_s=5)
     worker.start()
     pid, worker.timeout_s = worker.pid, 0.2
-    with pytest.raises(InfraError, match=r"within 0.2 s"):
+    with pytest.raises(WorkerTimeout, match=r"within 0.2 s"):
         worker.call("sleep", 60)
     assert gone(pid)
+    worker.timeout_s = 30
+    worker.start()
+    with pytest.raises(WorkerTimeout, match=r"within 0.1 s"):
+        worker.call("sleep", 60, timeout_s=0.1)
 
 
 def test_the_factorys_error_is_raised_by_start():

@@ -77,7 +77,7 @@ from envs.scienceworld_env import ScienceWorldEnv
 env = ScienceWorldEnv(instructions="", max_steps=1)
 def work():
     env.reset(Task(id="scienceworld/mendelian-genetics-known-plant/90", query=""))
-    print(env._engine.pid, env._engine._jvm._folder.name, flush=True)
+    print(env._engine._jvm.pid, env._engine._jvm._folder.name, flush=True)
     {then}
 thread = threading.Thread(target=work)
 thread.start()
