@@ -13,6 +13,7 @@ from scripts.bench.browser import Browser, installed
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("pandas")
+pytest.importorskip("playwright")
 pytestmark = pytest.mark.skipif(installed() is None, reason="no Chromium is installed (apt-get install chromium)")
 
 
@@ -39,6 +40,7 @@ def tab(browser):
     browser.errors.clear()
     yield browser
     assert browser.errors == []
+    browser.screen()
 
 
 def text(tab, where: str) -> str:
@@ -146,15 +148,14 @@ def test_a_long_text_is_shown_in_part_until_it_is_wanted(tab, pages):
     assert tab.run("document.querySelector('.observation').textContent.length") == 1_230_000
 
 
-def test_a_small_dark_screen(pages):
-    with Browser(installed(), width=400, height=800, dark=True) as small:
-        small.open(pages[0])
-        assert small.run("document.documentElement.scrollWidth") <= 400
-        assert small.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 25)"
-        small.open(pages[0] + "#reasoningbank-seed-0/" + quote("toy/dune/5", safe=""))
-        small.wait("document.querySelector('article .step')")
-        assert not small.run("document.querySelector('aside').checkVisibility()")
-        assert small.run("document.documentElement.scrollWidth") <= 400
-        small.run("document.querySelector('.back').click()")
-        small.wait("document.querySelector('aside').checkVisibility()")
-        assert small.errors == []
+def test_a_small_dark_screen(tab, pages):
+    tab.screen(400, 800, dark=True)
+    tab.open(pages[0])
+    assert tab.run("document.documentElement.scrollWidth") <= 400
+    assert tab.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 25)"
+    tab.open(pages[0] + "#reasoningbank-seed-0/" + quote("toy/dune/5", safe=""))
+    tab.wait("document.querySelector('article .step')")
+    assert not tab.run("document.querySelector('aside').checkVisibility()")
+    assert tab.run("document.documentElement.scrollWidth") <= 400
+    tab.run("document.querySelector('.back').click()")
+    tab.wait("document.querySelector('aside').checkVisibility()")

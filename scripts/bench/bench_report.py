@@ -58,7 +58,7 @@ def look(file: Path) -> None:
     """Open the page as a reader would, and print what it took."""
     url = file.as_uri()
     until = "while (!document.querySelector('article .step')) await new Promise((done) => setTimeout(done, 5))"
-    with Browser(installed() or "", width=1400, height=900) as browser:
+    with Browser(installed() or "") as browser:
         for name, where in (("results", ""), ("episodes", "#episodes")):
             browser.open("about:blank")
             began = time.perf_counter()
