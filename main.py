@@ -24,6 +24,7 @@ from core.build import (
     build_roles,
     check_config,
     make,
+    part,
     refuse_problems,
     select_tasks,
 )
@@ -31,7 +32,7 @@ from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines
 from core.redact import RedactingFilter, Redactor
-from core.run.launch import alone, choice, resume_hint
+from core.run.launch import alone, resume_hint
 from core.types import content_id
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def open_bank(cfg: DictConfig, records: RunRecords, roles: dict[str, Any], meter
     embedder = make(cfg.embedder, meter=meter)
     stack.callback(embedder.close)
     given = cfg.memory.get("path")
-    if given is None and not cfg.setting.learn and choice("workflow") != "vanilla":
+    if given is None and not cfg.setting.learn and part(cfg.workflow).has_memory:
         raise UserError(f"setting={cfg.setting.name} reads a bank that exists: give memory.path=BANK.")
     run = "" if given is None else content_id(str(records.path.resolve()))
     bank = build_bank(

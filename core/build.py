@@ -141,12 +141,35 @@ def build_agent(cfg: Any) -> Any:
     return make_with(cfg.agent, shown)
 
 
-def make_with(node: Any, offered: dict[str, Any]) -> Any:
-    """`make`, with those of the offered dependencies that the part has a field for."""
+def build_learner(node: Any, role: Any) -> Any:
+    """A judge, distiller, contrast or selector, with the model of its role where it asks one."""
+    return make_with(node, {"role": role, "seed": role.seed})
+
+
+def part(node: Any) -> Any:
+    """The class, or the function, that a config node names. Raises UserError where it cannot be imported."""
     from hydra.utils import get_object
 
-    known = signature(get_object(node["_target_"])).parameters
-    return make(node, **{name: value for name, value in offered.items() if name in known})
+    if (name := node.get("_target_")) is None:
+        raise UserError(f"a part has no _target_, the name of its class, beside {', '.join(node)}.")
+    try:
+        return get_object(name)
+    except ImportError as error:
+        why = error.__cause__ or error
+        raise UserError(
+            f"_target_={name} cannot be imported: {type(why).__name__}: {why}. "
+            "For a part from outside, PYTHONPATH names the folder that its package lies in."
+        ) from error
+
+
+def takes(node: Any, name: str) -> bool:
+    """Whether a part has a field, or an argument, of a name."""
+    return name in signature(part(node)).parameters
+
+
+def make_with(node: Any, offered: dict[str, Any]) -> Any:
+    """`make`, with those of the offered dependencies that the part has a field for."""
+    return make(node, **{name: value for name, value in offered.items() if takes(node, name)})
 
 
 def make(node: Any, **deps: Any) -> Any:
@@ -176,20 +199,21 @@ PLAIN = {"int": int, "float": (int, float), "bool": bool, "str": str, "None": ty
 
 def check_types(node: Any, given: Any = ()) -> None:
     """Hold plain values to the types of the component's fields, nested ones too; not those given at runtime."""
-    from hydra.utils import get_object
-
-    target = get_object(node["_target_"])
+    target = part(node)
     fields = getattr(target, "__dataclass_fields__", {})
     for key, value in node.items():
         if hasattr(value, "items") and "_target_" in value:
             check_types(value)
-        elif key in fields and key not in given and not fits(value, fields[key].type):
-            raise UserError(f"{target.__name__}.{key}={value!r}: give {fields[key].type.replace('|', 'or')}.")
+        elif key in fields and key not in given:
+            kind = fields[key].type
+            kind = kind.__name__ if isinstance(kind, type) else str(kind)  # a class, or its name
+            if not fits(value, kind):
+                raise UserError(f"{target.__name__}.{key}={value!r}: give {kind.replace('|', 'or')}.")
 
 
-def fits(value: Any, annotation: Any) -> bool:
+def fits(value: Any, annotation: str) -> bool:
     """Whether a value is of an annotated type, as far as the annotation is made of plain types alone."""
-    kinds = str(annotation).split(" | ")
+    kinds = annotation.split(" | ")
     if any(kind not in PLAIN for kind in kinds):
         return True
     if isinstance(value, bool):  # which Python also takes for an int

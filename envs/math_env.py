@@ -1,4 +1,4 @@
-"""env=warmup|math500|aime24|aime25|gsm8k: a question, one reply, graded by mathematical equivalence.
+"""env=warmup|math500|aime24|aime25|gsm8k, or a file of one's own: a question, one reply, graded by equivalence.
 
 One row of a dataset is one task; the reply is the only action and ends the episode. Nothing about its correctness is
 said to the agent.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
+from core.errors import UserError
 from core.types import Task
 from envs.base import BaseEnv
 from single_turn_bench.answers import extract_answer, gold_answer
@@ -21,23 +22,33 @@ from single_turn_bench.equivalence import MathGrader
 class SingleTurnEnv(BaseEnv):
     """What the single-turn benchmarks share: their rows, and an episode of one action.
 
-    dataset   its name in single_turn_bench.datasets
+    dataset   a name of single_turn_bench/specs.py, or with `path` any name: task ids begin with it
     path      read this file instead of looking the dataset up; null looks it up
+    count     rows that the dataset must have; null: any number
+    sha256    of the file, which must be this; null: any
     ids, subject, level  keep only these rows; null keeps all (lists or single values)
     shuffle   order the rows by a hash of seed and id instead of the file's order
     """
 
     dataset: str
     path: str | None = None
+    count: int | None = None
+    sha256: str | None = None
     ids: list[str] | None = None
     subject: str | list[str] | None = None
     level: int | str | list | None = None
     shuffle: bool = False
+    multiple_choice: ClassVar[bool] = False  # whether its rows have options
     _row: Row | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def _data(self) -> Dataset:
-        return load_rows(self.dataset, self.path)
+        data = load_rows(self.dataset, self.path, count=self.count, sha256=self.sha256)
+        other = next((row for row in data.rows if bool(row.options) != self.multiple_choice), None)
+        if other:
+            has, wants = ("options", "envs.qa_env.ChoiceEnv") if other.options else ("no options", "envs.math_env.MathEnv")
+            raise UserError(f"{other.id} has {has}: give it env._target_={wants}.")
+        return data
 
     @cached_property
     def _by_id(self) -> dict[str, Row]:

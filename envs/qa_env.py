@@ -1,4 +1,4 @@
-"""env=gpqa_diamond|mmlu_pro: a question with 3 to 10 options, answered by a letter.
+"""env=gpqa_diamond|mmlu_pro, or a file of one's own: a question with 3 to 10 options, answered by a letter.
 
 The options are shown in an order drawn by a hash of seed and id, so that no position carries the key; the order is in
 the record. GPQA's authors ask to keep its questions out of plain text on the web: do not publish such run directories.
@@ -7,7 +7,7 @@ the record. GPQA's authors ask to keep its questions out of plain text on the we
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from envs.math_env import SingleTurnEnv
 from single_turn_bench.choice import LETTERS, find_choice, shuffle_options
@@ -17,6 +17,8 @@ from single_turn_bench.datasets import Row
 @dataclass(kw_only=True)
 class ChoiceEnv(SingleTurnEnv):
     """Multiple choice, scored by the letter that the reply states last."""
+
+    multiple_choice: ClassVar[bool] = True
 
     def question(self, row: Row) -> str:
         options, _, _ = self._shown(row)

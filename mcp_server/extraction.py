@@ -81,16 +81,16 @@ class AttemptLearner:
     def _verdict(self, task: Task, attempt: Trajectory, success: bool | None) -> Verdict:
         if success is not None:
             return Verdict(label="success" if success else "failure", source="client")
-        from core.build import make
+        from core.build import build_learner
 
         role = self.service.roles()["judge"]
-        return make(self.service.cfg.judge, role=role, seed=role.seed).judge(task, attempt)
+        return build_learner(self.service.cfg.judge, role).judge(task, attempt)
 
     def _distiller(self) -> Any:
-        from core.build import make
+        from core.build import build_learner
 
         role = self.service.roles()["extractor"]
-        return make(self.service.cfg.distiller, role=role, seed=role.seed)
+        return build_learner(self.service.cfg.distiller, role)
 
 
 def trajectory(payload: dict[str, Any]) -> Trajectory:

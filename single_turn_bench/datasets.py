@@ -33,19 +33,30 @@ class Dataset:
     source_path: str
 
 
-def load_rows(name_or_path: str | Path, path: str | Path | None = None) -> Dataset:
+def load_rows(
+    name_or_path: str | Path, path: str | Path | None = None, *, count: int | None = None, sha256: str | None = None
+) -> Dataset:
     """All rows of a dataset in its own order. Raises UserError with one sentence when absent or not what it should be.
 
-    name_or_path   a name of specs.SPECS, or a file
-    path           a file of that dataset, or a folder that holds its files under their known names
+    name_or_path   a name of specs.SPECS, a file, or with `path` any name: the ids of the rows begin with it
+    path           a file of that dataset; of a known one also a folder that holds its files under their known names
+    count, sha256  what its rows and Dataset.sha256 must be; None: whatever they are
     """
     name = str(name_or_path)
     if name in SPECS:
-        return load_named(SPECS[name], Path(path) if path else None)
-    if path is None and Path(name).is_file():
-        spec = FileSpec(names=(Path(name).name,))
-        return assemble(Path(name).name.partition(".")[0], [(Path(name), spec)])
-    raise UserError(f"There is no dataset or file {name!r}; the datasets are {', '.join(SPECS)}.")
+        dataset = load_named(SPECS[name], Path(path) if path else None)
+    elif Path(path or name).is_file():
+        file = Path(path or name)
+        dataset = assemble(name if path else file.name.partition(".")[0], [(file, FileSpec(names=(file.name,)))])
+    else:
+        if path:
+            raise UserError(f"There is no file {path} to read {name} from.")
+        raise UserError(f"There is no dataset or file {name!r}; the datasets are {', '.join(SPECS)}; others need a path.")
+    if count not in (None, len(dataset.rows)):
+        raise UserError(f"{dataset.source_path} has {len(dataset.rows)} rows, not the {count} that were expected.")
+    if sha256 not in (None, dataset.sha256):
+        raise UserError(f"{dataset.source_path} has sha256 {dataset.sha256}, not the expected {sha256}.")
+    return dataset
 
 
 def load_named(spec: DatasetSpec, path: Path | None) -> Dataset:

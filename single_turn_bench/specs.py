@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MATH, CHOICE = "math", "choice"
-
 
 @dataclass(frozen=True, kw_only=True)
 class FileSpec:
@@ -32,10 +30,9 @@ class HubSource:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSpec:
-    """kind is math (graded by equivalence) or choice (by letter). Several files are parts of one dataset."""
+    """Several files are parts of one dataset."""
 
     name: str
-    kind: str
     files: tuple[FileSpec, ...]
     count: int | None = None
     hub: HubSource | None = None
@@ -46,7 +43,6 @@ SPECS = {
     for spec in (
         DatasetSpec(
             name="math500",
-            kind=MATH,
             count=500,
             files=(
                 FileSpec(
@@ -61,7 +57,6 @@ SPECS = {
         ),
         DatasetSpec(
             name="aime24",
-            kind=MATH,
             count=30,
             files=(FileSpec(names=("AIME24-30.jsonl", "aime2024.jsonl"), count=30),),
             hub=HubSource(
@@ -70,7 +65,6 @@ SPECS = {
         ),
         DatasetSpec(
             name="aime25",
-            kind=MATH,
             count=30,
             files=(FileSpec(names=("AIME25-30.jsonl", "aime2025.jsonl"), count=30),),
             hub=HubSource(
@@ -79,7 +73,6 @@ SPECS = {
         ),
         DatasetSpec(
             name="gsm8k",
-            kind=MATH,
             count=1319,
             files=(
                 FileSpec(
@@ -92,7 +85,6 @@ SPECS = {
         ),
         DatasetSpec(
             name="gpqa_diamond",
-            kind=CHOICE,
             count=198,
             files=(FileSpec(names=("GPQA-Diamond-198.jsonl", "gpqa.zip", "dataset.zip"), count=198),),
             hub=HubSource(
@@ -104,7 +96,6 @@ SPECS = {
         ),
         DatasetSpec(
             name="mmlu_pro",
-            kind=CHOICE,
             count=2312,
             files=(
                 FileSpec(names=("MMLU-Pro-economics-844.jsonl",), count=844),
@@ -117,7 +108,7 @@ SPECS = {
                 categories=("economics", "engineering", "philosophy"),
             ),
         ),
-        DatasetSpec(name="warmup", kind=MATH, files=(FileSpec(names=("warmup.jsonl",)),)),
+        DatasetSpec(name="warmup", files=(FileSpec(names=("warmup.jsonl",)),)),
     )
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.build import build_agent, make, make_with
+from core.build import build_agent, build_learner, make, make_with, part, takes
 from core.memory.protocol import Memory
 from core.models.meter import Meter
 from core.run.dry_run import Plan
@@ -19,16 +19,16 @@ def build_workflow(
     cfg: Any, envs: EnvPool, bank: Memory, roles: dict[str, Any], records: RunRecords, meter: Meter
 ) -> Workflow:
     """`cfg.workflow`; of the parts below it gets those that it has a field for."""
-    agent, extractor = roles["agent"], roles["extractor"]
+    agent = roles["agent"]
     limits = {"max_steps": cfg.max_steps, "max_repeats": cfg.max_repeats}
     parts = {
         "envs": envs,
         "rollout": Rollout(agent=build_agent(cfg), role=agent, seed=agent.seed, **limits),
         "bank": bank,
-        "judge": make(cfg.judge, role=roles["judge"], seed=roles["judge"].seed),
-        "distiller": make(cfg.distiller, role=extractor, seed=extractor.seed),
-        "contrast": cfg.contrast and make(cfg.contrast, role=extractor, seed=extractor.seed),
-        "selector": make(cfg.select, role=roles["selector"], seed=roles["selector"].seed),
+        "judge": build_learner(cfg.judge, roles["judge"]),
+        "distiller": build_learner(cfg.distiller, roles["extractor"]),
+        "contrast": cfg.contrast and build_learner(cfg.contrast, roles["extractor"]),
+        "selector": build_learner(cfg.select, roles["selector"]),
         "setting": make(cfg.setting),
         "records": records,
         "meter": meter,
@@ -37,15 +37,18 @@ def build_workflow(
 
 
 def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Any]) -> Plan:
-    """dry_run: what the run would do, from its parts."""
-    from hydra.utils import get_object
-
-    workflow = get_object(cfg.workflow._target_)
-    learns = cfg.setting.learn and workflow.has_memory and get_object(cfg.memory._target_).learns
+    """dry_run: what the run would do, from its parts. A part without a field `role` asks no model."""
+    workflow = part(cfg.workflow)
+    learns = cfg.setting.learn and workflow.has_memory and part(cfg.memory).learns
+    contrast = cfg.contrast if takes(cfg.workflow, "contrast") else None
     calls = workflow.calls(cfg.workflow.get("k"), cfg.workflow.get("r"))
-    if cfg.contrast is None:  # each attempt is distilled alone
+    if contrast is None:  # each attempt is distilled alone
         calls["extractor"] = calls["agent"]
-    calls = calls if learns else {role: n for role, n in calls.items() if role in ("agent", "selector")}
+    asked = {"judge": cfg.judge, "extractor": contrast or cfg.distiller, "selector": cfg.select}
+    silent = {role for role, node in asked.items() if not takes(node, "role")}
+    if not learns:
+        silent |= {"judge", "extractor"}
+    calls = {role: n for role, n in calls.items() if role not in silent}
     with envs.lease() as env:
         opening = build_agent(cfg).opening(env.reset(tasks[0]), env.instructions, [])
         steps = cfg.max_steps or env.max_steps

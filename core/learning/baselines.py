@@ -22,8 +22,6 @@ class Synapse:
     max_chars   of the attempt that is kept; the middle goes first. Above the agent's max_memory_chars it would not fit
     """
 
-    role: Role
-    seed: int
     failures: bool = False
     max_items: int = 1
     max_chars: int = 4500

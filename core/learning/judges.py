@@ -80,8 +80,6 @@ def _thoughts(text: str) -> str:
 class OracleJudge:
     """judge=oracle: the env's own evaluation. Only where the setting allows gold."""
 
-    role: Role | None = None
-    seed: int = 0
     uses_gold: bool = field(default=True, init=False)
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from core.learning.attempts import Attempts
@@ -30,8 +30,6 @@ class Selector(Protocol):
 class First:
     """select=first: the first attempt that did not break. What a single attempt would have given."""
 
-    role: Role | None = None
-    seed: int = 0
     uses_judge: ClassVar[bool] = False
 
     def pick(self, attempts: Attempts) -> Selection:
@@ -75,7 +73,8 @@ class BestOfN(First):
     max_tokens  of all attempts together, by estimate; the middle of the longest goes first
     """
 
-    role: Role = field(kw_only=True)
+    role: Role
+    seed: int
     max_tokens: int = 24000
 
     def pick(self, attempts: Attempts) -> Selection:
