@@ -71,8 +71,9 @@ def find_choice(response: str, n_options: int) -> Choice:
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
     text = own_answer(after_thinking(response))
-    if clear := clear_choice(text):
-        return clear if clear.letter in LETTERS[:n_options] else Choice(None, "none")
+    rule, letter = clear_choice(text)
+    if letter is not None:
+        return Choice(letter, rule) if letter in LETTERS[:n_options] else Choice(None, "none")
     prose = OPTION_LABEL.sub(" ", text)
     for rule, pattern in (("bracketed", BRACKETED), ("mention", MENTION)):
         found = [match["bare"] for match in pattern.finditer(prose) if match["bare"] in LETTERS[:n_options]]
@@ -81,8 +82,8 @@ def find_choice(response: str, n_options: int) -> Choice:
     return Choice(None, "none")
 
 
-def clear_choice(text: str) -> Choice | None:
-    """The last statement of a letter, a box among them; without one, a letter alone on the last or the first line."""
+def clear_choice(text: str) -> tuple[str, str | None]:
+    """(rule, letter) of the last statement, a box among them; else of a letter alone on the last or the first line."""
     found = [(match.end(), letter_of(match), "statement") for pattern in STATEMENTS for match in pattern.finditer(text)]
     box = boxed_answer(text)
     inside = BOXED.match(box.content) if box else None
@@ -90,9 +91,9 @@ def clear_choice(text: str) -> Choice | None:
         found.append((box.end, inside["bare"].upper(), "boxed"))
     if found:
         _, letter, rule = max(found)
-        return Choice(letter, rule)
+        return rule, letter
     letter = lone_letter([line for line in text.splitlines() if line.strip()] or [""])
-    return Choice(letter, "lone") if letter else None
+    return ("lone", letter) if letter else ("none", None)
 
 
 def letter_of(match: re.Match) -> str:
