@@ -4,7 +4,6 @@ n_options for choices, where the label is the letter `rule_pred` (rows without a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,35 +14,28 @@ from single_turn_bench.equivalence import MathGrader, grade_response
 from single_turn_bench.files import read_objects
 
 WIDTH = 80
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    wanted: Any
-    got: Any
-    read: str  # what was read out of the response, and by which rule
-    gold: str
+Graded = tuple[Any, Any, str]  # the label, our grade, and what was read out of the response by which rule
 
 
 def agreement(path: Path, grader: MathGrader) -> int:
     """Prints each disagreement with its line, and last `agree X/N`."""
     n = agreed = 0
     for where, raw in read_objects(path):
-        outcome = judge(raw, where, grader)
-        if outcome is None:
+        graded = grade_row(raw, where, grader)
+        if graded is None:
             continue
+        wanted, got, read = graded
         n += 1
-        if outcome.got == outcome.wanted:
-            agreed += 1
-        else:
-            print(f"{where}: expected {outcome.wanted}, got {outcome.got} | gold {outcome.gold} | {outcome.read}")
+        agreed += got == wanted
+        if got != wanted:
+            print(f"{where}: expected {wanted}, got {got} | gold {short(raw['gold'])} | {read}")
     if n == 0:
         raise UserError(f"{path.name} holds no labelled row.")
     print(f"agree {agreed}/{n}")
     return 0
 
 
-def judge(raw: Any, where: str, grader: MathGrader) -> Outcome | None:
+def grade_row(raw: Any, where: str, grader: MathGrader) -> Graded | None:
     """None for a choice row in whose response the reference rules found no letter."""
     if not isinstance(raw, dict):
         raise UserError(f"{where}: a row is a JSON object, this is a {type(raw).__name__}.")
@@ -52,16 +44,14 @@ def judge(raw: Any, where: str, grader: MathGrader) -> Outcome | None:
         if not isinstance(value, str):
             raise UserError(f"{where}: no text in a field '{name}'.")
     if "n_options" in raw:
-        return judge_choice(raw, response, where)
+        return grade_choice(raw, response, where)
     if not isinstance(raw.get("expected"), bool):
         raise UserError(f"{where}: no true or false in a field 'expected'.")
     found = extract_answer(response)
-    got = grade_response(response, raw["gold"], grader)
-    read = f"{found.rule} {short(found.answer)}"
-    return Outcome(wanted=raw["expected"], got=got, read=read, gold=short(raw["gold"]))
+    return raw["expected"], grade_response(response, raw["gold"], grader), f"{found.rule} {short(found.answer)}"
 
 
-def judge_choice(raw: dict, response: str, where: str) -> Outcome | None:
+def grade_choice(raw: dict, response: str, where: str) -> Graded | None:
     n_options = raw["n_options"]
     if not isinstance(n_options, int) or not 1 <= n_options <= len(LETTERS):
         raise UserError(f"{where}: 'n_options' is a number from 1 to {len(LETTERS)}.")
@@ -73,7 +63,7 @@ def judge_choice(raw: dict, response: str, where: str) -> Outcome | None:
         wanted, got = raw["expected"], found.letter == raw["gold"].strip().upper()
     else:
         raise UserError(f"{where}: no field 'rule_pred' or 'expected'.")
-    return None if wanted is None else Outcome(wanted=wanted, got=got, read=read, gold=short(raw["gold"]))
+    return None if wanted is None else (wanted, got, read)
 
 
 def short(text: str | None) -> str:

@@ -99,8 +99,7 @@ def stated_answer(text: str, patterns: tuple[re.Pattern, ...] = STATEMENTS) -> s
         if pattern is MARK:
             ends = [end for end in ends if marks_answer(text, end)]
         for end in reversed(ends[-3:]):
-            answer = statement(text[end : end + MAX_ANSWER])
-            if answer:
+            if answer := statement(text[end : end + MAX_ANSWER]):
                 return answer
     return None
 
