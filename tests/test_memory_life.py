@@ -438,14 +438,14 @@ def test_a_believed_old_record_is_not_pruned(bank):
 
 def test_marks_are_counted_and_move_the_confidence_where_it_is_kept(bank):
     one = bank(record("a", item(0)))
-    assert by_hand.mark(one, "a", helpful=True).n_helpful == 1
-    assert by_hand.mark(one, "a", helpful=False).n_harmful == 1
+    assert by_hand.mark_record(one, "a", helpful=True).n_helpful == 1
+    assert by_hand.mark_record(one, "a", helpful=False).n_harmful == 1
     assert one.get("a").confidence is None
     two = bank(record("a", item(0), confidence=0.5), confidence=Confidence())
-    assert by_hand.mark(two, "a", helpful=True).confidence == 0.55
-    assert by_hand.mark(two, "a", helpful=False).confidence == 0.45
+    assert by_hand.mark_record(two, "a", helpful=True).confidence == 0.55
+    assert by_hand.mark_record(two, "a", helpful=False).confidence == 0.45
     with pytest.raises(UserError, match="no record nobody"):
-        by_hand.mark(two, "nobody", helpful=True)
+        by_hand.mark_record(two, "nobody", helpful=True)
 
 
 def test_a_duplicate_brought_back_is_none_any_more(bank):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
 
-def mark(bank: MemoryBank, id: str, helpful: bool) -> MemoryRecord:
+def mark_record(bank: MemoryBank, id: str, helpful: bool) -> MemoryRecord:
     """Count a record as helpful or harmful; where confidence is kept, it moves too. Returns the record as it is now."""
     confidence = getattr(bank.consolidate, "confidence", None)
     with bank.change(f"mark: {id} {'helpful' if helpful else 'harmful'}") as change:
