@@ -24,7 +24,7 @@ class FourFactor(Reranking):
     Source: the ReasoningBank module of agentic-flow (github.com/ruvnet/agentic-flow, reasoningbank.yaml and
     core/retrieve.ts), where reliability is min(confidence, 1) and H = 45. Its guide has H = 30 and
     min(confidence sqrt(uses/10), 1), a later port sigmoid(log(1 + uses)). All three call H a half-life, although it is
-    none in exp(-age/H). The records are picked greedily by maximal marginal relevance (Carbonell and Goldstein 1998), as
+    none in exp(-age/H). The records are picked by maximal marginal relevance (Carbonell and Goldstein 1998), as
     published. The code of agentic-flow differs: it passes the 0.10 as the weight of the relevance, which leaves 0.90
     for the penalty, and it does not sort when there are no more records than asked for.
 
