@@ -22,7 +22,7 @@ class Player(Agent):
 
 @dataclass(kw_only=True)
 class GoldAgent(Player):
-    """Plays the env's walkthrough, which shows that the env can be won. Refused where the setting must not learn from gold."""
+    """Plays the env's walkthrough, to show that the env can be won. Refused where gold must not be learned from."""
 
     uses_gold: ClassVar[bool] = True
 
