@@ -1,1 +1,1 @@
-"""The bank over MCP: python -m mcp_server --bank PATH. Nothing else imports this."""
+"""The memory bank as an MCP server: python -m mcp_server --bank PATH. No other package imports this one."""

@@ -1,4 +1,4 @@
-"""python -m mcp_server --bank PATH: serve a memory bank over MCP. With a tool's name first: call that tool by hand."""
+"""python -m mcp_server --bank PATH: serve a memory bank over MCP. With a tool's name first: call that tool once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from core.errors import InfraError, UserError
-from mcp_server.options import TOKEN_ENV, bank_options
+from mcp_server.options import TOKEN_ENV, bank_options, open_service
 
 EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite                                   over stdio, as clients start it
@@ -25,10 +25,10 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
         if argv and not argv[0].startswith("-") and "=" not in argv[0]:
-            from mcp_server.cli import call
+            from mcp_server.cli import run_command
 
-            return call(argv)
-        return serve(parser().parse_intermixed_args(argv))
+            return run_command(argv)
+        return serve_bank(parser().parse_intermixed_args(argv))
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The server's options; what is like key=value goes to config/mcp.yaml."""
+    """The server's command line; words like key=value override config/mcp.yaml."""
     top = argparse.ArgumentParser(
         prog="reasoningbank-mcp",
         description=__doc__,
@@ -60,46 +60,41 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def serve(given: argparse.Namespace) -> int:
+def serve_bank(given: argparse.Namespace) -> int:
     """Open the bank and serve it until the client goes."""
     gc.disable()  # collecting while the libraries make their classes is a tenth of the start
     from mcp_server import http
-    from mcp_server.config import load
-    from mcp_server.server import build
-    from mcp_server.service import Service
+    from mcp_server.server import build_server
 
-    cfg = load(given.overrides)
     over_http = given.transport != "stdio"
     token = http.read_token(given.host, given.token_env, given.token_file) if over_http else None
-    path = given.bank.expanduser()
-    service = Service(path, cfg, embedder=given.embedder, require_agent=given.require_agent_id)
+    service = open_service(given)
     stopped = True
     try:
-        server, worker = build(service, given.tools)
+        server, worker = build_server(service, given.tools)
         gc.freeze()
         gc.enable()
-        asgi = None
+        app = None
         if over_http:
-            names = given.allowed_host
-            asgi = http.app(server, given.transport, given.host, given.port, names, token, cfg.server)
-        if cfg.get("llm") is not None:
-            service.roles()  # what cannot be called is said now
+            app = http.build_app(server, given.transport, given.host, given.allowed_host, token, service.limits)
+        if service.cfg.get("llm") is not None:
+            service.roles()  # a model that cannot be called is an error now, not at the first extraction
             worker.start()
         try:
-            server.run("stdio") if asgi is None else http.serve(asgi, given.host, given.port)
+            server.run("stdio") if app is None else http.serve_http(app, given.host, given.port)
         finally:
             stopped = worker.close()
     finally:
         if stopped:
             service.close()
-    if not stopped:  # an extraction waits for its model: it stays in the queue, the next server does it again
+    if not stopped:  # an extraction still waits for its model; it stays in the queue for the next server
         sys.stdout.flush()
         os._exit(0)
     return 0
 
 
 def run() -> None:
-    """The console script."""
+    """The console script `reasoningbank-mcp`."""
     sys.exit(main())
 
 

@@ -1,4 +1,4 @@
-"""What a caller may give: each check raises UserError with one sentence that says what to do."""
+"""Checks of what a caller gives to a tool. Each raises UserError with one sentence that says what to give instead."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 
 from core.errors import UserError
 from core.models.reply_text import storable
+from core.types import Lesson
 
 NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,63}")
 
 
 def text(name: str, value: str, most: int, *, empty: bool = False) -> str:
-    """A text of 1 to `most` characters that is not blank, or may be with empty=True."""
+    """A text of at most `most` characters, which may be blank only with empty=True."""
     if not empty and not value.strip():
         raise UserError(f"{name} is empty: give 1 to {most} characters.")
     if len(value) > most:
@@ -26,15 +27,24 @@ def whole(name: str, value: int, least: int, most: int) -> int:
     return value
 
 
+def lesson(title: str, description: str, content: str) -> Lesson:
+    """A lesson: title of 1 to 200 characters, content of 1 to 10 000, description of at most 1000."""
+    return Lesson(
+        title=text("title", title, 200).strip(),
+        description=text("description", description, 1000, empty=True).strip(),
+        content=text("content", content, 10_000).strip(),
+    )
+
+
 def tags(values: list[str], least: int = 0) -> tuple[str, ...]:
-    """At most 10 different tags of 1 to 50 characters."""
+    """`least` to 10 tags of 1 to 50 characters, each once."""
     if not least <= len(values) <= 10:
         raise UserError(f"tags has {len(values)} entries: give {least} to 10.")
     return tuple(dict.fromkeys(text("a tag", tag, 50).strip() for tag in values))
 
 
 def url(value: str) -> str:
-    """An http or https address of at most 2000 characters, or none."""
+    """ "" or an http or https address of at most 2000 characters."""
     text("sourceUrl", value, 2000, empty=True)
     if value and not re.match(r"https?://[^\s/]+", value):
         raise UserError("sourceUrl is no address: give one that begins with http:// or https://.")
@@ -42,7 +52,7 @@ def url(value: str) -> str:
 
 
 def namespace(agent_id: str) -> str:
-    """An agent's name, which is its namespace in the bank."""
+    """An agent's id, which is the name of its namespace in the bank."""
     if not NAMESPACE.fullmatch(agent_id):
         raise UserError("agent_id: give 1 to 64 letters, digits or . _ : @ / -, beginning with a letter or a digit.")
     return agent_id

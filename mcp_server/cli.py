@@ -1,4 +1,4 @@
-"""The tools by hand: reasoningbank-mcp TOOL --bank PATH --query ..., on a bank or on a server that is running."""
+"""The tools on the command line: reasoningbank-mcp TOOL --bank PATH --query ..."""
 
 from __future__ import annotations
 
@@ -11,36 +11,37 @@ from typing import Any
 from mcp.server.mcpserver.tools import Tool
 
 from core.errors import UserError
-from mcp_server import tools
-from mcp_server.client import ask
-from mcp_server.options import where_options
+from mcp_server.client import call_tool
+from mcp_server.insights import AllTools
+from mcp_server.options import bank_or_server_options
+from mcp_server.server import list_tools
 
 
-def call(argv: list[str]) -> int:
-    """Run one command; the exit code."""
+def run_command(argv: list[str]) -> int:
+    """Run one command and print its result; returns the exit code."""
     if argv[0] == "hook":
-        from mcp_server.hooks import run
+        from mcp_server.hooks import run_hook
 
-        return run(argv[1:])
-    known = {tool.name: tool for tool in tools.build(tools.Tools(None, None, None, None), "all")}
+        return run_hook(argv[1:])
+    known = {tool.name: tool for tool in list_tools("all", AllTools())}
     if argv[0] not in known:
         raise UserError(f"{argv[0]} is no command: give --bank PATH to serve, hook, or one of {', '.join(known)}.")
     tool = known[argv[0]]
-    given = options(tool).parse_intermixed_args(argv[1:])
+    given = tool_parser(tool).parse_intermixed_args(argv[1:])
     arguments = {
-        name: value(name, text, schema)
+        name: parse_argument(name, text, schema)
         for name, schema in tool.parameters["properties"].items()
         if (text := getattr(given, name)) is not None
     }
-    result = ask(given, tool.name, arguments)
+    result = call_tool(given, tool.name, arguments)
     print(json.dumps(result.structured_content, ensure_ascii=False) if given.json else result.content[0].text)
     return 0
 
 
-def options(tool: Tool) -> argparse.ArgumentParser:
-    """A tool's arguments as options."""
+def tool_parser(tool: Tool) -> argparse.ArgumentParser:
+    """The command line of a tool: each of its arguments is an option."""
     sub = argparse.ArgumentParser(prog=f"reasoningbank-mcp {tool.name}", description=tool.description)
-    where_options(sub)
+    bank_or_server_options(sub)
     sub.add_argument("--json", action="store_true", help="the result's data instead of its text")
     for name, schema in tool.parameters["properties"].items():
         kind = schema["type"]
@@ -50,8 +51,8 @@ def options(tool: Tool) -> argparse.ArgumentParser:
     return sub
 
 
-def value(name: str, text: str, schema: dict[str, Any]) -> Any:
-    """An option's text as the tool wants it."""
+def parse_argument(name: str, text: str, schema: dict[str, Any]) -> Any:
+    """A tool's argument from the text of its option: as it is for a string, otherwise read as JSON."""
     if schema["type"] == "string":
         return text
     try:

@@ -1,4 +1,4 @@
-"""One call of a tool: on a bank that is opened for it, or on a server that is running."""
+"""One call of a tool from the command line: on a bank that is opened for it, or on a running server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult
 
 from core.errors import UserError
+from mcp_server.options import open_service
 
 
-def ask(given: argparse.Namespace, name: str, arguments: dict[str, Any], *, hands_over: bool = False) -> CallToolResult:
-    """A tool's result. UserError with the tool's own sentence where it has none.
+def call_tool(
+    given: argparse.Namespace, name: str, arguments: dict[str, Any], *, queue_without_model: bool = False
+) -> CallToolResult:
+    """A tool's result. Raises UserError with the tool's own sentence where the tool reports an error.
 
-    hands_over   queue an extraction without a model of one's own: a server on the same bank has one
+    given                 the options of `bank_or_server_options`
+    queue_without_model   queue an extraction although no model is configured here, for a server on the same bank
     """
     if (given.url is None) == (given.bank is None):
         raise UserError("say where the memory is: --bank PATH, or --url URL of a running server.")
@@ -25,16 +29,12 @@ def ask(given: argparse.Namespace, name: str, arguments: dict[str, Any], *, hand
         if result.is_error:
             raise UserError(result.content[0].text)
         return result
-    from mcp_server.config import load
-    from mcp_server.server import build
-    from mcp_server.service import Service
+    from mcp_server.server import build_server
 
-    service = Service(
-        given.bank.expanduser(), load(given.overrides), embedder=given.embedder, require_agent=given.require_agent_id
-    )
-    service.hands_over = hands_over
+    service = open_service(given)
+    service.queue_without_model = queue_without_model
     try:
-        server, _ = build(service, "all")
+        server, _ = build_server(service, "all")
         return asyncio.run(server.call_tool(name, arguments))
     except ToolError as error:
         raise UserError(str(error)) from error

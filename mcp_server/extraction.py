@@ -1,118 +1,109 @@
-"""From a conversation that a client sends to a record in the bank: judge, distil, store."""
+"""From an attempt that a client sends to a record in the bank: judge it, distil it, store what it teaches."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
+from core.build import build_learner
 from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.models.reply_text import storable
 from core.types import MemoryRecord, Scored, Step, Task, Trajectory, Verdict, content_id
 from mcp_server import checks
-from mcp_server.service import Service
+from mcp_server.service import Service, describe_stored
 
-_ID = re.compile(r"\bid=([\w.:-]{1,64})")  # as recalled lessons show it
-
-
-class AttemptLearner:
-    """Learns from attempts with the configured model; `service.roles` says so where there is none."""
-
-    def __init__(self, service: Service) -> None:
-        self.service = service
-
-    def check(self, trajectory: list[dict[str, Any]], query: str) -> dict[str, Any]:
-        """The attempt as it waits in the queue. UserError where it is empty or too long."""
-        limits = self.service.limits
-        query = checks.text("query", query, limits.max_query_chars)
-        if not trajectory:
-            raise UserError("trajectory is empty: give the steps of the attempt.")
-        size = sum(len(step["content"]) for step in trajectory)
-        if size > limits.max_trajectory_chars or len(trajectory) > limits.max_trajectory_steps:
-            raise UserError(
-                f"the trajectory has {len(trajectory)} steps and {size} characters: give at most "
-                f"{limits.max_trajectory_steps} steps and {limits.max_trajectory_chars} characters."
-            )
-        if not any(step["content"].strip() for step in trajectory):
-            raise UserError("trajectory is blank: give the steps of the attempt with their content.")
-        steps = [
-            {"role": checks.text("role", step["role"], 50), "content": storable(step["content"])} for step in trajectory
-        ]
-        return {"query": query, "trajectory": steps}
-
-    def name(self, bank: MemoryBank, payload: dict[str, Any]) -> str:
-        """The task's id: the same attempt sent again is the same task."""
-        return content_id("job", bank.namespace, payload)
-
-    def learn(self, bank: MemoryBank, id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Judge an attempt unless the client did, distil it and store the record. Doing it again adds nothing."""
-        record_id = content_id("extracted", id)
-        if bank.get(record_id) is None:
-            task, attempt = Task(id=content_id("task", payload["query"]), query=payload["query"]), trajectory(payload)
-            self.service.roles()["judge"].meter.begin(task.id)
-            shown = recalled(bank, payload)
-            verdict = self._verdict(task, attempt, payload.get("success"))
-            found = self._distiller().distil(task, attempt, verdict, shown, None)
-            if not found.lessons:
-                raise UserError("the model's reply held no lesson that could be read.")
-            record = MemoryRecord(
-                id=record_id,
-                original_query=task.query,
-                items=found.lessons,
-                source_trajectory_id=attempt.id,
-                score=float(verdict.label == "success"),
-                outcome=verdict.label,
-                label_source=verdict.source,
-                task_id=task.id,
-                namespace=bank.namespace,
-                tick=bank.tick(),
-                provenance={"source": "mcp", "model": self.service.roles()["extractor"].llm.name},
-            )
-            self.service.add(bank, record, tuple(hit.record.id for hit in shown))
-        record = bank.get(record_id)
-        extracted = [{"title": item.title, "description": item.description} for item in record.items]
-        return {
-            "success": record.outcome == "success",
-            "extracted_count": len(extracted),
-            "memories": extracted,
-            **self.service.stored(bank, record_id),
-        }
-
-    def _verdict(self, task: Task, attempt: Trajectory, success: bool | None) -> Verdict:
-        if success is not None:
-            return Verdict(label="success" if success else "failure", source="client")
-        from core.build import build_learner
-
-        role = self.service.roles()["judge"]
-        return build_learner(self.service.cfg.judge, role).judge(task, attempt)
-
-    def _distiller(self) -> Any:
-        from core.build import build_learner
-
-        role = self.service.roles()["extractor"]
-        return build_learner(self.service.cfg.distiller, role)
+_ID = re.compile(r"\bid=([\w.:-]{1,64})")  # as retrieved lessons show their ids (mcp_server/texts.py)
 
 
-def trajectory(payload: dict[str, Any]) -> Trajectory:
-    """A conversation as the loop knows it: what the assistant says is a step, what others then say its observation."""
+def check_attempt(trajectory: list[dict[str, Any]], query: str, limits: Any) -> dict[str, Any]:
+    """The attempt as it waits in the queue: {query, trajectory}. UserError where it is empty or too long.
+
+    limits   the section `server` of config/mcp.yaml
+    """
+    query = checks.text("query", query, limits.max_query_chars)
+    if not trajectory:
+        raise UserError("trajectory is empty: give the steps of the attempt.")
+    size = sum(len(turn["content"]) for turn in trajectory)
+    if size > limits.max_trajectory_chars or len(trajectory) > limits.max_trajectory_steps:
+        raise UserError(
+            f"the trajectory has {len(trajectory)} steps and {size} characters: give at most "
+            f"{limits.max_trajectory_steps} steps and {limits.max_trajectory_chars} characters."
+        )
+    if not any(turn["content"].strip() for turn in trajectory):
+        raise UserError("trajectory is blank: give the steps of the attempt with their content.")
+    turns = [
+        {"role": checks.text("role", turn["role"], 50), "content": storable(turn["content"])} for turn in trajectory
+    ]
+    return {"query": query, "trajectory": turns}
+
+
+def learn_attempt(service: Service, bank: MemoryBank, job_id: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """Judge an attempt unless the client did, distil it and store the record. The same job again adds nothing."""
+    id = content_id("extracted", job_id)
+    if bank.get(id) is None:
+        _store_lessons(service, bank, id, payload)
+    record = bank.get(id)
+    extracted = [{"title": lesson.title, "description": lesson.description} for lesson in record.items]
+    return {
+        "success": record.outcome == "success",
+        "extracted_count": len(extracted),
+        "memories": extracted,
+        **describe_stored(bank, id),
+    }
+
+
+def _store_lessons(service: Service, bank: MemoryBank, id: str, payload: dict[str, Any]) -> None:
+    judge, extractor = service.roles()["judge"], service.roles()["extractor"]
+    task, attempt = Task(id=content_id("task", payload["query"]), query=payload["query"]), as_trajectory(payload)
+    judge.meter.begin(task.id)
+    shown = shown_records(bank, payload)
+    if (success := payload.get("success")) is None:
+        verdict = build_learner(service.cfg.judge, judge).judge(task, attempt)
+    else:
+        verdict = Verdict(label="success" if success else "failure", source="client")
+    distiller = build_learner(service.cfg.distiller, extractor)
+    lessons = distiller.distil(task, attempt, verdict, shown, None).lessons
+    if not lessons:
+        raise UserError("the model's reply held no lesson that could be read.")
+    record = MemoryRecord(
+        id=id,
+        original_query=task.query,
+        items=lessons,
+        source_trajectory_id=attempt.id,
+        score=float(verdict.label == "success"),
+        outcome=verdict.label,
+        label_source=verdict.source,
+        task_id=task.id,
+        namespace=bank.namespace,
+        tick=bank.tick(),
+        provenance={"source": "mcp", "model": extractor.llm.name},
+    )
+    service.add(bank, record, tuple(hit.record.id for hit in shown))
+
+
+def as_trajectory(payload: dict[str, Any]) -> Trajectory:
+    """A conversation in the form of the loop: each turn of the assistant is a step, the turns after it its observation.
+
+    What stands before the assistant's first turn is the observation of a step without an action.
+    """
     steps: list[Step] = []
     for turn in payload["trajectory"]:
-        content = turn["content"]
-        if turn["role"] == "assistant" or not steps:
-            acts = turn["role"] == "assistant"
-            text, seen = (content, "") if acts else ("", f"({turn['role']}) {content}")
-            steps.append(Step(text=text, thought="", action=text, observation=seen))
+        content, seen = turn["content"], f"({turn['role']}) {turn['content']}"
+        if turn["role"] == "assistant":
+            steps.append(Step(text=content, thought="", action=content, observation=""))
+        elif not steps:
+            steps.append(Step(text="", thought="", action="", observation=seen))
         else:
-            last = steps.pop()
-            seen = f"{last.observation}\n({turn['role']}) {content}".strip()
-            steps.append(Step(text=last.text, thought="", action=last.action, observation=seen))
-    said = [step.text for step in steps if step.text]
+            steps[-1] = replace(steps[-1], observation=f"{steps[-1].observation}\n{seen}".strip())
+    replies = [step.text for step in steps if step.text]
     return Trajectory(
         id=content_id("trajectory", payload["trajectory"]),
         sample=0,
         opening=(),
         steps=tuple(steps),
-        answer=said[-1] if said else None,
+        answer=replies[-1] if replies else None,
         ended_by="end",
         reward=0.0,
         success=False,
@@ -120,8 +111,8 @@ def trajectory(payload: dict[str, Any]) -> Trajectory:
     )
 
 
-def recalled(bank: MemoryBank, payload: dict[str, Any]) -> list[Scored]:
-    """The tenant's own records that the conversation shows by their ids: they must not be learned again."""
+def shown_records(bank: MemoryBank, payload: dict[str, Any]) -> list[Scored]:
+    """Records of the bank's namespace whose ids stand in the conversation: their lessons must not be learned again."""
     text = "\n".join(turn["content"] for turn in payload["trajectory"])
     ids = dict.fromkeys(name for id in _ID.findall(text) for name in (id, id.rpartition("-")[0]) if name)
     records = [record for id in list(ids)[:100] if (record := bank.get(id)) is not None]

@@ -1,7 +1,7 @@
-"""For a client's hooks: `hook retrieve` before a task, `hook extract` after it. Both read the hook's JSON on stdin.
+"""Commands for a client's hooks: `hook retrieve` before a task, `hook extract` after it. Both read JSON on stdin.
 
-A hook must not get in the way: whatever goes wrong is one line on stderr and exit code 1, which clients pass over
-(2 would stop the prompt).
+A hook must not get in the client's way: whatever goes wrong is one line on stderr and exit code 1, which clients
+ignore (2 would stop the prompt).
 """
 
 from __future__ import annotations
@@ -9,59 +9,60 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from mcp_server.client import ask
-from mcp_server.options import where_options
+from mcp_server.client import call_tool
+from mcp_server.options import bank_or_server_options
 
 MAX_TURN = 4000  # characters kept of one turn
-MAX_TURNS = 400  # the last ones
-MAX_CHARS = 900_000  # of them together: below the server's limit for a trajectory
+MAX_TURNS = 400  # only the last ones are sent
+MAX_CHARS = 900_000  # of all turns together: below the server's limit for a trajectory
 
 
-def run(argv: list[str]) -> int:
-    """The exit code."""
+def run_hook(argv: list[str]) -> int:
+    """Run `hook retrieve` or `hook extract`; returns the exit code."""
     top = argparse.ArgumentParser(prog="reasoningbank-mcp hook", description=__doc__.split("\n\n")[0])
     top.add_argument("what", choices=("retrieve", "extract"))
-    where_options(top)
+    bank_or_server_options(top)
     top.add_argument("--top-k", type=int, default=3)
     top.add_argument("--agent-id", default="", help="whose memory")
     given = top.parse_intermixed_args(argv)
     try:
         event = json.loads(sys.stdin.read())
         if given.what == "retrieve":
-            print(before(given, event), end="")
+            print(retrieve(given, event), end="")
         else:
-            after(given, event)
+            extract(given, event)
     except (UserError, InfraError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         print(f"reasoningbank-mcp hook {given.what}: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def before(given: argparse.Namespace, event: dict[str, Any]) -> str:
+def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:
     """The lessons for the prompt that was just submitted, as text for the model's context; "" when none fit."""
     query = event["prompt"].strip()[:8000]
     if not query:
         return ""
-    found = ask(given, "retrieve_memory", {"query": query, "top_k": given.top_k, "agent_id": given.agent_id})
+    found = call_tool(given, "retrieve_memory", {"query": query, "top_k": given.top_k, "agent_id": given.agent_id})
     prompt = found.structured_content["formatted_prompt"]
     return f"{prompt}\n" if prompt else ""
 
 
-def after(given: argparse.Namespace, event: dict[str, Any]) -> None:
-    """Queue the session's conversation to be learned from; a server with a model on this bank does it."""
+def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:
+    """Queue the session's conversation; a server on this bank that has a model learns from it."""
     turns = list(conversation(Path(event["transcript_path"]).expanduser()))
-    asked = next((turn["content"] for turn in turns if turn["role"] == "user"), "")
-    if not any(turn["role"] == "assistant" for turn in turns) or not asked.strip():
+    query = next((turn["content"] for turn in turns if turn["role"] == "user"), "")
+    if not any(turn["role"] == "assistant" for turn in turns) or not query.strip():
         return
-    arguments = {"query": asked[:8000], "trajectory": newest(turns), "agent_id": given.agent_id}
-    ask(given, "extract_memory", arguments, hands_over=True)
+    arguments = {"query": query[:8000], "trajectory": last_turns(turns), "agent_id": given.agent_id}
+    call_tool(given, "extract_memory", arguments, queue_without_model=True)
 
 
-def newest(turns: list[dict[str, str]]) -> list[dict[str, str]]:
+def last_turns(turns: list[dict[str, str]]) -> list[dict[str, str]]:
     """The last turns, as many as a server takes."""
     kept, chars = [], 0
     for turn in reversed(turns[-MAX_TURNS:]):
@@ -72,8 +73,8 @@ def newest(turns: list[dict[str, str]]) -> list[dict[str, str]]:
     return kept[::-1]
 
 
-def conversation(path: Path) -> Any:
-    """{role, content} of each turn of a transcript: JSON lines with a message, whose content is text or blocks."""
+def conversation(path: Path) -> Iterator[dict[str, str]]:
+    """{role, content} of each turn in a client's transcript: lines of JSON with a message, made of text or blocks."""
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             message = json.loads(line).get("message") or {}

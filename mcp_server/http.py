@@ -1,4 +1,4 @@
-"""Over HTTP: who may call, how often, how much; the SDK's check of Host and Origin stays on for every address."""
+"""The server over HTTP: bearer token, rate limit, and the SDK's check of the Host and Origin headers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.errors import UserError
 from mcp_server.server import BankServer
 
 SHORTEST_TOKEN = 16
-ADDRESSES = 10_000  # remembered by the rate limit
+ADDRESSES = 10_000  # that the rate limit remembers
 
 
 def is_loopback(host: str) -> bool:
@@ -29,9 +29,9 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(host: str, env: str, file: Path | None) -> str | None:
-    """The bearer token, from a file or a variable, never from the command line, which others can read.
+    """The bearer token, from a file or an environment variable; None where none is set.
 
-    None: no token is asked for. UserError where one must be and there is none, or it is too short.
+    Raises UserError for a token that is too short, and for a missing one unless only this machine can reach `host`.
     """
     try:
         token = file.read_text(encoding="utf-8").strip() if file is not None else os.environ.get(env, "").strip()
@@ -49,7 +49,7 @@ def read_token(host: str, env: str, file: Path | None) -> str | None:
 
 
 class Gate:
-    """ASGI middleware: 429 for an address that calls too often, 401 without the token. Constant-time comparison."""
+    """ASGI middleware: 429 for an address that calls too often, 401 without the token, compared in constant time."""
 
     def __init__(self, app: Any, token: str | None, requests_per_min: int) -> None:
         self.app, self.requests_per_min = app, requests_per_min
@@ -59,7 +59,7 @@ class Gate:
 
     async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
-            if not self.in_time((scope.get("client") or ("",))[0]):
+            if not self.within_rate((scope.get("client") or ("",))[0]):
                 return await _refuse(send, 429, b"Too many requests", (b"retry-after", b"1"))
             if not self.allowed(dict(scope["headers"]).get(b"authorization", b"")):
                 return await _refuse(send, 401, b"Unauthorized", (b"www-authenticate", b"Bearer"))
@@ -74,7 +74,7 @@ class Gate:
         scheme, _, token = given.partition(b" ")
         return hmac.compare_digest(scheme.title() + b" " + token.strip(), self.wanted)
 
-    def in_time(self, address: str) -> bool:
+    def within_rate(self, address: str) -> bool:
         """Take one request from an address's budget, which refills evenly; False when it is used up."""
         now, most = time.monotonic(), float(self.requests_per_min)
         with self._lock:
@@ -92,37 +92,34 @@ async def _refuse(send: Any, status: int, text: bytes, header: tuple[bytes, byte
     await send({"type": "http.response.body", "body": text})
 
 
-def app(
-    server: BankServer, transport: str, host: str, port: int, names: list[str], token: str | None, limits: Any
-) -> Gate:
-    """The ASGI application: streamable HTTP at /mcp, or for old clients SSE at /sse. names: further Host headers."""
+def build_app(server: BankServer, transport: str, host: str, names: list[str], token: str | None, limits: Any) -> Gate:
+    """The ASGI application: streamable HTTP at /mcp, or for old clients SSE at /sse.
+
+    names    further Host headers to answer to
+    limits   the section `server` of config/mcp.yaml
+    """
     from mcp.server.transport_security import TransportSecuritySettings
 
     if is_loopback(host):
-        known = ["127.0.0.1", "localhost", "[::1]"]
+        hosts = ["127.0.0.1", "localhost", "[::1]"]
     elif host in ("0.0.0.0", "::") and not names:
         raise UserError(f"--host {host} answers under any name: say with --allowed-host which ones clients use.")
     else:
-        known = [] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host]
-    hosts = [*known, *names]
-    security = TransportSecuritySettings(
-        allowed_hosts=[name for host in hosts for name in (host, f"{host}:*")],
-        allowed_origins=[
-            f"{way}://{name}" for way in ("http", "https") for host in hosts for name in (host, f"{host}:*")
-        ],
-    )
+        hosts = [] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host]
+    allowed = [name for known in (*hosts, *names) for name in (known, f"{known}:*")]
+    origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in allowed]
+    security = TransportSecuritySettings(allowed_hosts=allowed, allowed_origins=origins)
     shared = {"host": host, "transport_security": security, "max_request_body_size": limits.max_body_bytes}
-    inner = (
-        server.sse_app(**shared)
-        if transport == "sse"
-        else server.streamable_http_app(max_sessions=limits.max_sessions, **shared)
-    )
-    return Gate(inner, token, limits.requests_per_min)
+    if transport == "sse":
+        app = server.sse_app(**shared)
+    else:
+        app = server.streamable_http_app(max_sessions=limits.max_sessions, **shared)
+    return Gate(app, token, limits.requests_per_min)
 
 
-def serve(asgi: Gate, host: str, port: int) -> None:
+def serve_http(app: Gate, host: str, port: int) -> None:
     """Serve until interrupted; nothing is written to stdout."""
     import uvicorn
 
-    config = uvicorn.Config(asgi, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
     uvicorn.Server(config).run()

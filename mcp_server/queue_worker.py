@@ -1,4 +1,4 @@
-"""The thread that works on the bank's queue of attempts, when no other process does."""
+"""The thread that learns from the attempts in the bank's queue; one process at a time does so."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import threading
 
 from core.errors import InfraError, OverBudget, StopRun, TransientError, UserError
 from core.memory.jobs import TRIES, Job
-from mcp_server.extraction import AttemptLearner
+from mcp_server.extraction import learn_attempt
 from mcp_server.service import Service
 
 POLL_S = 2.0  # between looks at the queue: other processes put attempts there too
-AGAIN_S = 30.0  # before another try where the provider was not to be reached
+RETRY_S = 30.0  # before another try where the provider could not be reached
 
 log = logging.getLogger(__name__)
 
 
 class QueueWorker:
-    """Runs while the server does. What it has not finished, the next one does."""
+    """Runs while the server does. Attempts that it leaves in the queue are for the next server on the bank."""
 
-    def __init__(self, service: Service, extraction: AttemptLearner) -> None:
-        self.service, self.extraction = service, extraction
+    def __init__(self, service: Service) -> None:
+        self.service = service
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="extraction", daemon=True)
 
@@ -28,7 +28,7 @@ class QueueWorker:
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something new in the queue."""
+        """Look at the queue now: something was added to it."""
         self._wake.set()
 
     def close(self) -> bool:
@@ -43,39 +43,39 @@ class QueueWorker:
         while not self._stop.is_set():
             pause = POLL_S
             try:
-                pause = self._drain()
+                pause = self._work()
             except UserError as error:  # the bank itself: a full disk, a damaged file
                 log.error(f"the queue cannot be worked on: {error}")
             except Exception:
                 log.exception("the queue cannot be worked on")
-            # What is new in the queue does not bring a provider back that is away.
+            # A provider that could not be reached is given its time, even when something new is queued meanwhile.
             (self._wake if pause == POLL_S else self._stop).wait(pause)
             self._wake.clear()
 
-    def _drain(self) -> float:
-        """Do what waits, oldest first; returns how long to pause."""
+    def _work(self) -> float:
+        """Learn from the attempts that wait, oldest first; returns how many seconds to pause."""
         jobs = self.service.jobs
         if not jobs.waiting() or not jobs.lead():
             return POLL_S
         try:
             while not self._stop.is_set() and (job := jobs.next()) is not None:
-                if not self._do(job):
-                    return AGAIN_S
+                if not self._finish(job):
+                    return RETRY_S
         finally:
             jobs.leave()
         return POLL_S
 
-    def _do(self, job: Job) -> bool:
-        """One attempt; False when it stays in the queue for a later try."""
+    def _finish(self, job: Job) -> bool:
+        """Learn from one attempt; False when it stays in the queue for a later try."""
         try:
             bank = self.service.bank.of(job.namespace)
-            result = self.extraction.learn(bank, job.id, job.payload)
+            result = learn_attempt(self.service, bank, job.id, job.payload)
             self.service.jobs.end(job.id, "completed", result)
-        except StopRun as error:  # a key, the provider: nothing in the queue could succeed
-            return self._wait(job, error)
+        except StopRun as error:  # a key or the provider is at fault: no attempt in the queue could succeed
+            return self._put_back(job, error)
         except OverBudget as error:
             if error.whole_run:
-                return self._wait(job, error)
+                return self._put_back(job, error)
             self._fail(job, str(error))  # this attempt alone costs more than it may
         except TransientError as error:
             if job.tries + 1 < TRIES:
@@ -89,8 +89,8 @@ class QueueWorker:
             self._fail(job, f"{type(error).__name__} in the server, see its log")
         return True
 
-    def _wait(self, job: Job, error: Exception) -> bool:
-        log.warning(f"extraction {job.id} and what comes after it waits: {error}")
+    def _put_back(self, job: Job, error: Exception) -> bool:
+        log.warning(f"extraction {job.id} and those after it wait: {error}")
         self.service.jobs.back(job.id, f"{error}")
         return False
 

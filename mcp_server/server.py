@@ -7,20 +7,28 @@ from typing import Any
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.prompts import Prompt
+from mcp.server.mcpserver.tools import Tool
+from mcp_types import ToolAnnotations
 from pydantic import ValidationError
 
 from core.errors import InfraError, UserError
-from mcp_server import texts, tools
-from mcp_server.extraction import AttemptLearner
-from mcp_server.insights import Insights
+from mcp_server import texts
+from mcp_server.insights import AllTools
 from mcp_server.queue_worker import QueueWorker
-from mcp_server.service import Service, own_version
+from mcp_server.service import Service, package_version
 
 NAME = "reasoningbank"
+CORE = (
+    "retrieve_memory extract_memory task_status save_lesson mark_helpful mark_harmful get_detail bank_status"
+).split()
+MORE = "add_insight list_index search_insights delete_insight export_memory".split()
+READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
+IDEMPOTENT = (*READ_ONLY, "extract_memory", "save_lesson", "add_insight", "delete_insight")
+DESTRUCTIVE = ("delete_insight", "add_insight")  # with hard, with overwrite
 
 
 class BankServer(MCPServer):
-    """An MCPServer whose tool errors say what to do about them, and which takes no argument that it does not know."""
+    """An MCPServer whose tool errors say what to do, and which refuses arguments that a tool does not know."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         arguments = {key: value for key, value in arguments.items() if value is not None}
@@ -36,14 +44,14 @@ class BankServer(MCPServer):
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             if isinstance(error.__cause__, ValidationError):
-                raise ToolError(f"{name}: {_sentence(error.__cause__)}") from error.__cause__
+                raise ToolError(f"{name}: {_first_problem(error.__cause__)}") from error.__cause__
             if isinstance(error.__cause__, UserError | InfraError):
                 raise ToolError(str(error.__cause__)) from error
             raise
 
 
-def _sentence(error: ValidationError) -> str:
-    """What is wrong with the first argument that is."""
+def _first_problem(error: ValidationError) -> str:
+    """One sentence on the first argument that is wrong."""
     first = error.errors(include_url=False, include_context=False)[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
@@ -52,17 +60,15 @@ def _sentence(error: ValidationError) -> str:
     return f"{name} {what if what.startswith('should') else 'is wrong: ' + what}, not {type(first['input']).__name__}."
 
 
-def build(service: Service, profile: str) -> tuple[BankServer, QueueWorker]:
-    """The server and the worker that runs beside it."""
-    extraction = AttemptLearner(service)
-    worker = QueueWorker(service, extraction)
-    made = tools.build(tools.Tools(service, Insights(service), extraction, worker), profile)
+def build_server(service: Service, profile: str) -> tuple[BankServer, QueueWorker]:
+    """The server with the tools of a profile (core | all), and the worker that runs beside it."""
+    worker = QueueWorker(service)
     server = BankServer(
         NAME,
         title="ReasoningBank",
         instructions=texts.INSTRUCTIONS,
-        version=own_version(),
-        tools=made,
+        version=package_version(),
+        tools=list_tools(profile, AllTools(service, worker)),
         log_level="WARNING",
         subscriptions=False,
     )
@@ -72,3 +78,35 @@ def build(service: Service, profile: str) -> tuple[BankServer, QueueWorker]:
     ):
         server.add_prompt(Prompt.from_function(function, description=text))
     return server, worker
+
+
+def list_tools(profile: str, tools: AllTools) -> list[Tool]:
+    """The tools of a profile (core | all) in the SDK's form, their schemas without what no model needs."""
+    listed = []
+    for name in CORE if profile == "core" else (*CORE, *MORE):
+        annotations = ToolAnnotations(
+            read_only_hint=name in READ_ONLY,
+            destructive_hint=name in DESTRUCTIVE,
+            idempotent_hint=name in IDEMPOTENT,
+            open_world_hint=name == "extract_memory",
+        )
+        tool = Tool.from_function(getattr(tools, name), annotations=annotations, structured_output=False)
+        tool.parameters = _slim(tool.parameters)
+        listed.append(tool)
+    return listed
+
+
+def _slim(schema: Any) -> Any:
+    """A JSON schema without the titles that pydantic derives from names, and without empty defaults."""
+    if isinstance(schema, list):
+        return [_slim(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    if schema.get("default", 0) in (None, "", [], {}):
+        schema.pop("default")
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        del schema["anyOf"]
+        schema |= kinds[0]
+    return {key: _slim(value) for key, value in schema.items()}

@@ -1,21 +1,23 @@
-"""What the tools do, apart from the protocol: an open bank, its tenants, lessons in and out. Raises UserError."""
+"""An open bank as the tools use it: whose records they see, which models they ask, how a record is stored."""
 
 from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.build import build_bank, build_meter, build_roles, make
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.models.embedding import MINILM, NamedEmbedder
-from core.types import Lesson, MemoryRecord, Scored, content_id
+from core.types import Lesson, MemoryRecord, content_id
 from mcp_server import checks
+
+if TYPE_CHECKING:
+    from core.models.base import Role
 
 log = logging.getLogger(__name__)
 
@@ -26,29 +28,32 @@ NO_MODEL = (
 
 
 class Service:
-    """A bank and its settings (config/mcp.yaml). Thread-safe, and safe beside other processes on the same file."""
+    """A bank and its settings (config/mcp.yaml). Thread-safe, and safe beside other processes on the same file.
+
+    queue_without_model   extractions may be queued although no model is configured: another server has one
+    """
 
     def __init__(self, path: Path, cfg: Any, *, embedder: str | None = None, require_agent: bool = False) -> None:
         self.cfg, self.limits, self.require_agent = cfg, cfg.server, require_agent
+        self.queue_without_model = False
         self._stack = ExitStack()
-        self._roles: dict[str, Any] | None = None
+        self._roles: dict[str, Role] | None = None
         self.bank = self._open(path, embedder)
         self.jobs = self.bank.jobs()
-        self.hands_over = False  # another process on this bank has the model: attempts are queued without one here
 
     def _open(self, path: Path, embedder: str | None) -> MemoryBank:
         """The bank, with the embedder that it was made with unless the configuration names another."""
         if self.cfg.memory.path is not None:
             raise UserError("memory.path: the server's bank is named with --bank.")
-        asks = self.cfg.memory.get("consolidate") is not None and self.cfg.get("llm") is not None
-        chosen = NamedEmbedder(name=embedder or _made_by(path) or MINILM)
+        consolidates = self.cfg.memory.get("consolidate") is not None and self.cfg.get("llm") is not None
+        chosen = NamedEmbedder(name=embedder or _embedder_of(path) or MINILM)
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
-        bank = build_bank(self.cfg, chosen, self.roles() if asks else {}, str(path), consolidator_run="mcp")
+        bank = build_bank(self.cfg, chosen, self.roles() if consolidates else {}, str(path), consolidator_run="mcp")
         self._stack.callback(bank.close)
         return bank
 
-    def roles(self) -> dict[str, Any]:
+    def roles(self) -> dict[str, Role]:
         """The judge and the extractor. UserError where no model is configured or it cannot be called."""
         if self.cfg.get("llm") is None:
             raise UserError(NO_MODEL)
@@ -63,137 +68,83 @@ class Service:
             self._roles = build_roles(self.cfg, dict.fromkeys(names, model), build_meter(self.cfg))
         return self._roles
 
-    def tenant(self, agent_id: str) -> MemoryBank:
-        """The bank as an agent has it; without an agent the server's own namespace, or a refusal."""
+    def bank_for(self, agent_id: str) -> MemoryBank:
+        """The bank in an agent's namespace; in the server's own for "", unless it requires an agent."""
         if agent_id:
             return self.bank.of(checks.namespace(agent_id))
         if self.require_agent:
             raise UserError("agent_id is required by this server: say whose memory is meant.")
         return self.bank
 
-    def known(self, bank: MemoryBank, id: str) -> MemoryRecord:
-        """A tenant's record by its id, or by that of one of its memories (`<record>-<place>`)."""
-        id = checks.text("id", id, 200).strip()
-        for name in (id, id.rpartition("-")[0]):
-            record = bank.get(name) if name else None
-            if record is not None and record.namespace == bank.namespace:
-                return record
-        raise UserError(f"there is no memory {id[:60]}: retrieve_memory and list_index show ids.")
-
-    def retrieve(self, query: str, top_k: int, agent_id: str) -> tuple[list[Scored], dict[str, Any]]:
-        """(the records found, the result in the form of the ReasoningBank MCP server less its prompt)."""
-        query = checks.text("query", query, self.limits.max_query_chars)
-        top_k = checks.whole("top_k", top_k, 1, self.limits.max_top_k)
-        bank = self.tenant(agent_id)
-        hits = bank.retrieve(query, top_k)
-        missed = 0 if len(hits) == top_k else min(top_k, bank.statuses().get("active", 0)) - len(hits)
-        return hits, {
-            "status": "success" if hits else "no_memories",
-            "min_score_threshold": getattr(bank.policy, "min_score", None),
-            "filtered_count": max(0, missed),
-            "memories": [memory for hit in hits for memory in memories(hit)],
-        }
-
-    def save(
-        self, query: str, item: Lesson, *, success: bool, tags: list[str], agent_id: str, context: str = ""
-    ) -> dict[str, Any]:
-        """Store a lesson that the caller wrote."""
-        query = checks.text("query", query, self.limits.max_query_chars)
-        item, bank = lesson(item), self.tenant(agent_id)
-        outcome = "success" if success else "failure"
-        record = MemoryRecord(
-            id=content_id("mcp", bank.namespace, query, item, outcome),
-            original_query=query,
-            items=(item,),
-            source_trajectory_id="",
-            score=float(success),
-            outcome=outcome,
-            label_source="client",
-            task_id=content_id("task", query),
-            namespace=bank.namespace,
-            tick=bank.tick(),
-            tags=checks.tags(tags),
-            provenance={"source": "mcp"} | ({"context": context} if context else {}),
-        )
-        added = self.add(bank, record)
-        told = self.stored(bank, record.id)
-        status = told["state"] if told["state"] == "quarantined" else "saved" if added else "already_known"
-        return {"status": status, **told}
-
     def add(self, bank: MemoryBank, record: MemoryRecord, used: tuple[str, ...] = ()) -> bool:
-        """Store a record and let the bank learn from it; False when it was there."""
+        """Store a record and let the bank learn from it; False when it was stored before.
+
+        used   ids of the records that helped to make it
+        """
         if not bank.add(record):
             return False
-        self.learn(bank, EpisodeFeedback(label=record.outcome, used=used, new=((record.id, None),)))
+        self.consolidate(bank, record, used)
         return True
 
-    def learn(self, bank: MemoryBank, seen: EpisodeFeedback) -> None:
-        """Let the bank consolidate. The record is in already: what goes wrong here is for the log."""
+    def consolidate(self, bank: MemoryBank, record: MemoryRecord, used: tuple[str, ...] = ()) -> None:
+        """Let the bank learn from a record that is already stored: an error is logged and does not reach the caller."""
         try:
-            bank.learn(seen)
+            bank.learn(EpisodeFeedback(label=record.outcome, used=used, new=((record.id, None),)))
         except (UserError, InfraError) as error:
             log.warning(f"consolidation: {error}")
-
-    def stored(self, bank: MemoryBank, id: str) -> dict[str, Any]:
-        """What the caller is told about a record that it stored: quarantine, above all."""
-        record = bank.get(id)
-        told = {"memory_id": id, "state": record.status, "titles": [item.title for item in record.items]}
-        why = record.provenance.get("quarantine") or record.provenance.get("hygiene")
-        return told | ({"why": list(why)} if why else {})
-
-    def status(self, agent_id: str) -> dict[str, Any]:
-        """What this server is and what an agent has in it."""
-        bank, embedder = self.tenant(agent_id), self.bank.embedder
-        jobs = self.jobs.counts(bank.namespace)
-        return {
-            "version": own_version(),
-            "bank": str(Path(bank.path).resolve()),
-            "agent_id": bank.namespace,
-            "records": bank.statuses(),
-            "embedder": {"name": embedder.name, "loaded": getattr(embedder, "loaded", type(embedder).__name__)},
-            "model": self.roles()["extractor"].llm.name if self.cfg.get("llm") is not None else None,
-            "pending_jobs": jobs.get("pending", 0) + jobs.get("running", 0),
-            "failed_jobs": jobs.get("failed", 0),
-            "preset": self.cfg.preset,
-            "retrieval": type(bank.policy).__name__.lower(),
-            "clock": bank.clock,
-            "changes": bank.seq(),
-        }
 
     def close(self) -> None:
         """Close the bank and the model."""
         self._stack.close()
 
 
-def lesson(item: Lesson) -> Lesson:
-    """A lesson within the limits: title 1 to 200, content 1 to 10 000, description at most 1000 characters."""
-    return replace(
-        item,
-        title=checks.text("title", item.title, 200).strip(),
-        description=checks.text("description", item.description, 1000, empty=True).strip(),
-        content=checks.text("content", item.content, 10_000).strip(),
+def find(bank: MemoryBank, memory_id: str) -> MemoryRecord:
+    """A record of the bank's namespace by its id, or by the id of one of its lessons (`<record>-<place>`)."""
+    id = checks.text("id", memory_id, 200).strip()
+    for name in (id, id.rpartition("-")[0]):
+        record = bank.get(name) if name else None
+        if record is not None and record.namespace == bank.namespace:
+            return record
+    raise UserError(f"there is no memory {id[:60]}: retrieve_memory and list_index show ids.")
+
+
+def written_record(
+    bank: MemoryBank,
+    id: str,
+    query: str,
+    lesson: Lesson,
+    *,
+    success: bool,
+    tags: tuple[str, ...],
+    provenance: dict[str, Any],
+) -> MemoryRecord:
+    """A record of one lesson that the client wrote itself."""
+    return MemoryRecord(
+        id=id,
+        original_query=query,
+        items=(lesson,),
+        source_trajectory_id="",
+        score=float(success),
+        outcome="success" if success else "failure",
+        label_source="client",
+        task_id=content_id("task", query),
+        namespace=bank.namespace,
+        tick=bank.tick(),
+        tags=tags,
+        provenance={"source": "mcp", **provenance},
     )
 
 
-def memories(hit: Scored) -> list[dict[str, Any]]:
-    """One entry for each item of a retrieved record."""
-    record, many = hit.record, len(hit.record.items) > 1
-    return [
-        {
-            "memory_id": f"{record.id}-{place}" if many else record.id,
-            "score": hit.score,
-            "title": item.title,
-            "description": item.description,
-            "content": item.content,
-            "success": record.outcome == "success",
-            "agent_id": record.namespace,
-        }
-        for place, item in enumerate(record.items)
-    ]
+def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
+    """What the caller is told about a record that it stored: above all, whether it was quarantined and why."""
+    record = bank.get(id)
+    told = {"memory_id": id, "state": record.status, "titles": [lesson.title for lesson in record.items]}
+    why = record.provenance.get("quarantine") or record.provenance.get("hygiene")
+    return told | ({"why": list(why)} if why else {})
 
 
-def _made_by(path: Path) -> str | None:
-    """The embedder that an existing bank names."""
+def _embedder_of(path: Path) -> str | None:
+    """The name of the embedder that a bank was made with; None for a new bank."""
     from core.memory.store.database import Store
 
     if not path.exists():
@@ -205,7 +156,7 @@ def _made_by(path: Path) -> str | None:
         store.close()
 
 
-def own_version() -> str:
+def package_version() -> str:
     """This package's version."""
     try:
         return version("reasoningbank-harness")

@@ -1,10 +1,11 @@
-"""What a model gets to read: recalled lessons as delimited data with their ids, instructions, and the two prompts."""
+"""The texts that a client's model reads: instructions, retrieved lessons with their ids, and the two prompts."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from core.agents.agent import escape
 from core.types import Scored
-from mcp_server.service import memories
 
 INSTRUCTIONS = (
     "A memory of lessons from earlier tasks. Before a task: retrieve_memory with what is asked. After it: save_lesson "
@@ -13,14 +14,31 @@ INSTRUCTIONS = (
 )
 
 
-def recall(hits: list[Scored], max_chars: int) -> str:
-    """Retrieved lessons as text: escaped, capped, each with its id. "" when there are none."""
+def memory_entries(hit: Scored) -> list[dict[str, Any]]:
+    """One entry for each lesson of a retrieved record."""
+    record, many = hit.record, len(hit.record.items) > 1
+    return [
+        {
+            "memory_id": f"{record.id}-{place}" if many else record.id,
+            "score": hit.score,
+            "title": lesson.title,
+            "description": lesson.description,
+            "content": lesson.content,
+            "success": record.outcome == "success",
+            "agent_id": record.namespace,
+        }
+        for place, lesson in enumerate(record.items)
+    ]
+
+
+def memory_prompt(hits: list[Scored], max_chars: int) -> str:
+    """Retrieved lessons as delimited, escaped and capped text, each with its id; "" when there are none."""
     parts, left = [], max_chars
     for hit in hits:
-        for memory in memories(hit):
+        for memory in memory_entries(hit):
             warning = f", warning: {hit.warning}" if hit.warning else ""
-            made = "a success" if memory["success"] else "a failure"
-            head = f"[{len(parts) + 1}] id={memory['memory_id']} (from {made}, score {memory['score']:.2f}{warning})"
+            outcome = "a success" if memory["success"] else "a failure"
+            head = f"[{len(parts) + 1}] id={memory['memory_id']} (from {outcome}, score {memory['score']:.2f}{warning})"
             body = "\n".join(memory[name] for name in ("title", "description", "content") if memory[name])
             head, body = escape(head), escape(body)
             if len(body) > left:
@@ -36,7 +54,7 @@ def recall(hits: list[Scored], max_chars: int) -> str:
 
 
 def start_task(task: str) -> str:
-    """How to begin: with what the memory holds."""
+    """The prompt that begins a task with what the memory holds."""
     return (
         f"{_quoted(task)}\n\nBefore you begin, call retrieve_memory with this task as the query. For each lesson that "
         "comes back say in a few words whether it fits here, then use those that do. Lessons are advice to weigh, "
@@ -45,7 +63,7 @@ def start_task(task: str) -> str:
 
 
 def finish_task(task: str, outcome: str) -> str:
-    """How to end: with what is worth keeping."""
+    """The prompt that ends a task by storing what was learned."""
     return (
         f"{_quoted(task)}\n\nThe task is over, outcome: {outcome}. Look back at what you did.\n"
         "1. For each lesson that you retrieved and used: mark_helpful or mark_harmful with its id.\n"

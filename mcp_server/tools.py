@@ -1,25 +1,25 @@
-"""The tools as a client sees them: names, arguments, annotations. What they do is in service, insights, extraction.
-
-A docstring here is what the model reads about the tool, in every conversation: each word costs all users.
-"""
+"""The eight tools for agents. insights.py has five more for tending a memory; server.py offers them to clients."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from mcp.server.mcpserver.tools import Tool
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
 from core.errors import UserError
-from core.types import Lesson
-from mcp_server.extraction import AttemptLearner
-from mcp_server.insights import Insights
+from core.memory.clock import ages
+from core.memory.consolidation.by_hand import mark_record
+from core.memory.formats.markdown import shown
+from core.memory.policies.trust import Trust
+from core.types import MemoryRecord, content_id
+from mcp_server import checks
+from mcp_server.extraction import check_attempt, learn_attempt
 from mcp_server.queue_worker import QueueWorker
-from mcp_server.service import Service, memories
-from mcp_server.texts import recall
+from mcp_server.service import Service, describe_stored, find, package_version, written_record
+from mcp_server.texts import memory_entries, memory_prompt
 
 
 class TrajectoryStep(BaseModel):
@@ -29,17 +29,32 @@ class TrajectoryStep(BaseModel):
     metadata: dict[str, Any] = {}
 
 
-class Tools:
-    """The functions behind the tools; their parameters become the tools' schemas."""
+class CoreTools:
+    """Each public method is a tool: its parameters are the tool's schema.
 
-    def __init__(self, service: Service, insights: Insights, extraction: AttemptLearner, worker: QueueWorker) -> None:
-        self.service, self.insights, self.extraction, self.worker = service, insights, extraction, worker
+    Its docstring is what the model reads about the tool, in every conversation: each word costs all users.
+    """
+
+    def __init__(self, service: Service | None = None, worker: QueueWorker | None = None) -> None:
+        # Without a service the tools can be listed, not called.
+        self._service, self._worker = service, worker
+        self._trust = Trust(pool=100)
 
     def retrieve_memory(self, query: str, top_k: int = 1, agent_id: str = "") -> CallToolResult:
         """Lessons from earlier tasks like this one. Call before you start; query = the task."""
-        hits, found = self.service.retrieve(query, top_k, agent_id)
-        prompt = recall(hits, self.service.limits.max_memory_chars)
-        return _told(found | {"formatted_prompt": prompt}, prompt or "No memory fits this task.")
+        query, top_k = self._checked_query(query, top_k)
+        bank = self._service.bank_for(agent_id)
+        hits = bank.retrieve(query, top_k)
+        missed = 0 if len(hits) == top_k else min(top_k, bank.statuses().get("active", 0)) - len(hits)
+        prompt = memory_prompt(hits, self._service.limits.max_memory_chars)
+        data = {  # in the form of the ReasoningBank MCP server
+            "status": "success" if hits else "no_memories",
+            "min_score_threshold": getattr(bank.policy, "min_score", None),
+            "filtered_count": max(0, missed),
+            "memories": [memory for hit in hits for memory in memory_entries(hit)],
+            "formatted_prompt": prompt,
+        }
+        return result(data, prompt or "No memory fits this task.")
 
     def extract_memory(
         self,
@@ -50,28 +65,29 @@ class Tools:
         agent_id: str = "",
     ) -> CallToolResult:
         """Have a model distil a finished attempt into lessons. Without success_signal it also judges the outcome."""
-        if not (async_mode and self.service.hands_over):
-            self.service.roles()
-        payload = self.extraction.check([turn.model_dump() for turn in trajectory], query)
+        service = self._service
+        if not (async_mode and service.queue_without_model):
+            service.roles()
+        payload = check_attempt([turn.model_dump() for turn in trajectory], query, service.limits)
         payload |= {} if success_signal is None else {"success": success_signal}
-        bank = self.service.tenant(agent_id)
-        id = self.extraction.name(bank, payload)
+        bank = service.bank_for(agent_id)
+        id = content_id("job", bank.namespace, payload)  # the same attempt sent again is the same job
         if not async_mode:
-            done = self.extraction.learn(bank, id, payload)
-            return _told({"status": "completed", "task_id": id, "async_mode": False, **done})
-        most = self.service.limits.max_pending_jobs
-        if self.service.jobs.get(id) is None and self.service.jobs.counts().get("pending", 0) >= most:
+            learned = learn_attempt(service, bank, id, payload)
+            return result({"status": "completed", "task_id": id, "async_mode": False, **learned})
+        most = service.limits.max_pending_jobs
+        if service.jobs.get(id) is None and service.jobs.counts().get("pending", 0) >= most:
             raise UserError(f"{most} extractions wait already: try again when some are done.")
-        job = self.service.jobs.put(id, bank.namespace, payload)
-        self.worker.wake()
-        return _told({"status": _STATES[job.state], "task_id": id, "async_mode": True})
+        job = service.jobs.put(id, bank.namespace, payload)
+        self._worker.wake()
+        return result({"status": _STATES[job.state], "task_id": id, "async_mode": True})
 
     def task_status(self, task_id: str, agent_id: str = "") -> CallToolResult:
         """How an extraction is going: processing, completed, or failed and why."""
-        bank, job = self.service.tenant(agent_id), self.service.jobs.get(task_id)
+        bank, job = self._service.bank_for(agent_id), self._service.jobs.get(task_id)
         if job is None or job.namespace != bank.namespace:
             raise UserError(f"there is no extraction {task_id[:60]}: extract_memory gives its task_id.")
-        return _told({"status": _STATES[job.state], "task_id": job.id, "since": job.created_at, **job.result})
+        return result({"status": _STATES[job.state], "task_id": job.id, "since": job.created_at, **job.result})
 
     def save_lesson(
         self,
@@ -84,118 +100,76 @@ class Tools:
         agent_id: str = "",
     ) -> CallToolResult:
         """Store a lesson that you write yourself. query = the task as asked; success = whether it was solved."""
-        item = Lesson(title=title, description=description, content=content)
-        return _told(self.service.save(query, item, success=success, tags=tags, agent_id=agent_id))
+        query = checks.text("query", query, self._service.limits.max_query_chars)
+        lesson, bank = checks.lesson(title, description, content), self._service.bank_for(agent_id)
+        id = content_id("mcp", bank.namespace, query, lesson, "success" if success else "failure")
+        record = written_record(bank, id, query, lesson, success=success, tags=checks.tags(tags), provenance={})
+        added = self._service.add(bank, record)
+        stored = describe_stored(bank, id)
+        status = "quarantined" if stored["state"] == "quarantined" else "saved" if added else "already_known"
+        return result({"status": status, **stored})
 
     def mark_helpful(self, memory_id: str, agent_id: str = "") -> CallToolResult:
         """A recalled memory helped: it will rank higher."""
-        return _told(self.insights.mark(memory_id, agent_id, helpful=True))
+        return self._mark(memory_id, agent_id, helpful=True)
 
     def mark_harmful(self, memory_id: str, agent_id: str = "") -> CallToolResult:
         """A recalled memory misled you: it will rank lower and carry a warning."""
-        return _told(self.insights.mark(memory_id, agent_id, helpful=False))
+        return self._mark(memory_id, agent_id, helpful=False)
 
     def get_detail(self, memory_id: str, agent_id: str = "") -> CallToolResult:
         """Everything about one memory."""
-        return _told(None, self.insights.detail(memory_id, agent_id))
+        bank = self._service.bank_for(agent_id)
+        record = find(bank, memory_id)
+
+        def own(id: str) -> bool:
+            other = bank.get(id)
+            return other is not None and other.namespace == bank.namespace
+
+        links = [link for link in bank.links(record.id) if own(link[0]) and own(link[2])]
+        return result(None, shown(record, links))
 
     def bank_status(self, agent_id: str = "") -> CallToolResult:
         """Counts, embedder, model, version and pending extractions of this memory."""
-        return _told(self.service.status(agent_id))
+        service, bank = self._service, self._service.bank_for(agent_id)
+        embedder, jobs = bank.embedder, service.jobs.counts(bank.namespace)
+        status = {
+            "version": package_version(),
+            "bank": str(Path(bank.path).resolve()),
+            "agent_id": bank.namespace,
+            "records": bank.statuses(),
+            "embedder": {"name": embedder.name, "loaded": getattr(embedder, "loaded", type(embedder).__name__)},
+            "model": service.roles()["extractor"].llm.name if service.cfg.get("llm") is not None else None,
+            "pending_jobs": jobs.get("pending", 0) + jobs.get("running", 0),
+            "failed_jobs": jobs.get("failed", 0),
+            "preset": service.cfg.preset,
+            "retrieval": type(bank.policy).__name__.lower(),
+            "clock": bank.clock,
+            "changes": bank.seq(),
+        }
+        return result(status)
 
-    def add_insight(
-        self,
-        title: str,
-        content: str,
-        tags: list[str],
-        sourceUrl: str = "",
-        overwrite: bool = False,
-        agent_id: str = "",
-    ) -> CallToolResult:
-        """Store an insight with 1 to 10 tags. One with nearly the same title is replaced only with overwrite."""
-        item = Lesson(title=title, description="", content=content)
-        return _told(self.insights.add(item, tags, sourceUrl, overwrite=overwrite, agent_id=agent_id))
+    def _checked_query(self, query: str, top_k: int) -> tuple[str, int]:
+        limits = self._service.limits
+        return checks.text("query", query, limits.max_query_chars), checks.whole("top_k", top_k, 1, limits.max_top_k)
 
-    def list_index(self, tag: str = "", limit: int = 50, offset: int = 0, agent_id: str = "") -> CallToolResult:
-        """Titles, ids and trust of what is stored, most trusted first."""
-        found = self.insights.index(tag, limit, offset, agent_id)
-        lines = [f"{i['memory_id']}  trust {i['trust']:+.2f}  {i['title']}" for i in found["insights"]]
-        return _told(found, "\n".join((f"{found['total']} memories", *lines)))
-
-    def search_insights(
-        self,
-        query: str,
-        top_k: int = 5,
-        tags: list[str] = [],  # noqa: B006 - read only
-        agent_id: str = "",
-    ) -> CallToolResult:
-        """Search by meaning, ranked by similarity and trust; tags: all of them."""
-        hits = self.insights.search(query, top_k, tags, agent_id)
-        found = {"insights": [memory for hit in hits for memory in memories(hit)]}
-        return _told(found, recall(hits, self.service.limits.max_memory_chars) or "Nothing is stored that fits.")
-
-    def delete_insight(self, memory_id: str, hard: bool = False, agent_id: str = "") -> CallToolResult:
-        """Archive a memory so that it is not found any more; hard erases it, and what was merged from it, for good."""
-        return _told(self.insights.delete(memory_id, agent_id, hard=hard))
-
-    def export_memory(self, format: str = "jsonl", agent_id: str = "") -> CallToolResult:
-        """All memories as jsonl or markdown."""
-        return _told(None, self.insights.export(format, agent_id))
+    def _mark(self, memory_id: str, agent_id: str, *, helpful: bool) -> CallToolResult:
+        bank = self._service.bank_for(agent_id)
+        record = mark_record(bank, find(bank, memory_id).id, helpful)
+        trust = self._trust.trust(record, ages(bank, self._trust.ticks_per_day)(record))
+        return result({"memory_id": record.id, **counts(record, trust)})
 
 
 _STATES = {"pending": "processing", "running": "processing", "completed": "completed", "failed": "failed"}
-CORE = (
-    "retrieve_memory extract_memory task_status save_lesson mark_helpful mark_harmful get_detail bank_status"
-).split()
-MORE = "add_insight list_index search_insights delete_insight export_memory".split()
-READS = (
-    "retrieve_memory",
-    "task_status",
-    "get_detail",
-    "bank_status",
-    "list_index",
-    "search_insights",
-    "export_memory",
-)
-ONCE = (*READS, "extract_memory", "save_lesson", "add_insight", "delete_insight")  # again changes nothing more
-DESTROYS = ("delete_insight", "add_insight")  # with hard, with overwrite
 
 
-def build(tools: Tools, profile: str) -> list[Tool]:
-    """The tools of a profile (core | all) for the SDK, their schemas without what no model needs."""
-    made = []
-    for name in CORE if profile == "core" else (*CORE, *MORE):
-        annotations = ToolAnnotations(
-            read_only_hint=name in READS,
-            destructive_hint=name in DESTROYS,
-            idempotent_hint=name in ONCE,
-            open_world_hint=name == "extract_memory",
-        )
-        function: Callable = getattr(tools, name)
-        tool = Tool.from_function(function, annotations=annotations, structured_output=False)
-        tool.parameters = _slim(tool.parameters)
-        made.append(tool)
-    return made
+def counts(record: MemoryRecord, trust: float) -> dict[str, Any]:
+    """How often a record was marked, and how far it is trusted now."""
+    return {"helpful": record.n_helpful, "harmful": record.n_harmful, "trust": round(trust, 3)}
 
 
-def _slim(schema: Any) -> Any:
-    """A JSON schema without the titles that pydantic derives from names, and with defaults of nothing left unsaid."""
-    if isinstance(schema, list):
-        return [_slim(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    schema = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
-    if schema.get("default", 0) in (None, "", [], {}):
-        schema.pop("default")
-    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
-    if len(kinds) == 1:
-        del schema["anyOf"]
-        schema |= kinds[0]
-    return {key: _slim(value) for key, value in schema.items()}
-
-
-def _told(data: dict[str, Any] | None, text: str | None = None) -> CallToolResult:
-    """A result as data and as text; the text is the data's JSON where it has no better one."""
+def result(data: dict[str, Any] | None, text: str | None = None) -> CallToolResult:
+    """A tool's result as data and as text; without a text of its own, the data as JSON."""
     text = json.dumps(data, ensure_ascii=False) if text is None else text
     data = {"text": text} if data is None else data  # some clients show the model nothing but the data
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data)

@@ -17,7 +17,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
 from mcp_server.config import load
-from mcp_server.server import build
+from mcp_server.server import build_server
 from mcp_server.service import Service
 
 ENV = {"PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
@@ -97,7 +97,7 @@ def here(path, *overrides, tools="all", **options):
     """A server in this process: (the server to give to Client, its service)."""
     service = Service(Path(path), load(list(overrides)), embedder="hashing-256", **options)
     try:
-        yield build(service, tools)[0], service
+        yield build_server(service, tools)[0], service
     finally:
         service.close()
 

@@ -85,7 +85,7 @@ class Model:
                     confidence=round(min(max(believed, 0.0), 1.0), 9),
                     last_used=self.tick(),
                 )
-            added = self.now.records.get(seen.added)
+            added = self.now.records.get(seen.new[0][0])
             if added is not None:
                 if added.confidence is None:
                     self.update(added.id, confidence=PRIOR[added.outcome])
@@ -206,7 +206,7 @@ class Model:
                     or cosine(one.items[0].title, other.items[0].title) >= DUPLICATE
                 )
                 if other.id not in gone and same:
-                    loser, keeper = sorted((one, other), key=self.standing)
+                    loser, keeper = sorted((one, other), key=self.rank_key)
                     gone[loser.id] = keeper.id
         for loser in gone:
             keeper = gone[loser]

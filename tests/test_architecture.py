@@ -137,7 +137,7 @@ def test_building_a_workflow_module_loads_nothing_heavy():
 
 
 def test_importing_the_mcp_server_loads_nothing_heavy():
-    modules = "server, service, config, http, cli, hooks, worker, __main__".replace(", ", ", mcp_server.")
+    modules = "server, service, config, http, cli, hooks, queue_worker, __main__".replace(", ", ", mcp_server.")
     code = f"import sys, mcp_server.{modules}; print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

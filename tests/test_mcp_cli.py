@@ -16,9 +16,9 @@ from mcp_kit import MODEL, TOKEN, TRAJECTORY, ask, http_server, run
 from mcp_kit import client as server_on
 
 from mcp_server.__main__ import main, parser
-from mcp_server.cli import options
-from mcp_server.tools import CORE, MORE, Tools
-from mcp_server.tools import build as build_tools
+from mcp_server.cli import tool_parser
+from mcp_server.insights import AllTools
+from mcp_server.server import CORE, MORE, list_tools
 
 
 @pytest.fixture
@@ -156,21 +156,19 @@ def test_a_hook_never_gets_in_the_way(tmp_path, monkeypatch, capsys, what, event
 def test_recalled_lessons_are_not_learned_again(tmp_path):
     from mcp_kit import here
 
-    from mcp_server.extraction import AttemptLearner, recalled, trajectory
+    from mcp_server.extraction import as_trajectory, check_attempt, shown_records
 
     with here(tmp_path / "b.sqlite", *MODEL) as (_, service):
-        from core.types import Lesson
-
-        item = Lesson(title="Wait", description="", content="Wait for the page before you click.")
-        saved = service.save("click it", item, success=True, tags=[], agent_id="")
-        other = service.save("click it", item, success=True, tags=[], agent_id="b")
+        words = {"query": "click it", "title": "Wait", "content": "Wait for the page before you click."}
+        saved = AllTools(service).save_lesson(**words).structured_content
+        other = AllTools(service).save_lesson(**words, agent_id="b").structured_content
         seen = (
             f"[1] id={saved['memory_id']} (from a success)\nWait for the page before you click. id={other['memory_id']}"
         )
         payload = {"query": "click it", "trajectory": [*TRAJECTORY, {"role": "tool", "content": seen}]}
-        [hit] = recalled(service.bank, payload)
+        [hit] = shown_records(service.bank, payload)
         assert hit.record.id == saved["memory_id"]
-        assert len(trajectory(payload).steps) == 2 and AttemptLearner(service).check(payload["trajectory"], "q")
+        assert len(as_trajectory(payload).steps) == 2 and check_attempt(payload["trajectory"], "q", service.limits)
 
 
 def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(cli, by_hand, tmp_path):
@@ -206,11 +204,11 @@ def test_the_configurations_in_the_documentation_hold():
             assert parser().parse_intermixed_args(server["args"]).bank
     lines = [shlex.split(line, comments=True) for line in re.findall(r"^ +(reasoningbank-mcp .*)$", text, re.MULTILINE)]
     lines += [shlex.split(h["command"]) for b in blocks for e in b.get("hooks", {}).values() for h in e[0]["hooks"]]
-    tools_known = {tool.name: tool for tool in build_tools(Tools(None, None, None, None), "all")}
+    tools_known = {tool.name: tool for tool in list_tools("all", AllTools())}
     for words in (line[1:] for line in lines if "--help" not in line):
         if words[0] == "hook":
             assert words[1] in ("retrieve", "extract") and "--url" in words
         elif words[0] in tools_known:
-            assert options(tools_known[words[0]]).parse_intermixed_args(words[1:])
+            assert tool_parser(tools_known[words[0]]).parse_intermixed_args(words[1:])
         else:
             assert parser().parse_intermixed_args(words).bank

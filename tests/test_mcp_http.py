@@ -118,10 +118,10 @@ def test_the_rate_limit_refills_and_forgets_old_addresses(monkeypatch):
     gate, now = Gate(None, None, 60), [0.0]
     monkeypatch.setattr("mcp_server.http.time.monotonic", lambda: now[0])
     monkeypatch.setattr("mcp_server.http.ADDRESSES", 3)
-    assert [gate.in_time("a") for _ in range(61)] == [True] * 60 + [False]
-    assert gate.in_time("b")
+    assert [gate.within_rate("a") for _ in range(61)] == [True] * 60 + [False]
+    assert gate.within_rate("b")
     now[0] += 2.0
-    assert [gate.in_time("a") for _ in range(3)] == [True, True, False]
+    assert [gate.within_rate("a") for _ in range(3)] == [True, True, False]
     for address in "cdef":
-        assert gate.in_time(address)
+        assert gate.within_rate(address)
     assert len(gate._buckets) == 3

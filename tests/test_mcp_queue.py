@@ -12,8 +12,8 @@ from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.memory.store.repair import repair
 from core.models.embedding import HashingEmbedder
-from mcp_server.extraction import AttemptLearner
-from mcp_server.queue_worker import AGAIN_S, POLL_S, QueueWorker
+from mcp_server.extraction import check_attempt
+from mcp_server.queue_worker import POLL_S, RETRY_S, QueueWorker
 
 
 @pytest.fixture
@@ -82,25 +82,26 @@ def test_the_queue_survives_the_repair_of_its_bank(bank, tmp_path):
 @pytest.mark.parametrize(
     ("error", "pause", "state"),
     [
-        (TransientError("no route", "connection"), AGAIN_S, "running"),
-        (StopRun("the key is refused"), AGAIN_S, "pending"),
-        (OverBudget("budget.run.usd=1 (1 used)", whole_run=True), AGAIN_S, "pending"),
+        (TransientError("no route", "connection"), RETRY_S, "running"),
+        (StopRun("the key is refused"), RETRY_S, "pending"),
+        (OverBudget("budget.run.usd=1 (1 used)", whole_run=True), RETRY_S, "pending"),
         (OverBudget("budget.episode.usd=1 (1 used)", whole_run=False), POLL_S, "failed"),
         (InfraError("refused", "content_filter"), POLL_S, "failed"),
         (ZeroDivisionError("a bug"), POLL_S, "failed"),
     ],
 )
-def test_what_may_pass_is_tried_again_and_what_may_not_fails_with_its_reason(tmp_path, error, pause, state):
+def test_what_may_pass_is_tried_again_and_what_may_not_fails_with_its_reason(
+    tmp_path, error, pause, state, monkeypatch
+):
     with here(tmp_path / "b.sqlite", *MODEL) as (_, service):
-        extraction = AttemptLearner(service)
 
-        def broken(bank, id, payload):
+        def broken(service, bank, id, payload):
             raise error
 
-        extraction.learn = broken
-        payload = extraction.check(TRAJECTORY, "a task")
-        job = service.jobs.put(extraction.name(service.bank, payload), "default", payload)
-        assert QueueWorker(service, extraction)._drain() == pause
+        monkeypatch.setattr("mcp_server.queue_worker.learn_attempt", broken)
+        payload = check_attempt(TRAJECTORY, "a task", service.limits)
+        job = service.jobs.put("a job", "default", payload)
+        assert QueueWorker(service)._work() == pause
         job = service.jobs.get(job.id)
         assert job.state == state
         if state == "pending":  # nothing is lost, not even a try, and the client can ask why it waits
@@ -113,10 +114,9 @@ def test_what_may_pass_is_tried_again_and_what_may_not_fails_with_its_reason(tmp
 
 def test_what_is_erased_is_gone_from_the_queue_too(tmp_path):
     with here(tmp_path / "b.sqlite", *MODEL) as (_, service):
-        extraction = AttemptLearner(service)
-        payload = extraction.check(TRAJECTORY, "a task")
-        id = service.jobs.put(extraction.name(service.bank, payload), "default", payload).id
-        QueueWorker(service, extraction)._drain()
+        payload = check_attempt(TRAJECTORY, "a task", service.limits)
+        id = service.jobs.put("a job", "default", payload).id
+        QueueWorker(service)._work()
         told = service.jobs.get(id).result
         assert service.bank.forget(id=told["memory_id"]) == [told["memory_id"]]
         assert service.jobs.get(id) is None

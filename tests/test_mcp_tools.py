@@ -12,13 +12,13 @@ from mcp_kit import MODEL, TRAJECTORY, ask, here, refused, run
 
 from core.agents.agent import estimate_tokens
 from core.errors import UserError
-from core.models.reply_text import storable
-from mcp_server import tools
-from mcp_server.tools import CORE, MORE
+from mcp_server.checks import storable
+from mcp_server.insights import AllTools
+from mcp_server.server import CORE, MORE, list_tools
 
 
 def listed(profile):
-    made = tools.build(tools.Tools(None, None, None, None), profile)
+    made = list_tools(profile, AllTools())
     with_names = [{"name": t.name, "description": t.description, "inputSchema": t.parameters} for t in made]
     hints = [t.annotations.model_dump(by_alias=True, exclude_none=True) for t in made]
     return [tool | {"annotations": hint} for tool, hint in zip(with_names, hints)]

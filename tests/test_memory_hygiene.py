@@ -16,7 +16,6 @@ from core.memory.bank import MemoryBank
 from core.memory.hygiene.guard import Guard
 from core.memory.hygiene.injection import rules, suspicions
 from core.memory.hygiene.likeness import Likeness, examples, sentences
-from core.memory.hygiene.lineage import least_trust
 from core.memory.hygiene.pii import luhn
 from core.memory.hygiene.scrub import scrub
 from core.memory.policies.cosine import Cosine
@@ -185,7 +184,7 @@ def test_what_descends_from_a_quarantined_record_is_quarantined_and_trust_is_the
     assert bank.get("child").status == "active"
     assert (bank.get("tainted").trust, bank.get("tainted").status) == (0.0, "quarantined")
     assert bank.get("tainted").provenance["quarantine"] == ["lineage"]
-    assert least_trust([], own=0.7) == 0.7
+    assert bank.get("half").trust == 0.5
 
 
 def test_text_of_retrieved_lessons_is_not_learned_again(open_bank):

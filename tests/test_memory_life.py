@@ -203,10 +203,10 @@ def test_lessons_cannot_break_out_of_the_prompt(bank):
 def test_voting_counts_use_success_and_recency():
     votes = Voting(use=0.4, success=0.4, recency=0.2, half_life_days=30)
     made = record("a", item(0), n_used=5, n_used_success=4)
-    assert votes.votes(made, most_used=10, believed=0.7, idle_days=30) == pytest.approx(
+    assert votes.votes(made, most_used=10, confidence=0.7, idle_days=30) == pytest.approx(
         0.4 * 0.5 + 0.4 * 0.8 + 0.2 * 0.5
     )
-    assert votes.votes(record("b", item(0)), most_used=0, believed=0.7, idle_days=0) == pytest.approx(0.28 + 0.2)
+    assert votes.votes(record("b", item(0)), most_used=0, confidence=0.7, idle_days=0) == pytest.approx(0.28 + 0.2)
 
 
 def test_voting_elects_one_of_the_group(bank):
@@ -438,14 +438,14 @@ def test_a_believed_old_record_is_not_pruned(bank):
 
 def test_marks_are_counted_and_move_the_confidence_where_it_is_kept(bank):
     one = bank(record("a", item(0)))
-    assert by_hand.mark(one, "a", helpful=True).n_helpful == 1
-    assert by_hand.mark(one, "a", helpful=False).n_harmful == 1
+    assert by_hand.mark_record(one, "a", helpful=True).n_helpful == 1
+    assert by_hand.mark_record(one, "a", helpful=False).n_harmful == 1
     assert one.get("a").confidence is None
     two = bank(record("a", item(0), confidence=0.5), confidence=Confidence())
-    assert by_hand.mark(two, "a", helpful=True).confidence == 0.55
-    assert by_hand.mark(two, "a", helpful=False).confidence == 0.45
+    assert by_hand.mark_record(two, "a", helpful=True).confidence == 0.55
+    assert by_hand.mark_record(two, "a", helpful=False).confidence == 0.45
     with pytest.raises(UserError, match="no record nobody"):
-        by_hand.mark(two, "nobody", helpful=True)
+        by_hand.mark_record(two, "nobody", helpful=True)
 
 
 def test_a_duplicate_brought_back_is_none_any_more(bank):

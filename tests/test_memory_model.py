@@ -130,7 +130,7 @@ class BankAndModel(RuleBasedStateMachine):
     @rule(place=st.integers(0, 99), helpful=st.booleans(), crash=st.integers(-2, 0))
     def mark(self, place, helpful, crash):
         id = self.pick(place)
-        self.both(crash, lambda: by_hand.mark(self.bank, id, helpful), self.model.mark(id, helpful))
+        self.both(crash, lambda: by_hand.mark_record(self.bank, id, helpful), self.model.mark(id, helpful))
 
     @precondition(lambda self: self.model.now.records)
     @rule(

@@ -1,1 +1,1 @@
-"""How a task is opened and a reply is read; agents that need no model."""
+"""Agents: the first messages of an attempt and how a reply is read; two agents that ask no model."""

@@ -1,4 +1,4 @@
-"""Agents that need no model: `gold` knows the solution, `random` draws. They give every table its ceiling and floor."""
+"""Agents that ask no model: `gold` plays the solution, `random` draws. They give a table its ceiling and its floor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.types import Message, Usage
 
 @dataclass(kw_only=True)
 class Player(Agent):
-    """What it says is the action."""
+    """An agent whose whole reply is the action."""
 
     answer_format: str = ""
 
@@ -22,7 +22,7 @@ class Player(Agent):
 
 @dataclass(kw_only=True)
 class GoldAgent(Player):
-    """Plays the env's walkthrough: proves that an adapter can be won. Refused where it could teach."""
+    """Plays the env's walkthrough, to show that the env can be won. Refused where gold must not be learned from."""
 
     uses_gold: ClassVar[bool] = True
 
@@ -30,22 +30,22 @@ class GoldAgent(Player):
         actions = iter(env.walkthrough())
 
         def play(messages: list[Message], sample: int, seed: int) -> Reply:
-            return _say(next(actions, ""), "gold")
+            return _reply(next(actions, ""), "gold")
 
         return play
 
 
 @dataclass(kw_only=True)
 class RandomAgent(Player):
-    """Draws evenly from the admissible actions, by the seed of the step."""
+    """Draws uniformly from the admissible actions, by the seed of the step."""
 
     def begin(self, env: Any, role: Role, task: str) -> Responder:
         def play(messages: list[Message], sample: int, seed: int) -> Reply:
             actions = env.admissible()
-            return _say(actions[seed % len(actions)], "random")
+            return _reply(actions[seed % len(actions)], "random")
 
         return play
 
 
-def _say(text: str, name: str) -> Reply:
+def _reply(text: str, name: str) -> Reply:
     return Reply(text=text, usage=Usage(), finish_reason="stop", model=name)

@@ -1,1 +1,1 @@
-"""From attempts to lessons: judges, distillers, selectors, and the reading of structured replies."""
+"""From attempts to lessons: judges, distillers, selectors, and how structured replies are read."""

@@ -1,4 +1,4 @@
-"""All attempts at one task, in one object: what select and extract need of each other travels in it."""
+"""All attempts at one task, as the steps of the loop pass them to each other."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from core.types import Task, Trajectory, Verdict
 
 @dataclass(kw_only=True)
 class Attempts:
-    """The attempts at a task, and what the learner believes about each.
+    """The attempts at a task, with a verdict on each.
 
-    evaluate   judges all of them; called once, by whoever asks for the verdicts first, and others wait for it
+    evaluate   judges all of them; runs once, when `verdicts()` is first called, and later callers get the same
     refused    the run's budget refused a call before any attempt began: the episode is stopped, not broken
     """
 
@@ -29,11 +29,11 @@ class Attempts:
         return len(self.trajectories)
 
     def whole(self) -> list[int]:
-        """Which of them did not break."""
+        """The numbers of the attempts that did not break."""
         return [number for number, attempt in enumerate(self.trajectories) if attempt.ended_by != "infra_error"]
 
     def only(self, numbers: list[int]) -> Attempts:
-        """Some of them, in that order. Their verdicts are these attempts' own."""
+        """The attempts of these numbers, in that order, with the verdicts that they have here."""
         return Attempts(
             task=self.task,
             trajectories=[self.trajectories[number] for number in numbers],

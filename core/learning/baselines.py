@@ -1,4 +1,4 @@
-"""The paper's baselines: what they keep of an attempt differs, retrieval and consolidation are the bank's own."""
+"""The paper's baselines. They differ in what is stored of an attempt; retrieval and storage are those of the bank."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_WORKFLOW = 900  # characters of one workflow
 class Synapse:
     """memory=synapse: whole attempts as exemplars (Zheng et al. 2024). No model is asked.
 
-    failures    also keep attempts judged failed, as in the paper's figure 7
-    max_items   for the shape of the config only: an attempt is one item
-    max_chars   of the attempt that is kept; the middle goes first. Above the agent's max_memory_chars it would not fit
+    failures    also store attempts judged failed, as in the paper's figure 7
+    max_items   0 stores nothing; an attempt is one item
+    max_chars   of the stored attempt, cut in the middle; more than the agent's max_memory_chars would never be shown
     """
 
     failures: bool = False
@@ -29,7 +29,7 @@ class Synapse:
     def distil(
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
     ) -> Extraction:
-        """The attempt itself. gold is never used."""
+        """The attempt itself. gold is not used."""
         if self.max_items < 1 or (verdict.label != "success" and not self.failures):
             return Extraction()
         kind = "Successful" if verdict.label == "success" else "Failed"
@@ -43,8 +43,8 @@ class WorkflowInducer:
     """memory=awm: reusable workflows induced from successes (Agent Workflow Memory, Wang et al. 2024).
 
     failures    also induce from attempts judged failed, as in the paper's figure 7
-    max_items   workflows of one attempt
-    max_chars   of the attempt that is shown; the middle goes first
+    max_items   workflows from one attempt
+    max_chars   of the attempt in the prompt, cut in the middle
     """
 
     role: Role
@@ -56,7 +56,7 @@ class WorkflowInducer:
     def distil(
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
     ) -> Extraction:
-        """Workflows from one attempt. gold is never used. Raises InfraError."""
+        """Workflows from one attempt. gold is not used. Raises InfraError."""
         if verdict.label != "success" and not self.failures:
             return Extraction()
         prompt = registry.render(

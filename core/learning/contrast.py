@@ -1,10 +1,10 @@
-"""MaTTS's aggregation (`contrast`): lessons from several attempts at one task together. `contrast=null` has none."""
+"""Lessons from several attempts at one task together (`contrast`, of MaTTS). With null each is distilled alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.errors import UserError
+from core.checks import check_choice
 from core.learning.attempts import Attempts
 from core.learning.distiller import ask_for_lessons
 from core.learning.transcript import fit, transcript
@@ -12,16 +12,16 @@ from core.models.base import Role
 from core.types import Extraction, Scored
 from prompts import registry
 
-MAX_CONTENT = 900  # characters of one item: up to 5 sentences
+MAX_CONTENT = 900  # characters of one lesson: up to 5 sentences
 
 
 @dataclass(kw_only=True)
 class Contrast:
-    """One call over all attempts (section 3.3). The paper's gives no labels: the model finds out what went well.
+    """One call over all attempts (section 3.3). In the paper the model gets no labels and finds out what went well.
 
-    labels      none | judge: whether each attempt stands there with its verdict
-    max_items   lessons of all attempts together
-    max_tokens  of all attempts together, by estimate; the middle of the longest goes first
+    labels      none | judge: whether each attempt is shown with its verdict
+    max_items   lessons from all attempts together
+    max_tokens  of all attempts together, by estimate; the longest are cut first, in the middle
     """
 
     role: Role
@@ -31,15 +31,14 @@ class Contrast:
     max_tokens: int = 24000
 
     def __post_init__(self) -> None:
-        if self.labels not in ("none", "judge"):
-            raise UserError(f"contrast.labels={self.labels}: choose none or judge.")
+        check_choice(self, "contrast", "labels", ("none", "judge"))
 
     def parallel(self, attempts: Attempts, memories: list[Scored]) -> Extraction:
         """Self-contrast of attempts made side by side. Raises InfraError."""
         return self._ask(registry.MATTS_PARALLEL_CONTRAST_PROMPT, "contrast", attempts, memories)
 
     def sequential(self, rounds: Attempts, memories: list[Scored]) -> Extraction:
-        """What an attempt and the checks after it teach, the notes on the way included. Raises InfraError."""
+        """Lessons from an attempt and the rounds of checks after it. Raises InfraError."""
         return self._ask(registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT, "refinement", rounds, memories)
 
     def _ask(self, template: str, purpose: str, attempts: Attempts, memories: list[Scored]) -> Extraction:

@@ -1,4 +1,4 @@
-"""Extraction: one judged attempt becomes lessons, by a prompt for successes and another for failures."""
+"""Extraction: lessons from one judged attempt, with one prompt for successes and another for failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prompts import registry
 
 
 class Distills(Protocol):
-    """What makes lessons of one attempt: the paper's Distiller, or a baseline (core/learning/baselines.py)."""
+    """Makes lessons from one attempt: the paper's Distiller, or a baseline (core/learning/baselines.py)."""
 
     def distil(
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
@@ -26,9 +26,9 @@ class Distills(Protocol):
 
 @dataclass(kw_only=True)
 class Distiller:
-    """Turns one judged attempt into at most max_items lessons, by different prompts for success and failure.
+    """The paper's extraction (section 3.2): at most max_items lessons from one judged attempt.
 
-    max_chars   of the trajectory that is shown; the middle goes first
+    max_chars   of the trajectory in the prompt, cut in the middle
     """
 
     role: Role
@@ -39,7 +39,7 @@ class Distiller:
     def distil(
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
     ) -> Extraction:
-        """Lessons from one attempt. gold is None in every setting but train, and helps the failure prompt only."""
+        """Lessons from one attempt. gold is used in the failure prompt only; outside setting=train it is None."""
         failed = verdict.label != "success"
         values = {"gold": gold} if failed else {}
         prompt = registry.render(
@@ -63,7 +63,7 @@ def ask_for_lessons(
     max_items: int,
     max_content: int = 600,
 ) -> Extraction:
-    """One call that is answered by memory items."""
+    """One call whose reply is read as lessons. purpose: a name for the call, which its seed depends on."""
     reply = role.chat(
         [{"role": "user", "content": prompt}],
         task=task.id,

@@ -1,4 +1,4 @@
-"""Evaluation (`judge=`): what the learner believes about an attempt."""
+"""Evaluation (`judge=`): whether an attempt is taken for a success."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ JUDGE_SCHEMA = object_schema(
 
 
 class Judge(Protocol):
-    """Labels one attempt. `uses_gold`: it knows the answer, and is refused where the setting must not."""
+    """Labels one attempt. `uses_gold`: it knows the answer, and is refused in a setting that must not."""
 
     uses_gold: bool
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
-        """Raises InfraError when a model breaks; the attempt then has no label."""
+        """The verdict on an attempt. Raises InfraError when a model breaks; the attempt then has no label."""
         ...
 
 
 @dataclass(kw_only=True)
 class LLMJudge:
-    """judge=llm, the paper's: a model reads the attempt, temperature 0, no reference answer (section 3.2).
+    """judge=llm, as in the paper (section 3.2): a model at temperature 0 reads the attempt, not the reference answer.
 
-    max_chars   of the trajectory that the judge sees; the middle goes first
+    max_chars   of the trajectory in the prompt, cut in the middle
     """
 
     role: Role
@@ -41,7 +41,7 @@ class LLMJudge:
     uses_gold: bool = field(default=False, init=False)
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
-        """A binary label. A reply that cannot be read is a failure, and marked as not parsed."""
+        """success or failure. A reply that cannot be read counts as failure and is marked as not parsed."""
         last = trajectory.steps[-1] if trajectory.steps else None
         state = last.observation_without_hint if last else ""
         prompt = registry.render(
@@ -78,7 +78,7 @@ def _thoughts(text: str) -> str:
 
 @dataclass(kw_only=True)
 class OracleJudge:
-    """judge=oracle: the env's own evaluation. Only where the setting allows gold."""
+    """judge=oracle: the env's own evaluation, where the setting allows it."""
 
     uses_gold: bool = field(default=True, init=False)
 

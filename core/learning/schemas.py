@@ -1,10 +1,10 @@
-"""The JSON schemas that a model is held to where it can be; their lengths leave room for what a prompt asks for."""
+"""JSON schemas of replies, for models whose output can be constrained to one."""
 
 from __future__ import annotations
 
 
 def object_schema(properties: dict) -> dict:
-    """A JSON object with just these keys, all of them required."""
+    """An object with exactly these keys."""
     return {
         "type": "object",
         "properties": properties,
@@ -19,10 +19,10 @@ def text_schema(longest: int) -> dict:
 
 
 def lessons_schema(max_items: int, max_content: int = 600) -> dict:
-    """At most max_items of {title, description, content}.
+    """{items: 1 to max_items of {title, description, content}}.
 
-    A decoder that is held to the lengths stops in mid-sentence there: they keep a small model from running on, and must
-    leave room for the sentences that the prompt asks for.
+    The lengths keep a small model from running on. A text ends there in mid-sentence, so they leave room for the
+    sentences that the prompt asks for.
     """
     item = object_schema(
         {"title": text_schema(100), "description": text_schema(240), "content": text_schema(max_content)}

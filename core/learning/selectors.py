@@ -1,4 +1,4 @@
-"""Which of several attempts is the answer (`select=`). None of these knows the truth."""
+"""Which of several attempts is the task's answer (`select=`). No selector knows the true outcome."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from prompts import registry
 
 
 class Selector(Protocol):
-    """Names the attempt that is the answer. `uses_judge`: attempts are judged for it, even where nothing is learned."""
+    """Picks one attempt. `uses_judge`: the attempts are judged for it, even where nothing is learned."""
 
     uses_judge: ClassVar[bool]
 
     def pick(self, attempts: Attempts) -> Selection:
-        """An index into attempts, of which none is broken. Raises InfraError."""
+        """The index of one of the attempts, of which none is broken. Raises InfraError."""
         ...
 
 
 @dataclass(kw_only=True)
 class First:
-    """select=first: the first attempt that did not break. What a single attempt would have given."""
+    """select=first: the first attempt, as if there were no others."""
 
     uses_judge: ClassVar[bool] = False
 
@@ -49,9 +49,9 @@ class Judged(First):
 
 @dataclass(kw_only=True)
 class Majority(First):
-    """select=majority: the answer that most attempts gave (self-consistency, Wang et al. 2023), the earlier of equals.
+    """select=majority: the answer that most attempts gave (self-consistency, Wang et al. 2023); of equals the earliest.
 
-    Answers count as equal when they are equal but for case and blanks; without any answer (multi turn) the first.
+    Case and blanks make no difference. Where no attempt has an answer (multi turn), the first attempt is picked.
     """
 
     def pick(self, attempts: Attempts) -> Selection:
@@ -59,7 +59,7 @@ class Majority(First):
         votes = Counter(answer for answer in answers if answer)
         if not votes:
             return Selection(index=0, by="majority", reason="no attempt gave an answer")
-        answer, count = votes.most_common(1)[0]  # of equals the first that was counted
+        answer, count = votes.most_common(1)[0]  # of equals the earliest
         return Selection(index=answers.index(answer), by="majority", reason=f"{count} of {len(attempts)}")
 
 
@@ -68,9 +68,9 @@ SCHEMA = object_schema({"analysis": text_schema(600), "index": {"type": "integer
 
 @dataclass(kw_only=True)
 class BestOfN(First):
-    """select=bon, the paper's: a model reads all attempts and names the best (section 3.3 and appendix A).
+    """select=bon, as in the paper (section 3.3 and appendix A): a model reads all attempts and names the best.
 
-    max_tokens  of all attempts together, by estimate; the middle of the longest goes first
+    max_tokens  of all attempts together, by estimate; the longest are cut first, in the middle
     """
 
     role: Role
@@ -78,7 +78,7 @@ class BestOfN(First):
     max_tokens: int = 24000
 
     def pick(self, attempts: Attempts) -> Selection:
-        """A reply that cannot be read takes the first attempt, and is marked as not parsed."""
+        """The attempt that the model names; the first, marked as not parsed, where its reply cannot be read."""
         prompt = registry.render(
             registry.SELECT_BEST_PROMPT,
             query=attempts.task.query,
@@ -91,13 +91,13 @@ class BestOfN(First):
             seed=derive_seed(self.seed, attempts.task.id, "selector"),
             schema=SCHEMA,
         )
-        said = parse_json(reply.text, "index") or {}
-        number = _number(said.get("index"))
+        answer = parse_json(reply.text, "index") or {}
+        number = _number(answer.get("index"))
         readable = number is not None and 1 <= number <= len(attempts)
         return Selection(
             index=number - 1 if readable else 0,
             by="bon",
-            reason=str(said.get("analysis", "")) or reply.text.strip(),
+            reason=str(answer.get("analysis", "")) or reply.text.strip(),
             parsed=readable,
             truncated=reply.finish_reason == "length",
             usage=reply.usage,
@@ -105,7 +105,7 @@ class BestOfN(First):
 
 
 def _number(value: Any) -> int | None:
-    """2 from 2, "2" or [2], as models write it."""
+    """2 for 2, "2" and [2], which models write alike; None for anything else."""
     if isinstance(value, list):
         value = value[0] if value else None
     if isinstance(value, bool) or not isinstance(value, int | str):

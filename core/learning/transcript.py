@@ -1,4 +1,4 @@
-"""A trajectory as text for the judge and the distiller: whole where it fits, cut in the middle where not."""
+"""A trajectory as text for a prompt, cut in the middle where it is too long."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 
 from core.types import Scored, Step, Trajectory
 
-_SHORTEST_QUOTE = 12  # shorter lesson texts occur by chance
-# About what a tokenizer makes one token of; rather too many, so that what is cut to a size fits it with every model.
+_SHORTEST_QUOTE = 12  # characters; shorter lesson texts occur by chance
+# About one token of a tokenizer. There are rather too many of them, so that a text cut to a size fits with any model.
 _TOKEN = re.compile(r"\s?[A-Za-z]{1,6}|\s?\d{1,3}|\s?[^\sA-Za-z\d]|\s+")
 
 
 def transcript(trajectory: Trajectory, max_chars: int | None = None, memories: list[Scored] = ()) -> str:
-    """All steps in order; max_chars None cuts nothing.
+    """All steps in order, cut to max_chars; None cuts nothing.
 
-    Retrieved lessons that the model quoted are taken out, or they would be learned again.
+    Passages quoted from `memories`, the retrieved records, are removed, or they would be learned again.
     """
     steps = trajectory.steps
     if len(steps) == 1 and not steps[0].observation:
-        text = steps[0].text  # single turn: the reply is everything
+        text = steps[0].text  # single turn: there is nothing but the reply
     else:
         text = "\n".join(_step(number, step) for number, step in enumerate(steps, 1))
     text = strip_lessons(text.strip(), memories)
@@ -34,13 +34,9 @@ def _step(number: int, step: Step) -> str:
 
 
 def strip_lessons(text: str, memories: list[Scored]) -> str:
-    """The text without verbatim passages of the lessons that were in the prompt."""
-    quotes = {
-        part.strip()
-        for memory in memories
-        for item in memory.record.items
-        for part in (item.content, item.description, item.title)
-    }
+    """The text with `[memory item]` in the place of verbatim quotes from the retrieved lessons."""
+    lessons = [lesson for memory in memories for lesson in memory.record.items]
+    quotes = {part.strip() for lesson in lessons for part in (lesson.content, lesson.description, lesson.title)}
     for quote in sorted(quotes, key=lambda q: (-len(q), q)):
         if len(quote) >= _SHORTEST_QUOTE:
             text = text.replace(quote, "[memory item]")
@@ -48,7 +44,7 @@ def strip_lessons(text: str, memories: list[Scored]) -> str:
 
 
 def cut(text: str, max_chars: int) -> str:
-    """The text with its middle left out and a note in its place, when it is longer than max_chars."""
+    """The text; where it is longer than max_chars, with a note in the place of its middle."""
     if len(text) <= max_chars:
         return text
     half = max_chars // 2
@@ -56,7 +52,7 @@ def cut(text: str, max_chars: int) -> str:
 
 
 def fit(texts: list[str], max_tokens: int) -> list[str]:
-    """The texts, cut in the middle so that together they have at most max_tokens; the longest give way first."""
+    """The texts with at most max_tokens together: the longest are cut first, in the middle."""
     sizes = [count_tokens(text) for text in texts]
     left, share = max_tokens, {}
     for place, number in enumerate(sorted(range(len(texts)), key=lambda n: (sizes[n], n))):
@@ -66,12 +62,12 @@ def fit(texts: list[str], max_tokens: int) -> list[str]:
 
 
 def count_tokens(text: str) -> int:
-    """An estimate that needs no tokenizer and errs upwards."""
+    """An estimate without a tokenizer, rather too many than too few."""
     return sum(1 for _ in _TOKEN.finditer(text))
 
 
 def cut_tokens(text: str, max_tokens: int) -> str:
-    """The text with its middle left out and a note in its place, when it has more than max_tokens."""
+    """The text; where it has more than max_tokens, with a note in the place of its middle."""
     if len(text) <= max_tokens:  # no token is shorter than a character
         return text
     ends = [match.end() for match in _TOKEN.finditer(text)]

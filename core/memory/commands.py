@@ -84,9 +84,9 @@ def add(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def mark(bank: Any, given: Namespace) -> Iterator[str]:
-    from core.memory.consolidation.by_hand import mark as count
+    from core.memory.consolidation.by_hand import mark_record
 
-    record = count(bank, given.id, given.verdict == "helpful")
+    record = mark_record(bank, given.id, given.verdict == "helpful")
     yield f"{record.id} helpful {record.n_helpful} harmful {record.n_harmful}"
 
 

@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--data")
     args = parser.parse_args()
     # by its importable name: what is defined in a script's __main__ does not exist in another process
-    worker = WorkerProcess(factory=importlib.import_module("bench_alfworld").TimedEngine)
+    worker = WorkerProcess(factory=importlib.import_module("scripts.bench.bench_alfworld").TimedEngine)
     with AlfworldEnv(instructions="", max_steps=50, split=args.split, data=args.data) as env:
         env._worker = worker
         tasks = env.tasks()[: args.games]

@@ -33,7 +33,13 @@ class Browser:
         self.screen()
         self._tab.set_default_timeout(PATIENCE_MS)
         self._tab.on("pageerror", lambda error: self.errors.append(str(error)))
-        self._tab.on("console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None)
+        self._tab.on(
+            "console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None
+        )
+
+    def _listen(self, said: Any) -> None:
+        if said.type in ("error", "warning"):
+            self.errors.append(said.text)
 
     def screen(self, width: int = 1400, height: int = 900, *, dark: bool = False) -> None:
         """The window's size, and whether the reader wants pages dark."""

@@ -1,1 +1,1 @@
-"""The life of a lesson (`memory.consolidate=`): one policy a file, `life` runs them, off in the paper's bank."""
+"""What happens to records after they are stored (`memory.consolidate=`): a policy a file, run by the Consolidator."""

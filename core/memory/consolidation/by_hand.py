@@ -1,4 +1,4 @@
-"""What a person or a server does by hand to a lesson: mark it, set it aside, bring it back, undo a merge."""
+"""Changes of single records that a person or a server asks for: mark one, set its status, undo a merge."""
 
 from __future__ import annotations
 
@@ -11,53 +11,52 @@ if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
 
-def mark(bank: MemoryBank, id: str, helpful: bool) -> MemoryRecord:
-    """Count a record as helpful or harmful; where confidence is kept, it moves too. Returns the record as it is now."""
+def mark_record(bank: MemoryBank, id: str, helpful: bool) -> MemoryRecord:
+    """Count a record as helpful or harmful, and change its confidence where that is kept. Returns the new record."""
     confidence = getattr(bank.consolidate, "confidence", None)
     with bank.change(f"mark: {id} {'helpful' if helpful else 'harmful'}") as change:
-        record = _known(bank, id)
+        record = _existing(bank, id)
         name = "n_helpful" if helpful else "n_harmful"
         fields: dict[str, Any] = {name: getattr(record, name) + 1}
         if confidence is not None:
             fields["confidence"] = confidence.after_mark(record, helpful)
         change.update(id, **fields)
-    return _known(bank, id)
+    return bank.get(id)
 
 
 def set_status(bank: MemoryBank, id: str, status: str, why: str = "") -> MemoryRecord:
-    """Quarantine a record, archive it, or bring it back (`active`); a duplicate brought back is none any more."""
+    """Quarantine a record, archive it, or make it `active` again, which removes its links to what it duplicates."""
     with bank.change(f"status: {id} {status}{why and ': ' + why}") as change:
-        _known(bank, id)
         change.update(id, status=status)
         if status == "active":
             for source, relation, target, _ in bank.links(id):
                 if source == id and relation == "duplicate_of":
                     change.unlink(source, relation, target)
-    return _known(bank, id)
+    return bank.get(id)
 
 
 def unmerge(bank: MemoryBank, id: str) -> list[str]:
-    """Archive a merged record and bring its originals back; returns their ids. It is not merged so again.
+    """Archive a merged record and make its originals active again; returns their ids. The same merge is not made again.
 
-    Raises UserError for a record that is no merge, and for one that has been merged on: undo that first.
+    Raises UserError for a record that is no merge, and for one that was itself merged into another: undo that first.
     """
     with bank.change(f"unmerge: {id}") as change:
-        merged = _known(bank, id)
+        merged = _existing(bank, id)
         if not merged.parents:
             raise UserError(f"the record {id} was not merged from others.")
-        onward = [source for source, relation, target, _ in bank.links(id) if relation == "supersedes" and target == id]
-        onward = [source for source in onward if (record := bank.get(source)) and record.status != "archived"]
-        if merged.status == "archived" and onward:
-            raise UserError(f"the record {id} has been merged on into {onward[0]}: unmerge that first.")
+        later = [source for source, relation, target, _ in bank.links(id) if relation == "supersedes" and target == id]
+        later = [source for source in later if (record := bank.get(source)) and record.status != "archived"]
+        if merged.status == "archived" and later:
+            raise UserError(f"the record {id} has been merged on into {later[0]}: unmerge that first.")
         parents = [record for parent in merged.parents if (record := bank.get(parent)) is not None]
-        back = [record.id for record in parents if record.status == "archived"]
+        originals = [record.id for record in parents if record.status == "archived"]
         change.update(id, status="archived")
-        for parent in back:
-            change.update(parent, status="active")
-    return back
+        for original in originals:
+            change.update(original, status="active")
+    return originals
 
 
-def _known(bank: MemoryBank, id: str) -> MemoryRecord:
+def _existing(bank: MemoryBank, id: str) -> MemoryRecord:
     record = bank.get(id)
     if record is None:
         raise UserError(f"the bank has no record {id}.")

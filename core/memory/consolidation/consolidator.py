@@ -1,14 +1,13 @@
-"""What becomes of lessons once they are stored (`memory.consolidate`).
+"""Consolidation of the bank after each episode (`memory.consolidate`).
 
-Each episode updates the counters of the lessons that it used. Whenever enough new records have come, a round runs the
+Each episode updates the counters of the records that it used. Whenever enough new records have come, a round runs the
 policies (deduplicate, merge, contradict, prune) over them. Both repeat exactly: how far they have come is stored in the
-bank (Progress), in the same transaction as what they did, so that after a crash the same call goes on from there.
+bank (Progress), in the same transaction as what they changed, so that after a crash the same call goes on from there.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
 import logging
 import threading
 from collections.abc import Iterator
@@ -18,49 +17,36 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import OverBudget, UserError
+from core.checks import check_numbers, check_positive
+from core.errors import OverBudget
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
 from core.memory.consolidation.episode_feedback import EpisodeFeedback, feedback_of
+from core.memory.consolidation.progress import Progress
 from core.models.base import Role
 from core.types import MemoryRecord, Usage
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
+    from core.memory.store.changes import Change
 
 log = logging.getLogger(__name__)
 
 MAX_REASON = 2000  # characters of a journal entry's reason; the entry itself holds everything
 
 
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """How far consolidation has come: one fact of the bank for each run and namespace."""
-
-    folded: int = 0  # episodes with a lower index have been counted
-    fresh: tuple[str, ...] = ()  # ids of the records that wait for a round
-    round: tuple[str, ...] = ()  # ids of those that a round is going over now, and of those it has made
-    step: int = 0  # policies of this round that are done
-    usage: dict[str, Any] = field(default_factory=lambda: asdict(Usage()))  # of all models asked so far
-
-    def begun(self, every: int) -> Progress:
-        """The same with the next round begun, if none is under way and enough records wait."""
-        if self.round or len(self.fresh) < every:
-            return self
-        return replace(self, fresh=(), round=self.fresh, step=0)
-
-
 @dataclass(kw_only=True)
 class Consolidator:
     """memory.consolidate: which policies run, in this order, over the records that came since the last round.
 
-    every        new records after which a round begins (20 in agentic-flow's ReasoningBank)
-    background   run rounds in a thread of their own, as a server wants it; a run that must repeat exactly says false
-    candidates   near records, by query and by words each, that a fresh record is compared with
+    every          new records after which a round begins (20 in agentic-flow's ReasoningBank)
+    background     run rounds in a thread of their own, for a server; a run that must repeat exactly says false
+    candidates     nearest records, by query and by words each, that a new record is compared with
     ticks_per_day  tasks of the stream that count as a day, where the bank's clock is the stream
     confidence, deduplicate, merge, contradict, prune   the policies; null leaves one out
-    role, seed, run   given at runtime: the extractor's model, the run's seed, and a name for the run that tells its
-                 episodes from those of others on the same bank ("" where the bank is the run's own)
+    role, seed     given at runtime: the extractor's model and the run's seed
+    run            given at runtime: a name that tells this run's episodes from those of other runs on the same bank;
+                   "" where the bank is the run's own
     """
 
     every: int = 20
@@ -75,66 +61,59 @@ class Consolidator:
     role: Role | None = None
     seed: int = 0
     run: str = ""
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # one round at a time
-    _gate: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # of what starts them
+    _round_lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # one round at a time
+    _start_lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # for _pool, _running
     _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
     _running: Future | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.every < 1 or self.candidates < 1 or self.ticks_per_day <= 0:
-            raise UserError(
-                f"consolidate.every={self.every} candidates={self.candidates} ticks_per_day={self.ticks_per_day}: "
-                "give at least 1, at least 1 and more than 0."
-            )
-        self._policies = [s for s in (self.deduplicate, self.merge, self.contradict, self.prune) if s is not None]
+        check_numbers(self, "consolidate", "every", "candidates", least=1)
+        check_positive(self, "consolidate", "ticks_per_day")
+        self._policies = [p for p in (self.deduplicate, self.merge, self.contradict, self.prune) if p is not None]
 
-    def learn(self, bank: MemoryBank, episode: Any) -> None:
-        """Take in an episode's row or an EpisodeFeedback, and run what has fallen due. None: only the latter.
+    def learn(self, bank: MemoryBank, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
+        """Count an episode (a row of episodes.jsonl, or its feedback), then run the rounds that are due.
 
-        Changes nothing for an episode that is in already, but finishes a round that a crash cut off.
+        An episode that was counted before changes nothing. With None only the rounds run, as after a crash.
         """
         if bank.read_only:
             return
         if episode is not None:
-            self._take_in(bank, feedback_of(episode) if isinstance(episode, dict) else episode)
+            self._count(bank, feedback_of(episode) if isinstance(episode, dict) else episode)
         if self.background:
-            self._start(bank)
+            self._start_rounds(bank)
         else:
-            self._rounds(bank)
+            self._run_rounds(bank)
 
     def consolidate(self, bank: MemoryBank) -> None:
-        """One round over every active record of the bank's namespace, now, whatever `every` says."""
+        """Run one round now over every active record of the bank's namespace, whatever `every` says."""
         ids = tuple(record.id for record in bank.records(namespace=bank.namespace, status="active"))
         if self._policies and ids:
             with bank.change("consolidate: a round over all records") as change:
                 self._save(bank, change, replace(self.progress(bank), fresh=(), round=ids, step=0))
-        self._rounds(bank)
+        self._run_rounds(bank)
 
     def progress(self, bank: MemoryBank) -> Progress:
         """How far consolidation has come."""
-        text = bank.fact(self._key(bank))
-        if text is None:
-            return Progress()
-        values = json.loads(text)
-        return Progress(**values | {name: tuple(values[name]) for name in ("fresh", "round")})
+        return Progress.from_text(bank.fact(self._key(bank)))
 
     def usage(self, bank: MemoryBank) -> Usage:
         """What all rounds of this run have cost."""
         return Usage(**self.progress(bank).usage)
 
     def close(self) -> None:
-        """Wait for a round in the background; raises what broke it."""
+        """Wait for a round in the background; raises the error that ended it."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-        self._settle()
+        self._await_running()
 
-    def _take_in(self, bank: MemoryBank, seen: EpisodeFeedback) -> None:
-        """Count the uses and the new record of one episode: one transaction, with the mark that it is in."""
-        if self._is_in(bank, seen) or (not seen.new and all(bank.get(id) is None for id in seen.used)):
-            return  # nothing would change, so there is nothing to remember either
+    def _count(self, bank: MemoryBank, seen: EpisodeFeedback) -> None:
+        """Count one episode's uses and new records, and that it was counted, in one transaction."""
+        if self._is_counted(bank, seen) or (not seen.new and all(bank.get(id) is None for id in seen.used)):
+            return  # nothing would change, so no transaction is needed
         with bank.change(f"learn: episode {seen.index}") as change:
-            if self._is_in(bank, seen):  # asked in here once more: now no other thread or process can come between
+            if self._is_counted(bank, seen):  # asked again: only inside the transaction can no other process do it
                 return
             before = self.progress(bank)
             ctx = self._context(bank, before)
@@ -149,37 +128,32 @@ class Consolidator:
             fresh = (*before.fresh, *(record.id for record, _ in added)) if self._policies else before.fresh
             self._save(bank, change, replace(before, folded=folded, fresh=fresh).begun(self.every))
 
-    def _is_in(self, bank: MemoryBank, seen: EpisodeFeedback) -> bool:
+    def _is_counted(self, bank: MemoryBank, seen: EpisodeFeedback) -> bool:
         return seen.index is not None and seen.index < self.progress(bank).folded
 
     def _used(self, ctx: ConsolidationContext, record: MemoryRecord, label: str | None) -> dict[str, Any]:
-        """What changes in a record that was put before an agent whose attempt was judged `label`."""
+        """The new fields of a record that was shown to an agent whose attempt was judged `label`."""
         fields = {"n_used": record.n_used + 1, "n_used_success": record.n_used_success + (label == "success")}
         if self.confidence is not None:
             fields["confidence"] = self.confidence.after_use(record, ctx.idle_days(record), label)
-        return fields | {"last_used": ctx.clock()}
+        return fields | {"last_used": ctx.now()}
 
-    def _rounds(self, bank: MemoryBank) -> None:
-        """Do the steps that are due, each in one transaction together with the mark that it is done."""
-        with self._lock, self._turn(bank) as mine:
+    def _run_rounds(self, bank: MemoryBank) -> None:
+        """Run the policies of the rounds that are due, each in one transaction that also stores that it is done."""
+        with self._round_lock, self._one_process(bank) as mine:
             while mine and (at := self.progress(bank)).round:
                 for number in range(at.step, len(self._policies)):
                     policy, ctx = self._policies[number], self._context(bank, at)
                     if (proposed := policy.plan(ctx)) or ctx.usage.calls:
-                        self._write(bank, policy.name, proposed, at, number + 1, ctx.usage)
+                        reason = f"{policy.name}: {'; '.join(each.reason for each in proposed) or 'nothing'}"
+                        self._write(bank, at, reason, proposed, ctx.usage, step=number + 1)
                         break
                 else:
-                    with bank.change("consolidate: the round is over") as change:
-                        present = self.progress(bank)
-                        if (present.round, present.step) == (
-                            at.round,
-                            at.step,
-                        ):  # else another process did it
-                            self._save(bank, change, replace(present, round=(), step=0).begun(self.every))
+                    self._write(bank, at, "consolidate: the round is over", [], Usage(), step=None)
 
     @contextmanager
-    def _turn(self, bank: MemoryBank) -> Iterator[bool]:
-        """Whether this process goes over the bank. In the background one does: the others would plan the same again."""
+    def _one_process(self, bank: MemoryBank) -> Iterator[bool]:
+        """Whether this process may run rounds. In the background only one does: others would plan the same again."""
         if not self.background:
             yield True
             return
@@ -192,16 +166,24 @@ class Consolidator:
                 yield True
 
     def _write(
-        self, bank: MemoryBank, name: str, proposed: list[ProposedChange], at: Progress, done: int, usage: Usage
+        self,
+        bank: MemoryBank,
+        at: Progress,
+        reason: str,
+        proposed: list[ProposedChange],
+        spent: Usage,
+        step: int | None,
     ) -> None:
-        """Do what a policy has proposed at some progress, less what others have changed meanwhile; mark it done."""
-        reason = f"{name}: {'; '.join(each.reason for each in proposed) or 'nothing'}"
+        """Make the changes that a policy proposed at some progress, except those whose records have changed since.
+
+        step   policies of the round that are then done; None: the round is over
+        """
         with bank.change(reason[:MAX_REASON]) as change:
             present = self.progress(bank)
             if (present.round, present.step) != (at.round, at.step):
                 return  # another process has done this
             made = ()
-            for each in [each for each in proposed if _still_holds(bank, each)]:
+            for each in [each for each in proposed if each.still_holds(bank)]:
                 if each.add is not None:
                     change.add(each.add)
                     made = (*made, each.add.id)
@@ -209,8 +191,12 @@ class Consolidator:
                     change.update(id, **fields)
                 for link in each.links:
                     change.link(*link)
-            spent = asdict(Usage(**present.usage) + usage)
-            self._save(bank, change, replace(present, step=done, round=(*present.round, *made), usage=spent))
+            if step is None:
+                after = replace(present, round=(), step=0).begun(self.every)
+            else:
+                usage = asdict(Usage(**present.usage) + spent)
+                after = replace(present, step=step, round=(*present.round, *made), usage=usage)
+            self._save(bank, change, after)
 
     def _context(self, bank: MemoryBank, at: Progress) -> ConsolidationContext:
         return ConsolidationContext(
@@ -223,38 +209,26 @@ class Consolidator:
             ticks_per_day=self.ticks_per_day,
         )
 
-    def _start(self, bank: MemoryBank) -> None:
-        """Have the rounds that are due run in the background, one at a time."""
-        with self._gate:
+    def _start_rounds(self, bank: MemoryBank) -> None:
+        """Run the rounds that are due in the background, unless they are running already."""
+        with self._start_lock:
             if self._running is not None and not self._running.done():
                 return
-            self._settle()
+            self._await_running()
             if self.progress(bank).round:
                 self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="consolidate")
-                self._running = self._pool.submit(self._rounds, bank)
+                self._running = self._pool.submit(self._run_rounds, bank)
 
-    def _settle(self) -> None:
+    def _await_running(self) -> None:
         running, self._running = self._running, None
         if running is not None:
             try:
                 running.result()
-            except OverBudget as error:  # the round stands in the bank, and goes on when there is a budget again
+            except OverBudget as error:  # the bank stores the round, which goes on when there is a budget again
                 log.warning(f"consolidation waits: {error}")
 
     def _key(self, bank: MemoryBank) -> str:
         return f"consolidate:{self.run}:{bank.namespace}"
 
-    def _save(self, bank: MemoryBank, change: Any, progress: Progress) -> None:
-        change.fact(self._key(bank), json.dumps(asdict(progress), sort_keys=True))
-
-
-def _still_holds(bank: MemoryBank, proposed: ProposedChange) -> bool:
-    """Whether every record is as the plan saw it, and what is to be added is not there (a merge that was undone)."""
-    if proposed.add is not None and bank.get(proposed.add.id) is not None:
-        return False
-    for seen in proposed.seen:
-        record = bank.get(seen.id)
-        same = record and (record.status, record.items, record.confidence) == (seen.status, seen.items, seen.confidence)
-        if not same:
-            return False
-    return True
+    def _save(self, bank: MemoryBank, change: Change, progress: Progress) -> None:
+        change.fact(self._key(bank), progress.to_text())

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from core.errors import UserError
+from core.errors import InfraError, OverBudget, UserError
 from core.memory.clock import SECONDS_A_DAY, ages
 from core.memory.consolidation.confidence import Confidence
 from core.models.base import Reply, Role
@@ -19,20 +21,35 @@ from core.types import Lesson, MemoryRecord, Scored, Usage
 from prompts import registry
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from core.memory.bank import MemoryBank
 
+Answer = TypeVar("Answer")
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProposedChange:
-    """One change of the bank, all or nothing. It is left undone when a record in `seen` is no longer as it was."""
+    """One change of the bank, made as a whole or not at all.
+
+    seen      the records that it rests on; it is not made where one of them has changed meanwhile
+    add       a record to add
+    updates   id -> fields to set
+    """
 
     reason: str
     seen: tuple[MemoryRecord, ...]
     add: MemoryRecord | None = None
-    updates: dict[str, dict[str, Any]] = field(default_factory=dict)  # id -> fields
+    updates: dict[str, dict[str, Any]] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
+
+    def still_holds(self, bank: MemoryBank) -> bool:
+        """Whether every record is as the plan saw it, and the one to add is not there (as after an undone merge)."""
+        if self.add is not None and bank.get(self.add.id) is not None:
+            return False
+        state = attrgetter("status", "items", "confidence")
+        return all((now := bank.get(seen.id)) is not None and state(now) == state(seen) for seen in self.seen)
 
 
 class ConsolidationPolicy(Protocol):
@@ -41,7 +58,7 @@ class ConsolidationPolicy(Protocol):
     name: str
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
-        """What to change. Reads only; a model may be asked, which is why nothing is locked meanwhile."""
+        """What to change. Only reads the bank, which is not locked meanwhile; may ask a model."""
         ...
 
 
@@ -49,9 +66,10 @@ class ConsolidationPolicy(Protocol):
 class ConsolidationContext:
     """What a policy may look at, and the model that it may ask.
 
-    fresh        ids of the records that came since the last round, oldest first, and of those this round has made
-    candidates   how many neighbours by query and by words are compared with a fresh record
+    fresh           ids of the records that came since the last round, oldest first, and of those that this round made
+    candidates      how many neighbours by query, and as many by words, a fresh record is compared with
     ticks_per_day   how many tasks of the stream count as a day, where the bank's clock is the stream
+    usage           of the model calls made so far
     """
 
     bank: MemoryBank
@@ -62,52 +80,45 @@ class ConsolidationContext:
     candidates: int = 50
     ticks_per_day: float = 1.0
     usage: Usage = field(default_factory=Usage)
-    _vectors: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    _vectors: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     def fresh_records(self) -> list[MemoryRecord]:
-        """The fresh records that are (still) active, oldest first."""
+        """The fresh records that are still active, oldest first."""
         records = [self.bank.get(id) for id in self.fresh]
         return [record for record in records if record is not None and record.status == "active"]
 
     def near(self, record: MemoryRecord) -> list[MemoryRecord]:
-        """The active records that may be like this one, oldest first: the nearest by query and by words (BM25).
+        """The active records that may resemble this one, oldest first: the nearest by query and by words (BM25).
 
-        Only these are ever compared: a round over n fresh records makes 2 n searches and never looks at all pairs.
+        Only these are compared with it: a round over n fresh records makes 2 n searches and never looks at all pairs.
         """
         hits = self.bank.neighbours(record.id, self.candidates, -1.0)
         hits = [*hits, *self.bank.lexical(record.text, self.candidates)]
         others = {hit.record.id: hit.record for hit in hits if hit.record.id != record.id}
         return sorted(others.values(), key=lambda other: (other.tick, other.id))
 
-    def alike(self, record: MemoryRecord, least: float, most: float = 1.0) -> list[Scored]:
-        """Near records whose lessons read like the record's, best first: least <= cosine <= most.
-
-        Compared are the lessons' texts, not the queries that the bank is keyed by: like tasks may teach unlike lessons.
-        """
+    def similar(self, record: MemoryRecord, least: float, most: float = 1.0) -> list[Scored]:
+        """The near records with a similarity from `least` to `most`, most similar first."""
         scored = [Scored(record=other, score=self.similarity(record, other)) for other in self.near(record)]
         scored = [hit for hit in scored if least <= hit.score <= most]
         return sorted(scored, key=lambda hit: -hit.score)
 
     def similarity(self, one: MemoryRecord, other: MemoryRecord) -> float:
-        """Cosine of the two records' lessons, rounded to 6 digits."""
-        return self.cosine(one.text, other.text)
-
-    def item_similarity(self, one: Lesson, other: Lesson) -> float:
-        """Cosine of two single memory items."""
+        """Cosine of two records' lessons as texts. Their queries do not count: like tasks may teach unlike lessons."""
         return self.cosine(one.text, other.text)
 
     def cosine(self, one: str, other: str) -> float:
         """Cosine of two texts under the bank's embedder, rounded to 6 digits."""
         return round(float(self.vector(one) @ self.vector(other)), 6)
 
-    def vector(self, text: str) -> Any:
-        """A text's unit vector, float32 (d,); a text is embedded once a round."""
+    def vector(self, text: str) -> np.ndarray:
+        """A text's unit vector, float32 (d,); each text is embedded once."""
         if text not in self._vectors:
             self._vectors[text] = self.bank.embedder.embed([text])[0]
         return self._vectors[text]
 
-    def effective_confidence(self, record: MemoryRecord) -> float:
-        """A record's confidence at this moment."""
+    def present_confidence(self, record: MemoryRecord) -> float:
+        """A record's confidence, faded to the present."""
         return self.confidence.now(record, self.idle_days(record))
 
     def age_days(self, record: MemoryRecord) -> float:
@@ -115,28 +126,28 @@ class ConsolidationContext:
         return ages(self.bank, self.ticks_per_day)(record)
 
     def idle_days(self, record: MemoryRecord) -> float:
-        """Days of the bank's clock since the record was last used, or made."""
+        """Days of the bank's clock since the record was last used, or since it was made if it never was."""
         if record.last_used is None:
             return self.age_days(record)
         a_day = self.ticks_per_day if self.bank.clock == "stream" else SECONDS_A_DAY
-        return min(self.age_days(record), max(self.clock() - record.last_used, 0) / a_day)
+        return min(self.age_days(record), max(self.now() - record.last_used, 0) / a_day)
 
-    def clock(self) -> int:
-        """The present by the bank's clock: the stream's tick, or seconds since 1970. What `last_used` is set to."""
+    def now(self) -> int:
+        """The present by the bank's clock: the stream's tick, or seconds since 1970. `last_used` is set to it."""
         return self.bank.tick() if self.bank.clock == "stream" else int(time.time())
 
     def rank_key(self, record: MemoryRecord) -> tuple:
-        """A key that is larger for the record to keep: believed in, marked helpful, used in successes, trusted, older.
+        """A sort key, larger for the better record: by confidence, marks, uses in successes, trust, then age.
 
-        Confidence counts as it stood at the last use: were it the faded one, each new duplicate would drive out the
-        record that has the history. The id makes every run agree on equals.
+        The confidence is the stored one: with the faded one, each new duplicate would replace the record that has the
+        history. The id decides between equals, so that every run decides alike.
         """
-        helped = record.n_helpful - record.n_harmful
+        marks = record.n_helpful - record.n_harmful
         stored = round(self.confidence.of(record), 6)
-        return (stored, helped, record.n_used_success, record.trust, -record.tick, _reversed(record.id))
+        return (stored, marks, record.n_used_success, record.trust, -record.tick, _descending(record.id))
 
     def ask(self, prompt: str, schema: dict, *names: object) -> Reply:
-        """One call of the extractor's model, its seed a hash of the names. Raises UserError when there is no model."""
+        """One call of the extractor's model, with a seed derived from the names. UserError when there is no model."""
         if self.role is None:
             raise UserError("memory.consolidate asks a model here and was given none: choose voting, or null.")
         seed = derive_seed(self.seed, *names)
@@ -145,21 +156,31 @@ class ConsolidationContext:
         return reply
 
     def render(self, name: str, **values: object) -> str:
-        """A prompt in the form that the model can be held to."""
+        """A prompt, in the form for structured replies where the model can be held to a schema."""
         structured = self.role is not None and self.role.llm.supports_schema
         return registry.render(name, **values, structured=structured)
 
 
-def shown(item: Lesson, max_chars: int) -> Lesson:
-    """An item as it may stand in a prompt: capped, and unable to close its block or to end the turn."""
-    texts = {name: _harmless(getattr(item, name))[:max_chars] for name in ("title", "description", "content")}
-    return replace(item, **texts)
+def none_if_broken(ask: Callable[[], Answer]) -> Answer | None:
+    """ask(), or None when the model broke: then the records stay as they are, and the round goes on."""
+    try:
+        return ask()
+    except OverBudget:
+        raise  # the run ends here, and its next start makes this round again
+    except InfraError:
+        return None
 
 
-def _harmless(text: str) -> str:
+def lesson_for_prompt(lesson: Lesson, max_chars: int) -> Lesson:
+    """A lesson as it may stand in a prompt: each text capped, and unable to close its block or to end the turn."""
+    texts = {name: _escaped(getattr(lesson, name))[:max_chars] for name in ("title", "description", "content")}
+    return replace(lesson, **texts)
+
+
+def _escaped(text: str) -> str:
     text = re.sub(r"<(?=/?\s*lessons)", "&lt;", text, flags=re.IGNORECASE)
     return text.replace("<|", "< |").replace("\x00", "")
 
 
-def _reversed(id: str) -> tuple[int, ...]:
+def _descending(id: str) -> tuple[int, ...]:
     return tuple(-ord(letter) for letter in id)

@@ -1,28 +1,27 @@
-"""Contradictions: lessons that cannot both be right are linked, and the weaker one loses weight. None is deleted."""
+"""Contradictions: two records that cannot both be right are linked, and the weaker one is lowered or quarantined."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
-from core.errors import InfraError, OverBudget, UserError
-from core.memory.consolidation.context import ConsolidationContext, ProposedChange
+from core.checks import check_choice, check_numbers
+from core.memory.consolidation.context import ConsolidationContext, ProposedChange, none_if_broken
 from core.memory.consolidation.relation_checkers import Checker, LLMChecker
 from core.types import MemoryRecord
-
-ACTIONS = ("lower", "quarantine")
 
 
 @dataclass(kw_only=True)
 class Contradict:
-    """Asks a checker about each fresh record and those near it in meaning.
+    """Asks a checker how each fresh record relates to those that are near it in meaning. Deletes nothing.
 
-    Source: agentic-flow's ReasoningBank (a check among lessons with a cosine above 0.60). Far below the band two
-    lessons speak of different things, above it they say the same, so that a question would be wasted.
+    Source: agentic-flow's ReasoningBank, which checks lessons with a cosine above 0.60. Far below `low` two lessons are
+    about different things, above `high` they say the same: asking would be a waste.
 
     low, high   cosine of the lessons' texts between which a pair is checked
     most        pairs checked for one fresh record, nearest first
-    action      what the weaker of two contradicting records suffers: lower (its confidence) or quarantine
-    factor      what its confidence is multiplied with
+    action      what happens to the weaker of two contradicting records: lower (its confidence) or quarantine as well
+    factor      its confidence is multiplied by this
     checker     LLMChecker, NLIChecker, or one of your own
     """
 
@@ -35,37 +34,30 @@ class Contradict:
     name: str = field(default="contradict", init=False)
 
     def __post_init__(self) -> None:
-        if self.action not in ACTIONS:
-            raise UserError(f"contradict.action={self.action}: choose {' or '.join(ACTIONS)}.")
-        if not -1 <= self.low <= self.high <= 1:
-            raise UserError(f"contradict.low={self.low} high={self.high}: give cosines with low <= high.")
-        if not 0 <= self.factor <= 1:
-            raise UserError(f"contradict.factor={self.factor}: give a number from 0 to 1.")
+        check_choice(self, "contradict", "action", ("lower", "quarantine"))
+        check_numbers(self, "contradict", "high", least=-1, most=1)
+        check_numbers(self, "contradict", "low", least=-1, most=self.high)
+        check_numbers(self, "contradict", "factor", least=0, most=1)
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
         """A change for each pair that relates in some way; pairs that are linked already are not asked about."""
         asked: set[frozenset[str]] = set()
-        confidence: dict[str, float] = {}  # as lowered so far in this plan
+        lowered: dict[str, float] = {}  # confidence of the records that this plan has lowered so far
         changes = []
         for record in ctx.fresh_records():
-            known = {frozenset((source, target)) for source, _, target, _ in ctx.bank.links(record.id)}
-            pairs = [hit.record for hit in ctx.alike(record, self.low, self.high)]
-            pairs = [other for other in pairs if frozenset((record.id, other.id)) not in known | asked]
-            for other in pairs[: self.most]:
+            linked = {frozenset((source, target)) for source, _, target, _ in ctx.bank.links(record.id)}
+            others = [hit.record for hit in ctx.similar(record, self.low, self.high)]
+            others = [other for other in others if frozenset((record.id, other.id)) not in linked | asked]
+            for other in others[: self.most]:
                 asked.add(frozenset((record.id, other.id)))
-                changes += self.consider(ctx, record, other, confidence)
+                changes += self.check(ctx, record, other, lowered)
         return changes
 
-    def consider(
+    def check(
         self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord, lowered: dict[str, float]
     ) -> list[ProposedChange]:
-        """The change for one pair; nothing when the model broke: better no link than a round that never ends."""
-        try:
-            relation, why = self.checker.check(ctx, one, other)
-        except OverBudget:
-            raise  # the run ends here, and the next start makes this round again
-        except InfraError:
-            return []
+        """The change for one pair: none where the records do not relate, or where the model broke."""
+        relation, why = none_if_broken(partial(self.checker.check, ctx, one, other)) or (None, "")
         if relation is None:
             return []
         link = (one.id, relation, other.id, why)

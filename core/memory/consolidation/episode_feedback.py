@@ -1,4 +1,4 @@
-"""What one episode tells the bank about its records: which were used, how it went, which records are new."""
+"""What consolidation learns from one episode: which records were used, how it was judged, which records are new."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeFeedback:
-    """The part of an episode that consolidation reads. Nothing in it but what the learner believes.
+    """The part of an episode that consolidation reads. It holds the judge's labels, never the true outcome.
 
     index   position in the stream; None outside a stream (a server), where nothing is resumed
-    label   success | failure as judged, never the env's truth; None: nobody judged
-    used    ids of the records that were put before the agent
-    new     (id, confidence of its judge in [0, 1], None where it gives none) of each record that the episode added
+    label   success | failure as judged; None: not judged
+    used    ids of the records that were shown to the agent
+    new     (id, the judge's confidence in [0, 1] or None) of each record that the episode added
     """
 
     index: int | None = None
@@ -23,10 +23,7 @@ class EpisodeFeedback:
 
 
 def feedback_of(row: dict[str, Any]) -> EpisodeFeedback:
-    """What there is to learn from a row of episodes.jsonl.
-
-    A broken attempt (infra_error) says nothing about the records that it used.
-    """
+    """The feedback in a row of episodes.jsonl. A broken attempt says nothing about the records that it used."""
     judged = zip(row["trajectories"], row["verdicts"], strict=True)
     confidence = {trajectory["id"]: verdict["confidence"] for trajectory, verdict in judged}
     used = () if row["status"] == "infra_error" else dict.fromkeys(hit["id"] for hit in row["retrieved"])

@@ -1,4 +1,4 @@
-"""Groups of records that are alike, all of them pairwise: a chain of neighbours is no group."""
+"""Groups of records in which every pair is alike; a mere chain of neighbours is not a group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def groups(
 
     seeds        records to start from, one group at most each
     neighbours   what may join a seed, nearest first
-    alike        whether two records may share a group; asked of every pair, so that a group has no far ends
+    alike        whether two records may share a group; asked of every pair
     """
     taken: set[str] = set()
     found = []
@@ -29,9 +29,8 @@ def groups(
         for other in neighbours(seed):
             if len(group) == most:
                 break
-            if other.id in taken or any(other.id == member.id for member in group):
-                continue
-            if all(alike(member, other) for member in group):
+            known = other.id in taken or any(other.id == member.id for member in group)
+            if not known and all(alike(member, other) for member in group):
                 group.append(other)
         if len(group) >= least:
             taken.update(member.id for member in group)

@@ -1,11 +1,12 @@
-"""Merging: several lessons that are alike become one record; the originals are archived and can come back."""
+"""Merging: records that are alike become one; the originals are archived and can be restored."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
-from core.errors import InfraError, OverBudget, UserError
-from core.memory.consolidation.context import ConsolidationContext, ProposedChange
+from core.checks import check_choice, check_numbers
+from core.memory.consolidation.context import ConsolidationContext, ProposedChange, none_if_broken
 from core.memory.consolidation.grouping import groups
 from core.memory.consolidation.merge_authors import Author, LLMAuthor
 from core.memory.store.writes import now as wall_clock
@@ -16,16 +17,16 @@ from core.types import Lesson, MemoryRecord, content_id
 class Merge:
     """Merges groups of like records (the ReasoningBank MCP server: at least 3 above 0.85, by `llm` or `voting`).
 
-    Every pair of a group is alike, of one outcome and one domain: never a success with a failure. The merged record
-    names its parents, has the least of their trust, and is embedded anew from its own query.
+    Every pair of a group is alike and of one outcome and one domain: a success is never merged with a failure. The
+    merged record names its parents, has the lowest trust among them, and is embedded anew from its own query.
 
-    least, most   records in a group
-    min_score     cosine of the lessons' texts that every pair has at least
-    min_fit       cosine of the merged text with each original, at least; a model that wanders off replaces nothing
-    key           the query that the merged record is found by: `queries` (its parents', joined: new tasks are asked
-                  like these) or `lesson` (the merged text itself)
-    max_key_chars of that query
-    author        LLMAuthor, Voting, or one of your own
+    least, most     records in a group
+    min_score       least cosine of the lessons' texts of every pair
+    min_fit         least cosine of the merged text with each original; a text that has drifted away is not used
+    key             the query that the merged record is found by: `queries` (those of its parents, joined, because new
+                    tasks are asked in this way) or `lesson` (the titles and descriptions of the merged lessons)
+    max_key_chars   of that query
+    author          LLMAuthor, Voting, or one of your own
     """
 
     least: int = 3
@@ -38,12 +39,10 @@ class Merge:
     name: str = field(default="merge", init=False)
 
     def __post_init__(self) -> None:
-        if not 2 <= self.least <= self.most:
-            raise UserError(f"merge.least={self.least} most={self.most}: give whole numbers with 2 <= least <= most.")
-        if self.key not in ("queries", "lesson"):
-            raise UserError(f"merge.key={self.key}: choose queries or lesson.")
-        if not (-1 <= self.min_score <= 1 and -1 <= self.min_fit <= 1):
-            raise UserError(f"merge.min_score={self.min_score} min_fit={self.min_fit}: give cosines.")
+        check_numbers(self, "merge", "least", least=2)
+        check_numbers(self, "merge", "most", least=self.least)
+        check_numbers(self, "merge", "min_score", "min_fit", least=-1, most=1)
+        check_choice(self, "merge", "key", ("queries", "lesson"))
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
         """A change for each group whose merged text could be written."""
@@ -53,26 +52,23 @@ class Merge:
             return same_kind and ctx.similarity(one, other) >= self.min_score
 
         def neighbours(record: MemoryRecord) -> list[MemoryRecord]:
-            return [hit.record for hit in ctx.alike(record, self.min_score)]
+            return [hit.record for hit in ctx.similar(record, self.min_score)]
 
         found = groups(ctx.fresh_records(), neighbours, alike, self.least, self.most)
-        return [proposed for group in found if (proposed := self.propose(ctx, sorted(group, key=_age))) is not None]
+        oldest_first = [sorted(group, key=lambda record: (record.tick, record.id)) for group in found]
+        return [proposed for group in oldest_first if (proposed := self.propose(ctx, group)) is not None]
 
     def propose(self, ctx: ConsolidationContext, group: list[MemoryRecord]) -> ProposedChange | None:
-        try:
-            items = self.author.write(ctx, group)
-        except OverBudget:
-            raise  # the run ends here, and the next start makes this round again
-        except InfraError:
-            items = ()  # the group stays as it is, and is met again with its next neighbour
-        if not items:
+        """The change for one group; None, and the group stays as it is, where no fitting text could be written."""
+        lessons = none_if_broken(partial(self.author.write, ctx, group))
+        if not lessons:
             return None
-        merged = self.merged(ctx, group, items)
+        merged = self.merged(ctx, group, lessons)
         if any(ctx.similarity(merged, record) < self.min_fit for record in group):
             return None
         if ctx.bank.hygiene is not None:
             merged = ctx.bank.hygiene.screen(merged, ctx.bank)
-        ctx.bank.embedder.embed([merged.original_query])  # into the cache: the transaction must not wait for a model
+        ctx.bank.embedder.embed([merged.original_query])  # into the cache: a transaction must not wait for a model
         return ProposedChange(
             reason=f"{'+'.join(record.id for record in group)} -> {merged.id} by {self.author.name}",
             seen=tuple(group),
@@ -81,54 +77,45 @@ class Merge:
             links=tuple((merged.id, "supersedes", record.id, self.author.name) for record in group),
         )
 
-    def merged(self, ctx: ConsolidationContext, group: list[MemoryRecord], items: tuple[Lesson, ...]) -> MemoryRecord:
-        """The record that stands for a group, given oldest first."""
-        lineage = {name: _lineage(group, name) for name in ("tasks", "trajectories")}
+    def merged(self, ctx: ConsolidationContext, group: list[MemoryRecord], lessons: tuple[Lesson, ...]) -> MemoryRecord:
+        """The record that replaces a group, which is given oldest first."""
+        lineage = {"tasks": _lineage(group, "tasks", "task_id")}
+        lineage["trajectories"] = _lineage(group, "trajectories", "source_trajectory_id")
+        sources = {record.label_source for record in group}
+        counters = ("n_used", "n_used_success", "n_helpful", "n_harmful")
         return MemoryRecord(
-            id=content_id("merge", [record.id for record in group], items),
-            original_query=self.query(group, items),
-            items=items,
+            id=content_id("merge", [record.id for record in group], lessons),
+            original_query=self.query(group, lessons),
+            items=lessons,
             source_trajectory_id=group[0].source_trajectory_id,
             score=round(sum(record.score for record in group) / len(group), 9),
             outcome=group[0].outcome,
-            label_source=_one_of({record.label_source for record in group}),
+            label_source=sources.pop() if len(sources) == 1 else "mixed",
             task_id=group[0].task_id,
             namespace=group[0].namespace,
             created_at=wall_clock(),
-            tick=ctx.bank.tick(),  # made now: its confidence is that of this moment
+            tick=ctx.bank.tick(),  # made now: its confidence is the present one
             domain=group[0].domain,
             tags=tuple(sorted({tag for record in group for tag in record.tags})),
-            confidence=round(sum(ctx.effective_confidence(record) for record in group) / len(group), 9),
-            n_used=sum(record.n_used for record in group),
-            n_used_success=sum(record.n_used_success for record in group),
-            n_helpful=sum(record.n_helpful for record in group),
-            n_harmful=sum(record.n_harmful for record in group),
+            confidence=round(sum(ctx.present_confidence(record) for record in group) / len(group), 9),
+            **{name: sum(getattr(record, name) for record in group) for name in counters},
             last_used=max((record.last_used for record in group if record.last_used is not None), default=None),
             trust=min(record.trust for record in group),
             parents=tuple(record.id for record in group),
             provenance={"made_by": f"merge:{self.author.name}", **lineage},
         )
 
-    def query(self, group: list[MemoryRecord], items: tuple[Lesson, ...]) -> str:
+    def query(self, group: list[MemoryRecord], lessons: tuple[Lesson, ...]) -> str:
         """The text whose embedding the merged record is found by."""
         if self.key == "lesson":
-            text = "\n".join(f"{item.title}\n{item.description}" for item in items)
+            text = "\n".join(f"{lesson.title}\n{lesson.description}" for lesson in lessons)
         else:
             texts = list(dict.fromkeys(record.original_query for record in group))
-            share = max(1, self.max_key_chars // len(texts))  # a long query must not crowd the others out
+            share = max(1, self.max_key_chars // len(texts))  # so that a long query does not displace the others
             text = "\n".join(text[:share] for text in texts)
         return text[: self.max_key_chars]
 
 
-def _age(record: MemoryRecord) -> tuple[int, str]:
-    return (record.tick, record.id)
-
-
-def _one_of(values: set[str]) -> str:
-    return next(iter(values)) if len(values) == 1 else "mixed"
-
-
-def _lineage(group: list[MemoryRecord], name: str) -> list[str]:
-    """Every task or trajectory behind a group, also those behind earlier merges."""
-    own = {"tasks": "task_id", "trajectories": "source_trajectory_id"}[name]
+def _lineage(group: list[MemoryRecord], name: str, own: str) -> list[str]:
+    """Every task or trajectory behind a group, those behind earlier merges included. `own`: a plain record's field."""
     return sorted({value for record in group for value in record.provenance.get(name, [getattr(record, own)])})

@@ -1,4 +1,4 @@
-"""Who says whether two lessons contradict: a model that is asked, or a classifier of natural language inference."""
+"""How two records relate to each other: a model is asked, or a classifier for natural language inference decides."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from core.checks import check_numbers
 from core.errors import UserError
 from core.learning.schemas import object_schema, text_schema
 from core.learning.structured import parse_json
-from core.memory.consolidation.context import ConsolidationContext, shown
+from core.memory.consolidation.context import ConsolidationContext, lesson_for_prompt
 from core.models.reply_text import strip_thinking
 from core.types import MemoryRecord
 from prompts import registry
@@ -19,7 +20,7 @@ RELATIONS = ("contradicts", "entails", "refines")
 SCHEMA = object_schema(
     {"thoughts": text_schema(300), "relation": {"type": "string", "enum": [*RELATIONS, "unrelated"]}}
 )
-# `contradicts, entails or unrelated` is the question said again, and no answer.
+# A reply that repeats the question ("contradicts, entails or unrelated") is no answer.
 _RELATION = re.compile(
     r"^[ \t*_#>]*relation[ \t*_]*:[\s*_\"'`]*([a-z]+)\b"
     r"(?![\"'`*]*[ \t]*(?:or\b|[/|,])[ \t\"'`*]*(?:or[ \t]+)?(?:contradicts|entails|refines|unrelated)\b)",
@@ -28,12 +29,12 @@ _RELATION = re.compile(
 
 
 class Checker(Protocol):
-    """How does one record relate to another?"""
+    """Says how one record relates to another."""
 
     name: str
 
     def check(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> tuple[str | None, str]:
-        """(contradicts | entails | refines | None, why in a sentence)."""
+        """(contradicts | entails | refines | None, a note for the link). Raises InfraError."""
         ...
 
 
@@ -41,7 +42,7 @@ class Checker(Protocol):
 class LLMChecker:
     """The extractor's model is asked. A reply that cannot be read counts as unrelated.
 
-    max_chars   of each text of a lesson that is shown to the model
+    max_chars   of each title, description and content that the model is shown
     """
 
     max_chars: int = 2000
@@ -59,11 +60,11 @@ class LLMChecker:
         return parse_relation(reply.text), self.name
 
     def _text(self, record: MemoryRecord) -> str:
-        return "\n".join(shown(item, self.max_chars).text for item in record.items)
+        return "\n".join(lesson_for_prompt(lesson, self.max_chars).text for lesson in record.items)
 
 
 def parse_relation(text: str) -> str | None:
-    """The relation a reply states last, or None for "unrelated" and for what cannot be read."""
+    """The last relation that a reply states; None for "unrelated" and for a reply that cannot be read."""
     answer = parse_json(text, "relation")
     if answer:
         word = str(answer["relation"]).lower()
@@ -75,12 +76,12 @@ def parse_relation(text: str) -> str | None:
 
 @dataclass(kw_only=True)
 class NLIChecker:
-    """A cross-encoder trained on natural language inference, through sentence-transformers; no model is asked.
+    """A cross-encoder trained on natural language inference, through sentence-transformers; no chat model is asked.
 
-    Inference has a direction: two records contradict when either order says so; A entails B when A -> B does.
+    Inference has a direction: two records contradict when either order does; A entails B when A -> B does.
 
-    model          a name on the Hugging Face hub, or a folder
-    min_score      least probability of a relation
+    model       a name on the Hugging Face hub, or a folder
+    min_score   least probability of a relation
     """
 
     model: str = "cross-encoder/nli-deberta-v3-small"
@@ -90,8 +91,7 @@ class NLIChecker:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_score <= 1:
-            raise UserError(f"contradict.checker.min_score={self.min_score}: give a probability from 0 to 1.")
+        check_numbers(self, "contradict.checker", "min_score", least=0, most=1)
 
     def check(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> tuple[str | None, str]:
         there, back = self.probabilities([(one, other), (other, one)])

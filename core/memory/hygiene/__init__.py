@@ -1,1 +1,1 @@
-"""Hygiene of what enters the bank: secrets and personal data out, injected instructions into quarantine."""
+"""What is checked before a record is stored: secrets, personal data, copied lessons, injected instructions."""

@@ -1,4 +1,4 @@
-"""What stands between an experience and the bank (`memory.hygiene`): scrub, cut, drop copies, quarantine."""
+"""The guard before the bank (`memory.hygiene`): it scrubs, cuts, drops copies and quarantines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from core.checks import check_numbers
 from core.errors import UserError
 from core.memory.hygiene.injection import rules, suspicions
 from core.memory.hygiene.likeness import Likeness
-from core.memory.hygiene.lineage import least_trust
 from core.memory.hygiene.scrub import scrub
 from core.types import Lesson, MemoryRecord
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
 _BLOCK = re.compile(r"<\s*memory_items\s*>.{0,20000}?<\s*/\s*memory_items\s*>", re.IGNORECASE | re.DOTALL)
-_MARK = re.compile(r"(?:\[memory item\][ \t]*)+", re.IGNORECASE)  # what a transcript has in a quote's place
+_MARK = re.compile(r"(?:\[memory item\][ \t]*)+", re.IGNORECASE)  # what a transcript shows instead of a quoted lesson
 _SHORTEST_COPY = 20  # characters; shorter passages of a lesson occur by chance
 
 
 @dataclass(kw_only=True)
 class Guard:
-    """Looks at each record before it is stored. Screening its own result changes nothing. Off in the paper.
+    """Looks at each record before it is stored. Screening its own result changes nothing. The paper has no guard.
 
-    scrub         put a mark in the place of credentials and personal data
-    strip         take out what was copied from the lessons that the task had retrieved, and the memory block's markup
-    quarantine    a record that gives orders, or descends from one that does, is kept but never retrieved, with trust 0
-    likeness      quarantine also what is this much like known attacks (-1 to 1, `Likeness`); None: patterns alone
+    scrub         replace credentials and personal data by a mark
+    strip         remove passages copied from the lessons that the task had retrieved, and the memory block's markup
+    quarantine    store a record that gives orders, or was merged from one that does, but never retrieve it: trust 0
+    likeness      also quarantine lessons this much like known attacks (-1 to 1, see `Likeness`); None: patterns only
     ignore        rules of rules.txt that quarantine nothing, e.g. shell where lessons are about commands
     max_title, max_description, max_content, max_query   characters kept of each text
     """
@@ -51,26 +51,26 @@ class Guard:
         if isinstance(self.ignore, str) or (unknown := set(self.ignore) - set(rules())):
             names = self.ignore if isinstance(self.ignore, str) else ", ".join(sorted(unknown))
             raise UserError(f"memory.hygiene.ignore={names}: give a list of {', '.join(rules())}.")
-        for name in ("max_title", "max_description", "max_content", "max_query"):
-            if getattr(self, name) < 20:
-                raise UserError(f"memory.hygiene.{name}={getattr(self, name)}: give at least 20 characters.")
+        check_numbers(self, "memory.hygiene", "max_title", "max_description", "max_content", "max_query", least=20)
 
     def screen(self, record: MemoryRecord, bank: MemoryBank, shown: Sequence[str] | None = None) -> MemoryRecord:
-        """The record as it may be stored. What was done to it stands in provenance["hygiene"], by kind.
+        """The record as it may be stored; provenance["hygiene"] then names what was done to it.
 
-        shown   ids of what the record's task had retrieved; None: what it would retrieve now
+        shown   ids of the records that the task had retrieved; None takes those it would retrieve now
         """
         items, notes = record.items, set(record.provenance.get("hygiene", ()))
-        if self.strip and not record.parents:  # a merged record is made of its parents' text
-            items, stripped = _without_copies(items, self._shown(record, bank, shown))
+        if self.strip and not record.parents:  # a merged record consists of its parents' text
+            items, stripped = _without_copies(items, self._shown_passages(record, bank, shown))
             notes |= {"stripped"} if stripped else set()
-        # Before anything is cut off: an order at the end of a long text is an order all the same.
-        broken = self._broken(record.original_query, items, bank) if self.quarantine else ()
-        record = self._scrubbed(replace(record, items=items), notes)
-        trust = least_trust((p for id in record.parents if (p := bank.get(id)) is not None), record.trust)
+        # Before the texts are cut: an order at the end of a long text counts too.
+        broken = self._broken_rules(record.original_query, items, bank) if self.quarantine else ()
+        record, found = self._scrubbed(replace(record, items=items))
+        notes |= found
+        parents = [parent for id in record.parents if (parent := bank.get(id)) is not None]
+        trust = min([record.trust, *(parent.trust for parent in parents)])
         changes: dict[str, Any] = {"trust": trust}
         if not record.items:
-            changes["status"] = "archived"  # nothing of its own: kept for the count, never retrieved
+            changes["status"] = "archived"  # all of it was copied: stored so that it counts, never retrieved
         if notes:
             changes["provenance"] = record.provenance | {"hygiene": sorted(notes)}
         if self.quarantine and (broken or trust == 0.0):
@@ -79,22 +79,21 @@ class Guard:
             changes |= {"trust": 0.0, "status": "quarantined", "provenance": provenance}
         return replace(record, **changes)
 
-    def _broken(self, query: str, items: tuple[Lesson, ...], bank: MemoryBank) -> tuple[str, ...]:
+    def _broken_rules(self, query: str, items: tuple[Lesson, ...], bank: MemoryBank) -> tuple[str, ...]:
         """The rules that the query or the lessons break."""
-        broken = {rule for text in (query, *(item.text for item in items)) for rule in suspicions(text)} - set(
-            self.ignore
-        )
+        texts = (query, *(item.text for item in items))
+        broken = {rule for text in texts for rule in suspicions(text)} - set(self.ignore)
         if self.likeness is not None and not broken:
             with self._lock:
                 if self._likeness is None:
                     self._likeness = Likeness(bank.embedder)
-            # Lessons only: a question may be about anything.
+            # The query is not compared: a task may be about anything.
             if any(self._likeness.of(item.text) > self.likeness for item in items):
                 broken.add("likeness")
         return tuple(sorted(broken))
 
-    def _shown(self, record: MemoryRecord, bank: MemoryBank, shown: Sequence[str] | None) -> list[str]:
-        """Passages of the lessons that stood in the prompt, longest first."""
+    def _shown_passages(self, record: MemoryRecord, bank: MemoryBank, shown: Sequence[str] | None) -> list[str]:
+        """Texts of the lessons that were in the prompt, longest first."""
         if shown is None:
             records = [hit.record for hit in bank.retrieve(record.original_query, exclude_task=record.task_id)]
         else:
@@ -102,13 +101,16 @@ class Guard:
         texts = {t.strip() for found in records for item in found.items for t in (item.content, item.description)}
         return sorted((text for text in texts if len(text) >= _SHORTEST_COPY), key=lambda text: (-len(text), text))
 
-    def _scrubbed(self, record: MemoryRecord, notes: set[str]) -> MemoryRecord:
+    def _scrubbed(self, record: MemoryRecord) -> tuple[MemoryRecord, set[str]]:
+        """(the record with its texts scrubbed and cut, the kinds of what was found in them)."""
+        found: set[str] = set()
+
         def clean(text: str, longest: int) -> str:
             if self.scrub:
                 text, kinds = scrub(text)
-                notes.update(kinds)
+                found.update(kinds)
             if len(text) > longest:
-                notes.add("cut")
+                found.add("cut")
             return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
 
         items = tuple(
@@ -120,13 +122,14 @@ class Guard:
             for item in record.items
         )
         query, tags = clean(record.original_query, self.max_query), tuple(clean(tag, 200) for tag in record.tags)
-        texts = {name: record.provenance.get(name) for name in ("url", "context")}  # what a client said of it
-        said = {name: clean(text, 2000) for name, text in texts.items() if isinstance(text, str)}
-        return replace(record, items=items, original_query=query, tags=tags, provenance=record.provenance | said)
+        texts = {name: record.provenance.get(name) for name in ("url", "context")}  # that a client gave with it
+        given = {name: clean(text, 2000) for name, text in texts.items() if isinstance(text, str)}
+        provenance = record.provenance | given
+        return replace(record, items=items, original_query=query, tags=tags, provenance=provenance), found
 
 
 def _without_copies(items: tuple[Lesson, ...], shown: list[str]) -> tuple[tuple[Lesson, ...], bool]:
-    """The items without passages that were shown and without the block's markup; those left with no content go."""
+    """(the lessons without shown passages and markup, less those left without content; whether any changed)."""
     kept = []
     for item in items:
         texts = [item.title, item.description, item.content]
@@ -135,9 +138,5 @@ def _without_copies(items: tuple[Lesson, ...], shown: list[str]) -> tuple[tuple[
         texts = [_MARK.sub("", _BLOCK.sub("", text)).strip() for text in texts]
         if len(texts[2]) >= min(_SHORTEST_COPY, len(item.content.strip())):
             kept.append(Lesson(title=texts[0], description=texts[1], content=texts[2]))
-    return tuple(kept), tuple(kept) != tuple(_bare(item) for item in items)
-
-
-def _bare(item: Lesson) -> Lesson:
-    # An item without white space at its ends, to compare with.
-    return Lesson(title=item.title.strip(), description=item.description.strip(), content=item.content.strip())
+    before = [(item.title.strip(), item.description.strip(), item.content.strip()) for item in items]
+    return tuple(kept), [(item.title, item.description, item.content) for item in kept] != before

@@ -1,10 +1,10 @@
-"""Does a lesson give orders that no lesson should? Rules by pattern, for quarantine, never for deletion.
+"""Whether a lesson gives orders that no lesson should. Rules by pattern, for quarantine, never for deletion.
 
 A lesson says how to solve a kind of task. It has no need to void other instructions, to speak as the system, to run a
 shell line, to fetch an address, to send data away, to tie an answer to a catchword, to redirect one named thing to
 another, to switch off a safeguard, or to spread itself: the moves of prompt injection (Greshake et al. 2023,
 arXiv:2302.12173), AgentPoison (arXiv:2407.12784), MINJA (arXiv:2503.03704) and MemoryGraft (arXiv:2512.16962).
-Patterns see words, not meaning: likeness.py is the net behind them, and docs/memory.md has the measured rates.
+Patterns see words, not meaning: likeness.py catches some of what they miss; docs/memory.md has the measured rates.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import re
 from functools import cache
 from pathlib import Path
 
-from core.memory.hygiene import fold
+from core.memory.hygiene.disguises import has_hidden_characters, readings
 
-# Rules whose wording is innocent when negated ("do not skip the verification").
+# Rules that a negated text does not break ("do not skip the verification").
 _UNLESS_NEGATED = {"unsafe", "shell", "exfiltration"}
 _NEGATED = re.compile(
     r"(?:\bnot|n't|\bnever|\bavoid|\binstead of|\brather than|\bcannot|\brefus\w+|\bbeware of)\b[^.;:!?\n]{0,25}$"
@@ -24,10 +24,10 @@ _NEGATED = re.compile(
 
 def suspicions(text: str) -> tuple[str, ...]:
     """The names of the rules that a text breaks, sorted; () for a text that looks like a lesson."""
-    broken = {"hidden"} if fold.hidden(text) else set()
-    for number, view in enumerate(fold.views(text)):
-        hits = {name for name, patterns in rules().items() if any(_hit(name, p, view) for p in patterns)}
-        # What is only there when read backwards, by ROT13, or as leetspeak was hidden; base64 always was.
+    broken = {"hidden"} if has_hidden_characters(text) else set()
+    for number, reading in enumerate(readings(text)):
+        hits = {name for name, patterns in rules().items() if any(_hit(name, p, reading) for p in patterns)}
+        # An order that stands only in another reading than the plain one was disguised.
         broken |= hits if number == 0 else {f"disguised {name}" for name in hits - broken}
     return tuple(sorted(broken))
 

@@ -1,7 +1,7 @@
-"""Is a sentence more like an attack than like a lesson? A linear rule over the bank's own embeddings decides.
+"""Whether a sentence is more like an attack than like a lesson, by a linear rule over the bank's own embeddings.
 
-examples.json has texts of the published kinds of attack and plain lessons, all written for this. The rule sees what no
-pattern lists, as far as the embedder understands meaning: with `hashing` it is of little use.
+examples.json has texts of the published kinds of attack and plain lessons, all written for this. The rule finds orders
+that no pattern lists, as far as the embedder understands meaning: with `hashing` it is of little use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.models.embedding import Embedder
 
 RIDGE = 3.0
 _SENTENCE = re.compile(r"(?<=[.!?;:])\s+|\n+")
-_SHORTEST = 20  # characters; what is shorter says too little
+_SHORTEST = 20  # characters of a sentence that is judged alone
 
 
 def examples() -> dict[str, list[str]]:
@@ -52,8 +52,8 @@ class Likeness:
         rows = _features(self.embedder.embed(known["attack"] + known["lesson"]))
         counts = np.array([len(known["attack"]), len(known["lesson"])])
         labels = np.repeat([1.0, -1.0], counts)
-        weighted = rows * np.repeat(counts.sum() / (2 * counts), counts)[:, None]  # either kind counts half
-        penalty = np.diag([RIDGE] * (rows.shape[1] - 1) + [1e-6])  # the constant is free
+        weighted = rows * np.repeat(counts.sum() / (2 * counts), counts)[:, None]  # both kinds weigh the same
+        penalty = np.diag([RIDGE] * (rows.shape[1] - 1) + [1e-6])  # the constant is hardly penalised
         return np.linalg.solve(weighted.T @ rows + penalty, weighted.T @ labels)
 
 

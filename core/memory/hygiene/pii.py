@@ -1,7 +1,7 @@
 """Personal data: e-mail, phone, payment card, IBAN, IP and MAC address, social security number.
 
 A bank of reasoning lessons is full of numbers, so a number is taken for personal data only by its written form, a check
-digit (Luhn, ISO 7064 for IBAN) or the word beside it; never for its length. What stands in mathematics stays.
+digit (Luhn, ISO 7064 for IBAN) or the word beside it; never for its length. Formulas are left alone.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Retrieval policies of the systems beside the paper, one a file; the paper's own is core/memory/policies/base.py."""
+"""Retrieval policies (`retrieval=`), one a file. The paper's own is cosine.py."""

@@ -1,38 +1,40 @@
-"""Retrieval policies (`retrieval=`): which records of the bank a task gets to see. The others are in policies/."""
+"""What the retrieval policies (`retrieval=`) share: they choose which records of the bank a task gets to see."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from core.checks import check_choice, check_numbers, check_positive
 from core.errors import UserError
+from core.memory.clock import ages
 from core.memory.filter import Filter
 from core.types import MemoryRecord, Scored
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
-PRIOR = {"success": 0.7, "failure": 0.6}  # confidence of a record that nothing has rated yet
+PRIOR = {"success": 0.7, "failure": 0.6}  # confidence of a record without a confidence of its own, by its outcome
 
 
 class Policy(Protocol):
-    """Ranks with the bank's primitives (`nearest`, `lexical`, `tick`); reads only."""
+    """Ranks records with the searches of the bank (`nearest`, `lexical`) and its clock; only reads."""
 
     top_k: int
 
     def rank(
         self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
-        """The top_k records for a query, best first; fewer, or none, where nothing is good enough."""
+        """The top_k records for a query, best first; fewer, or none, where the rest is not good enough."""
         ...
 
 
 @dataclass(kw_only=True)
 class Ranking:
-    """What all policies share: how many, from where on, and among which records.
+    """The settings of every policy.
 
     top_k       records to retrieve; 0 retrieves nothing
-    min_score   the right to abstain: leave out records whose similarity is below this; None takes the best however bad
+    min_score   leave out records whose similarity is below this; None takes the best however low it is
     domain      only records of this domain
     tags        only records with all of these tags
     outcome     only records of a success, or only of a failure
@@ -45,15 +47,13 @@ class Ranking:
     outcome: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.top_k, int) or isinstance(self.top_k, bool) or self.top_k < 0:
-            raise UserError(f"retrieval.top_k={self.top_k}: give a whole number of at least 0.")
-        if self.outcome not in (None, "success", "failure"):
-            raise UserError(f"retrieval.outcome={self.outcome}: give success, failure or null.")
+        check_numbers(self, "retrieval", "top_k", least=0)
+        check_choice(self, "retrieval", "outcome", ("success", "failure", None))
         if isinstance(self.tags, str) or not all(isinstance(tag, str) for tag in self.tags):
             raise UserError(f"retrieval.tags={self.tags}: give a list of words.")
 
     def within(self, where: Filter | None) -> Filter | None:
-        """The policy's filter and the caller's together; where both name a thing, the caller's holds. None: neither."""
+        """The policy's filter and the caller's together; the caller's holds where both set a field. None: no filter."""
         if where is None and self.domain is None and self.outcome is None and not self.tags:
             return None
         where = where or Filter()
@@ -71,36 +71,58 @@ class Ranking:
 
 @dataclass(kw_only=True)
 class Pooled(Ranking):
-    """A ranking that looks at the nearest `pool` records and orders them anew; None looks at every record."""
+    """A policy that takes the nearest `pool` records and orders them anew; None takes every record."""
 
     pool: int | None = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.pool is not None and self.pool < 1:
-            raise UserError(f"retrieval.pool={self.pool}: give a whole number of at least 1, or null.")
+        check_numbers(self, "retrieval", "pool", least=1)
 
     def candidates(
         self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None, **how: str
     ) -> list[Scored]:
-        """The records to choose from, with their cosine, nearest first; those below min_score are not among them."""
+        """The records to choose from, with their cosine, nearest first, without those below min_score."""
         size = len(bank) if self.pool is None else max(self.pool, top_k)
         return self.good_enough(bank.nearest(query, max(size, 1), exclude_task, self.within(where), **how))
 
 
-def check_positive(policy: Any, *names: str) -> None:
-    """Raises UserError where a key of a policy is not above 0."""
-    for name in names:
-        if not getattr(policy, name) > 0:
-            raise UserError(f"retrieval.{name}={getattr(policy, name)}: give a number above 0.")
+@dataclass(kw_only=True)
+class Reranking(Pooled):
+    """A policy that orders the pool by a score of each record.
+
+    ticks_per_day   tasks of the stream that count as a day, where the bank's clock is the stream
+    """
+
+    ticks_per_day: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "retrieval", "ticks_per_day")
+
+    def rank(
+        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+    ) -> list[Scored]:
+        age = ages(bank, self.ticks_per_day)
+        pool = self.candidates(bank, query, top_k, exclude_task, where)
+        scored = [replace(hit, score=self.score(hit.record, hit.score, age(hit.record))) for hit in pool]
+        return self.pick(scored, top_k)
+
+    def score(self, record: MemoryRecord, similarity: float, age_days: float) -> float:
+        """What a record is ranked by."""
+        raise NotImplementedError
+
+    def pick(self, scored: list[Scored], top_k: int) -> list[Scored]:
+        """The top_k of the scored records, best first."""
+        return best(scored, top_k)
 
 
-def confidence(record: MemoryRecord) -> float:
-    """How far a record is trusted, in [0, 1]: as rated, or the prior of its outcome."""
+def confidence_of(record: MemoryRecord) -> float:
+    """A record's confidence in [0, 1], or the prior of its outcome where it has none."""
     return PRIOR.get(record.outcome, min(PRIOR.values())) if record.confidence is None else record.confidence
 
 
 def best(scored: list[Scored], top_k: int) -> list[Scored]:
-    """The top_k by score. Rounded as the index rounds, ties in the order given, so that a run repeats exactly."""
+    """The top_k by score, rounded as the index rounds; equal scores keep their order, so that a run repeats exactly."""
     rounded = [replace(hit, score=round(hit.score, 6)) for hit in scored]
     return sorted(rounded, key=lambda hit: -hit.score)[:top_k]

@@ -1,11 +1,11 @@
-"""The paper's retrieval."""
+"""retrieval=cosine: the paper's retrieval."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.errors import UserError
+from core.checks import check_choice
 from core.memory.filter import Filter
 from core.memory.policies.base import Ranking
 from core.types import Scored
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Cosine(Ranking):
     """The paper's retrieval (section 3.2): cosine of the queries' embeddings, top 1, whole records.
 
-    unit   record | item: what is retrieved; null takes the bank's
-    key    query | item: what the task is compared with; null takes the bank's
+    unit   record | item: whether whole records are retrieved or single lessons; null takes the bank's
+    key    query | item: whether the task is compared with a record's query or with its lessons; null takes the bank's
     """
 
     unit: str | None = None
@@ -27,9 +27,8 @@ class Cosine(Ranking):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in (("unit", ("record", "item")), ("key", ("query", "item"))):
-            if getattr(self, name) not in (None, *known):
-                raise UserError(f"retrieval.{name}={getattr(self, name)}: give {' or '.join(known)}.")
+        check_choice(self, "retrieval", "unit", ("record", "item", None))
+        check_choice(self, "retrieval", "key", ("query", "item", None))
 
     def rank(
         self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None

@@ -1,4 +1,4 @@
-"""Words in common instead of embeddings."""
+"""retrieval=lexical: by words in common, without embeddings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Lexical(Ranking):
     """BM25 (Robertson and Zaragoza 2009) over query and items, by SQLite's FTS5 with its k1 = 1.2 and b = 0.75.
 
-    Needs no embedding of the task. min_score is held against the BM25 score, whose scale depends on the bank.
+    The task is not embedded. min_score is compared with the BM25 score, whose scale depends on the bank.
     """
 
     def rank(

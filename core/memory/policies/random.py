@@ -1,4 +1,4 @@
-"""Any records at all: the control that tells what similarity is worth."""
+"""retrieval=random: a random draw, the control condition for retrieval by similarity."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Random(Ranking):
     """A uniform draw without replacement from the records that a task may see, fixed by seed, query and record.
 
-    The control condition for retrieval: if it helps as much as `cosine`, the gain is not from finding the right lesson.
-    The score that is reported is the record's cosine, which the draw does not look at (min_score does, where given).
-    Reads every record of the namespace: for benchmarks, not for a service.
+    If it helps as much as `cosine`, the gain does not come from finding the right record. The reported score is the
+    record's cosine: the draw ignores it, but min_score is compared with it. Reads every record of the namespace, so it
+    is for benchmarks, not for a service.
     """
 
     seed: int = 0

@@ -1,4 +1,4 @@
-"""Undo the disguises of a text before it is searched for instructions: invisible characters, look-alikes, encodings."""
+"""Undo the disguises of a text (invisible characters, look-alikes, encodings) before it is searched for orders."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ _SPACED = re.compile(r"(?<![A-Za-z])(?:[A-Za-z][ .*_-]){3,40}[A-Za-z](?![A-Za-z]
 _WORD_WITH_DIGIT = re.compile(r"(?<![\w\\])(?=\w*\d)(?=\w*[a-z])[\w@$]{3,30}(?!\w)")
 
 
-def hidden(text: str) -> bool:
-    """Whether a text holds characters that a model sees and a reader does not: Unicode tags, changes of direction."""
+def has_hidden_characters(text: str) -> bool:
+    """Whether a model sees characters here that a person does not: Unicode tags, changes of direction."""
     return any(_is_covert(character) for character in text)
 
 
-def views(text: str) -> list[str]:
-    """The readings of a text, lower case: as folded, digits read as letters, reversed, ROT13, and what base64 hides."""
-    plain = _fold(text)
-    readings = [plain, _WORD_WITH_DIGIT.sub(lambda m: m.group().translate(_LEET), plain), plain[::-1]]
-    readings.append(codecs.decode(plain, "rot13"))
-    return readings + [_fold(inner) for inner in _decoded(text)]
+def readings(text: str) -> list[str]:
+    """A text in lower case: plain, with digits read as letters, reversed, by ROT13, and what base64 in it says."""
+    plain = _plain(text)
+    letters = _WORD_WITH_DIGIT.sub(lambda m: m.group().translate(_LEET), plain)
+    return [plain, letters, plain[::-1], codecs.decode(plain, "rot13"), *map(_plain, _base64_texts(text))]
 
 
-def _fold(text: str) -> str:
+def _plain(text: str) -> str:
     text = "".join(c for c in unicodedata.normalize("NFKC", text) if not _is_invisible(c))
     text = "".join(c for c in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(c))
     text = text.translate(_LOOKALIKES)
     return _SPACED.sub(lambda m: re.sub(r"[ .*_-]", "", m.group()), text)
 
 
-def _decoded(text: str) -> list[str]:
+def _base64_texts(text: str) -> list[str]:
     found = []
     for match in _BASE64.finditer(text):
         code = match.group().rstrip("=")

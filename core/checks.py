@@ -1,0 +1,33 @@
+"""Checks of a part's settings. Each raises UserError with one sentence: the key, its value and what to give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from core.errors import UserError
+
+
+def check_numbers(part: object, group: str, *names: str, least: float = -inf, most: float = inf) -> None:
+    """Each named field of a part lies from `least` to `most`, or is None. group: where its keys stand in the config."""
+    for name in names:
+        value = getattr(part, name)
+        if value is not None and not least <= value <= most:
+            limits = f"of at least {least}" if most == inf else f"from {least} to {most}"
+            raise UserError(f"{group}.{name}={value}: give a number {limits}.")
+
+
+def check_positive(part: object, group: str, *names: str) -> None:
+    """Each named field of a part is above 0, or None."""
+    for name in names:
+        value = getattr(part, name)
+        if value is not None and not value > 0:
+            raise UserError(f"{group}.{name}={value}: give a number above 0.")
+
+
+def check_choice(part: object, group: str, name: str, known: Sequence[str | None]) -> None:
+    """The named field of a part is one of the known values."""
+    value = getattr(part, name)
+    if value not in known:
+        words = ["null" if word is None else word for word in known]
+        raise UserError(f"{group}.{name}={value}: choose {', '.join(words[:-1])} or {words[-1]}.")
