@@ -18,7 +18,7 @@ from core.run.manifest import identity
 from core.run.metrics import rate
 from core.run.records import differences, outcomes_of
 from core.setting import TRUE_LABELS
-from core.types import content_id
+from core.types import Lesson, content_id
 from results.load import VALID, Run
 
 SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
@@ -155,7 +155,7 @@ def answer_in(text: str, gold: str, told: str) -> str | None:
 
 def lesson_text(lesson: dict) -> str:
     """A lesson as one text."""
-    return "\n".join((lesson["title"], lesson["description"], lesson["content"]))
+    return Lesson(**lesson).text
 
 
 def _text(attempt: dict, *, opening: bool = False) -> str:

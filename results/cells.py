@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from core.errors import UserError
+from core.run.scaling import pass_at_k
 from results.cell_notes import other_settings, unfinished, unlike
-from results.stats import confusion, holm, late_minus_early, paired, pass_at_k, rate_interval
+from results.stats import confusion, holm, late_minus_early, paired, rate_interval
 
 if TYPE_CHECKING:
     import pandas as pd

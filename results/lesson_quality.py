@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from prompts import registry
-from results.audit import Check, answer_in, bank_owners, lesson_text
+from core.models.reply_text import storable
+from core.run.manifest import prompt_digests
+from results.audit import BROKEN, Check, answer_in, bank_owners, lesson_text
 from results.load import Run
 
 ALIKE = 95  # of 100, by rapidfuzz's ratio, from which two tasks' queries are near-duplicates
@@ -67,7 +68,7 @@ def other_code(run: Run) -> Iterator[str]:
             old, new = before["packages"].get(name), after["packages"].get(name)
             if old != new:
                 yield f"went on with {name} {new} after {old}"
-    now = registry.hashes()
+    now = prompt_digests()
     for name, digest in run.manifest["fingerprint"]["prompts"].items():
         if now.get(name) != digest:
             yield f"prompt {name} is another one today"
@@ -140,3 +141,12 @@ def _plain(text: str) -> str:
 
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
+
+
+def audit(run: Run) -> dict[str, Any]:
+    """{run, broken: {check: lines}, look: {check: lines}, grade}; a check without a line is left out."""
+
+    def found(checks: tuple[Check, ...]) -> dict[str, list[str]]:
+        return {check.__name__: lines for check in checks if (lines := list(map(storable, check(run))))}
+
+    return {"run": str(run.path), "broken": found(BROKEN), "look": found(WORTH_A_LOOK), "grade": grade(run)}

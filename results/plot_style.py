@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from core.run.metrics import wilson
-from results.report.study import Study
 from results.stats import cumulative
+from results.studies import Study
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,8 +22,8 @@ from results.plot_style import (
     rates,
     style,
 )
-from results.report.study import Study
 from results.stats import rate_interval
+from results.studies import Study
 
 MOST_TYPES = 12
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from math import comb, isnan
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -108,11 +108,6 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
         least = max(least, min(1.0, p * (len(known) - rank)))
         adjusted[place] = least
     return adjusted
-
-
-def pass_at_k(n: int, won: int, k: int) -> float | None:
-    """Chance that one of k attempts wins, from `won` of n, without bias (Chen et al. 2021); None for fewer than k."""
-    return None if n < k else 1.0 - comb(n - won, k) / comb(n, k)
 
 
 def confusion(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Any]:

@@ -1,15 +1,20 @@
-"""The tables: what stands in each, which cells it wants, and the command that fills a cell that is missing."""
+"""The paper's tables from finished runs: what stands in each, which cells it wants, the command for a missing one."""
 
 from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from results.cells import short
+from core.errors import UserError
+from results.cells import BLOCK, Cells, make_cells, short
+from results.columns import HEADINGS, number
+from results.load import load_runs
+from results.published import comparable, reference
+from results.render import Text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,8 +27,9 @@ ARMS = {
     "reasoningbank_success_only": "success_only",
     "reasoningbank_failure_only": "failure_only",
 }
-PLAYERS = ("gold", "random")  # agents without a model: the ceiling and the floor, arms of their own
-Format = Callable[[dict[str, Any]], str]
+REFERENCE_AGENTS = ("gold", "random")  # agents without a model: the ceiling and the floor, arms of their own
+TYPE = "type: "
+REFERENCE = ["benchmark", "model", "method", "published", "ours", "comparable?", "source"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,92 +42,6 @@ class Table:
     columns: tuple[str, ...]
 
 
-def number(column: str, digits: int = 1, scale: float = 1.0, sign: str = "") -> Format:
-    return lambda row: "-" if missing(row.get(column)) else f"{row[column] * scale:{sign},.{digits}f}"
-
-
-def interval(column: str, low: str, high: str, sign: str = "") -> Format:
-    """In points of 100, with the interval beside it."""
-
-    def points(value: float) -> str:
-        return f"{round(100 * value, 1) + 0.0:{sign}.1f}"  # a difference of nothing is +0.0, not -0.0
-
-    def show(row: dict[str, Any]) -> str:
-        if missing(row.get(column)):
-            return "-"
-        ends = "" if missing(row.get(low)) else f" [{points(row[low])}, {points(row[high])}]"
-        return f"{points(row[column])}{ends}"
-
-    return show
-
-
-def success(row: dict[str, Any]) -> str:
-    if not row["n"]:
-        return "partial" if row["n_partial"] else "-"
-    return interval("success", "low", "high")(row) + (" *" if row["partial"] else "")
-
-
-def p_value(column: str) -> Format:
-    def show(row: dict[str, Any]) -> str:
-        p = row.get(column)
-        return "-" if missing(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
-
-    return show
-
-
-def seeds(row: dict[str, Any]) -> str:
-    return f"{row['n_seeds']}" + (f" (+{row['n_partial']} partial)" if row["n_partial"] and not row["partial"] else "")
-
-
-def pass_at(row: dict[str, Any]) -> str:
-    return "-" if missing(row.get("pass_at")) else " / ".join(f"{100 * p:.1f}" for p in row["pass_at"])
-
-
-def confusion(row: dict[str, Any]) -> str:
-    return " ".join(str(row[f"judge_{count}"]) for count in ("tp", "fp", "fn", "tn"))
-
-
-def missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and value != value)
-
-
-HEADINGS: dict[str, tuple[str, Format]] = {
-    "method": ("method", lambda row: row["label"]),
-    "seeds": ("seeds", seeds),
-    "n": ("n", lambda row: str(row["n"])),
-    "infra_errors": ("infra errors", lambda row: str(row["n_infra_error"])),
-    "labels": ("labels", lambda row: row["label_source"]),
-    "success": ("success % [95 %]", success),
-    "sd": ("sd over seeds", number("sd", 1, 100)),
-    "difference": ("difference [95 %]", interval("difference", "difference_low", "difference_high", "+")),
-    "flips": ("won / lost", lambda row: "-" if missing(row.get("won")) else f"{row['won']:.0f} / {row['lost']:.0f}"),
-    "p": ("p", p_value("p")),
-    "p_seeds": ("p by seeds", p_value("p_seeds")),
-    "p_holm": ("p (Holm)", p_value("p_holm")),
-    "reward": ("mean reward", number("reward", 3)),
-    "steps": ("steps", number("steps", 1)),
-    "steps_won": ("steps, won", number("steps_won", 1)),
-    "steps_lost": ("steps, lost", number("steps_lost", 1)),
-    "tokens": ("tokens / task", number("tokens", 0)),
-    "tokens_per_success": ("tokens / success", number("tokens_per_success", 0)),
-    "cost": ("USD / task", number("cost", 5)),
-    "cost_per_success": ("USD / success", number("cost_per_success", 5)),
-    "lessons": ("lessons / 100 tasks", number("lessons_per_100", 1)),
-    "hit_rate": ("retrieval hit %", number("hit_rate", 1, 100)),
-    "late_early": ("late - early [95 %]", interval("late_early", "late_early_low", "late_early_high", "+")),
-    "gain": ("difference, late - early", interval("gain", "gain_low", "gain_high", "+")),
-    "judge_n": ("judged", lambda row: str(row["judge_n"])),
-    "agreement": ("agreement %", number("judge_agreement", 1, 100)),
-    "kappa": ("kappa", number("judge_kappa", 2)),
-    "confusion": (
-        "true+ false+ false- true-",
-        lambda row: " ".join(str(row[f"judge_{c}"]) for c in ("tp", "fp", "fn", "tn")),
-    ),
-    "avg_at_k": ("avg@k %", number("avg_at_k", 1, 100)),
-    "best_of_n": ("best of n %", number("best_of_n", 1, 100)),
-    "pass_at": ("pass@1 / 2 / ... %", pass_at),
-    "n_attempts": ("attempts", lambda row: str(row["n_attempts"])),
-}
 ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
 EFFECT = ("difference", "flips", "p", "p_holm", "p_seeds")
 TABLES = {
@@ -231,3 +151,95 @@ def gaps(experiment: str, runs: pd.DataFrame) -> list[str]:
             if not done and (text := fill(experiment, command, cell)) not in commands:
                 commands.append(text)
     return commands
+
+
+def load_episodes(paths: list[str]) -> pd.DataFrame:
+    """The episodes of the runs, with the arms' names of the tables."""
+    return with_table_arms(load_runs(paths))
+
+
+def with_table_arms(frame: pd.DataFrame) -> pd.DataFrame:
+    """The episodes with the arms' names of the tables."""
+    frame["arm"] = frame["arm"].replace(ARMS).mask(frame["agent"].isin(REFERENCE_AGENTS), frame["agent"])
+    return frame
+
+
+def chosen(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
+    """The episodes of the cells that the table wants: of its experiment, of runs made by hand, else of any others."""
+    if not table.experiment:
+        return frame
+    cells = [{k: v for k, v in cell.items() if k != "seed"} for cell in wanted(table.experiment, "")]
+    runs = [row for row in frame.drop_duplicates("run_dir").to_dict("records") if any(is_cell(row, c) for c in cells)]
+    made = [experiment_of(row["command"]) for row in runs]
+    own = ("", table.experiment) if table.experiment in made else made
+    dirs = [row["run_dir"] for row, experiment in zip(runs, made, strict=True) if experiment in own]
+    return frame[frame["run_dir"].isin(dirs)]
+
+
+def build_tables(
+    frame: pd.DataFrame, name: str, *, baseline: str | None = None, partial: bool = False
+) -> tuple[Cells, list[Text]]:
+    """The cells of a table, and its texts: one a block, and the published numbers."""
+    table = TABLES[name]
+    frame = chosen(frame, table)
+    if frame.empty:
+        raise UserError(
+            f"none of the runs belongs to the table {name}: python main.py experiment={table.experiment} makes them."
+        )
+    base = baseline or table.baseline
+    cells = make_cells(frame, base, partial=partial)
+    cells = Cells(table=_sorted(cells.table, table), frame=cells.frame, notes=cells.notes)
+    texts = []
+    for block, rows in cells.table.groupby(list(BLOCK), sort=False):
+        runs = frame[(frame[list(BLOCK)] == list(block)).all(axis=1)].drop_duplicates("run_dir")
+        records = rows.to_dict("records")
+        columns = [name for column in table.columns for name in (_types(records) if column == "types" else [column])]
+        lines = [[_cell(column, row) for column in columns] for row in records]
+        texts.append(
+            Text(
+                title=f"{table.title}: {block[0]}, {block[1]}, {rows['n_tasks'].iloc[0]} tasks",
+                head=[_heading(column) for column in columns],
+                rows=lines,
+                notes=_notes(rows, base) + [f"missing: {command}" for command in gaps(table.experiment, runs)],
+            )
+        )
+    if lines := reference(name, cells.table.to_dict("records")):
+        texts.append(Text(title="Published", head=REFERENCE, rows=lines))
+    texts[-1].notes.extend(cells.notes)
+    return cells, texts
+
+
+def _sorted(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
+    """In the order of the experiment."""
+    order = list(wanted(table.experiment, "")) if table.experiment else []
+    records = rows.to_dict("records")
+    rank = [next((n for n, cell in enumerate(order) if is_cell(row, cell)), len(order)) for row in records]
+    return rows.iloc[sorted(range(len(rank)), key=lambda place: (rank[place], records[place]["label"]))].reset_index(
+        drop=True
+    )
+
+
+def _types(rows: list[dict]) -> list[str]:
+    return sorted({f"{TYPE}{kind}" for row in rows for kind in row["by_type"]})
+
+
+def _cell(column: str, row: dict) -> str:
+    if column.startswith(TYPE):
+        return number("rate", 1, 100)({"rate": row["by_type"].get(column.removeprefix(TYPE))})
+    return comparable(row) if column == "published" else HEADINGS[column][1](row)
+
+
+def _heading(column: str) -> str:
+    return "published" if column == "published" else HEADINGS.get(column, (column.removeprefix(TYPE),))[0]
+
+
+def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:
+    notes = ["n: episodes that count; infra errors are in no denominator. labels: where the learner's come from."]
+    if "difference" in rows and rows["difference"].notna().any():
+        notes.append(
+            f"difference: to {baseline}, in points, on the same tasks and seeds; p: exact, McNemar's for one seed and "
+            "pass, for several a permutation task by task; p by seeds: one seed by seed; Holm: over this table."
+        )
+    if rows["partial"].any():
+        notes.append("* holds runs that did not finish.")
+    return notes

@@ -15,19 +15,9 @@ from typing import Any
 from rich.console import Console
 
 from core.errors import UserError
-from core.models.reply_text import storable
-from results.audit import BROKEN, Check
-from results.lesson_quality import WORTH_A_LOOK, grade
+from results.audit import BROKEN
+from results.lesson_quality import WORTH_A_LOOK, audit
 from results.load import Run, find_runs, read_run
-
-
-def audit(run: Run) -> dict[str, Any]:
-    """{run, broken: {check: lines}, look: {check: lines}, grade}; a check without a line is left out."""
-
-    def found(checks: tuple[Check, ...]) -> dict[str, list[str]]:
-        return {check.__name__: lines for check in checks if (lines := list(map(storable, check(run))))}
-
-    return {"run": str(run.path), "broken": found(BROKEN), "look": found(WORTH_A_LOOK), "grade": grade(run)}
 
 
 def show(console: Console, report: dict[str, Any], run: Run, most: int) -> None:

@@ -14,49 +14,7 @@ import sys
 from pathlib import Path
 
 from core.errors import UserError
-from core.types import content_id
-from results.inspect_log import write_eval
-from results.load import Run, find_runs, load_runs, read_run
-
-
-def to_parquet(paths: list[str], output: Path) -> None:
-    frame = load_runs(paths)
-    for column in ("k", "r", "top_k"):  # numbers that some runs do not have
-        frame[column] = frame[column].astype("Int64")
-    frame.to_parquet(output, index=False)
-    print(f"{output}: {len(frame)} episodes of {frame['run_dir'].nunique()} runs")
-
-
-def to_inspect(paths: list[str], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    taken: set[Path] = set()
-    for path in find_runs(paths):
-        run, place = read_run(path), path.resolve()
-        output = folder / f"{place.parent.name}_{place.name}.eval"
-        if output in taken:  # runs of the same name in other folders
-            output = folder / f"{place.parent.name}_{place.name}_{content_id(str(place))}.eval"
-        taken.add(output)
-        write_eval(run, output)
-        print(f"{output}: {len(run.rows)} episodes")
-
-
-def to_wandb(paths: list[str], project: str, mode: str) -> None:
-    from core.run.tracking import WandbTracker, logged
-
-    for path in find_runs(paths):
-        run = read_run(path)
-        tracker = WandbTracker(project=project, mode=mode)
-        tracker.start(str(path), run.config)
-        for row in run.rows:
-            tracker.log(row["index"], logged(row["status"], len(row["lessons"])))
-        tracker.finish(_summary(run))
-        print(f"{path}: {len(run.rows)} episodes to wandb ({mode})")
-
-
-def _summary(run: Run) -> dict:
-    from core.run.metrics import summarise
-
-    return run.summary or summarise(run.rows, run.n_tasks)
+from results.export import to_inspect, to_parquet, to_wandb
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from core.errors import UserError
 from results.plots import plots_of
-from results.report.study import compared, slug, studies
-from scripts.tables import load
+from results.studies import compared, slug, studies
+from results.tables import load_episodes
 
 
 def write(runs: list[str], folder: Path, formats: list[str], baseline: str | None, partial: bool) -> list[Path]:
     """The files of every figure, and their captions."""
-    found = studies(compared(load(runs), baseline, partial))
+    found = studies(compared(load_episodes(runs), baseline, partial))
     folder.mkdir(parents=True, exist_ok=True)
     files, captions = [], []
     for number, study in enumerate(found):

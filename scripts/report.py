@@ -14,14 +14,13 @@ from pathlib import Path
 from core.errors import UserError
 from results.load import Run, find_runs, frame_of, read_run
 from results.report.page import build
-from results.tables import TABLES
-from scripts import tables
+from results.tables import TABLES, build_tables, with_table_arms
 
 
 def report(runs: list[Run], names: list[str], baseline: str | None, partial: bool, title: str) -> str:
     """The page of the runs with the named tables in it."""
-    frame = tables.renamed(frame_of(runs))
-    texts = [text for name in names for text in tables.build(frame, name, baseline=baseline, partial=partial)[1]]
+    frame = with_table_arms(frame_of(runs))
+    texts = [text for name in names for text in build_tables(frame, name, baseline=baseline, partial=partial)[1]]
     return build(runs, frame, texts, baseline=baseline, partial=partial, title=title)
 
 
@@ -32,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", required=True, type=Path, metavar="FILE.html")
     parser.add_argument("--baseline", help="the arm to compare with (default: no_memory, or vanilla, or the first)")
     parser.add_argument("--partial", action="store_true", help="count runs that have not finished, marked as partial")
-    parser.add_argument("--table", action="append", choices=TABLES, help="a table of scripts/tables.py (default: all)")
+    parser.add_argument("--table", action="append", choices=TABLES, help="a table of scripts.tables (default: all)")
     parser.add_argument("--title", default="ReasoningBank report")
     given = parser.parse_args(arguments)
     try:

@@ -13,9 +13,8 @@ import pytest
 from conftest import REPO, TOY, read_json, read_rows
 
 from results.audit import answer_in
-from results.lesson_quality import grade
+from results.lesson_quality import audit, grade
 from results.load import read_run
-from scripts.audit import audit
 
 GOLD = "zebrafish"
 

@@ -124,11 +124,11 @@ def test_what_chance_may_do_is_not_called_better(runs, page, tmp_path):
 
 
 def test_the_page_compares_what_the_tables_compare(runs, page, here, tmp_path):
-    from scripts import tables
+    from results.tables import build_tables, load_episodes
 
     gold, _ = here(*TOY, "arm=no_memory", "agent=gold", run_dir=tmp_path / "gold")
     made = page(runs / "none-0", gold, runs / "bank-0")
-    cells, _ = tables.build(tables.load([str(runs / "none-0"), str(gold), str(runs / "bank-0")]), "all")
+    cells, _ = build_tables(load_episodes([str(runs / "none-0"), str(gold), str(runs / "bank-0")]), "all")
     assert set(cells.table["label"]) == {"no_memory", "gold", "reasoningbank"}
     assert "after Holm&#39;s correction for 2 comparisons" in made.text
     by_word = page(runs / "par-0", runs / "bank-0", "--baseline", "k=3")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from core.run.metrics import wilson
+from core.run.scaling import pass_at_k
 from results.stats import (
     bootstrap,
     confusion,
@@ -15,7 +16,6 @@ from results.stats import (
     holm,
     late_minus_early,
     paired,
-    pass_at_k,
     rate_interval,
     sign_flip,
 )

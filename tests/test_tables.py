@@ -19,8 +19,8 @@ from core.errors import UserError
 from core.run.metrics import wilson
 from results.cells import make_cells
 from results.load import find_runs, load_runs, read_run
-from results.tables import EXPERIMENTS, TABLES, wanted
-from scripts.tables import build, load, main
+from results.tables import EXPERIMENTS, TABLES, build_tables, load_episodes, wanted
+from scripts.tables import main
 
 SWEEP = (*TOY, "experiment=main_table", "arm=no_memory,reasoningbank,matts_sequential", "seed=0,1", "limit=12")
 
@@ -54,7 +54,7 @@ def lines(texts, title="Main"):
 
 
 def test_a_sweep_makes_the_table_of_its_cells(sweep):
-    cells, texts = build(load([str(sweep)]), "main")
+    cells, texts = build_tables(load_episodes([str(sweep)]), "main")
     found = lines(texts)
     assert list(found) == ["no_memory", "reasoningbank", "matts_sequential"]
     # Of 12 boxes in 4 families the first of each stays shut; a second round opens them all.
@@ -138,7 +138,7 @@ def test_errors_are_counted_apart(copy):
         return rows
 
     edit(copy / "toy-scripted-reasoningbank-seed0", broken)
-    cells, texts = build(load([str(copy)]), "main")
+    cells, texts = build_tables(load_episodes([str(copy)]), "main")
     row = cells.table.set_index("arm").loc["reasoningbank"]
     assert (row["n"], row["n_infra_error"], row["n_pairs"]) == (23, 1, 23)
     assert row["success"] == pytest.approx((7 / 11 + 8 / 12) / 2)
@@ -148,20 +148,20 @@ def test_errors_are_counted_apart(copy):
 def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
     run = copy / "toy-scripted-reasoningbank-seed0"
     edit(run, lambda rows: rows[:4])
-    cells, texts = build(load([str(copy)]), "main")
+    cells, texts = build_tables(load_episodes([str(copy)]), "main")
     assert cells.table.set_index("arm").loc["reasoningbank", "n"] == 12
     assert cells.notes == [f"{run} stopped after 4 of 12 tasks: left out."]
-    cells, texts = build(load([str(copy)]), "main", partial=True)
+    cells, texts = build_tables(load_episodes([str(copy)]), "main", partial=True)
     assert cells.table.set_index("arm").loc["reasoningbank", "n"] == 16
     assert lines(texts)["reasoningbank"][5].endswith("*")
     edit(copy / "toy-scripted-reasoningbank-seed1", lambda rows: [])
-    _, texts = build(load([str(copy)]), "main")
+    _, texts = build_tables(load_episodes([str(copy)]), "main")
     assert lines(texts)["reasoningbank"][1:6] == ["0 (+2 partial)", "0", "0", "none", "partial"]
 
 
 def test_a_seed_without_an_episode_that_counts_is_no_seed(copy):
     edit(copy / "toy-scripted-reasoningbank-seed1", lambda rows: [])
-    table = build(load([str(copy)]), "main", partial=True)[0].table.set_index("arm")
+    table = build_tables(load_episodes([str(copy)]), "main", partial=True)[0].table.set_index("arm")
     row = table.loc["reasoningbank"]
     assert (row["n_seeds"], row["n"], row["n_pairs"], row["n_paired_seeds"]) == (1, 12, 12, 1)
     assert [row["low"], row["high"]] == wilson(8, 12)
@@ -179,7 +179,7 @@ def test_runs_of_other_prompts_are_another_cell(copy):
     change_manifest(
         copy / "toy-scripted-reasoningbank-seed1", lambda made: made["fingerprint"]["prompts"].update(judge="another")
     )
-    cells, _ = build(load([str(copy)]), "main")
+    cells, _ = build_tables(load_episodes([str(copy)]), "main")
     rows = cells.table[cells.table["arm"] == "reasoningbank"]
     assert sorted(rows["seeds"]) == [(0,), (1,)]
     assert rows["label"].str.startswith("reasoningbank #").all()
@@ -191,7 +191,7 @@ def test_a_comparison_says_what_else_is_not_the_same(copy):
     change_manifest(run, lambda made: made["fingerprint"]["dataset"].update(sha256="other"))
     change_manifest(run, lambda made: made["git"].update(sha="0123456789"))
     shutil.rmtree(copy / "toy-scripted-reasoningbank-seed1")
-    notes = build(load([str(copy)]), "main")[0].notes
+    notes = build_tables(load_episodes([str(copy)]), "main")[0].notes
     assert "reasoningbank differs from its baseline beside the arm: roles.agent.temperature 0.1, baseline 0.7." in notes
     assert "toy: the data of these tasks is not the same in matts_sequential, no_memory, reasoningbank." in notes
     assert any("made by 2 versions of the code: 01234567, " in note for note in notes)
@@ -250,7 +250,7 @@ def test_a_job_of_a_cluster_knows_the_command_of_its_sweep(sweep, monkeypatch):
 def test_unlike_tasks_are_not_mixed_and_one_cell_twice_counts_once(copy, here):
     here(*TOY, "arm=reasoningbank", "limit=8", run_dir=copy / "shorter")
     shutil.copytree(copy / "toy-scripted-reasoningbank-seed0", copy / "a_copy")
-    cells, texts = build(load([str(copy)]), "main")
+    cells, texts = build_tables(load_episodes([str(copy)]), "main")
     assert [text.title for text in texts[:2]] == [
         "Main table: toy, scripted, 12 tasks",
         "Main table: toy, scripted, 8 tasks",
@@ -264,7 +264,7 @@ def test_unlike_tasks_are_not_mixed_and_one_cell_twice_counts_once(copy, here):
 
 def test_workflow_and_arm_are_one_cell(copy, here):
     here(*TOY, "workflow=vanilla", "limit=12", "seed=5", run_dir=copy / "by_hand")
-    cells, _ = build(load([str(copy)]), "main")
+    cells, _ = build_tables(load_episodes([str(copy)]), "main")
     assert cells.table.set_index("label").loc["no_memory", "seeds"] == (0, 1, 5)
 
 
@@ -288,14 +288,14 @@ def test_torn_lines_and_empty_runs_are_read_without_a_write(copy):
 
 
 def test_learning_is_told_apart_from_easy_tasks(sweep):
-    cells, _ = build(load([str(sweep)]), "learning")
+    cells, _ = build_tables(load_episodes([str(sweep)]), "learning")
     row = cells.table.set_index("arm").loc["reasoningbank"]
     assert row["late_early"] == row["gain"] == pytest.approx(1 - 2 / 6)  # of the first 6 boxes two, of the last all
     assert cells.table.set_index("arm").loc["matts_sequential", "gain"] == 0
 
 
 def test_success_by_type(sweep):
-    _, texts = build(load([str(sweep)]), "types")
+    _, texts = build_tables(load_episodes([str(sweep)]), "types")
     assert texts[0].head[6:] == ["amber", "birch", "cedar", "dune"]
     assert lines(texts, "Success")["reasoningbank"][6:] == ["66.7"] * 4
 

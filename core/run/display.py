@@ -171,9 +171,9 @@ def _short(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def percent(value: float | None) -> str:
+def percent(value: float | None, unknown: str = "-") -> str:
     """A proportion as a person reads it."""
-    return "-" if value is None else f"{100 * value:.1f} %"
+    return unknown if value is None else f"{100 * value:.1f} %"
 
 
 def _number(value: float | None) -> str:

@@ -39,8 +39,13 @@ def fingerprint(
         "frozen_bank": hashlib.sha256(bank.read_bytes()).hexdigest() if bank and bank.is_file() else None,
         "config": identity(config),
         "dataset": {**dataset, "n_tasks": len(tasks), "tasks": content_id([task.id for task in tasks])},
-        "prompts": registry.hashes(),
+        "prompts": prompt_digests(),
     }
+
+
+def prompt_digests() -> dict[str, str]:
+    """{template: sha256} of the prompts as they are now."""
+    return registry.hashes()
 
 
 def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:

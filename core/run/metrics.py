@@ -7,7 +7,7 @@ from math import sqrt
 from typing import Any
 
 from core.run.records import answer_of, outcomes_of, usage_of
-from core.run.scaling import scaling
+from core.run.scaling import mean, scaling
 from core.types import Usage
 
 
@@ -124,8 +124,3 @@ def steps(row: dict) -> int:
 def all_steps(row: dict) -> list[dict]:
     """The steps of every attempt."""
     return [step for trajectory in row["trajectories"] for step in trajectory["steps"]]
-
-
-def mean(values: list[float]) -> float | None:
-    """The mean, rounded to 4 digits; None of nothing."""
-    return round(sum(values) / len(values), 4) if values else None

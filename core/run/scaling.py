@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import comb
 from statistics import fmean
 from typing import Any
 
@@ -24,14 +25,15 @@ def of_attempts(rows: list[dict]) -> dict[str, Any]:
     best_of_n         of the selected attempt: the run's success rate
     pass_at_k_oracle  any attempt: what a selector that knew the truth would reach; never what the run scores
     """
-    tasks = [[outcome == "success" for outcome in outcomes_of(row) if outcome != "infra_error"] for row in rows]
+    whole = [[outcome for outcome in outcomes_of(row) if outcome != "infra_error"] for row in rows]
+    tasks = [(len(outcomes), outcomes.count("success")) for outcomes in whole]
     return {
         "kind": "parallel",
         "k": max(len(row["trajectories"]) for row in rows),
         "select": select_of(rows),
-        "pass_at_1": mean([fmean(task) for task in tasks]),
+        "pass_at_1": mean([pass_at_k(n, won, 1) for n, won in tasks]),
         "best_of_n": mean([float(row["status"] == "success") for row in rows]),
-        "pass_at_k_oracle": mean([float(any(task)) for task in tasks]),
+        "pass_at_k_oracle": mean([pass_at_k(n, won, n) for n, won in tasks]),
         "n_infra_error_attempts": sum(outcomes_of(row).count("infra_error") for row in rows),
         "n_selections_unparsed": sum(not row["selection"]["parsed"] for row in rows),
     }
@@ -48,6 +50,11 @@ def of_rounds(rows: list[dict]) -> dict[str, Any]:
         "n_corrected": sum(task[-1] and not task[0] for task in won),
         "n_spoiled": sum(task[0] and not task[-1] for task in won),
     }
+
+
+def pass_at_k(n: int, won: int, k: int) -> float | None:
+    """Chance that one of k attempts wins, from `won` of n, without bias (Chen et al. 2021); None for fewer than k."""
+    return None if n < k else 1.0 - comb(n - won, k) / comb(n, k)
 
 
 def select_of(rows: list[dict]) -> str:

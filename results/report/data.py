@@ -13,7 +13,7 @@ from typing import Any
 
 from core.run.records import answer_of, usage_of
 from results.load import Run
-from results.report.study import slug
+from results.studies import slug
 
 CHUNK_CHARS = 400_000  # of episodes in one packed piece: what opening one of them costs
 QUERY_CHARS = 240  # of a task's query in the index

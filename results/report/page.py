@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.run.display import percent
 from results.cells import Cells
 from results.load import Run
 from results.plot_style import Palette
@@ -16,7 +17,7 @@ from results.plots import Plot, plots_of
 from results.report import words
 from results.report.configuration import differing, facts_of, shared
 from results.report.data import embedded, index_of
-from results.report.study import Study, compared, run_labels, studies
+from results.studies import Study, compared, run_labels, studies
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +95,7 @@ def _arm(cell: dict[str, Any]) -> dict[str, Any]:
         "label": cell["label"],
         "complete": cell["complete"],
         "drawn": drawn,
-        "value": words.percent(cell["success"]),
+        "value": percent(cell["success"], "–"),
         "interval": interval,
         **{name: f"{100 * (value or 0):.2f}" for name, value in places.items()},
     }

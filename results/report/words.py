@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.run.display import percent
 from core.setting import TRUE_LABELS
-from results.report.study import Study
+from results.studies import Study
 
 LEVEL = 0.05  # of Holm's p over the table, under which a difference is called one
 
@@ -88,11 +89,6 @@ def legend(study: Study) -> str:
             " over seeds allows for that."
         )
     return said
-
-
-def percent(value: float | None) -> str:
-    """A rate as it is printed."""
-    return "–" if value is None else f"{100 * value:.1f} %"
 
 
 def points(value: float) -> str:

@@ -1,0 +1,92 @@
+"""What stands in a table's columns: the heading of each, and how a cell's value is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Format = Callable[[dict[str, Any]], str]
+
+
+def number(column: str, digits: int = 1, scale: float = 1.0, sign: str = "") -> Format:
+    return lambda row: "-" if missing(row.get(column)) else f"{row[column] * scale:{sign},.{digits}f}"
+
+
+def interval(column: str, low: str, high: str, sign: str = "") -> Format:
+    """In points of 100, with the interval beside it."""
+
+    def points(value: float) -> str:
+        return f"{round(100 * value, 1) + 0.0:{sign}.1f}"  # a difference of nothing is +0.0, not -0.0
+
+    def show(row: dict[str, Any]) -> str:
+        if missing(row.get(column)):
+            return "-"
+        ends = "" if missing(row.get(low)) else f" [{points(row[low])}, {points(row[high])}]"
+        return f"{points(row[column])}{ends}"
+
+    return show
+
+
+def success(row: dict[str, Any]) -> str:
+    if not row["n"]:
+        return "partial" if row["n_partial"] else "-"
+    return interval("success", "low", "high")(row) + (" *" if row["partial"] else "")
+
+
+def p_value(column: str) -> Format:
+    def show(row: dict[str, Any]) -> str:
+        p = row.get(column)
+        return "-" if missing(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+    return show
+
+
+def seeds(row: dict[str, Any]) -> str:
+    return f"{row['n_seeds']}" + (f" (+{row['n_partial']} partial)" if row["n_partial"] and not row["partial"] else "")
+
+
+def pass_at(row: dict[str, Any]) -> str:
+    return "-" if missing(row.get("pass_at")) else " / ".join(f"{100 * p:.1f}" for p in row["pass_at"])
+
+
+def missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value)
+
+
+HEADINGS: dict[str, tuple[str, Format]] = {
+    "method": ("method", lambda row: row["label"]),
+    "seeds": ("seeds", seeds),
+    "n": ("n", lambda row: str(row["n"])),
+    "infra_errors": ("infra errors", lambda row: str(row["n_infra_error"])),
+    "labels": ("labels", lambda row: row["label_source"]),
+    "success": ("success % [95 %]", success),
+    "sd": ("sd over seeds", number("sd", 1, 100)),
+    "difference": ("difference [95 %]", interval("difference", "difference_low", "difference_high", "+")),
+    "flips": ("won / lost", lambda row: "-" if missing(row.get("won")) else f"{row['won']:.0f} / {row['lost']:.0f}"),
+    "p": ("p", p_value("p")),
+    "p_seeds": ("p by seeds", p_value("p_seeds")),
+    "p_holm": ("p (Holm)", p_value("p_holm")),
+    "reward": ("mean reward", number("reward", 3)),
+    "steps": ("steps", number("steps", 1)),
+    "steps_won": ("steps, won", number("steps_won", 1)),
+    "steps_lost": ("steps, lost", number("steps_lost", 1)),
+    "tokens": ("tokens / task", number("tokens", 0)),
+    "tokens_per_success": ("tokens / success", number("tokens_per_success", 0)),
+    "cost": ("USD / task", number("cost", 5)),
+    "cost_per_success": ("USD / success", number("cost_per_success", 5)),
+    "lessons": ("lessons / 100 tasks", number("lessons_per_100", 1)),
+    "hit_rate": ("retrieval hit %", number("hit_rate", 1, 100)),
+    "late_early": ("late - early [95 %]", interval("late_early", "late_early_low", "late_early_high", "+")),
+    "gain": ("difference, late - early", interval("gain", "gain_low", "gain_high", "+")),
+    "judge_n": ("judged", lambda row: str(row["judge_n"])),
+    "agreement": ("agreement %", number("judge_agreement", 1, 100)),
+    "kappa": ("kappa", number("judge_kappa", 2)),
+    "confusion": (
+        "true+ false+ false- true-",
+        lambda row: " ".join(str(row[f"judge_{c}"]) for c in ("tp", "fp", "fn", "tn")),
+    ),
+    "avg_at_k": ("avg@k %", number("avg_at_k", 1, 100)),
+    "best_of_n": ("best of n %", number("best_of_n", 1, 100)),
+    "pass_at": ("pass@1 / 2 / ... %", pass_at),
+    "n_attempts": ("attempts", lambda row: str(row["n_attempts"])),
+}
