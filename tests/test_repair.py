@@ -166,10 +166,10 @@ def test_thoughts_are_told_from_speech():
 
 UNITS = ["{", '{"a":', '{"items":', '{"items":[', "{items: ", '{"items": "', "\\", '"', "'a' ", '" ', '", ', "[1,", ":"]
 UNITS += ["<think>", "</think>", '"}', '" "x":', "1 ", "a, b: ", ' "/*', '" //', "# ", "status:\n", "\ud800", "a{"]
-UNITS += ["(", "foo ", "5", ", ", "null ", "{'a':{'b':'c'},", 'a:"b" ', '{"a":"\\frac{', '\\"', "“", "}]"]
+UNITS += ["(", "foo ", "5", ", ", "null ", '"a:\\n', "{'a':{'b':'c'},", 'a:"b" ', '{"a":"\\frac{', '\\"', "“", "}]"]
 
 
-@pytest.mark.parametrize("start", ["{'items': ", '{"items": "', '{items: {"x" '])
+@pytest.mark.parametrize("start", ["{'items': ", '{"items": "', '{items: {"x" ', '{x: 1, "items:\\n'])
 def test_a_megabyte_of_garbage_takes_no_time(start):
     for unit in UNITS:
         text = start + unit * (1_000_000 // len(unit))

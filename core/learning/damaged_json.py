@@ -13,12 +13,12 @@ from typing import Any
 
 from core.models.reply_text import map_strings
 
-_MAX_PARTS = 10_000  # brackets, marks and literals that json-repair is given: the bound on the time garbage can take
+_MAX_PARTS = 10_000  # short ones, that json-repair is given: the bound on the time that garbage can take
 
 _CLOSING = {'"': '"', "'": "'", "“": "”", "‘": "’", '"""': '"""', "'''": "'''"}
 _NOTE = r"(?://[^\n]{0,300}|(?<=\s)\#[^\n]{0,300}|/\*.{0,300}?\*/)"  # bounded: it is looked for at every quote
 _GAP = rf"(?:\s|{_NOTE})*+"
-_LITERAL = r"(?:-?\d[\d.eE+-]*|true|false|null|True|False|None|undefined|NaN)(?=[\s,;}\]]|//|\#|/\*)"
+_LITERAL = r"(?:-?\d[\d.eE+-]{0,40}+|true|false|null|True|False|None|undefined|NaN)(?=[\s,;}\]]|//|\#|/\*)"
 _TOKEN = re.compile(
     rf"{_NOTE}|/\*.*|(?P<bracket>[{{}}\[\]])"
     r"""|(?P<item>"(?:\\.|[^"\\])*+(?:"|\Z)|'(?:\\.|[^'\\])*+(?:'|\Z)|“[^”]*(?:”|\Z)"""
@@ -83,7 +83,7 @@ def _without_strings(text: str, begin: int) -> tuple[str, dict[str, str], int]:
             parts.append("" if token["key"] else ",")
             said = _decoded(item[1:-1] if item[0] in _CLOSING else item, cut=place == len(text))
         if said is not None:
-            mark = said if token["key"] else f"\ue000{len(strings)}"
+            mark = said if token["key"] and len(said) <= 60 else f"\ue000{len(strings)}"
             strings[mark] = said
             parts.append(json.dumps(mark, ensure_ascii=False))
     return " ".join(parts) if place == len(text) else "", strings, len(text)
