@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from core.errors import UserError
+from core.models.reply_text import storable
 from core.types import Lesson
 
 NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,63}")
@@ -17,11 +18,6 @@ def text(name: str, value: str, most: int, *, empty: bool = False) -> str:
     if len(value) > most:
         raise UserError(f"{name} has {len(value)} characters: give at most {most}.")
     return storable(value)
-
-
-def storable(value: str) -> str:
-    """The text without halves of surrogate pairs, which no file and no provider takes."""
-    return value.encode("utf-8", "replace").decode()
 
 
 def whole(name: str, value: int, least: int, most: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from core.build import make
 from core.errors import UserError
 from core.memory.bank import MemoryBank
+from core.models.reply_text import storable
 from core.types import MemoryRecord, Scored, Step, Task, Trajectory, Verdict, content_id
 from mcp_server import checks
 from mcp_server.service import Service, describe_stored
@@ -33,8 +34,7 @@ def check_attempt(trajectory: list[dict[str, Any]], query: str, limits: Any) -> 
     if not any(turn["content"].strip() for turn in trajectory):
         raise UserError("trajectory is blank: give the steps of the attempt with their content.")
     turns = [
-        {"role": checks.text("role", turn["role"], 50), "content": checks.storable(turn["content"])}
-        for turn in trajectory
+        {"role": checks.text("role", turn["role"], 50), "content": storable(turn["content"])} for turn in trajectory
     ]
     return {"query": query, "trajectory": turns}
 

@@ -68,7 +68,7 @@ class Workflow:
         """Raises UserError for a k or r that this workflow would ignore."""
         if self.k not in (None, 1) or self.r not in (None, 0):
             raise UserError(
-                f"this workflow makes one attempt at a task and refines nothing: k={self.k} r={self.r} need a matts one."
+                f"this workflow makes one attempt per task and refines nothing: k={self.k} r={self.r} need a matts one."
             )
 
     @classmethod
@@ -88,7 +88,7 @@ class Workflow:
         except InfraError as error:  # nothing could be attempted
             memories, attempts = [], self.nothing_attempted(task, error)
         with side_by_side(len(attempts) > 1) as ask:  # where there are several attempts, these three run at once
-            verdicts = ask(attempts.verdicts)  # Evaluation: which attempts succeeded
+            verdicts = ask(attempts.verdicts)  # Evaluation: what the judge says of each
             answer = ask(self.select, attempts)  # which attempt counts
             lessons = ask(self.extract, attempts, memories)  # Extraction
         episode = build_episode(
