@@ -1,18 +1,24 @@
-"""From config to objects: the one place that instantiates, and the checks of what a user typed."""
+"""Build objects from the configuration, and check what a user typed. Nothing else instantiates parts."""
 
 from __future__ import annotations
 
 import os
 from contextlib import ExitStack
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from core.memory.protocol import Memory
 from core.redact import Redactor
 from core.types import Task
 
-# Every top-level key, and whether it may be null. A test holds this against config.yaml.
+if TYPE_CHECKING:
+    from core.jsonl import JsonLines
+    from core.models.base import ChatModel, Role
+    from core.models.embedding import Embedder
+    from core.models.meter import Meter
+
+# Every top-level key, and whether it may be null. A test compares this with config.yaml.
 NUMBERS = {  # key: least value
     "seed": 0,
     "limit": 1,
@@ -29,13 +35,13 @@ GROUPS = (
 ).split()
 ROLES = ("agent", "judge", "extractor", "selector")
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
-# Keys of `memory` that say how lessons are shown, not how they are kept: they act through these fields of the agent.
+# Keys of `memory` that say how lessons are shown, not how they are stored: {key: the field of the agent it sets}.
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
 OTHERS = ("run_dir", "dry_run", "budget", "roles", "distiller", "contrast", "refine", "stream")
 
 
 def check_config(cfg: Any) -> None:
-    """Refuse a top-level key that nothing reads and a number that is none. Raises UserError."""
+    """Raise UserError for an unknown key and for a number out of range."""
     for key in cfg:
         if key not in (*NUMBERS, *GROUPS, *OTHERS):
             raise UserError(f"unknown key {key}: known are {', '.join((*GROUPS, *NUMBERS, *OTHERS))}.")
@@ -56,7 +62,7 @@ def check_config(cfg: Any) -> None:
 
 
 def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
-    """The first `limit` tasks. Raises UserError when there are none at all, or when ids repeat."""
+    """The first `limit` tasks. Raises UserError when there are no tasks, or when ids repeat."""
     if not tasks:
         raise UserError("the environment has no tasks: its dataset, or the selection from it, is empty.")
     ids = [task.id for task in tasks]
@@ -65,8 +71,8 @@ def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
     return tasks[:limit]
 
 
-def build_models(cfg: Any, stack: ExitStack) -> dict[str, Any]:
-    """{role: model}: its own where `<role>_llm` is chosen, else the one `llm`; behind the cache where one is wanted."""
+def build_models(cfg: Any, stack: ExitStack) -> dict[str, ChatModel]:
+    """{role: model}: its own where `<role>_llm` is chosen, else `llm`; with a reply cache where one is configured."""
     from core.models.remote import share_limits
     from core.models.reply_cache import cached
 
@@ -77,27 +83,27 @@ def build_models(cfg: Any, stack: ExitStack) -> dict[str, Any]:
     return {role: made.get(f"{role}_llm", made["llm"]) for role in ROLES}
 
 
-def refuse_problems(models: dict[str, Any]) -> None:
-    """Raise UserError for a model that could not be called."""
+def refuse_problems(models: dict[str, ChatModel]) -> None:
+    """Raise UserError for a model that cannot be called."""
     for model in models.values():
         if problem := model.problem():
             raise UserError(problem)
 
 
 def build_redactor(cfg: Any) -> Redactor:
-    """Knows the values of every variable that the configuration names as holding a key."""
+    """A Redactor for the values of every environment variable that the configuration names as holding a key."""
     nodes = [node for key in LLMS if (node := cfg.get(key))] + [cfg.embedder.get("inner") or {}]
     return Redactor(os.environ, {name for node in nodes if (name := node.get("api_key_env"))})
 
 
-def build_meter(cfg: Any, log: Any = None, wall_s: float = 0.0) -> Any:
-    """The meter with the budgets; `log` is calls.jsonl, wall_s what earlier starts took."""
+def build_meter(cfg: Any, log: JsonLines | None = None, wall_s: float = 0.0) -> Meter:
+    """The meter with the budgets. log: calls.jsonl; wall_s: seconds that earlier starts of the run took."""
     budget = {name: make({"_target_": "core.models.meter.Budget", **cfg.budget[name]}) for name in ("run", "episode")}
     return make({"_target_": "core.models.meter.Meter"}, **budget, log=log, wall_s=wall_s)
 
 
-def build_roles(cfg: Any, models: dict[str, Any], meter: Any) -> dict[str, Any]:
-    """A Role for each entry of `roles`."""
+def build_roles(cfg: Any, models: dict[str, ChatModel], meter: Meter) -> dict[str, Role]:
+    """A Role for each of the models, with the decoding of its entry in `cfg.roles`."""
     roles = {}
     for name, model in models.items():
         given = {**cfg.roles[name]}
@@ -108,8 +114,8 @@ def build_roles(cfg: Any, models: dict[str, Any], meter: Any) -> dict[str, Any]:
 
 def build_bank(
     cfg: Any,
-    embedder: Any,
-    roles: dict[str, Any],
+    embedder: Embedder,
+    roles: dict[str, Role],
     path: str,
     *,
     read_only: bool = False,
@@ -117,13 +123,13 @@ def build_bank(
     consolidator_run: str = "",
     provenance: dict[str, Any] | None = None,
 ) -> Memory:
-    """The memory of `cfg.memory`, for a run and for the server alike. Of what is given it takes what it has fields for.
+    """The memory of `cfg.memory`, for a run or the server. It is given those of the arguments that it has a field for.
 
-    embedder           what its records are found by
-    path               the file it is kept in
-    read_only          a bank that exists, to be read and not changed (setting=frozen)
+    embedder           embeds its queries
+    path               of its file
+    read_only          open an existing bank and refuse to change it (setting=frozen)
     run                a name for this run on a bank that others have filled; "" where the bank is this run's own
-    consolidator_run   the same, for how far `memory.consolidate` has come
+    consolidator_run   the same, for the progress of `memory.consolidate`
     provenance         noted on each record added: {run, models}
     """
     node = {key: value for key, value in cfg.memory.items() if key not in (*SHOWN, "path", "consolidate")}
@@ -136,7 +142,7 @@ def build_bank(
 
 
 def build_agent(cfg: Any) -> Any:
-    """The agent, told by `cfg.memory` where in its prompt the lessons go and how long they may be."""
+    """The agent. `cfg.memory` sets where in its prompt the lessons go and how long they may be."""
     shown = {SHOWN[key]: value for key, value in cfg.memory.items() if key in SHOWN and value is not None}
     return make_with(cfg.agent, shown)
 

@@ -1,4 +1,4 @@
-"""What runs side by side: results in the order of the inputs, errors where they belong."""
+"""Run calls at once: results come in the order of the inputs, and an error is raised in the place of its result."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Out = TypeVar("Out")
 
 
 def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int) -> Iterator[Out]:
-    """Yield function(item) in order, with at most `workers` in flight; one worker takes no thread.
+    """Yield function(item) in order, with at most `workers` in flight; a single worker runs in this thread.
 
-    An exception is raised at its item's turn, after the results before it; what has not started is then dropped, and
-    what is in flight is waited for. Ctrl-C waits for nothing: a call to a server that hangs would hold the run.
+    An exception is raised at its item's turn, after the results before it; calls not yet started are then dropped, and
+    those in flight are waited for. Ctrl-C waits for none: a call to a server that hangs would hold the run.
     """
     if workers <= 1:
         yield from map(function, items)
@@ -28,7 +28,7 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int
         waiting: deque = deque()
         for item in items:
             waiting.append(pool.submit(function, item))
-            if len(waiting) >= 4 * workers:  # enough queued that no worker idles behind a slow one
+            if len(waiting) >= 4 * workers:  # enough that no worker is idle behind a slow one
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -41,10 +41,10 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int
 
 @contextmanager
 def side_by_side(several: bool) -> Iterator[Callable[..., Callable[[], Any]]]:
-    """`begin(function, *arguments)` starts a call and returns a function that waits for its result.
+    """A block in which `begin(function, *arguments)` starts a call and returns a function that waits for its result.
 
-    At the block's end all calls are over; the first error, in the order of their beginning, is raised there. Not
-    `several`: each call is done as it begins, in this thread. Ctrl-C waits for nothing, as in `ordered_map`.
+    At the block's end all calls are over; the error of the call that was started first is raised there. Unless
+    `several`, each call runs in this thread as soon as it is started. Ctrl-C waits for none, as in `ordered_map`.
     """
     if not several:
 
@@ -72,7 +72,7 @@ def side_by_side(several: bool) -> Iterator[Callable[..., Callable[[], Any]]]:
 
 
 def once(function: Callable[[], Out]) -> Callable[[], Out]:
-    """The function, run by who calls it first; whoever else calls it waits, and gets or raises the same."""
+    """The function, made to run once: later callers wait for the first, and get its result or raise its error."""
     lock, outcome = threading.Lock(), Future()
 
     def call() -> Out:

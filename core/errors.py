@@ -1,23 +1,23 @@
-"""The ways something can go wrong. Who catches which is decided by the type, never by the text.
+"""The errors of this project. Code that catches one goes by its type, never by its text.
 
-UserError       a mistake the user can mend; main prints its one sentence and exits
-StopRun         nothing further can succeed (no key, server gone, disk full); as above, and the run resumes later
+UserError       a mistake that the user can correct; main prints its one sentence and exits
+StopRun         nothing further can succeed (no key, server gone, disk full); as above, and the run can be resumed
 InfraError      a model or an env broke in one episode: recorded as infra_error, never counted as a failure
-TransientError  an InfraError worth another try (rate limit, timeout, 5xx)
-OverBudget      a call that was refused, because the run's or the episode's budget is used up
+TransientError  an InfraError that is worth another try (rate limit, timeout, 5xx)
+OverBudget      a call that was refused because the run's or the episode's budget is used up
 """
 
 
 class UserError(Exception):
-    """Bad input: the message is one clear sentence that says what to do."""
+    """Bad input. The message is one clear sentence that says what to do."""
 
 
 class StopRun(UserError):
-    """The run cannot go on, but everything recorded is safe and the same command resumes it."""
+    """The run cannot go on. Everything recorded is safe, and the same command resumes it."""
 
 
 class InfraError(Exception):
-    """A model or an env broke. The text names the cause and goes into the episode's record.
+    """A model or an env broke. The message names the cause and is recorded with the episode.
 
     kind   one word for counting: timeout, connection, rate_limit, server, bad_reply, bad_request, context_overflow,
            content_filter, local, budget; env for everything an environment raises
@@ -29,7 +29,7 @@ class InfraError(Exception):
 
 
 class TransientError(InfraError):
-    """An InfraError that a later attempt may not meet. retry_after: the seconds the server asked to wait, or None."""
+    """An InfraError that another try may avoid. retry_after: seconds that the server asked to wait, or None."""
 
     def __init__(self, message: str, kind: str = "server", retry_after: float | None = None) -> None:
         super().__init__(message, kind)
@@ -37,7 +37,7 @@ class TransientError(InfraError):
 
 
 class OverBudget(InfraError):
-    """No call was made. whole_run: the run's budget, so the run ends; else the episode's, so its attempt ends."""
+    """No call was made. whole_run: the run's budget is used up, so it ends; else the episode's, so its attempt ends."""
 
     def __init__(self, message: str, *, whole_run: bool) -> None:
         super().__init__(message, "budget")

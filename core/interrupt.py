@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM stop a run at once, except inside a write, which is finished first."""
+"""Ctrl-C and SIGTERM stop a run at once, but a write that is under way is finished first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class Interrupts:
-    """Turns SIGINT and SIGTERM into KeyboardInterrupt, held back while shielded. Use as a context manager."""
+    """A context manager that turns SIGINT and SIGTERM into KeyboardInterrupt, delayed while shielded."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -34,7 +34,7 @@ class Interrupts:
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """A block that a signal does not cut short; the interrupt is raised at its end."""
+        """A block that no signal interrupts: KeyboardInterrupt is raised at its end."""
         self._depth += 1
         try:
             yield

@@ -1,4 +1,4 @@
-"""JSON lines in a file that only grows: written whole, and one that a crash tore is cut off at the next start."""
+"""A file of JSON lines that only grows. A line that a crash left incomplete is cut off when the file is opened."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from core.redact import in_strings
 
 
 class JsonLines:
-    """durable: each line is fsynced. redact: takes secrets out of a text; done to each text in a line, before JSON.
+    """Raises UserError when a line in the file is damaged, and StopRun when the disk refuses a write.
 
-    Raises UserError when a line in the file is damaged, and StopRun when the disk refuses a write.
+    durable   each line is fsynced
+    redact    takes secrets out of a text; applied to every text in a line before it becomes JSON
     """
 
     def __init__(self, path: Path, *, durable: bool = False, redact: Callable[[str], str] = str) -> None:
@@ -27,7 +28,7 @@ class JsonLines:
         self._cut_torn_line()
 
     def append(self, row: dict[str, Any], hint: str = "") -> None:
-        """Write one line. `hint` is added to the message when that fails."""
+        """Write one line. hint: what the error says besides, when the write fails."""
         row = in_strings(row, self._redact)
         text = json.dumps(row, ensure_ascii=False) + "\n"
         try:
@@ -54,19 +55,19 @@ class JsonLines:
                     raise UserError(f"{self.path} line {number} is damaged: {error}.") from error
 
     def drop_last(self) -> None:
-        """Take the last line back."""
+        """Remove the last line."""
         data = self.path.read_bytes()
         os.ftruncate(self._file, data.rstrip(b"\n").rfind(b"\n") + 1)
 
     def close(self) -> None:
-        """Close the file; a thread that still writes then gets an error, never another file of the same number."""
+        """Close the file. A thread that still writes gets an error, never a new file with the same descriptor."""
         file, self._file = self._file, -1
         os.close(file)
 
     def _cut_torn_line(self) -> None:
         size = os.fstat(self._file).st_size
         end, block = size, 1 << 16
-        while end > 0:  # from the back: the file of a long run is large
+        while end > 0:  # from the end: the file of a long run is large
             start = max(0, end - block)
             found = os.pread(self._file, end - start, start).rfind(b"\n")
             if found >= 0:
@@ -78,5 +79,5 @@ class JsonLines:
 
 
 def refused(path: Path, error: OSError, hint: str = "") -> StopRun:
-    """The disk would not take a write."""
+    """The error for a write that the disk refused."""
     return StopRun(f"{path} cannot be written: {error.strerror}{'; ' + hint if hint else ''}.")

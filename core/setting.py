@@ -1,4 +1,4 @@
-"""What an experiment may learn from (`setting=`): the paper's test-time stream, a training loop, or a frozen bank."""
+"""What a run may learn, and from which labels (`setting=`)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ TRUE_LABELS = tuple(name for name, (_, use_gold, _) in MEANING.items() if use_go
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """name is test_time, true_labels, train or frozen.
+    """test_time (the paper's stream), true_labels, train (a training loop) or frozen (a bank that is only read).
 
     learn         extract lessons and write them to the bank
     use_gold      the environment may label the attempts (judge=oracle); never in test_time
-    show_answer   the failure prompt is told the reference answer; in train only
+    show_answer   the failure prompt contains the reference answer; in train only
     """
 
     name: str
@@ -30,10 +30,9 @@ class Setting:
     show_answer: bool = False
 
     def __post_init__(self) -> None:
-        # A name in a table must mean what it says: a test_time run that saw gold would be a lie.
+        # Tables name the setting: a run named test_time that used gold labels would mislead.
         if MEANING.get(self.name) != (self.learn, self.use_gold, self.show_answer):
             raise UserError(
                 f"setting.name={self.name} cannot go with learn={self.learn} use_gold={self.use_gold} "
-                f"show_answer={self.show_answer}: "
-                f"choose setting={', '.join(MEANING)} as a whole."
+                f"show_answer={self.show_answer}: choose setting={', '.join(MEANING)} as a whole."
             )

@@ -1,4 +1,4 @@
-"""What travels between the parts and to disk: frozen data, no behaviour."""
+"""The data that parts pass to each other and write to disk: frozen, without behaviour."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def content_id(*parts: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One item of a benchmark, as the agent may see it: the env keeps the answer."""
+    """One task of a benchmark, without its answer, which only the env knows."""
 
     id: str  # stable and unique over all benchmarks, e.g. "math500/test/algebra/1.json"; never a position
-    query: str  # what is asked; the key under which memory is stored and retrieved
+    query: str  # what is asked; lessons are stored and retrieved by it
     type: str = ""  # the benchmark's own category, for breakdowns
 
 
@@ -50,7 +50,7 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One turn: what the model wrote, what was read out of it, what the env answered."""
+    """One turn: the model's text, the thought and action read from it, the env's observation."""
 
     text: str
     thought: str
@@ -58,17 +58,17 @@ class Step:
     observation: str
     valid: bool = True  # False when no action could be read or the env did not know it
     finish_reason: str = "stop"  # "length": the reply was cut off
-    hint_chars: int = 0  # characters at the observation's end that only help the agent: a list of commands
+    hint_chars: int = 0  # at the observation's end, characters of a hint for the agent alone: a list of commands
 
     @property
     def observation_without_hint(self) -> str:
-        """The observation as the judge and the distiller are shown it."""
+        """The observation as the judge and the distiller see it."""
         return self.observation[: -self.hint_chars].rstrip() if self.hint_chars else self.observation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
-    """One attempt at a task. `opening` + the steps give back the whole conversation."""
+    """One attempt at a task. `opening` and the steps together are the whole conversation."""
 
     id: str
     sample: int  # which of the k rollouts
@@ -77,8 +77,8 @@ class Trajectory:
     answer: str | None
     ended_by: str  # goal | end (over, not solved) | step_limit | stuck | budget | infra_error
     reward: float  # sum over the steps
-    success: bool  # the env's truth; in setting=test_time it reaches metrics only
-    gold: str  # likewise
+    success: bool  # by the env's own evaluation; in setting=test_time only metrics use it
+    gold: str  # the env's answer; likewise
     info: dict[str, Any] = field(default_factory=dict)  # plain facts of the env's last step: score, parse rule, ...
     usage: Usage = Usage()
     error: str | None = None  # what broke, as "kind: message"; where ended_by is budget, which limit
@@ -91,9 +91,9 @@ class Trajectory:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the learner believes about an attempt."""
+    """A judge's label for an attempt, which may be wrong."""
 
-    label: str | None  # success | failure | None (nobody judged)
+    label: str | None  # success | failure | None (not judged)
     source: str  # llm | oracle | none
     confidence: float | None = None  # in [0, 1]; None when the judge gives none
     reason: str = ""
@@ -116,18 +116,18 @@ class Lesson:
 
     @property
     def text(self) -> str:
-        """The lesson as one text, to be embedded, compared or searched."""
+        """The lesson as one text, as for a record."""
         return f"{self.title}\n{self.description}\n{self.content}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extraction:
-    """What a distiller made of some attempts."""
+    """The lessons that a distiller made from some attempts."""
 
     lessons: tuple[Lesson, ...] = ()
     n_dropped: int = 0  # items that did not parse, were over the limit or were cut off
     n_truncated: int = 0  # replies cut off by their token limit
-    attempt: int | None = None  # which attempt it was made of; None: of several, and it goes by the answer's verdict
+    attempt: int | None = None  # the attempt they come from; None: several, stored with the answer's verdict
     error: str | None = None  # what broke while distilling, as "extractor: kind: message"
     usage: Usage = Usage()
 
@@ -139,7 +139,7 @@ class Selection:
     index: int
     by: str  # bon | first | judge | majority | only (no other was left) | last (of sequential rounds)
     reason: str = ""
-    parsed: bool = True  # False: the selector's reply could not be read, or none came; the first whole attempt is taken
+    parsed: bool = True  # False: no reply, or none that could be read: the first whole attempt is taken
     truncated: bool = False  # the reply was cut off by its token limit
     error: str | None = None  # what broke while selecting, as "selector: kind: message"
     usage: Usage = Usage()
@@ -147,7 +147,7 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRecord:
-    """One experience of the bank: the unit that is retrieved, keyed by its query's embedding."""
+    """What the bank stores of one experience and retrieves as a unit, keyed by its query's embedding."""
 
     id: str
     original_query: str
@@ -165,18 +165,18 @@ class MemoryRecord:
     domain: str = ""  # a subject within the namespace, e.g. a task type
     tags: tuple[str, ...] = ()
     confidence: float | None = None  # in [0, 1]; None: never rated, policies take the prior of its outcome
-    n_used: int = 0  # how often it was put before an agent
-    n_used_success: int = 0  # and the attempt was then judged a success
-    n_helpful: int = 0  # marked helpful by hand or by a policy
+    n_used: int = 0  # how often an agent was shown it
+    n_used_success: int = 0  # how often the attempt was then judged a success
+    n_helpful: int = 0  # how often it was marked helpful
     n_harmful: int = 0
-    last_used: int | None = None  # the clock's tick at the last use
-    trust: float = 1.0  # in [0, 1]: the least of its own and its parents'
+    last_used: int | None = None  # by the bank's clock: tick, or seconds since 1970
+    trust: float = 1.0  # in [0, 1]: the minimum of its own and its parents'
     parents: tuple[str, ...] = ()  # ids of the records it was merged from
     provenance: dict[str, Any] = field(default_factory=dict)  # run, task, trajectory hash, models, label source
 
     @property
     def text(self) -> str:
-        """All its lessons as one text."""
+        """All its lessons as one text, to be embedded, compared or searched."""
         return "\n".join(item.text for item in self.items)
 
 
@@ -186,7 +186,7 @@ class Scored:
 
     record: MemoryRecord
     score: float
-    warning: str = ""  # shown with each of its lessons, where the policy gives one
+    warning: str = ""  # shown with each of its lessons; "" for none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,18 +197,18 @@ class Episode:
     task_id: str
     task_type: str
     query: str
-    status: str  # success | failure | infra_error | stopped (by the run's budget; done again when the run goes on)
+    status: str  # success | failure | infra_error | stopped (by the run's budget; runs again when the run is continued)
     reward: float
     verdict: Verdict
     retrieved: tuple[dict, ...]  # {id, score}
     trajectories: tuple[Trajectory, ...]
     chosen: int  # which of them is the answer
-    verdicts: tuple[Verdict, ...]  # one an attempt; `verdict` is the answer's
+    verdicts: tuple[Verdict, ...]  # one for each attempt; `verdict` is the answer's
     selection: Selection | None  # how the answer was chosen; None where there is one attempt
     lessons: tuple[Lesson, ...]
     n_dropped: int
     n_truncated: int
     usage: dict[str, Usage]  # per role
-    learning_errors: tuple[str, ...]  # what broke beside the attempts (judge, selector, extractor)
+    learning_errors: tuple[str, ...]  # errors of the judge, the selector and the extractor
     records: tuple[MemoryRecord, ...]  # what this episode adds to the bank, without embeddings; the answer's first
     schema: int = 2

@@ -1,1 +1,1 @@
-"""Every prompt of the method, one Jinja template a file; `registry` names and renders them."""
+"""All prompts, one Jinja template a file; `registry` names and renders them."""

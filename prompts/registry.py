@@ -1,7 +1,7 @@
-"""The prompts by intent. `render(NAME, **values)` fills a template; nothing else turns text into a prompt.
+"""The prompts by intent: `render(NAME, **values)` fills a template. All prompts are made here.
 
 Templates are Jinja with StrictUndefined and are rendered once: values (questions, lessons, model text) are data and
-may hold braces, backslashes or template syntax. To change a prompt, edit its file: the manifest records its hash.
+may contain braces, backslashes or template syntax. To change a prompt, edit its file: the manifest records its hash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MATTS_SEQUENTIAL_EXTRACT_PROMPT = "matts_sequential_extract"
 SELECT_BEST_PROMPT = "select_best"
 INDUCE_WORKFLOWS_PROMPT = "induce_workflows"
 MEMORY_BLOCK = "memory_block"  # fills the slot {{ memory_block }} of the system instruction
-MERGE_LESSONS_PROMPT = "merge_lessons"  # this and the next: memory.consolidate, beyond the paper's six intents
+MERGE_LESSONS_PROMPT = "merge_lessons"  # this and the next are for memory.consolidate, not in the paper
 RELATE_LESSONS_PROMPT = "relate_lessons"
 
 INTENTS = (
@@ -48,10 +48,10 @@ def _environment():
 
 
 def render(name: str, **values: object) -> str:
-    """A template's text with its values; a missing value raises jinja2.UndefinedError."""
+    """The template filled with the values; a missing value raises jinja2.UndefinedError."""
     return _environment().get_template(f"{name}.jinja").render(**values).strip()
 
 
 def hashes() -> dict[str, str]:
-    """sha256 of every template, for the manifest: two runs with the same hashes were asked the same way."""
+    """sha256 of every template, for the manifest: runs with the same hashes used the same prompts."""
     return {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(_FOLDER.glob("*.jinja"))}

@@ -12,7 +12,7 @@ from mcp_kit import MODEL, TRAJECTORY, ask, here, refused, run
 
 from core.agents.agent import estimate_tokens
 from core.errors import UserError
-from mcp_server.checks import storable
+from core.models.reply_text import storable
 from mcp_server.insights import AllTools
 from mcp_server.server import CORE, MORE, list_tools
 

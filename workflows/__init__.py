@@ -1,1 +1,1 @@
-"""Workflows: the loop (base) and its variants, each at most some eighty lines over it."""
+"""Workflows: the loop (base.py), its variants, and the stream of tasks that runs it."""

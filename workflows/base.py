@@ -1,4 +1,4 @@
-"""The loop. `run_task` is what runs: six verbs, of which a workflow overrides one or two."""
+"""The ReasoningBank loop: `run_task` runs one task in six steps, of which a workflow overrides one or two."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, TypeVar
 
+from core.checks import check_choice
 from core.concurrency import ordered_map, side_by_side
 from core.errors import InfraError, OverBudget, UserError
 from core.learning.attempts import Attempts
@@ -26,10 +27,10 @@ Result = TypeVar("Result", Verdict, Selection, Extraction)
 
 @dataclass(kw_only=True)
 class Workflow:
-    """The ReasoningBank loop (section 3.2 of the paper); all parts are given, none is made here.
+    """The ReasoningBank loop (section 3.2 of the paper). workflows/build.py gives it its parts.
 
-    learn_from   both | success | failure: which attempts, by their verdict, are distilled
-    k            attempts a task; null takes the workflow's own number
+    learn_from   both | success | failure: which attempts are distilled, by their verdicts
+    k            attempts for each task; null takes the workflow's own number
     r            refinements after an attempt; null takes the workflow's own number
     """
 
@@ -52,8 +53,7 @@ class Workflow:
         self.check_sizes()
         self.learns = self.setting.learn and self.has_memory and self.bank.learns
         self.judges = self.learns
-        if self.learn_from not in ("both", "success", "failure"):
-            raise UserError(f"workflow.learn_from={self.learn_from}: choose both, success or failure.")
+        check_choice(self, "workflow", "learn_from", ("both", "success", "failure"))
         if self.rollout.agent.uses_gold and self.learns and not self.setting.use_gold:
             raise UserError(
                 f"agent=gold plays the answers, setting={self.setting.name} must not learn them: use workflow=vanilla."
@@ -65,21 +65,21 @@ class Workflow:
             )
 
     def check_sizes(self) -> None:
-        """k and r that this workflow would ignore are refused rather than ignored."""
+        """Raises UserError for a k or r that this workflow would ignore."""
         if self.k not in (None, 1) or self.r not in (None, 0):
             raise UserError(
-                f"this workflow makes one attempt a task and refines nothing: k={self.k} r={self.r} need a matts one."
+                f"this workflow makes one attempt per task and refines nothing: k={self.k} r={self.r} need a matts one."
             )
 
     @classmethod
     def calls(cls, k: int | None, r: int | None) -> dict[str, int]:
-        """For dry_run: how often each role is asked about one task that is learned from; an attempt counts once."""
+        """For dry_run: how often each role is asked for one task that is learned from; an attempt is one call."""
         return dict.fromkeys(("agent", "judge", "extractor"), k or 1)
 
     def run_task(self, index: int, task: Task, *, write: bool = True) -> Episode:
-        """One task, from question to lesson. The stream calls this for every task.
+        """One task, from the question to the lessons. The stream calls this for every task.
 
-        write   False: the stream consolidates the episode itself, later, when those before it have been written
+        write   False: the stream consolidates the episode later, when those before it have been written
         """
         self.begin(index, task)
         try:
@@ -87,8 +87,8 @@ class Workflow:
             attempts = self.attempt(index, task, memories)  # Inference + Execution: k attempts at once
         except InfraError as error:  # nothing could be attempted
             memories, attempts = [], self.nothing_attempted(task, error)
-        with side_by_side(len(attempts) > 1) as ask:  # of several attempts these three are asked at once
-            verdicts = ask(attempts.verdicts)  # Evaluation: what the learner believes
+        with side_by_side(len(attempts) > 1) as ask:  # where there are several attempts, these three run at once
+            verdicts = ask(attempts.verdicts)  # Evaluation: what the judge says of each
             answer = ask(self.select, attempts)  # which attempt counts
             lessons = ask(self.extract, attempts, memories)  # Extraction
         episode = build_episode(
@@ -103,15 +103,15 @@ class Workflow:
 
     def attempt(self, index: int, task: Task, memories: list[Scored]) -> Attempts:
         """k attempts at once, each in an env of its own; one that breaks leaves the others alone."""
-        before = self.records.rollouts.finished(index)
+        finished = self.records.rollouts.finished(index)  # by an earlier start of this run
 
         def one(sample: int) -> Trajectory:
-            if sample in before:
-                return before[sample]
+            if sample in finished:
+                return finished[sample]
             try:
                 with self.envs.lease() as env:
                     made = self.envs.limited(env, partial(self.rollout.run, env, task, memories, sample))
-            except InfraError as error:  # there is not even an env, or its time is over
+            except InfraError as error:  # no env could be had, or the attempt ran out of time
                 return self.rollout.broken(task, error, sample)
             self.checkpoint(index, task, made)
             return made
@@ -120,7 +120,7 @@ class Workflow:
         return self.as_attempts(task, list(ordered_map(one, range(k), k)))
 
     def evaluate(self, attempts: Attempts) -> list[Verdict]:
-        """A verdict on each attempt. A broken one is not judged, nor any where nothing asks for it."""
+        """A verdict on each attempt; UNJUDGED for one that broke, and for all where no verdict is needed."""
 
         def one(trajectory: Trajectory) -> Verdict:
             if trajectory.ended_by == "infra_error" or not self.judges:
@@ -130,11 +130,11 @@ class Workflow:
         return list(ordered_map(one, attempts.trajectories, len(attempts)))
 
     def select(self, attempts: Attempts) -> Selection | None:
-        """Which attempt is the task's answer; None where there is only one."""
+        """Which attempt is the task's answer; None where there is one attempt."""
         return None
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
-        """Lessons from each attempt worth it, one by one."""
+        """Lessons from each learnable attempt, distilled alone."""
 
         def one(number: int) -> Extraction:
             trajectory, verdict = attempts.trajectories[number], attempts.verdicts()[number]
@@ -142,38 +142,40 @@ class Workflow:
             distil = partial(self.distiller.distil, attempts.task, trajectory, verdict, memories, gold)
             return replace(guarded("extractor", distil, Extraction()), attempt=number)
 
-        worth = self.learnable(attempts)
-        return list(ordered_map(one, worth, len(worth)))
+        learnable = self.learnable(attempts)
+        return list(ordered_map(one, learnable, len(learnable)))
 
     def consolidate(self, episode: Episode, due: int = 1) -> None:
-        """The episode's line, then its records, then what it teaches the whole bank. Resume mends a crash in between.
+        """Write the episode's line, add its records to the bank, then let the bank learn from the whole episode.
 
-        due   how many of the last episodes go into the bank now: this one, none within a batch, all of it at its end
+        Resume repairs a crash in between.
+
+        due   how many of the last episodes go into the bank now: this one, or in a batch none until its end, then all
         """
         with self.records.shielded():
             self.records.append(episode)
-        if episode.status == "stopped":  # its task will be done again
+        if episode.status == "stopped":  # its task will run again
             return
         for row in self.records.rows[len(self.records.rows) - due :]:
             with self.records.shielded():
                 for record in records_of(row):
                     self.bank.add(record, shown=shown_in(row))
-            self.bank.learn(row)  # not shielded: a model may be asked, and resume goes on where this was stopped
+            self.bank.learn(row)  # may ask a model, so Ctrl-C stops it; resume goes on from there
 
     def begin(self, index: int, task: Task) -> None:
-        """Open the episode's account; attempts of a start that was killed are on it already.
+        """Start to count the episode's usage against its budget, attempts finished by an earlier start included.
 
-        It holds the agent alone: an attempt that a budget cut is judged and learned from like any other.
+        The episode's budget limits the agent alone: an attempt that it cuts off is judged and learned from like others.
         """
-        kept = self.records.rollouts.finished(index)
-        self.meter.begin(task.id, sum((made.usage for made in kept.values()), Usage()), role="agent")
+        finished = self.records.rollouts.finished(index).values()
+        self.meter.begin(task.id, sum((trajectory.usage for trajectory in finished), Usage()), role="agent")
 
     def as_attempts(self, task: Task, trajectories: list[Trajectory], *, refused: bool = False) -> Attempts:
-        """The attempts as the verbs pass them on."""
+        """The attempts as the steps of the loop pass them on."""
         return Attempts(task=task, trajectories=trajectories, evaluate=self.evaluate, refused=refused)
 
     def nothing_attempted(self, task: Task, error: InfraError) -> Attempts:
-        """One attempt that broke before it began. Only the run's budget refuses retrieval; it ends the run."""
+        """One attempt that broke before it began. A budget that refuses retrieval is the run's, and ends the run."""
         return self.as_attempts(task, [self.rollout.broken(task, error)], refused=isinstance(error, OverBudget))
 
     def was_stopped(self, attempts: Attempts) -> bool:
@@ -181,12 +183,12 @@ class Workflow:
         return attempts.refused or self.meter.stopped(attempts.task.id) is not None
 
     def checkpoint(self, index: int, task: Task, trajectory: Trajectory) -> None:
-        """Keep a finished attempt, so that a run that is killed takes it up; one that broke is made again."""
+        """Store a finished attempt for the case that the run is killed; one that broke is not stored but made again."""
         if trajectory.ended_by != "infra_error" and not self.meter.stopped(task.id):
             self.records.rollouts.add(index, trajectory)
 
     def learnable(self, attempts: Attempts) -> list[int]:
-        """Which attempts something may be learned from: judged, as `learn_from` wants them, with anything to show."""
+        """The numbers of the attempts to learn from: judged, with a verdict that `learn_from` allows, and not empty."""
         return [
             number
             for number, (trajectory, verdict) in enumerate(zip(attempts.trajectories, attempts.verdicts(), strict=True))
@@ -196,7 +198,7 @@ class Workflow:
 
 
 def guarded(part: str, ask: Callable[[], Result], otherwise: Result) -> Result:
-    """ask(), or where a model or an env broke meanwhile `otherwise`, which then carries what broke."""
+    """ask(), or `otherwise` with the error in it, when a model or an env broke."""
     try:
         return ask()
     except InfraError as error:

@@ -1,4 +1,4 @@
-"""From config to a workflow with everything it works with."""
+"""Build a workflow and its parts from the configuration."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from core.build import build_agent, build_learner, make, make_with, part, takes
 from core.memory.protocol import Memory
+from core.models.base import Role
 from core.models.meter import Meter
 from core.run.dry_run import Plan
 from core.run.records import RunRecords
@@ -16,9 +17,9 @@ from workflows.rollout import Rollout
 
 
 def build_workflow(
-    cfg: Any, envs: EnvPool, bank: Memory, roles: dict[str, Any], records: RunRecords, meter: Meter
+    cfg: Any, envs: EnvPool, bank: Memory, roles: dict[str, Role], records: RunRecords, meter: Meter
 ) -> Workflow:
-    """`cfg.workflow`; of the parts below it gets those that it has a field for."""
+    """The workflow of `cfg.workflow`. It is given those of the parts below that it has a field for."""
     agent = roles["agent"]
     limits = {"max_steps": cfg.max_steps, "max_repeats": cfg.max_repeats}
     parts = {
@@ -36,7 +37,7 @@ def build_workflow(
     return make_with(cfg.workflow, parts)
 
 
-def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Any]) -> Plan:
+def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role]) -> Plan:
     """dry_run: what the run would do, from its parts. A part without a field `role` asks no model."""
     workflow = part(cfg.workflow)
     learns = cfg.setting.learn and workflow.has_memory and part(cfg.memory).learns

@@ -1,4 +1,4 @@
-"""From what happened in a task to its record: the Episode, and what of it goes into the bank."""
+"""The Episode: everything that happened in a task, and the records that it adds to the bank."""
 
 from __future__ import annotations
 
@@ -29,19 +29,16 @@ def build_episode(
     *,
     stopped: bool = False,
 ) -> Episode:
-    """Everything about the task as one record.
+    """Everything about the task in one object.
 
-    stopped   by the run's budget: in no average, kept out of the bank, done again by the next start
+    stopped   the run's budget ended it: it is in no average, adds nothing to the bank, and its task will run again
     """
     task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0
     answer = trajectories[chosen]
     counted = [] if stopped else extractions
-    kept = [made for made in counted if made.lessons and verdicts[_source(made, chosen)].label is not None]
-    records = {
-        source: _record(index, task, trajectories[source], verdicts[source], made)
-        for made in kept
-        for source in [_source(made, chosen)]
-    }
+    sources = [(chosen if made.attempt is None else made.attempt, made) for made in counted]
+    kept = [(source, made) for source, made in sources if made.lessons and verdicts[source].label is not None]
+    records = {source: _record(index, task, trajectories[source], verdicts[source], made) for source, made in kept}
     asked = (*verdicts, *([selection] if selection else ()), *extractions)
     return Episode(
         index=index,
@@ -56,7 +53,7 @@ def build_episode(
         chosen=chosen,
         verdicts=tuple(verdicts),
         selection=selection,
-        lessons=tuple(lesson for made in kept for lesson in made.lessons),
+        lessons=tuple(lesson for _, made in kept for lesson in made.lessons),
         n_dropped=sum(made.n_dropped for made in counted),
         n_truncated=sum(made.n_truncated for made in counted),
         usage={
@@ -72,10 +69,6 @@ def build_episode(
 
 def _status(answer: Trajectory) -> str:
     return "infra_error" if answer.ended_by == "infra_error" else "success" if answer.success else "failure"
-
-
-def _source(made: Extraction, chosen: int) -> int:
-    return chosen if made.attempt is None else made.attempt
 
 
 def _record(index: int, task: Task, trajectory: Trajectory, verdict: Verdict, made: Extraction) -> MemoryRecord:

@@ -1,4 +1,4 @@
-"""workflow=matts_parallel: k attempts at once, lessons from all of them together, one of them the answer."""
+"""workflow=matts_parallel: k attempts at once; lessons from all of them together; one of them is the answer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from workflows.base import Workflow, guarded
 
 @dataclass(kw_only=True)
 class MattsParallel(Workflow):
-    """Memory-aware test-time scaling, parallel (section 3.3). With k=1 it is the base loop, record for record.
+    """Memory-aware test-time scaling, parallel (section 3.3). With k=1 it leaves the same records as the base loop.
 
-    All attempts get the same memories, and each is judged. contrast None distils each of them alone.
+    All attempts get the same memories, and each is judged.
+
+    selector   picks the answer
+    contrast   distils all attempts together; None distils each of them alone
     """
 
     selector: Selector
@@ -36,7 +39,7 @@ class MattsParallel(Workflow):
         return super().calls(k, r) if k == 1 else {"agent": k, "judge": k, "extractor": 1, "selector": 1}
 
     def select(self, attempts: Attempts) -> Selection | None:
-        """One of those that did not break. Where the selector's model breaks, the first of them."""
+        """One of the attempts that did not break; the first of them where the selector's model breaks."""
         if len(attempts) == 1:
             return None
         whole = attempts.whole()
@@ -47,17 +50,15 @@ class MattsParallel(Workflow):
         return replace(found, index=whole[found.index])
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
-        """One self-contrast of all attempts; a single attempt has nothing to be contrasted with.
-
-        The paper's shows no labels and uses attempts of any outcome, so it does not wait for the verdicts.
-        """
+        """One self-contrast of all attempts. Where there are fewer than two to contrast, each is distilled alone."""
         if self.contrast is None or len(attempts) < 2:
             return super().extract(attempts, memories)
-        if self.contrast.labels == "none" and self.learn_from == "both":
+        if self.contrast.labels == "none" and self.learn_from == "both":  # the paper's: needs no verdicts
             trajectories = attempts.trajectories
-            worth = [number for number in attempts.whole() if self.learns and trajectories[number].has_output]
+            learnable = [number for number in attempts.whole() if self.learns and trajectories[number].has_output]
         else:
-            worth = self.learnable(attempts)
-        if len(worth) < 2:
+            learnable = self.learnable(attempts)
+        if len(learnable) < 2:
             return super().extract(attempts, memories)
-        return [guarded("extractor", partial(self.contrast.parallel, attempts.only(worth), memories), Extraction())]
+        contrast = partial(self.contrast.parallel, attempts.only(learnable), memories)
+        return [guarded("extractor", contrast, Extraction())]

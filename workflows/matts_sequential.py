@@ -1,4 +1,4 @@
-"""workflow=matts_sequential: an attempt, then r rounds in which the agent checks and mends its own work."""
+"""workflow=matts_sequential: an attempt, then r rounds in which the agent checks and corrects its own work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MattsSequential(Workflow):
     """Memory-aware test-time scaling, sequential (section 3.3). The last round is the answer; r=0 is the base loop.
 
     contrast   distils all rounds together; None distils each of them alone
-    refine     restart | continue: in multi-turn envs, whether a round acts in a new episode or goes on in the old one
+    refine     restart | continue: whether a round in a multi-turn env starts a new episode or goes on with the old one
     """
 
     contrast: Contrast | None
@@ -35,26 +35,26 @@ class MattsSequential(Workflow):
         return {"agent": 1 + r, "judge": 1 + r, "extractor": 1}
 
     def attempt(self, index: int, task: Task, memories: list[Scored]) -> Attempts:
-        """The attempt and its rounds. One that breaks ends them, and so does a budget."""
+        """The attempt and its rounds. A round that breaks, or that a budget cuts off, is the last."""
         rounds: list[Trajectory] = []
         try:
             with self.envs.lease() as env:
-                before = self.records.rollouts.finished(index)
+                finished = self.records.rollouts.finished(index)  # by an earlier start of this run
                 while len(rounds) <= self.r and not (rounds and rounds[-1].ended_by in ("infra_error", "budget")):
-                    made = before.get(len(rounds)) or self._round(env, task, memories, rounds, resumed=bool(before))
+                    made = finished.get(len(rounds)) or self._round(env, task, memories, rounds, resumed=bool(finished))
                     if rounds and made.ended_by == "budget" and not made.steps:
-                        break  # it never began, so the round before it stays the answer
-                    if made.sample not in before:
+                        break  # it never began: the round before it stays the answer
+                    if made.sample not in finished:
                         self.checkpoint(index, task, made)
                     rounds.append(made)
-        except InfraError as error:  # there is not even an env, or its time is over
+        except InfraError as error:  # no env could be had, or the round ran out of time
             rounds.append(self.rollout.broken(task, error, len(rounds)))
         return self.as_attempts(task, rounds)
 
     def _round(
         self, env: BaseEnv, task: Task, memories: list[Scored], rounds: list[Trajectory], *, resumed: bool
     ) -> Trajectory:
-        """One of them, each with a time limit of its own."""
+        """One round, with a time limit of its own. resumed: the earlier rounds were not played in this env."""
 
         def work() -> Trajectory:
             if not rounds:
@@ -70,7 +70,7 @@ class MattsSequential(Workflow):
         return Selection(index=len(attempts) - 1, by="last") if self.r else None
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
-        """One call over all rounds. Where a round broke, the task has no result and teaches nothing."""
+        """One call over all rounds. Where the last round broke, the task has no result and nothing is learned."""
         last = len(attempts) - 1
         if attempts.trajectories[last].ended_by == "infra_error":
             return []

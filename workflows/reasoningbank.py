@@ -1,4 +1,4 @@
-"""workflow=reasoningbank: the base loop as it stands."""
+"""workflow=reasoningbank: the base loop, unchanged."""
 
 from workflows.base import Workflow
 

@@ -1,8 +1,8 @@
-"""One attempt at one task: the only place where an agent's model and an env meet (inference + execution)."""
+"""One attempt at one task (inference + execution): an agent's model acts in an env."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
@@ -21,10 +21,10 @@ NO_ACTION = "No action could be read from your reply. Keep to the format you wer
 
 @dataclass(kw_only=True)
 class Rollout:
-    """Runs attempts. The conversation only grows: each turn appends the reply and the observation, nothing is redone.
+    """Runs attempts. The conversation only grows: each turn appends the reply and the observation.
 
     max_steps     actions in one attempt; None takes the env's own limit
-    max_repeats   ends an attempt whose last so many steps had the same action and the same observation; None never does
+    max_repeats   so many steps in a row with the same action and observation end an attempt; None never ends one so
     """
 
     agent: Agent
@@ -34,7 +34,7 @@ class Rollout:
     max_repeats: int | None = None
 
     def run(self, env: BaseEnv, task: Task, memories: list[Scored], sample: int = 0) -> Trajectory:
-        """One attempt. An InfraError of model or env ends it and is recorded with what was done until then."""
+        """One attempt. An InfraError of the model or the env ends it, and is recorded with the steps until then."""
         attempt = _Attempt(task=task, sample=sample)
         try:
             attempt.opening = self.agent.opening(env.reset(task), env.instructions, memories)
@@ -44,51 +44,51 @@ class Rollout:
         return attempt.trajectory()
 
     def refine(self, env: BaseEnv, task: Task, before: Trajectory, sample: int, *, restart: bool) -> Trajectory:
-        """An attempt once more, after a check of it, over the same conversation (section 3.3, sequential scaling).
+        """A further round after `before`: the agent checks it in the same conversation and tries again (section 3.3).
 
-        restart   act in a new episode; otherwise go on where `before` left the env, and where it is over only give a
-                  note on it. Single turn is always asked anew: its question is all there is to the env.
+        restart   act in a new episode, as a single-turn env always does. Otherwise go on where `before` left the env;
+                  where its episode is over, the agent only writes a note on it.
         """
         attempt = _Attempt(task=task, sample=sample)
         single = env.max_steps == 1
-        over = before.ended_by in ("goal", "end")
+        restart = restart or single
         try:
-            observation = env.reset(task) if restart or single else ""
+            observation = env.reset(task) if restart else ""
             check = registry.render(
                 registry.MATTS_SEQUENTIAL_CHECK_PROMPT,
                 first=before.sample == 0,
                 observation="" if single else observation,
             )
             attempt.opening = conversation(before)
-            attempt.opening[-1] = said_after(attempt.opening[-1], check)
-            if over and not (restart or single):
+            attempt.opening[-1] = with_text_added(attempt.opening[-1], check)
+            if not restart and before.ended_by in ("goal", "end"):
                 return self._note(env, attempt, before)
-            attempt.reward = 0.0 if restart or single else before.reward
+            attempt.reward = 0.0 if restart else before.reward
             self._finish(env, attempt)
-        except OverBudget as error:  # there is no note, and the round before it stays as it is
+        except OverBudget as error:  # no note is written, and the round before stays the answer
             attempt.ended_by, attempt.error = "budget", str(error)
         except InfraError as error:
             attempt.fail(error)
         return attempt.trajectory()
 
     def replay(self, env: BaseEnv, task: Task, rounds: list[Trajectory]) -> None:
-        """Bring an env to where earlier rounds left it, without asking the model again. Raises InfraError."""
+        """Repeat the actions of earlier rounds in an env, without asking the model. Raises InfraError."""
         env.reset(task)
         for action in (step.action for made in rounds for step in made.steps if step.action):
             if env.step(action)[2]:
                 return
 
     def broken(self, task: Task, error: InfraError, sample: int = 0) -> Trajectory:
-        """The attempt that never began, because something before it broke."""
+        """An attempt that never began, because something before it broke."""
         attempt = _Attempt(task=task, sample=sample)
         attempt.fail(error)
         return attempt.trajectory()
 
     def _finish(self, env: BaseEnv, attempt: _Attempt) -> None:
-        """Play on from the attempt's opening, then ask the env how it went."""
+        """Play from the attempt's opening to its end, then let the env evaluate it."""
         try:
             self._play(env, attempt, self.agent.begin(env, self.role, attempt.task.id))
-        except OverBudget as error:  # judged by what was reached until then, like an attempt at its step limit
+        except OverBudget as error:  # evaluated by what it reached, as at the step limit
             attempt.ended_by, attempt.error = "budget", str(error)
         attempt.success = env.evaluate(attempt.answer)
         attempt.gold = env.get_ground_truth()
@@ -96,12 +96,12 @@ class Rollout:
             attempt.ended_by = "goal"
 
     def _note(self, env: BaseEnv, attempt: _Attempt, before: Trajectory) -> Trajectory:
-        """What the model says on an attempt that can no longer be changed: its outcome stands."""
+        """The model's note on an attempt that is over: its outcome stays."""
         seed = derive_seed(self.seed, attempt.task.id, attempt.sample, 0, "agent")
         reply = self.agent.begin(env, self.role, attempt.task.id)(list(attempt.opening), attempt.sample, seed)
         note = replace(self._read(reply)[0], observation=NOT_TAKEN, valid=True)
         made = replace(before, sample=attempt.sample, opening=tuple(attempt.opening), steps=(note,), usage=reply.usage)
-        return identified(attempt.task.id, made)
+        return with_id(attempt.task.id, made)
 
     def _play(self, env: BaseEnv, attempt: _Attempt, respond: Responder) -> None:
         messages: list[Message] = list(attempt.opening)
@@ -115,7 +115,7 @@ class Rollout:
                 valid, hint_chars = bool(info.get("valid", True)), info.get("hint_chars", 0)
                 step = replace(step, observation=observation, valid=valid, hint_chars=hint_chars)
                 attempt.reward += reward
-                attempt.take(info)
+                attempt.note_info(info)
             attempt.steps.append(step)
             if done:
                 return
@@ -126,56 +126,57 @@ class Rollout:
         attempt.ended_by = "step_limit"
 
     def _read(self, reply: Reply) -> tuple[Step, str | None]:
-        """(the step as it stands where the env is not asked, the action; None where none could be read)."""
+        """(the step without an answer of the env, the action or None where none could be read)."""
         thought, action = self.agent.parse(reply.text)
         read = {"text": reply.text, "thought": thought, "action": action or "", "finish_reason": reply.finish_reason}
         return Step(**read, observation=NO_ACTION, valid=False), action
 
 
 def conversation(trajectory: Trajectory) -> list[Message]:
-    """The whole of it: every message of an attempt, the last observation included."""
+    """Every message of an attempt, the last observation included."""
     return [*trajectory.opening, *(message for step in trajectory.steps for message in turns(step))]
 
 
 def turns(step: Step) -> list[Message]:
-    """A step as the two messages that follow in the conversation."""
-    said, seen = step.text or NO_REPLY, step.observation
-    return [{"role": "assistant", "content": said}, {"role": "user", "content": seen}]
+    """A step as two messages of the conversation."""
+    reply = step.text or NO_REPLY
+    return [{"role": "assistant", "content": reply}, {"role": "user", "content": step.observation}]
 
 
-def said_after(message: Message, text: str) -> Message:
-    """A user message with more said at its end: providers want the roles to take turns."""
+def with_text_added(message: Message, text: str) -> Message:
+    """A user message with a text added, because providers want the roles to take turns."""
     return {**message, "content": f"{message['content']}\n\n{text}".strip()}
 
 
-def identified(task_id: str, made: Trajectory) -> Trajectory:
-    """With an id that depends on task and content alone.
+def with_id(task_id: str, made: Trajectory) -> Trajectory:
+    """With an id that depends on the task and the content alone.
 
-    Two names go into it as schema 1 had them, so that the ids of runs made then and now agree.
+    Two names are hashed as schema 1 had them, so that runs made then and now have the same ids.
     """
     steps = [{"aside" if name == "hint_chars" else name: value for name, value in vars(s).items()} for s in made.steps]
     ended_by = "error" if made.ended_by == "infra_error" else made.ended_by
     return replace(made, id=content_id(task_id, made.sample, made.opening, steps, ended_by))
 
 
+@dataclass(kw_only=True)
 class _Attempt:
-    """A trajectory in the making."""
+    """A trajectory in the making: the fields of Trajectory, except its id."""
 
-    def __init__(self, task: Task, sample: int) -> None:
-        self.task, self.sample = task, sample
-        self.opening: list[Message] = []
-        self.steps: list[Step] = []
-        self.answer: str | None = None
-        self.ended_by = "end"
-        self.reward = 0.0
-        self.success = False
-        self.gold = ""
-        self.info: dict[str, Any] = {}
-        self.usage = Usage()
-        self.error: str | None = None
+    task: Task
+    sample: int
+    opening: list[Message] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    answer: str | None = None
+    ended_by: str = "end"
+    reward: float = 0.0
+    success: bool = False
+    gold: str = ""
+    info: dict[str, Any] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+    error: str | None = None
 
     def repeats(self) -> int:
-        """How many steps at the end are like the last: 1 when it differs from the one before it."""
+        """How many of the last steps have the same action and observation, at least 1."""
         ends = ((step.action, step.observation) for step in reversed(self.steps))
         last = next(ends)
         return 1 + sum(1 for _ in takewhile(lambda end: end == last, ends))
@@ -183,8 +184,8 @@ class _Attempt:
     def fail(self, error: InfraError) -> None:
         self.ended_by, self.error = "infra_error", f"{error.kind}: {error}"
 
-    def take(self, info: dict[str, Any]) -> None:
-        """Keep the answer and the plain facts of a step; lists (such as admissible actions) stay in the env."""
+    def note_info(self, info: dict[str, Any]) -> None:
+        """Keep the answer and the plain values of a step's info; lists, such as admissible actions, are left out."""
         self.answer = info.get("answer", self.answer)
         plain = (str, int, float, bool)
         self.info = {
@@ -192,18 +193,6 @@ class _Attempt:
         }
 
     def trajectory(self) -> Trajectory:
-        made = Trajectory(
-            id="",
-            sample=self.sample,
-            opening=tuple(self.opening),
-            steps=tuple(self.steps),
-            answer=self.answer,
-            ended_by=self.ended_by,
-            reward=self.reward,
-            success=self.success,
-            gold=self.gold,
-            info=self.info,
-            usage=self.usage,
-            error=self.error,
-        )
-        return identified(self.task.id, made)
+        values = {name: value for name, value in vars(self).items() if name != "task"}
+        made = Trajectory(**values | {"id": "", "opening": tuple(self.opening), "steps": tuple(self.steps)})
+        return with_id(self.task.id, made)

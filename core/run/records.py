@@ -1,7 +1,7 @@
-"""What a run leaves behind: episodes.jsonl is the truth, everything else can be made from it.
+"""The files of a run directory. episodes.jsonl is the truth; the bank and the summary can be made from it again.
 
-An episode is one line, appended and fsynced whole. A line torn by a crash is cut off at the next start and its task
-runs again. The bank is a fold over the lines: the same command with the same directory goes on where it stopped.
+An episode is one line, appended and fsynced whole. A line torn by a crash is cut off at the next start, and its task
+runs again: the same command with the same directory goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from core.run.rollout_log import RolloutLog
 from core.run.upgrade import upgraded_manifest, upgraded_row
 from core.types import Episode, Lesson, MemoryRecord, Usage, content_id
 
-# What only a switched-on policy sets in a record is written only then: the plain bank's stay as they were.
+# Fields of a record that are written only where a policy has set them, so that lines of the plain bank stay short.
 _OPTIONAL = {
     "domain": "",
     "tags": (),
@@ -56,7 +56,7 @@ class RunRecords:
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
-        self.run = content_id(fingerprint)  # the manifest's "run", by which the bank's records name where they are from
+        self.run = content_id(fingerprint)  # the manifest's "run", which the bank's records name as their source
         self._interrupts = interrupts
         self._redact = redact
         self._lock_file = self._take_lock()
@@ -68,9 +68,9 @@ class RunRecords:
         self._last = time.monotonic()
 
     def append(self, episode: Episode) -> None:
-        """Write one finished episode, durably, before anything else learns of it."""
+        """Write one finished episode, durably, before the bank learns from it."""
         row = to_row(episode)
-        if self._stopped_before:  # its task was owed again, and here it is
+        if self._stopped_before:  # the last line is of a stopped episode, whose task has now run again
             self._episodes.drop_last()
             self._stopped_before = False
         safe = f"{len(self.rows)} finished episodes are safe"
@@ -81,7 +81,7 @@ class RunRecords:
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
         self._timings.append(timing | {"wall_s": round(now - self._last, 4), "cached_tokens": cached}, safe)
         self._last = now
-        if episode.status != "stopped":  # whose finished attempts the next start takes up
+        if episode.status != "stopped":  # else the next start takes its finished attempts
             self.rollouts.forget(episode.index)
 
     def wall_s(self) -> float:
@@ -117,7 +117,7 @@ class RunRecords:
         os.close(self._lock_file)
 
     def _safe(self, value: Any) -> Any:
-        """As it comes back from its file: JSON data, without secrets."""
+        """The value as JSON data without secrets, as it would be read from its file."""
         return in_strings(json.loads(json.dumps(value, default=str)), self._redact)
 
     def _take_lock(self) -> int:
@@ -149,7 +149,7 @@ class RunRecords:
             )
 
     def _read_episodes(self) -> list[dict]:
-        """The finished episodes. One that the run's budget stopped stays in the file until its task is done again."""
+        """The finished episodes. One that the run's budget stopped stays in the file until its task has run again."""
         rows = [upgraded_row(row) for row in self._episodes.read()]
         for place, row in enumerate(rows):
             if row.get("index") != place:
@@ -159,39 +159,39 @@ class RunRecords:
 
 
 def to_row(episode: Episode) -> dict:
-    """An episode as it stands in the file: without what can differ between identical runs or is stored elsewhere."""
+    """An episode as a line of the file, without what can differ between identical runs or is stored elsewhere."""
     row = asdict(episode)
     for record in row["records"]:
         del record["query_embedding"], record["created_at"]
         for name, default in _OPTIONAL.items():
             if record[name] == default:
                 del record[name]
-    for said in (row["verdict"], *row["verdicts"], row["selection"] or {}):
-        said.pop("usage", None)  # stands in the sum of its role
-        said.pop("error", None)  # stands in learning_errors
+    for judgement in (row["verdict"], *row["verdicts"], row["selection"] or {}):
+        judgement.pop("usage", None)  # is in the usage of its role
+        judgement.pop("error", None)  # is in learning_errors
     usages = [*row["usage"].values(), *(t["usage"] for t in row["trajectories"])]
     for usage in usages:
-        usage.pop("cached_tokens", None)  # depends on what the provider happened to have cached
+        usage.pop("cached_tokens", None)  # depends on what the provider has cached
     return row
 
 
 def usage_of(row: dict) -> Usage:
-    """All roles' usage of an episode's row together."""
+    """The usage of all roles in an episode's row, summed."""
     return sum((Usage(**usage) for usage in row["usage"].values()), Usage())
 
 
 def records_of(row: dict) -> list[MemoryRecord]:
     """Every memory record that an episode's row added to the bank, the answer's first."""
-    return [_record(values) for values in row["records"]]
 
+    def record_of(values: dict) -> MemoryRecord:
+        tuples = {name: tuple(values[name]) for name in ("tags", "parents") if name in values}
+        return MemoryRecord(**values | tuples | {"items": tuple(Lesson(**item) for item in values["items"])})
 
-def _record(values: dict) -> MemoryRecord:
-    tuples = {name: tuple(values[name]) for name in ("tags", "parents") if name in values}
-    return MemoryRecord(**values | tuples | {"items": tuple(Lesson(**item) for item in values["items"])})
+    return [record_of(values) for values in row["records"]]
 
 
 def outcomes_of(row: dict) -> list[str]:
-    """success | failure | infra_error of each attempt, by the env's truth."""
+    """success | failure | infra_error of each attempt, by the env's own evaluation."""
     return [
         "infra_error" if attempt["ended_by"] == "infra_error" else "success" if attempt["success"] else "failure"
         for attempt in row["trajectories"]

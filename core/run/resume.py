@@ -1,4 +1,4 @@
-"""The bank is a fold over the episodes: bring it up to the records after a crash."""
+"""Bring the bank up to date with episodes.jsonl after a crash."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from core.run.records import records_of, shown_in
 
 
 def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
-    """Add what the episodes taught and the bank has lost; returns how many records that were.
+    """Add the records of the episodes that the bank lacks; returns how many they were.
 
-    own   the bank's file, where it belongs to this run alone: a record that no episode knows is then a UserError
+    own   the bank's file, where it belongs to this run alone; UserError when it then holds a record of no episode
     """
     known = bank.ids()
     foreign = known - {record.id for row in rows for record in records_of(row)}
@@ -22,11 +22,11 @@ def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
             "was episodes.jsonl removed? Give another run_dir, or memory.path=BANK to build on this bank."
         )
     n_lost = 0
-    for row in rows:  # in the order of the run: what an episode taught depends on what was there, and on no more
+    for row in rows:  # in the order of the run, because what an episode teaches depends on those before it
         for record in records_of(row):
             if record.id not in known:
                 bank.add(record, shown=shown_in(row))
                 n_lost += 1
         bank.learn(row)
-    bank.learn(None)  # a round that was cut off
+    bank.learn(None)  # finishes a round that was cut off
     return n_lost

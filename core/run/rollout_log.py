@@ -1,6 +1,6 @@
-"""rollouts.jsonl: attempts that ended before their episode did, so that a killed run does not pay for them twice.
+"""rollouts.jsonl: finished attempts of unfinished episodes, so that a killed run does not pay for them twice.
 
-Not part of a run's result: an attempt stands here only until its episode is written.
+It is not part of a run's result: an attempt is kept here only until its episode is written.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class RolloutLog:
     """The finished attempts of unfinished episodes. Thread-safe. Raises what JsonLines raises."""
 
     def __init__(self, path: Path, *, redact: Callable[[str], str] = str) -> None:
-        # Not synced: a machine that dies costs an attempt, never a result.
+        # Not fsynced: when the machine dies an attempt may be lost, but no result.
         self._lines = JsonLines(path, redact=redact)
         self._lock = threading.Lock()
         self._open: dict[int, dict[int, Trajectory]] = {}
-        self._stale = 0  # episodes that were forgotten since the file was last cleared
+        self._stale = 0  # episodes written since the file was last cleared
         for row in self._lines.read():
             self._open.setdefault(row["index"], {})[row["sample"]] = trajectory_of(row["trajectory"])
 
     def finished(self, index: int) -> dict[int, Trajectory]:
-        """{sample: attempt} of the episode at a place in the stream."""
+        """{sample: attempt} of the episode with this index."""
         with self._lock:
             return dict(self._open.get(index, {}))
 
@@ -40,11 +40,11 @@ class RolloutLog:
             self._open.setdefault(index, {})[trajectory.sample] = trajectory
 
     def forget(self, index: int) -> None:
-        """The episode is written: its attempts are no longer needed, nor those of earlier ones."""
+        """Drop the attempts of this episode, which is now written, and of those before it."""
         with self._lock:
             self._open = {other: kept for other, kept in self._open.items() if other > index}
             self._stale += 1
-            if self._open and self._stale < 64:  # with several episodes under way the file is cleared now and then
+            if self._open and self._stale < 64:  # cleared only now and then while other episodes run
                 return
             self._stale = 0
             os.truncate(self._lines.path, 0)

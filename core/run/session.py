@@ -1,4 +1,4 @@
-"""What a run leaves beside its episodes (manifest, .hydra, summary), and what a person and a tracker see of it."""
+"""What surrounds the stream of a run: manifest, .hydra and summary are written, progress is shown and tracked."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from core.types import Episode, Task
 
 @dataclass(kw_only=True)
 class Session:
-    """A context manager around the stream: `episode` after each task; at the end `summary` is there and written.
+    """A context manager around the stream. `episode` is called after each task; at the end `summary` is set.
 
     config        the configuration, resolved
-    fingerprint   what makes the run this run (core/run/manifest.py)
+    fingerprint   what must be equal for the run to be continued (core/run/manifest.py)
     stream        how the tasks follow each other, as the summary names it: {batch, order, passes}
     """
 
@@ -46,7 +46,7 @@ class Session:
     _progress: RunProgress = field(init=False, repr=False)
 
     def __enter__(self) -> Session:
-        if len(self.records.rows) < len(self.tasks):  # a finished run started again keeps the record of who made it
+        if len(self.records.rows) < len(self.tasks):  # starting a finished run again leaves its manifest as it is
             self._write_manifest()
         save_hydra(self.cfg, self.records.path, self.redact)
         self._tracker = make(self.cfg.tracker)
@@ -56,12 +56,12 @@ class Session:
         return self
 
     def episode(self, episode: Episode) -> None:
-        """One more episode is recorded."""
+        """Show and track an episode that was just recorded."""
         self._progress.update(self.records.rows[-1])
         self._tracker.log(episode.index, logged(episode.status, len(episode.lessons)))
 
     def __exit__(self, broke: type[BaseException] | None, *_exc: object) -> None:
-        """The summary is written whatever happened; a person is shown it where the stream came to its end."""
+        """The summary is written in any case; it is printed and tracked where no exception ended the stream."""
         self._progress.__exit__()
         rows, n_tasks = self.records.rows, len(self.tasks)
         self.summary = summarise(rows, n_tasks, self.records.wall_s(), self.bank.spent())
@@ -70,7 +70,7 @@ class Session:
         about = {"setting": self.config["setting"]["name"], "seed": self.config["seed"]}
         self.records.write_json("summary.json", self.summary | about)
         if any(role.sent for role in self.roles.values()):
-            self._write_manifest()  # once more: now with the parameters that were really sent
+            self._write_manifest()  # again, now with the parameters that were really sent
         if broke is None:
             self._tracker.finish(self.summary)
             print_summary(self.summary, self._title(), self.records.path)

@@ -1,8 +1,9 @@
-"""Trackers (`tracker=`): who watches a run beside its own records. They only read, and never stop a run."""
+"""Trackers (`tracker=`): services that are told how a run goes. They never stop a run."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -12,20 +13,20 @@ log = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """Inherit from it and write what you need: each method does nothing by default."""
+    """Inherit from it and override what you need: each method does nothing by default."""
 
     def start(self, run_dir: str, config: dict[str, Any]) -> None:
-        """The run begins, or goes on. config: resolved, without secrets."""
+        """The run begins, or is continued. config: resolved, without secrets."""
 
     def log(self, step: int, values: dict[str, Any]) -> None:
-        """An episode is recorded: {success (not of an infra error), infra_error, lessons}."""
+        """An episode was recorded: {success (absent for an infra error), infra_error, lessons}."""
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """The stream has come to its end."""
+        """The stream is over."""
 
 
 def logged(status: str, n_lessons: int) -> dict[str, Any]:
-    """What a tracker is told of an episode; an infra_error is no failure and has no `success`."""
+    """The values of an episode for a tracker. An infra_error is no failure: it has no `success`."""
     known = {} if status == "infra_error" else {"success": status == "success"}
     return known | {"infra_error": status == "infra_error", "lessons": n_lessons}
 
@@ -37,7 +38,7 @@ class NoTracker(Tracker):
 
 @dataclass(kw_only=True)
 class WandbTracker(Tracker):
-    """tracker=wandb. What goes wrong there is logged once and the run goes on without it.
+    """tracker=wandb. At its first error it is logged and the run goes on without it.
 
     mode   offline (files in the run directory, `wandb sync` sends them later), online or disabled
     """
@@ -70,7 +71,7 @@ class WandbTracker(Tracker):
         if self._run is not None:
             self._safely(lambda: (self._run.summary.update(summary), self._run.finish()))
 
-    def _safely(self, action: Any) -> None:
+    def _safely(self, action: Callable[[], object]) -> None:
         try:
             action()
         except Exception as error:  # noqa: BLE001 - whatever a tracker raises must not cost the run

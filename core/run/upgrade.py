@@ -1,4 +1,4 @@
-"""What earlier versions recorded, read as it would be written today. The files themselves are never changed.
+"""Records of earlier versions, read in the present form. The files themselves are never changed.
 
 Schema 1: parts were named by their modules; `verdicts` and `selection` stood in an episode only where it had several
 attempts; the answer's `record` stood beside `other_records`; `errors` were learning errors; an attempt that broke ended
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-# Packages whose classes have names of their own (a test holds that), and names that such a class had before.
+# Packages in which a class name means one class (a test holds that), and former names of classes.
 OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
 
 
 def named(config: Any) -> Any:
-    """Nested dictionaries in which a `_target_` names a part: a class of this project, whatever module it lies in.
+    """Nested dictionaries with each `_target_` shortened to the class name, so that modules may move.
 
-    A part from outside keeps its whole path.
+    A class from outside this project keeps its whole path.
     """
     if not isinstance(config, dict):
         return [named(value) for value in config] if isinstance(config, list) else config
@@ -30,7 +30,7 @@ def named(config: Any) -> Any:
 
 
 def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest that names parts by what they are."""
+    """A manifest whose configuration names parts by their classes, see `named`."""
     begun = manifest["fingerprint"]
     return manifest | {"fingerprint": begun | {"config": named(begun["config"])}}
 
@@ -52,7 +52,7 @@ def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgraded_trajectory(trajectory: dict[str, Any]) -> dict[str, Any]:
-    """An attempt in schema 2; one that is so already comes back as it is."""
+    """An attempt in schema 2; one that is in schema 2 already stays as it is."""
     steps = [
         {"hint_chars" if key == "aside" else key: value for key, value in step.items()} for step in trajectory["steps"]
     ]

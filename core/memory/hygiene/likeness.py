@@ -10,9 +10,12 @@ import json
 import re
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from core.models.embedding import Embedder
+
+if TYPE_CHECKING:
+    import numpy as np
 
 RIDGE = 3.0
 _SENTENCE = re.compile(r"(?<=[.!?;:])\s+|\n+")
@@ -36,7 +39,7 @@ class Likeness:
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
         self._lock = threading.Lock()
-        self._weights: Any = None
+        self._weights: np.ndarray | None = None
 
     def of(self, text: str) -> float:
         """How much like an attack the worst sentence is: about -1 (a lesson) to 1 (an attack)."""
@@ -45,7 +48,7 @@ class Likeness:
                 self._weights = self._fit()
         return float((_features(self.embedder.embed(sentences(text))) @ self._weights).max())
 
-    def _fit(self) -> Any:
+    def _fit(self) -> np.ndarray:
         import numpy as np
 
         known = examples()
@@ -57,7 +60,7 @@ class Likeness:
         return np.linalg.solve(weighted.T @ rows + penalty, weighted.T @ labels)
 
 
-def _features(vectors: Any) -> Any:
+def _features(vectors: np.ndarray) -> np.ndarray:
     import numpy as np
 
     return np.hstack([np.asarray(vectors, dtype=np.float64), np.ones((len(vectors), 1))])
