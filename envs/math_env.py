@@ -46,7 +46,9 @@ class SingleTurnEnv(BaseEnv):
         data = load_rows(self.dataset, self.path, count=self.count, sha256=self.sha256)
         other = next((row for row in data.rows if bool(row.options) != self.multiple_choice), None)
         if other:
-            has, wants = ("options", "envs.qa_env.ChoiceEnv") if other.options else ("no options", "envs.math_env.MathEnv")
+            has, wants = (
+                ("options", "envs.qa_env.ChoiceEnv") if other.options else ("no options", "envs.math_env.MathEnv")
+            )
             raise UserError(f"{other.id} has {has}: give it env._target_={wants}.")
         return data
 

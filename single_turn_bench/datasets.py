@@ -51,7 +51,9 @@ def load_rows(
     else:
         if path:
             raise UserError(f"There is no file {path} to read {name} from.")
-        raise UserError(f"There is no dataset or file {name!r}; the datasets are {', '.join(SPECS)}; others need a path.")
+        raise UserError(
+            f"There is no dataset or file {name!r}; the datasets are {', '.join(SPECS)}; others need a path."
+        )
     if count not in (None, len(dataset.rows)):
         raise UserError(f"{dataset.source_path} has {len(dataset.rows)} rows, not the {count} that were expected.")
     if sha256 not in (None, dataset.sha256):

