@@ -27,6 +27,7 @@ from core.build import (
     part,
     refuse_problems,
     select_tasks,
+    use_prompts,
 )
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
@@ -61,6 +62,7 @@ def main(cfg: DictConfig) -> float | None:
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
     """Build every part once, stream the tasks, leave the summary."""
     check_config(cfg)
+    use_prompts(cfg.prompts, stack)
     from core.run.dry_run import print_plan
     from core.run.manifest import fingerprint
     from core.run.records import RunRecords

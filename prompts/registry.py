@@ -1,12 +1,14 @@
 """The prompts by intent: `render(NAME, **values)` fills a template. All prompts are made here.
 
 Templates are Jinja with StrictUndefined and are rendered once: values (questions, lessons, model text) are data and
-may contain braces, backslashes or template syntax. To change a prompt, edit its file: the manifest records its hash.
+may hold braces, backslashes or template syntax. The manifest records the hash of every template.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -32,14 +34,25 @@ INTENTS = (
     MATTS_SEQUENTIAL_CHECK_PROMPT,
 )
 _FOLDER = Path(__file__).parent
+_OWN: list[Path] = []  # folders of the run whose templates come first
+
+
+@contextmanager
+def preferring(folder: Path) -> Iterator[None]:
+    """Templates of this folder take the place of those here until the block ends, in every thread of the process."""
+    _OWN.append(folder)
+    try:
+        yield
+    finally:
+        _OWN.remove(folder)
 
 
 @cache
-def _environment():
+def _environment(*own: Path):
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
-        loader=FileSystemLoader(_FOLDER),
+        loader=FileSystemLoader([*own, _FOLDER]),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -48,10 +61,11 @@ def _environment():
 
 
 def render(name: str, **values: object) -> str:
-    """The template filled with the values; a missing value raises jinja2.UndefinedError."""
-    return _environment().get_template(f"{name}.jinja").render(**values).strip()
+    """A template's text with its values; a missing value raises jinja2.UndefinedError."""
+    return _environment(*_OWN).get_template(f"{name}.jinja").render(**values).strip()
 
 
 def hashes() -> dict[str, str]:
-    """sha256 of every template, for the manifest: runs with the same hashes used the same prompts."""
-    return {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(_FOLDER.glob("*.jinja"))}
+    """sha256 of every template, for the manifest: two runs with the same hashes were asked the same way."""
+    found = [path for folder in (_FOLDER, *_OWN) for path in sorted(folder.glob("*.jinja"))]
+    return {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}

@@ -112,7 +112,7 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
     for twice in sorted({each for each in ids if ids.count(each) > 1}):
         yield f"record {twice} was made twice"
     memory = run.config.get("memory") or {}
-    stored = _bank_ids(run.path / "bank.sqlite")
+    stored = _bank_ids(run.path / "bank.sqlite") if _own_bank(run) else None
     if stored is not None and memory.get("path") is None and not memory.get("consolidate"):
         for name in sorted(stored.symmetric_difference(ids)):
             yield f"record {name} is {'in the bank only' if name in stored else 'not in the bank'}"
@@ -170,19 +170,25 @@ def _where(row: dict) -> str:
 def bank_owners(run: Run) -> dict[str, set[str]]:
     """{record: tasks of its lineage} of the run's bank and of the one it was given."""
     owners: dict[str, set[str]] = {}
-    given = (run.config.get("memory") or {}).get("path")
+    given, must = (run.config.get("memory") or {}).get("path"), _own_bank(run)
     for path in (run.path / "bank.sqlite", *([Path(given)] if given else [])):
         sql = "SELECT records.id, lineage.task_id FROM lineage JOIN records ON records.rowid = lineage.record"
-        for name, task_id in (*_query(path, sql), *_query(path, "SELECT id, task_id FROM records")):
+        for name, task_id in (*_query(path, sql, must), *_query(path, "SELECT id, task_id FROM records", must)):
             owners.setdefault(name, set()).add(task_id)
     return owners
+
+
+def _own_bank(run: Run) -> bool:
+    """Whether the run's memory is the project's own and its file a bank: one from outside keeps there what it likes."""
+    memory = run.manifest["fingerprint"]["config"].get("memory") or {}
+    return "." not in memory.get("_target_", "")  # the path of a class from outside
 
 
 def _bank_ids(path: Path) -> set[str] | None:
     return {name for (name,) in _query(path, "SELECT id FROM records")} if path.is_file() else None
 
 
-def _query(path: Path, sql: str) -> list[tuple]:
+def _query(path: Path, sql: str, must: bool = True) -> list[tuple]:
     if not path.is_file():
         return []
     try:
@@ -191,6 +197,8 @@ def _query(path: Path, sql: str) -> list[tuple]:
     except sqlite3.OperationalError:  # a bank of an earlier schema has no lineage
         return []
     except sqlite3.DatabaseError as error:
+        if not must:
+            return []
         raise UserError(f"{path} is damaged: {error}.") from error
 
 
