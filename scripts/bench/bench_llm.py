@@ -59,7 +59,7 @@ class Line:
         return self.figure <= self.limit if self.at_most else self.figure >= self.limit
 
 
-class Run:
+class TimedRun:
     """One finished `python main.py`, started on one core or on all, with what it left behind."""
 
     def __init__(self, folder: Path, url: str, *overrides: str, core: int | None = None) -> None:
@@ -110,7 +110,7 @@ def loop_overhead(folder: Path, n: int) -> Line:
     """Median milliseconds a task beyond its three calls, with the real embedder."""
     with running(LATENCY_S) as url:
         bare = bare_call_s(url, 10) - LATENCY_S
-        run = Run(folder / "loop", url, "env=warmup", f"limit={n + 2}", f"embedder.path={folder / 'vectors.sqlite'}")
+        run = TimedRun(folder / "loop", url, "env=warmup", f"limit={n + 2}", f"embedder.path={folder / 'vectors.sqlite'}")
     beyond = [1000 * (timing["wall_s"] - 3 * LATENCY_S) for timing in run.timings[2:]]  # the first two load libraries
     beside = f"three bare litellm calls: {3000 * bare:.1f} ms"
     return Line(
@@ -127,17 +127,17 @@ def side_by_side(folder: Path, n: int) -> list[Line]:
     """Tasks a second with 16 at once, over the ideal 16 / latency; threads of 64 calls in flight."""
     toy = ("env=toy", "env.families=8", "env.boxes_per_family=100", "embedder=hashing", "max_steps=1")
     with running(LATENCY_S) as url:
-        Run(folder / "learned", url, *toy, "limit=4")
+        TimedRun(folder / "learned", url, *toy, "limit=4")
         arms = {
             "vanilla": ("workflow=vanilla",),
             "frozen": ("setting=frozen", f"memory.path={folder / 'learned' / 'bank.sqlite'}"),
         }
         lines = [
-            _share(Run(folder / name, url, *toy, *more, f"limit={n + 16}", "max_concurrency=16"), name)
+            _share(TimedRun(folder / name, url, *toy, *more, f"limit={n + 16}", "max_concurrency=16"), name)
             for name, more in arms.items()
         ]
-        some = Run(folder / "some", url, *toy, "workflow=vanilla", "limit=320", "max_concurrency=16")
-        many = Run(folder / "many", url, *toy, "workflow=vanilla", "limit=320", "max_concurrency=64")
+        some = TimedRun(folder / "some", url, *toy, "workflow=vanilla", "limit=320", "max_concurrency=16")
+        many = TimedRun(folder / "many", url, *toy, "workflow=vanilla", "limit=320", "max_concurrency=64")
     threads = Line(
         name="threads a call, from 16 to 64 in flight",
         figure=(many.threads - some.threads) / 48,
@@ -149,7 +149,7 @@ def side_by_side(folder: Path, n: int) -> list[Line]:
     return [*lines, threads]
 
 
-def _share(run: Run, name: str) -> Line:
+def _share(run: TimedRun, name: str) -> Line:
     ended = [call["ended"] for call in run.of("agent")][15:]  # the first 16 load libraries
     seconds, ideal = ended[-1] - ended[0], (len(ended) - 1) / 16 * LATENCY_S
     return Line(
@@ -174,7 +174,7 @@ def rate(folder: Path, n: int) -> Line:
             f"limit={n}",
             "max_steps=1",
         )
-        run = Run(folder / "rate", url, *more, core=0)
+        run = TimedRun(folder / "rate", url, *more, core=0)
     ended = [call["ended"] for call in run.of("agent")][5:]  # without the first, which load libraries
     calls_s = (len(ended) - 1) / (ended[-1] - ended[0])
     return Line(
@@ -190,8 +190,8 @@ def rate(folder: Path, n: int) -> Line:
 def first_call(folder: Path) -> list[Line]:
     """Seconds from starting Python to the first call's departure."""
     with running(0.0) as url:
-        remote = Run(folder / "first", url, "limit=1")
-    local = Run(folder / "local", "", "limit=1")
+        remote = TimedRun(folder / "first", url, "limit=1")
+    local = TimedRun(folder / "local", "", "limit=1")
     return [
         Line(name=f"first call, {name}", figure=left - run.began, limit=limit, at_most=True, unit="s")
         for name, run, limit in (("litellm", remote, 6), ("llm=local", local, 3))
@@ -202,7 +202,7 @@ def first_call(folder: Path) -> list[Line]:
 def prefix(folder: Path, n: int) -> Line:
     """Share of the prompt that llama.cpp had cached, over the 2nd and later calls of ALFWorld episodes."""
     more = ("env=alfworld", "env.split=generated", f"env.cache_dir={folder / 'games'}", "env.generated_games=6")
-    run = Run(
+    run = TimedRun(
         folder / "prefix", "", *more, f"limit={n}", "max_steps=8", "llm=local", "llm.max_tokens=48", "workflow=vanilla"
     )
     by_task = [[c["usage"] for c in run.of("agent") if c["task"] == task] for task in {c["task"] for c in run.calls}]

@@ -19,7 +19,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from scripts.bench.bench_llm import LATENCY_S, Line, Run, bare_call_s, show
+from scripts.bench.bench_llm import LATENCY_S, Line, TimedRun, bare_call_s, show
 from scripts.bench.latency_server import running
 
 K = 5
@@ -33,7 +33,7 @@ def scaled(folder: Path, n: int) -> list[Line]:
     words = ("env=toy", "env.boxes_per_family=100", "max_steps=1", "embedder=hashing")
     with running(LATENCY_S) as url:
         bare = bare_call_s(url, 10) - LATENCY_S
-        run = Run(folder / "scaled", url, *words, "workflow=matts_parallel", f"k={K}", f"limit={n + WARM_UP}")
+        run = TimedRun(folder / "scaled", url, *words, "workflow=matts_parallel", f"k={K}", f"limit={n + WARM_UP}")
     counts = {role: len(run.of(role)) // (n + WARM_UP) for role in ("agent", "judge", "selector", "extractor")}
     if counts != {"agent": K, "judge": K, "selector": 1, "extractor": 1}:
         raise SystemExit(f"not the calls of MaTTS: {counts} a task")
@@ -58,7 +58,7 @@ def engines(folder: Path, n: int) -> list[Line]:
     few = os.cpu_count() or 1
     ways = {"games": (1, 1), "one": (1, 1), "an engine each": (8, 8), f"env.workers={few}": (8, few)}
     for name, (k, workers) in ways.items():  # the first makes the games
-        run = Run(folder / f"engines-{len(seconds)}", "", *words, f"k={k}", f"env.workers={workers}")
+        run = TimedRun(folder / f"engines-{len(seconds)}", "", *words, f"k={k}", f"env.workers={workers}")
         seconds[name] = sum(timing["wall_s"] for timing in run.timings[WARM_UP:])
     return [
         Line(
