@@ -36,7 +36,7 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int
 def side_by_side(several: bool) -> Iterator[Callable[..., Callable[[], Any]]]:
     """A block in which `begin(function, *arguments)` starts a call and returns a function that waits for its result.
 
-    At the block's end all calls are over; where some failed, the error of the earliest is raised there. Unless `several`,
+    At the block's end all calls are over; of those that failed, the earliest raises its error there. Unless `several`,
     each call runs in this thread as soon as it is started. Ctrl-C waits for none, as in `ordered_map`.
     """
     if not several:

@@ -151,9 +151,8 @@ class CoreTools:
 
     def _checked_query(self, query: str, top_k: int) -> tuple[str, int]:
         limits = self._service.limits
-        return checks.text("query", query, limits.max_query_chars), checks.whole_number(
-            "top_k", top_k, 1, limits.max_top_k
-        )
+        query = checks.text("query", query, limits.max_query_chars)
+        return query, checks.whole_number("top_k", top_k, 1, limits.max_top_k)
 
     def _mark(self, memory_id: str, agent_id: str, *, helpful: bool) -> CallToolResult:
         bank = self._service.bank_for(agent_id)
