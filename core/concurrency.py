@@ -22,9 +22,7 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int
     if workers <= 1:
         yield from map(function, items)
         return
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="worker")
-    wait = True
-    try:
+    with _pool(workers) as pool:
         waiting: deque = deque()
         for item in items:
             waiting.append(pool.submit(function, item))
@@ -32,19 +30,14 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-    except KeyboardInterrupt:
-        wait = False
-        raise
-    finally:
-        pool.shutdown(wait=wait, cancel_futures=True)
 
 
 @contextmanager
 def side_by_side(several: bool) -> Iterator[Callable[..., Callable[[], Any]]]:
     """A block in which `begin(function, *arguments)` starts a call and returns a function that waits for its result.
 
-    At the block's end all calls are over; the error of the call that was started first is raised there. Unless
-    `several`, each call runs in this thread as soon as it is started. Ctrl-C waits for none, as in `ordered_map`.
+    At the block's end all calls are over; of those that failed, the earliest raises its error there. Unless `several`,
+    each call runs in this thread as soon as it is started. Ctrl-C waits for none, as in `ordered_map`.
     """
     if not several:
 
@@ -54,16 +47,25 @@ def side_by_side(several: bool) -> Iterator[Callable[..., Callable[[], Any]]]:
 
         yield now
         return
-    pool, begun, wait = ThreadPoolExecutor(thread_name_prefix="worker"), [], True
+    with _pool() as pool:
+        begun = []
 
-    def begin(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-        begun.append(pool.submit(function, *arguments))
-        return begun[-1].result
+        def begin(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+            begun.append(pool.submit(function, *arguments))
+            return begun[-1].result
 
-    try:
         yield begin
         for future in begun:
             future.result()
+
+
+@contextmanager
+def _pool(workers: int | None = None) -> Iterator[ThreadPoolExecutor]:
+    """A thread pool whose calls are over at the block's end; only Ctrl-C does not wait for those in flight."""
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="worker")
+    wait = True
+    try:
+        yield pool
     except KeyboardInterrupt:
         wait = False
         raise

@@ -108,7 +108,7 @@ UNJUDGED = Verdict(label=None, source="none")
 
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
-    """A memory item: the paper's title, one-sentence description and content (section 3.2)."""
+    """What is learned: the paper's memory item, with a title, a one-sentence description and content (section 3.2)."""
 
     title: str
     description: str

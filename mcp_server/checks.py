@@ -20,7 +20,7 @@ def text(name: str, value: str, most: int, *, empty: bool = False) -> str:
     return storable(value)
 
 
-def whole(name: str, value: int, least: int, most: int) -> int:
+def whole_number(name: str, value: int, least: int, most: int) -> int:
     """A whole number within limits."""
     if not least <= value <= most:
         raise UserError(f"{name}={value}: give a whole number from {least} to {most}.")

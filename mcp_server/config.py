@@ -1,4 +1,4 @@
-"""config/mcp.yaml: a preset and what is typed after it, composed as main.py's own configuration is."""
+"""The server's configuration: config/mcp.yaml, a preset, and what the user types after it, composed by Hydra."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from core.errors import UserError
 FOLDER = Path(__file__).parent / "config"  # a link to the repository's config/, so that a wheel carries it too
 
 
-def load(overrides: list[str]) -> Any:
-    """The composed configuration. A preset is a list of overrides; those that were typed come after it.
+def load_config(overrides: list[str]) -> Any:
+    """The composed configuration. A preset is a list of overrides, and those that were typed come after it.
 
-    Who chooses another option of a group (retrieval=cosine) gets it as it is, without what the preset sets in it.
+    Where another option of a group is typed (retrieval=cosine), what the preset sets in that group is left out.
     """
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException

@@ -54,7 +54,7 @@ def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:
 
 def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:
     """Queue the session's conversation; a server on this bank that has a model learns from it."""
-    turns = list(conversation(Path(event["transcript_path"]).expanduser()))
+    turns = list(read_turns(Path(event["transcript_path"]).expanduser()))
     query = next((turn["content"] for turn in turns if turn["role"] == "user"), "")
     if not any(turn["role"] == "assistant" for turn in turns) or not query.strip():
         return
@@ -73,7 +73,7 @@ def last_turns(turns: list[dict[str, str]]) -> list[dict[str, str]]:
     return kept[::-1]
 
 
-def conversation(path: Path) -> Iterator[dict[str, str]]:
+def read_turns(path: Path) -> Iterator[dict[str, str]]:
     """{role, content} of each turn in a client's transcript: lines of JSON with a message, made of text or blocks."""
     for line in path.read_text(encoding="utf-8").splitlines():
         try:

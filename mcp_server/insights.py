@@ -17,7 +17,7 @@ from core.memory.filter import Filter
 from core.memory.store.writes import now
 from core.types import content_id
 from mcp_server import checks
-from mcp_server.service import describe_stored, find, written_record
+from mcp_server.service import describe_stored, find_record, written_record
 from mcp_server.texts import memory_entries, memory_prompt
 from mcp_server.tools import CoreTools, counts, result
 
@@ -71,7 +71,7 @@ class AllTools(CoreTools):
 
     def list_index(self, tag: str = "", limit: int = 50, offset: int = 0, agent_id: str = "") -> CallToolResult:
         """Titles, ids and trust of what is stored, most trusted first."""
-        limit, offset = checks.whole("limit", limit, 1, 200), checks.whole("offset", offset, 0, 10**6)
+        limit, offset = checks.whole_number("limit", limit, 1, 200), checks.whole_number("offset", offset, 0, 10**6)
         bank = self._service.bank_for(agent_id)
         age = ages(bank, self._trust.ticks_per_day)
         records = [record for record in bank.records(bank.namespace, "active") if not tag or tag in record.tags]
@@ -108,7 +108,7 @@ class AllTools(CoreTools):
     def delete_insight(self, memory_id: str, hard: bool = False, agent_id: str = "") -> CallToolResult:
         """Archive a memory so that it is not found any more; hard erases it, and what was merged from it, for good."""
         bank = self._service.bank_for(agent_id)
-        id = find(bank, memory_id).id
+        id = find_record(bank, memory_id).id
         if hard:
             return result({"deleted": bank.forget(id=id, namespace=bank.namespace), "for_good": True})
         set_status(bank, id, "archived", "deleted by the client")

@@ -29,8 +29,8 @@ def bank_or_server_options(sub: argparse.ArgumentParser) -> None:
 
 def open_service(given: argparse.Namespace) -> Service:
     """The bank that the options of `bank_options` name, opened with the configuration typed after them."""
-    from mcp_server.config import load
+    from mcp_server.config import load_config
     from mcp_server.service import Service
 
-    path, cfg = given.bank.expanduser(), load(given.overrides)
+    path, cfg = given.bank.expanduser(), load_config(given.overrides)
     return Service(path, cfg, embedder=given.embedder, require_agent=given.require_agent_id)

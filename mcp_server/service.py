@@ -98,7 +98,7 @@ class Service:
         self._stack.close()
 
 
-def find(bank: MemoryBank, memory_id: str) -> MemoryRecord:
+def find_record(bank: MemoryBank, memory_id: str) -> MemoryRecord:
     """A record of the bank's namespace by its id, or by the id of one of its lessons (`<record>-<place>`)."""
     id = checks.text("id", memory_id, 200).strip()
     for name in (id, id.rpartition("-")[0]):

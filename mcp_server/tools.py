@@ -18,7 +18,7 @@ from core.types import MemoryRecord, content_id
 from mcp_server import checks
 from mcp_server.extraction import check_attempt, learn_attempt
 from mcp_server.queue_worker import QueueWorker
-from mcp_server.service import Service, describe_stored, find, package_version, written_record
+from mcp_server.service import Service, describe_stored, find_record, package_version, written_record
 from mcp_server.texts import memory_entries, memory_prompt
 
 
@@ -120,7 +120,7 @@ class CoreTools:
     def get_detail(self, memory_id: str, agent_id: str = "") -> CallToolResult:
         """Everything about one memory."""
         bank = self._service.bank_for(agent_id)
-        record = find(bank, memory_id)
+        record = find_record(bank, memory_id)
 
         def own(id: str) -> bool:
             other = bank.get(id)
@@ -151,11 +151,12 @@ class CoreTools:
 
     def _checked_query(self, query: str, top_k: int) -> tuple[str, int]:
         limits = self._service.limits
-        return checks.text("query", query, limits.max_query_chars), checks.whole("top_k", top_k, 1, limits.max_top_k)
+        query = checks.text("query", query, limits.max_query_chars)
+        return query, checks.whole_number("top_k", top_k, 1, limits.max_top_k)
 
     def _mark(self, memory_id: str, agent_id: str, *, helpful: bool) -> CallToolResult:
         bank = self._service.bank_for(agent_id)
-        record = mark_record(bank, find(bank, memory_id).id, helpful)
+        record = mark_record(bank, find_record(bank, memory_id).id, helpful)
         trust = self._trust.trust(record, ages(bank, self._trust.ticks_per_day)(record))
         return result({"memory_id": record.id, **counts(record, trust)})
 

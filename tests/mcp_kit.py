@@ -16,7 +16,7 @@ from conftest import REPO
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from mcp_server.config import load
+from mcp_server.config import load_config
 from mcp_server.server import build_server
 from mcp_server.service import Service
 
@@ -95,7 +95,7 @@ async def until_done(open_client, task_id, seconds=30, **arguments):
 @contextmanager
 def here(path, *overrides, tools="all", **options):
     """A server in this process: (the server to give to Client, its service)."""
-    service = Service(Path(path), load(list(overrides)), embedder="hashing-256", **options)
+    service = Service(Path(path), load_config(list(overrides)), embedder="hashing-256", **options)
     try:
         yield build_server(service, tools)[0], service
     finally:

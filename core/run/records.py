@@ -69,7 +69,7 @@ class RunRecords:
 
     def append(self, episode: Episode) -> None:
         """Write one finished episode, durably, before the bank learns from it."""
-        row = to_row(episode)
+        row = episode_row(episode)
         if self._stopped_before:  # the last line is of a stopped episode, whose task has now run again
             self._episodes.drop_last()
             self._stopped_before = False
@@ -158,7 +158,7 @@ class RunRecords:
         return rows[:-1] if self._stopped_before else rows
 
 
-def to_row(episode: Episode) -> dict:
+def episode_row(episode: Episode) -> dict:
     """An episode as a line of the file, without what can differ between identical runs or is stored elsewhere."""
     row = asdict(episode)
     for record in row["records"]:
