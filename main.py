@@ -27,13 +27,12 @@ from core.build import (
     part,
     refuse_problems,
     select_tasks,
-    use_prompts,
 )
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines
 from core.redact import RedactingFilter, Redactor
-from core.run.launch import alone, resume_hint
+from core.run.launch import alone, resume_hint, use_prompts
 from core.types import content_id
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from inspect import signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
@@ -60,18 +59,6 @@ def check_config(cfg: Any) -> None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise UserError(f"{key}={value}: give a whole number of at least {least}.")
-
-
-def use_prompts(folder: str | None, stack: ExitStack) -> None:
-    """For this run a folder's templates in the place of the project's. Raises UserError for one that replaces none."""
-    if folder is None:
-        return
-    from prompts import registry
-
-    own, known = {path.stem for path in Path(folder).glob("*.jinja")}, registry.hashes()
-    if not own or not own <= set(known):
-        raise UserError(f"prompts={folder} must hold NAME.jinja, each NAME one of {', '.join(known)}.")
-    stack.enter_context(registry.preferring(Path(folder)))
 
 
 def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:

@@ -4,7 +4,8 @@
         def make_env(self, folder):          # folder: an empty one that stays the same for the whole class
             return MyEnv(...)
 
-Each env has at least two tasks. What an env lacks it says by the class attributes.
+Each env has at least two tasks. What an env lacks it says by the class attributes. An env outside this repository is
+tested in the same way, with this folder and its own on PYTHONPATH (CONTRIBUTING.md).
 """
 
 from __future__ import annotations

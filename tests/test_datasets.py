@@ -184,6 +184,22 @@ def test_an_absent_dataset_says_how_to_get_it(folder):
         load_rows("nope")
 
 
+@pytest.mark.parametrize("name", ["mine", "aime24"])
+def test_a_file_of_ones_own_is_held_to_what_its_yaml_says(tmp_path, name):
+    path = write(tmp_path / "own.jsonl", AIME, MATH)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    dataset = load_rows(name, path, count=2, sha256=digest)
+    assert (dataset.name, [row.id for row in dataset.rows]) == (name, [f"{name}/2024-I-1", f"{name}/t/1.json"])
+    with pytest.raises(UserError, match="own.jsonl has 2 rows, not the 3"):
+        load_rows(name, path, count=3)
+    with pytest.raises(UserError, match=f"own.jsonl has sha256 {digest}, not the expected 0000"):
+        load_rows(name, path, sha256="0" * 64)
+    with pytest.raises(
+        UserError, match="There is no file .*gone.jsonl to read|There is no file or folder .*gone.jsonl"
+    ):
+        load_rows(name, tmp_path / "gone.jsonl")
+
+
 @pytest.fixture
 def ten(tmp_path):
     rows = [{**MATH, "unique_id": str(n), "level": n % 5 + 1, "subject": "AB"[n % 2]} for n in range(10)]

@@ -110,7 +110,9 @@ def loop_overhead(folder: Path, n: int) -> Line:
     """Median milliseconds a task beyond its three calls, with the real embedder."""
     with running(LATENCY_S) as url:
         bare = bare_call_s(url, 10) - LATENCY_S
-        run = TimedRun(folder / "loop", url, "env=warmup", f"limit={n + 2}", f"embedder.path={folder / 'vectors.sqlite'}")
+        run = TimedRun(
+            folder / "loop", url, "env=warmup", f"limit={n + 2}", f"embedder.path={folder / 'vectors.sqlite'}"
+        )
     beyond = [1000 * (timing["wall_s"] - 3 * LATENCY_S) for timing in run.timings[2:]]  # the first two load libraries
     beside = f"three bare litellm calls: {3000 * bare:.1f} ms"
     return Line(
