@@ -10,10 +10,10 @@ from mcp_types import CallToolResult
 
 from core.errors import UserError
 from core.memory import formats
-from core.memory.clock import ages
 from core.memory.consolidation.by_hand import set_status
 from core.memory.consolidation.same_lesson import titles_near
-from core.memory.filter import Filter
+from core.memory.policies.clock import ages
+from core.memory.store.filter import Filter
 from core.memory.store.writes import now
 from core.types import content_id
 from mcp_server import checks

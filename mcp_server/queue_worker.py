@@ -6,7 +6,7 @@ import logging
 import threading
 
 from core.errors import InfraError, OverBudget, StopRun, TransientError, UserError
-from core.memory.jobs import TRIES, Job
+from core.memory.store.jobs import TRIES, Job
 from mcp_server.extraction import learn_attempt
 from mcp_server.service import Service
 

@@ -10,9 +10,9 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
 from core.errors import UserError
-from core.memory.clock import ages
 from core.memory.consolidation.by_hand import mark_record
 from core.memory.formats.markdown import shown
+from core.memory.policies.clock import ages
 from core.memory.policies.trust import Trust
 from core.types import MemoryRecord, content_id
 from mcp_server import checks

@@ -26,7 +26,7 @@ ARROWS = {
     "core/models": FLAT,
     "core/agents": {*MODELS, "prompts"},
     "core/learning": {*MODELS, "prompts"},
-    "core/memory/store": FLAT,
+    "core/memory/store": {"core", "core/memory/search"},  # to check and to remove the index that the search saved
     "core/memory/search": STORE,
     "core/memory/policies": STORE,
     "core/memory/consolidation": {*MODELS, *STORE, "core/learning", "core/memory/policies", "prompts"},
@@ -79,15 +79,19 @@ def imported(path: Path) -> set[Path]:
     tree = ast.parse(path.read_text())
     typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
     unneeded = {inner for node in typing for inner in ast.walk(node)}
-    names = set()
+    found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node not in unneeded:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    files = {REPO / name.replace(".", "/") for name in names}
-    found = {file.with_suffix(".py") for file in files} | {file / "__init__.py" for file in files}
-    return {file for file in found if file.is_file()}
+            found |= {file_of(alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node not in unneeded:  # of a package: a file in it, or its front
+            found |= {file_of(f"{node.module}.{alias.name}") or file_of(node.module) for alias in node.names}
+    return found - {None}
+
+
+def file_of(module: str) -> Path | None:
+    """The project's file that a module is; None for what is none of its modules."""
+    place = REPO / module.replace(".", "/")
+    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
 
 
 def test_every_file_has_a_room():

@@ -9,9 +9,9 @@ import pytest
 
 from core.errors import StopRun, UserError
 from core.memory.bank import MemoryBank
-from core.memory.filter import Filter
 from core.memory.policies.cosine import Cosine
 from core.memory.search.index import VectorIndex
+from core.memory.store.filter import Filter
 from core.models.embedding import HashingEmbedder
 from core.models.embedding_cache import CachedEmbedder
 from core.types import Lesson, MemoryRecord

@@ -15,7 +15,7 @@ from conftest import REPO
 from test_memory import lesson, open_bank, record  # noqa: F401 - open_bank is a fixture
 
 from core.errors import UserError
-from core.memory.filter import STATUSES, Filter
+from core.memory.store.filter import STATUSES, Filter
 
 WRITER = """
 import sys

@@ -9,8 +9,8 @@ from typing import Any
 
 from core.errors import InfraError, UserError
 from core.memory import commands
-from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
+from core.memory.store.filter import STATUSES
 from core.models.embedding import MINILM, NamedEmbedder
 
 WRITES = ("add", "mark", "status", "import", "consolidate", "snapshot", "rollback", "forget", "doctor")

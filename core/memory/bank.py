@@ -11,13 +11,13 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
-from core.memory.filter import Filter
 from core.memory.policies.base import Policy
 from core.memory.protocol import Memory
 from core.memory.search.searcher import Search
 from core.memory.store.changes import Change
 from core.memory.store.contents import Contents
 from core.memory.store.database import Store
+from core.memory.store.filter import Filter
 from core.memory.store.history import History
 from core.memory.store.repair import UNEMBEDDED
 from core.memory.store.writes import now

@@ -11,8 +11,8 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory import formats
-from core.memory.filter import Filter
 from core.memory.formats.markdown import shown
+from core.memory.store.filter import Filter
 from core.memory.store.schema import to_dict
 from core.types import Lesson, MemoryRecord, Scored, content_id
 

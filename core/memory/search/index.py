@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from core.memory.filter import Attributes, Filter
+from core.memory.store.filter import Attributes, Filter
 
 GONE = 0  # the code of an entry whose record was removed
 FEW = 5_000  # so few entries are compared one by one rather than inside FAISS

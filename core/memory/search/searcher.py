@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from core.memory.filter import Filter
 from core.memory.search import index_file
 from core.memory.search.index import VectorIndex
 from core.memory.store.database import Store
+from core.memory.store.filter import Filter
 from core.memory.store.queries import State
 from core.types import MemoryRecord, Scored
 

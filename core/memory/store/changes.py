@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from core.errors import UserError
-from core.memory.filter import STATUSES
 from core.memory.store import writes
+from core.memory.store.filter import STATUSES
 from core.memory.store.schema import FIELDS, FIXED, from_dict, to_dict
 from core.types import MemoryRecord
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.memory.jobs import Jobs
+from core.memory.store.jobs import Jobs
 from core.types import MemoryRecord
 
 

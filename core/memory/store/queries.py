@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.memory.filter import Filter
 from core.memory.store import writes
+from core.memory.store.filter import Filter
 from core.memory.store.schema import SELECT, to_record
 from core.types import MemoryRecord
 

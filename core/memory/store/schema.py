@@ -91,7 +91,7 @@ END;
 INSERT OR IGNORE INTO meta VALUES ('schema', '2');
 """
 
-# The server's queue (core/memory/jobs.py). Made when the first job is queued: a bank that only a run writes has none.
+# The server's queue (core/memory/store/jobs.py). Made with its first job: a bank that only a run writes has none.
 JOBS = """
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY, namespace TEXT NOT NULL, state TEXT NOT NULL, payload TEXT NOT NULL, result TEXT NOT NULL,
