@@ -7,9 +7,9 @@ from mcp_kit import MODEL, TRAJECTORY, here
 from memory_kit import item, record
 
 from core.errors import InfraError, OverBudget, StopRun, TransientError
-from core.memory import jobs as queue
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
+from core.memory.store import jobs as queue
 from core.memory.store.repair import repair
 from core.models.embedding import HashingEmbedder
 from mcp_server.extraction import check_attempt

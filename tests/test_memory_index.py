@@ -7,8 +7,8 @@ import pytest
 from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 
 from core.memory.search import index as index_module
+from core.memory.search import index_file, searcher
 from core.memory.search.index import VectorIndex
-from core.memory.store import index_file, searcher
 from core.memory.store.filter import STATUSES, Filter
 
 SIZE, DIM = 1200, 24
