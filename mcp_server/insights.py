@@ -10,14 +10,13 @@ from typing import Any
 from core.errors import UserError
 from core.memory import formats
 from core.memory.bank import MemoryBank
-from core.memory.clock import ages
+from core.memory.clock import ages, now
 from core.memory.consolidation.by_hand import mark, set_status
 from core.memory.consolidation.compare import titles_near
 from core.memory.consolidation.episode_feedback import Experience
 from core.memory.filter import Filter
 from core.memory.formats.markdown import shown
 from core.memory.policies.trust import Trust
-from core.memory.store.writes import now
 from core.types import Lesson, MemoryRecord, Scored, content_id
 from mcp_server import checks
 from mcp_server.service import Service, lesson

@@ -8,12 +8,10 @@ answer is not found.
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
-from core.errors import UserError
+from core.memory.store.bank_file import read_records
 from core.run.manifest import identity
 from core.run.metrics import rate
 from core.run.records import differences
@@ -113,7 +111,7 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
     for twice in sorted({each for each in ids if ids.count(each) > 1}):
         yield f"record {twice} was made twice"
     memory = run.config.get("memory") or {}
-    stored = _bank_ids(run.path / "bank.sqlite")
+    stored = _bank_ids(run.path / "bank.sqlite", memory.get("namespace", "default"))
     if stored is not None and memory.get("path") is None and not memory.get("consolidate"):
         for name in sorted(stored.symmetric_difference(ids)):
             yield f"record {name} is {'in the bank only' if name in stored else 'not in the bank'}"
@@ -175,28 +173,16 @@ def _where(row: dict) -> str:
 def bank_owners(run: Run) -> dict[str, set[str]]:
     """{record: tasks of its lineage} of the run's bank and of the one it was given."""
     owners: dict[str, set[str]] = {}
-    given = (run.config.get("memory") or {}).get("path")
-    for path in (run.path / "bank.sqlite", *([Path(given)] if given else [])):
-        sql = "SELECT records.id, lineage.task_id FROM lineage JOIN records ON records.rowid = lineage.record"
-        for name, task_id in (*_query(path, sql), *_query(path, "SELECT id, task_id FROM records")):
-            owners.setdefault(name, set()).add(task_id)
+    memory = run.config.get("memory") or {}
+    for path in (run.path / "bank.sqlite", *([Path(memory["path"])] if memory.get("path") else [])):
+        for record in read_records(path, memory.get("namespace", "default")):
+            owners.setdefault(record.id, set()).update(record.provenance.get("tasks", ()) if record.parents else ())
+            owners[record.id].add(record.task_id)
     return owners
 
 
-def _bank_ids(path: Path) -> set[str] | None:
-    return {name for (name,) in _query(path, "SELECT id FROM records")} if path.is_file() else None
-
-
-def _query(path: Path, sql: str) -> list[tuple]:
-    if not path.is_file():
-        return []
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as bank:
-            return bank.execute(sql).fetchall()
-    except sqlite3.OperationalError:  # a bank of an earlier schema has no lineage
-        return []
-    except sqlite3.DatabaseError as error:
-        raise UserError(f"{path} is damaged: {error}.") from error
+def _bank_ids(path: Path, namespace: str) -> set[str] | None:
+    return {record.id for record in read_records(path, namespace)} if path.is_file() else None
 
 
 def _differences_where_plain(resolved: object, composed: object, where: str = "") -> Iterator[str]:

@@ -73,9 +73,9 @@ class BankAndModel(RuleBasedStateMachine):
             nonlocal n_committed
             with plain(reason) as inner:
                 yield inner
-                if inner.redo and n_committed == crash:
+                if inner.made and n_committed == crash:
                     raise Crash
-                n_committed += bool(inner.redo)
+                n_committed += inner.made
 
         self.bank.change = change
         try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core.errors import InfraError, OverBudget, UserError
+from core.memory.clock import now as wall_clock
 from core.memory.consolidation.context import Deed, Round
 from core.memory.consolidation.grouping import groups
 from core.memory.consolidation.merge_authors import Author, LLMAuthor
-from core.memory.store.writes import now as wall_clock
 from core.types import Lesson, MemoryRecord, content_id
 
 
