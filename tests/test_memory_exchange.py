@@ -231,7 +231,8 @@ def test_the_doctor_mends_a_damaged_bank(bank, tmp_path, capsys):
     code, out, _ = run(capsys, "doctor", path)
     assert code == 0
     assert "each with its vector" in out
-    assert json.loads(run(capsys, "show", path, "odd", "--namespace", "tenant", "--json")[1])["original_query"] == before[3].original_query
+    shown = run(capsys, "show", path, "odd", "--namespace", "tenant", "--json")[1]
+    assert json.loads(shown)["original_query"] == before[3].original_query
 
 
 def test_an_import_goes_to_the_tenant_that_was_named(tmp_path, bank, open_bank):  # noqa: F811

@@ -157,3 +157,14 @@ def test_what_only_the_journal_holds_is_forgotten_too(open_bank, tmp_path):  # n
     held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert b"secret" not in held
     assert b"heirloom" not in held
+
+
+def test_a_search_finds_what_comes_back_in_the_place_of_something_newer(bank):
+    with bank.change("remove the last") as change:
+        for number in (3, 4, 5):
+            change.remove(f"r{number}")
+    assert sorted(found(bank)[0]) == ["r0", "r1", "r2"]
+    bank.add(record("query number 6", id="r6"))
+    assert sorted(found(bank)[0]) == ["r0", "r1", "r2", "r6"]
+    bank.rollback(1)
+    assert sorted(found(bank)[0]) == [f"r{n}" for n in range(6)]

@@ -73,8 +73,6 @@ class BankFile:
     def close(self) -> None:
         self._store.close()
 
-    # What is in it: pure reads
-
     def get(self, id: str) -> MemoryRecord | None:
         """The record of an id; None when there is none."""
         found = self._store.rows(f"{RECORDS} WHERE r.namespace = ? AND r.id = ?", (self.namespace, id))
@@ -128,8 +126,6 @@ class BankFile:
     def jobs(self) -> Jobs:
         """The queue of attempts that wait to be learned from, everyone's."""
         return Jobs(self._store)
-
-    # What it was, and how it is changed
 
     @contextmanager
     def change(self, reason: str) -> Iterator[Change]:
@@ -193,18 +189,19 @@ class BankFile:
     ) -> list[str]:
         """Delete the records of an id, a task or a run (provenance["run"]) for good; returns their ids.
 
-        Of the bank's namespace, unless another is given. With them goes whatever was merged from them, and all that the
-        journal still holds of either; what that merge had archived, and what was set aside as their duplicate, becomes
-        active again. The journal keeps ids and digests. The bank's files are overwritten; what other files hold
-        (episodes.jsonl of a run, exports, banks that were set aside as damaged) is not touched.
+        Of the bank's namespace, unless another is given. With them goes whatever was merged from them, and all that
+        the journal still holds of either; what that merge had archived, and what was set aside as their duplicate,
+        becomes active again. The journal keeps ids and digests. The bank's files are overwritten; what other files
+        hold (episodes.jsonl of a run, exports, banks that were set aside as damaged) is not touched.
         """
         if namespace not in (None, self.namespace):
             return self.of(namespace).forget(id=id, task=task, run=run)
         if id is task is run is None:
             raise UserError("say what to forget: an id, a task or a run.")
         with self.change("forget") as change:
-            here = {record.id: record for record in self.records(self.namespace)}
-            known = self._removed() | here
+            here = self._bare("records WHERE namespace = ?1 ORDER BY rowid")
+            past = "undo_records WHERE namespace = ?1 AND was_there AND id NOT IN"  # what a rollback could bring back
+            known = self._bare(f"{past} (SELECT id FROM records WHERE namespace = ?1) ORDER BY seq, step") | here
             gone = {
                 one
                 for one, record in known.items()
@@ -215,7 +212,7 @@ class BankFile:
             orphans = self._orphans(here, gone)
             if gone:
                 change.erase(gone)
-                change.reason += "".join(f"; {one} sha256:{_digest(here[one])}" for one in here if one in gone)
+                change.reason += "".join(f"; {one} sha256:{_digest(r)}" for one, r in here.items() if one in gone)
             for one in orphans:
                 change.update(one, status="active")
         if gone:
@@ -223,12 +220,9 @@ class BankFile:
             index_file.remove(Path(self.path))
         return [one for one in known if one in gone]
 
-    def _removed(self) -> dict[str, MemoryRecord]:
-        """The records that only the journal still holds: a rollback could bring them back."""
-        here = "SELECT id FROM records WHERE namespace = ?1"
-        query = f"{BARE} FROM undo_records WHERE namespace = ?1 AND was_there AND id NOT IN ({here}) ORDER BY step"
-        rows = self._store.rows(query, (self.namespace,))
-        return {row[1]: to_record(row) for row in rows}
+    def _bare(self, source: str) -> dict[str, MemoryRecord]:
+        """Records of the namespace by id, without embeddings."""
+        return {row[1]: to_record(row) for row in self._store.rows(f"{BARE} FROM {source}", (self.namespace,))}
 
     def _orphans(self, here: dict[str, MemoryRecord], gone: set[str]) -> list[str]:
         """What comes back when these go: archived parents that lose their last merger, and set-aside duplicates."""
@@ -253,5 +247,4 @@ class BankFile:
 
 
 def _digest(record: MemoryRecord) -> str:
-    text = json.dumps(to_dict(record), sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(json.dumps(to_dict(record), sort_keys=True).encode()).hexdigest()

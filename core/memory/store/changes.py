@@ -25,7 +25,8 @@ MADE = (
 )
 _SINCE = "FROM undo_{table} WHERE seq > ?1 AND namespace = coalesce(?2, namespace)"
 FOUND_SINCE = (
-    f"SELECT was_there, {{columns}} FROM undo_{{table}} WHERE step IN (SELECT min(step) {_SINCE} GROUP BY {{key}})"
+    "SELECT was_there, {columns} FROM "
+    f"(SELECT *, row_number() OVER (PARTITION BY {{key}} ORDER BY seq, step) AS place {_SINCE}) WHERE place = 1"
 )
 
 

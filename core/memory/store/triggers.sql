@@ -4,7 +4,8 @@ CREATE TRIGGER IF NOT EXISTS record_added AFTER INSERT ON records BEGIN
     INSERT INTO lexicon (rowid, query, items) SELECT rowid, query, items FROM words WHERE rowid = new.rowid;
     INSERT OR IGNORE INTO lineage
         SELECT value, new.rowid FROM json_each(new.provenance, '$.tasks') WHERE new.parents <> '[]';
-    INSERT INTO touched (record, found) SELECT new.rowid, 1 WHERE new.rowid < (SELECT max(rowid) FROM records);
+    INSERT INTO touched (record, found) -- one that comes back; what is new is seen by its row id
+        SELECT new.rowid, 1 FROM sqlite_sequence WHERE name = 'records' AND seq >= new.rowid;
 END;
 
 CREATE TRIGGER IF NOT EXISTS record_changed AFTER UPDATE ON records BEGIN
