@@ -211,13 +211,13 @@ class BankFile:
                 gone |= heirs
             orphans = self._orphans(here, gone)
             if gone:
+                index_file.remove(Path(self.path))
                 change.erase(gone)
                 change.reason += "".join(f"; {one} sha256:{_digest(r)}" for one, r in here.items() if one in gone)
             for one in orphans:
                 change.update(one, status="active")
         if gone:
-            self._store.purge()
-            index_file.remove(Path(self.path))
+            self._store.empty_log()
         return [one for one in known if one in gone]
 
     def _bare(self, source: str) -> dict[str, MemoryRecord]:

@@ -41,6 +41,7 @@ class Change:
         self.reason = reason
         self._db, self._namespace, self._embed = db, namespace, embed
         self._before = db.total_changes
+        self.erased = False  # the journal's file must be written anew
 
     @property
     def made(self) -> bool:
@@ -117,6 +118,8 @@ class Change:
         self._db.execute(f"DELETE FROM undo_links WHERE {linked}", values)
         self._db.execute(f"DELETE FROM jobs WHERE {about}", values)
         self._db.execute("INSERT OR REPLACE INTO meta SELECT 'forgot', coalesce(max(seq), 0) + 1 FROM journal")
+        self._db.execute("INSERT INTO lexicon(lexicon) VALUES ('optimize')")
+        self.erased = True
 
     def roll_back(self, seq: int, *, everyone: bool = False) -> int:
         """Make every row of the namespace, or all, what it was after a journal entry; how many changes that undoes."""

@@ -114,16 +114,16 @@ class Store:
                 change = Change(db, reason, namespace, embed)
                 yield change
                 if change.made:
-                    self._enter(db, change.reason, embedder)
+                    self._enter(db, change, embedder)
             finally:
                 self._writer = None
 
-    def _enter(self, db: sqlite3.Connection, reason: str, embedder: str) -> None:
+    def _enter(self, db: sqlite3.Connection, change: Change, embedder: str) -> None:
         """Add a change to the journal and to its file."""
         db.execute("INSERT INTO meta VALUES ('embedder', ?) ON CONFLICT DO NOTHING", (embedder,))
         query = "INSERT INTO journal (at, tick, reason) SELECT ?, coalesce(max(tick), 0), ? FROM records RETURNING *"
-        entry = db.execute(query, (now(), storable(reason))).fetchone()
-        if not self._journal.append(line_of(db, entry) | {"now": select(db, MADE, entry[:1])}):
+        entry = db.execute(query, (now(), storable(change.reason))).fetchone()
+        if change.erased or not self._journal.append(line_of(db, entry) | {"now": select(db, MADE, entry[:1])}):
             self._journal.rewrite(whole(db))
 
     def embed_missing(self, embed: Embed) -> int:
@@ -135,12 +135,15 @@ class Store:
             db.execute("DELETE FROM meta WHERE key = 'unembedded'")
         return len(lost)
 
-    def purge(self) -> None:
-        """Overwrite what was deleted, in the bank and in the journal's file."""
+    def rewrite_journal(self) -> None:
+        """Make the journal's file anew from the bank."""
         with self.unjournaled() as db:
-            db.execute("INSERT INTO lexicon(lexicon) VALUES ('optimize')")
             self._journal.rewrite(whole(db))
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def empty_log(self) -> None:
+        """Bring what was committed from SQLite's log into the bank: the log holds what was overwritten there."""
+        with self._explaining(), self._write_lock:
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
         """Close the file; afterwards no WAL is left behind."""

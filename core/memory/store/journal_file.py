@@ -103,6 +103,8 @@ class JournalFile:
                 line = _parsed(data[start:])
             if line is not None and line["seq"] < seq:
                 return line["seq"]
+            if line is not None and line.get("undo", ()) is None:
+                return -1  # the whole file is of a change that was never committed
             os.ftruncate(self._file, start)
         return 0
 

@@ -175,5 +175,5 @@ def verify_indexes(store: Any, embed: Any) -> Iterator[str]:
         lost = schema.fill_lexicon(db)
         db.execute("DELETE FROM lexicon WHERE rowid NOT IN (SELECT rowid FROM records)")
     yield "the words of every record are indexed" + (f", {lost} of them anew" if lost else "")
-    store.purge()
+    store.rewrite_journal()
     yield f"the journal's file is written anew: {store.seq()} changes"
