@@ -161,7 +161,7 @@ class MemoryRecord:
     namespace: str = "default"
     created_at: str = ""  # ISO time of the add; wall clock, so outside every comparison of runs
     tick: int = 0  # position in the stream that made it
-    status: str = "active"  # candidate | active | quarantined | archived | superseded; only active ones are retrieved
+    status: str = "active"  # active | quarantined | archived | superseded; only active ones are retrieved
     domain: str = ""  # a subject within the namespace, e.g. a task type
     tags: tuple[str, ...] = ()
     confidence: float | None = None  # in [0, 1]; None: never rated, policies take the prior of its outcome

@@ -12,9 +12,8 @@ from core.errors import UserError
 from core.memory import formats
 from core.memory.consolidation.by_hand import set_status
 from core.memory.consolidation.same_lesson import titles_near
-from core.memory.policies.clock import ages
+from core.memory.store.clock import ages, now
 from core.memory.store.filter import Filter
-from core.memory.store.writes import now
 from core.types import content_id
 from mcp_server import checks
 from mcp_server.service import describe_stored, find_record, written_record

@@ -12,8 +12,8 @@ from pydantic import BaseModel
 from core.errors import UserError
 from core.memory.consolidation.by_hand import mark_record
 from core.memory.formats.markdown import shown
-from core.memory.policies.clock import ages
 from core.memory.policies.trust import Trust
+from core.memory.store.clock import ages
 from core.types import MemoryRecord, content_id
 from mcp_server import checks
 from mcp_server.extraction import check_attempt, learn_attempt

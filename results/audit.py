@@ -8,17 +8,16 @@ answer is not found.
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 from core.errors import UserError
+from core.memory.store.bank_file import read_records
 from core.run.manifest import identity
 from core.run.metrics import rate
 from core.run.records import differences, outcomes_of
 from core.setting import TRUE_LABELS
-from core.types import Lesson, content_id
+from core.types import Lesson, MemoryRecord, content_id
 from results.load import VALID, Run
 
 SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
@@ -112,7 +111,7 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
     for twice in sorted({each for each in ids if ids.count(each) > 1}):
         yield f"record {twice} was made twice"
     memory = run.config.get("memory") or {}
-    stored = _bank_ids(run.path / "bank.sqlite") if _own_bank(run) else None
+    stored = _bank_ids(run) if _own_bank(run) else None
     if stored is not None and memory.get("path") is None and not memory.get("consolidate"):
         for name in sorted(stored.symmetric_difference(ids)):
             yield f"record {name} is {'in the bank only' if name in stored else 'not in the bank'}"
@@ -170,11 +169,11 @@ def _where(row: dict) -> str:
 def bank_owners(run: Run) -> dict[str, set[str]]:
     """{record: tasks of its lineage} of the run's bank and of the one it was given."""
     owners: dict[str, set[str]] = {}
-    given, must = (run.config.get("memory") or {}).get("path"), _own_bank(run)
-    for path in (run.path / "bank.sqlite", *([Path(given)] if given else [])):
-        sql = "SELECT records.id, lineage.task_id FROM lineage JOIN records ON records.rowid = lineage.record"
-        for name, task_id in (*_query(path, sql, must), *_query(path, "SELECT id, task_id FROM records", must)):
-            owners.setdefault(name, set()).add(task_id)
+    memory, must = run.config.get("memory") or {}, _own_bank(run)
+    for path in (run.path / "bank.sqlite", *([Path(memory["path"])] if memory.get("path") else [])):
+        for record in _bank_records(path, memory.get("namespace", "default"), must):
+            owners.setdefault(record.id, set()).update(record.provenance.get("tasks", ()) if record.parents else ())
+            owners[record.id].add(record.task_id)
     return owners
 
 
@@ -184,22 +183,18 @@ def _own_bank(run: Run) -> bool:
     return "." not in memory.get("_target_", "")  # the path of a class from outside
 
 
-def _bank_ids(path: Path) -> set[str] | None:
-    return {name for (name,) in _query(path, "SELECT id FROM records")} if path.is_file() else None
+def _bank_ids(run: Run) -> set[str] | None:
+    path, namespace = run.path / "bank.sqlite", (run.config.get("memory") or {}).get("namespace", "default")
+    return {record.id for record in read_records(path, namespace)} if path.is_file() else None
 
 
-def _query(path: Path, sql: str, must: bool = True) -> list[tuple]:
-    if not path.is_file():
-        return []
+def _bank_records(path: Path, namespace: str, must: bool) -> list[MemoryRecord]:
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as bank:
-            return bank.execute(sql).fetchall()
-    except sqlite3.OperationalError:  # a bank of an earlier schema has no lineage
+        return read_records(path, namespace)
+    except UserError:  # no bank
+        if must:
+            raise
         return []
-    except sqlite3.DatabaseError as error:
-        if not must:
-            return []
-        raise UserError(f"{path} is damaged: {error}.") from error
 
 
 def _differences_where_plain(resolved: object, composed: object, where: str = "") -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The bank and the life of its lessons once more, as plain Python: a dict, a set of links, brute force over all pairs.
+"""One tenant's bank and the life of its lessons once more, as plain Python: a dict, a set of links, brute force.
 
 Slow and simple on purpose. The property-based test holds the real bank against it.
 """
@@ -37,9 +37,13 @@ class State:
 
 
 class Model:
-    """The same operations as the bank's, one entry of `history` for each transaction that changed anything."""
+    """The same operations as the bank's, one entry of `history` for each transaction that changed anything.
 
-    def __init__(self):
+    everyone   the models of all tenants, this one too: they share nothing but how far the stream has come
+    """
+
+    def __init__(self, everyone):
+        self.everyone = everyone
         self.now = State()
         self.history = [copy.deepcopy(self.now)]
         self.forgotten = set()
@@ -60,7 +64,7 @@ class Model:
         return [r for r in self.now.records.values() if r.status == "active"]
 
     def tick(self):
-        return max((r.tick for r in self.now.records.values()), default=0)
+        return max((r.tick for one in self.everyone for r in one.now.records.values()), default=0)
 
     # Operations: generators that stop after each transaction, so that a crash can come between two
 
@@ -235,7 +239,7 @@ class Model:
                 taken |= {member.id for member in group}
                 found.append(sorted(group, key=lambda r: (r.tick, r.id)))
         before = copy.deepcopy(self.now)
-        made = [(group, self.merged(before, group)) for group in found]
+        made = [(group, self.merged(group)) for group in found]
         for group, merged in made:
             if merged.id in before.records:  # it was undone
                 continue
@@ -246,8 +250,8 @@ class Model:
                 self.now.links.add((merged.id, "supersedes", member.id))
         return bool(found)
 
-    def merged(self, before, group):
-        tick = max(r.tick for r in before.records.values())
+    def merged(self, group):
+        tick = self.tick()
         idle = {r.id: tick - max(r.tick, r.last_used or 0) for r in group}
         most = max(r.n_used for r in group)
 

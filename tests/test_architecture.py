@@ -26,7 +26,7 @@ ARROWS = {
     "core/models": FLAT,
     "core/agents": {*MODELS, "prompts"},
     "core/learning": {*MODELS, "prompts"},
-    "core/memory/store": {"core", "core/memory/search"},  # to check and to remove the index that the search saved
+    "core/memory/store": {*MODELS, "core/memory/search"},  # to check and to remove the index that the search saved
     "core/memory/search": STORE,
     "core/memory/policies": STORE,
     "core/memory/consolidation": {*MODELS, *STORE, "core/learning", "core/memory/policies", "prompts"},
@@ -50,8 +50,8 @@ ARROWS = {
         "envs",
         "prompts",
     },
-    "results": {"core", "core/build.py", "core/memory", "core/models", "core/run", "single_turn_bench"},
-    "results/report": {"core", "core/run", "core/memory", "results"},
+    "results": {"core", "core/build.py", "core/memory", "core/memory/store", "core/models", "core/run", "single_turn_bench"},
+    "results/report": {"core", "core/run", "core/memory", "core/memory/store", "results"},
     "mcp_server": {
         *{*MODELS, *STORE, "core/build.py", "core/agents", "core/memory"},
         *(f"core/memory/{room}" for room in ("policies", "consolidation", "formats")),

@@ -89,6 +89,65 @@ def test_a_copy_of_the_files_at_any_statement_is_one_whole_state(tmp_path):
     assert reached >= len(states) - 2
 
 
+def forget(bank):
+    bank.forget(id="secret")
+
+
+def roll_back(bank):
+    bank.rollback(2)
+
+
+def all_of(bank):
+    return bank.records(), bank.links(), bank.fact("folded")
+
+
+@pytest.mark.parametrize("act", [forget, roll_back])
+def test_a_change_that_is_cut_off_anywhere_is_whole_in_the_journals_file_too(tmp_path, act):
+    """As above, but afterwards the database is lost: at once, or when the next change has been written."""
+    bank = open_life_bank(tmp_path / "bank" / "bank.sqlite")
+    for name in ("r0", "secret", "r1"):
+        bank.add(record(name, item(0, f"words of {name}")))
+    with bank.change("edit") as change:
+        change.update("secret", n_used=3)
+        change.link("secret", "supersedes", "r0")
+        change.fact("folded", "1")
+    copies, before = [], all_of(bank)
+
+    def copy(statement):
+        if not statement.startswith(("--", "SELECT")):  # the first is what a trigger does
+            copies.append(tmp_path / f"copy {len(copies)}")
+            shutil.copytree(tmp_path / "bank", copies[-1], ignore=shutil.ignore_patterns("*-shm"))
+
+    bank._store._db.set_trace_callback(copy)
+    act(bank)
+    bank._store._db.set_trace_callback(None)
+    after = all_of(bank)
+    bank.close()
+    assert len(copies) > 5
+    for folder in copies:
+        shutil.copytree(folder, folder / "lost")
+        for path in (folder / "lost").glob("bank.sqlite*"):
+            if not path.name.endswith(".journal"):
+                path.unlink()
+        lost = open_life_bank(folder / "lost" / "bank.sqlite")
+        assert all_of(lost) in (before, after)
+        lost.close()
+        shutil.rmtree(folder / "lost")
+        left = open_life_bank(folder / "bank.sqlite")
+        done = all_of(left) == after
+        assert done or all_of(left) == before
+        left.add(record("later", item(90)))
+        then = all_of(left)
+        left.close()
+        if done and act is forget:
+            assert b"words of secret" not in b"".join(path.read_bytes() for path in folder.iterdir())
+        (folder / "bank.sqlite").unlink()
+        left = open_life_bank(folder / "bank.sqlite")
+        assert all_of(left) == then
+        left.close()
+    assert done is (act is forget)  # it goes on after its commit: SQLite's log still holds what was forgotten
+
+
 CHILD = """
 import sys
 from test_memory_crash import episodes, live, open_bank

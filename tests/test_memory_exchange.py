@@ -130,11 +130,11 @@ def test_the_servers_files_are_read(open_bank, tmp_path):  # noqa: F811
     )
     bank = open_bank()
     assert formats.load(bank, tmp_path / "memories.json", "mcp") == (3, 0)
-    one = bank.get("mem_1")
+    one = bank.of("claude").get("mem_1")
     assert (one.namespace, one.outcome, one.n_used, one.tags) == ("claude", "failure", 5, ("x",))
     assert np.allclose(one.query_embedding[:2], (0.6, 0.8))
     assert (bank.get("mem_2").namespace, bank.get("mem_2").parents) == ("default", ("mem_0",))
-    assert bank.get("mem_0").status == "archived"
+    assert bank.of("claude").get("mem_0").status == "archived"
     formats.export(bank, tmp_path / "out", "mcp")
     again = open_bank("again.sqlite")
     assert formats.load(again, tmp_path / "out", "mcp") == (3, 0)
@@ -231,7 +231,8 @@ def test_the_doctor_mends_a_damaged_bank(bank, tmp_path, capsys):
     code, out, _ = run(capsys, "doctor", path)
     assert code == 0
     assert "each with its vector" in out
-    assert json.loads(run(capsys, "show", path, "odd", "--json")[1])["original_query"] == before[3].original_query
+    shown = run(capsys, "show", path, "odd", "--namespace", "tenant", "--json")[1]
+    assert json.loads(shown)["original_query"] == before[3].original_query
 
 
 def test_an_import_goes_to_the_tenant_that_was_named(tmp_path, bank, open_bank):  # noqa: F811

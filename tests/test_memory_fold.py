@@ -82,9 +82,10 @@ def dump(path):
     """Everything in a bank but clock times, as plain data."""
     store = Store(path, read_only=True)
     try:
-        records = [{**asdict(r), "created_at": None} for r in store.all()]
-        facts = store.rows("SELECT key, value FROM meta ORDER BY key")
-        return records, store.links(), [fact for fact in facts if fact[0].startswith("consolidate")]
+        records = [{**asdict(r), "created_at": None} for r in store.get(None).values()]
+        facts = store.rows("SELECT key, value FROM facts ORDER BY key")
+        links = store.rows("SELECT source, relation, target, note FROM links ORDER BY 1, 2, 3")
+        return records, links, [fact for fact in facts if fact[0].startswith("consolidate")]
     finally:
         store.close()
 

@@ -1,4 +1,7 @@
-"""Random adds, uses, merges, marks, crashes and rollbacks: the bank always is what a plain Python model says."""
+"""Random adds, uses, merges, marks, crashes and rollbacks: the bank always is what a plain Python model says.
+
+Two tenants live in it, with the same ids: what one does never shows with the other.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.merge_authors import Voting
 from core.memory.policies.cosine import Cosine
 
+TENANTS = ("ann", "bob")
+WHO = st.sampled_from(TENANTS)
 ANGLES = st.sampled_from(range(0, 80, 10))
 LIFE = st.tuples(  # of a record: where it points, its words, its query, its outcome, its trust; and of its episode
     ANGLES,
@@ -46,7 +51,11 @@ class BankAndModel(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         self.folder = Path(tempfile.mkdtemp())
-        self.model, self.index, self.seqs = Model(), 0, [0]
+        everyone = []
+        everyone += [Model(everyone) for _ in TENANTS]
+        self.models = dict(zip(TENANTS, everyone, strict=True))
+        self.indexes = dict.fromkeys(TENANTS, 0)
+        self.seqs = {who: [0] for who in TENANTS}
         self.open()
 
     def open(self):
@@ -58,119 +67,138 @@ class BankAndModel(RuleBasedStateMachine):
         )
         path = str(self.folder / "bank.sqlite")
         self.bank = MemoryBank(path=path, embedder=Compass(), policy=Cosine(), consolidate=life)
+        self.views = {who: self.bank.of(who) for who in TENANTS}
 
     def teardown(self):
         if hasattr(self, "bank"):
             self.bank.close()
             shutil.rmtree(self.folder)
 
-    def both(self, crash, act, steps):
-        """Do `act` with the bank and as many of the model's transactions as were committed before the crash."""
-        plain, n_committed, crashed = self.bank.change, 0, False
+    def both(self, who, crash, act, steps):
+        """Do `act` with a tenant's bank and as many of the model's transactions as were committed before the crash."""
+        bank, model = self.views[who], self.models[who]
+        plain, n_committed, crashed, before = bank.change, 0, False, bank.seq()
 
         @contextmanager
         def change(reason):
             nonlocal n_committed
             with plain(reason) as inner:
                 yield inner
-                if inner.redo and n_committed == crash:
+                if inner.made and n_committed == crash:
                     raise Crash
-                n_committed += bool(inner.redo)
+                n_committed += inner.made
 
-        self.bank.change = change
+        bank.change = change
         try:
-            act()
+            act(bank)
         except Crash:
             crashed = True
-        self.bank.change = plain
-        started = len(self.model.history)
+        bank.change = plain
+        started = len(model.history)
         for _ in steps:
-            if crashed and len(self.model.history) >= started + n_committed:
+            if crashed and len(model.history) >= started + n_committed:
                 break
         if crashed:
-            self.model.go_back(started + n_committed)
+            model.go_back(started + n_committed)
             self.open_again()
         else:
-            self.model.strike()
-        self.seqs += [entry["seq"] for entry in self.bank.journal()][len(self.seqs) - 1 :]
-        assert len(self.seqs) == len(self.model.history), "as many journal entries as the model has transactions"
+            model.strike()
+        self.seqs[who] += [entry["seq"] for entry in self.bank.journal() if entry["seq"] > before]
+        assert len(self.seqs[who]) == len(model.history), "as many journal entries as the model has transactions"
 
-    @rule(lives=st.lists(LIFE, min_size=1, max_size=6), crash=st.integers(-8, 12))
-    def live_some_episodes(self, lives, crash):
+    @rule(who=WHO, lives=st.lists(LIFE, min_size=1, max_size=6), crash=st.integers(-8, 12))
+    def live_some_episodes(self, who, lives, crash):
         """Add records and learn their episodes, as the harness does it."""
-        made, seen, ids = [], [], list(self.model.now.records)
+        made, seen, model = [], [], self.models[who]
+        ids = list(model.now.records)
         for angle, words, query, outcome, trust, label, used in lives:
-            name, changes = f"r{self.index:03}", {"outcome": outcome, "trust": trust, "tick": self.index}
-            made.append(record(name, item(angle, words), query=f"@{query} q{self.index}", **changes))
+            index = self.indexes[who]
+            changes = {"outcome": outcome, "trust": trust, "tick": index, "namespace": who}
+            made.append(record(f"r{index:03}", item(angle, words), query=f"@{query} q{index}", **changes))
             used = tuple(ids[place] for place in used if place < len(ids))
-            seen.append(EpisodeFeedback(index=self.index, label=label, used=used, new=((name, None),)))
-            self.index += 1
+            seen.append(EpisodeFeedback(index=index, label=label, used=used, new=((made[-1].id, None),)))
+            self.indexes[who] += 1
 
-        def act():
+        def act(bank):
             for record_, experience in zip(made, seen, strict=True):
-                self.bank.add(record_)
-                self.bank.learn(experience)
+                bank.add(record_)
+                bank.learn(experience)
 
         def steps():
             for record_, experience in zip(made, seen, strict=True):
-                yield from self.model.add(record_)
-                yield from self.model.learn(experience)
+                yield from model.add(record_)
+                yield from model.learn(experience)
 
-        self.both(crash, act, steps())
+        self.both(who, crash, act, steps())
 
-    @rule(crash=st.integers(-4, 3))
-    def go_over_everything(self, crash):
-        self.both(crash, lambda: self.bank.consolidate.consolidate(self.bank), self.model.consolidate())
+    @rule(who=WHO, crash=st.integers(-4, 3))
+    def go_over_everything(self, who, crash):
+        self.both(who, crash, lambda bank: bank.consolidate.consolidate(bank), self.models[who].consolidate())
 
-    @rule(crash=st.integers(-4, 3))
-    def go_on_after_a_crash(self, crash):
-        self.both(crash, lambda: self.bank.learn(None), self.model.rounds())
+    @rule(who=WHO, crash=st.integers(-4, 3))
+    def go_on_after_a_crash(self, who, crash):
+        self.both(who, crash, lambda bank: bank.learn(None), self.models[who].rounds())
 
-    @precondition(lambda self: self.model.now.records)
-    @rule(place=st.integers(0, 99), helpful=st.booleans(), crash=st.integers(-2, 0))
-    def mark(self, place, helpful, crash):
-        id = self.pick(place)
-        self.both(crash, lambda: by_hand.mark_record(self.bank, id, helpful), self.model.mark(id, helpful))
+    @precondition(lambda self: self.all_have_records())
+    @rule(who=WHO, place=st.integers(0, 99), helpful=st.booleans(), crash=st.integers(-2, 0))
+    def mark(self, who, place, helpful, crash):
+        id = self.pick(who, place)
+        self.both(who, crash, lambda bank: by_hand.mark_record(bank, id, helpful), self.models[who].mark(id, helpful))
 
-    @precondition(lambda self: self.model.now.records)
+    @precondition(lambda self: self.all_have_records())
     @rule(
+        who=WHO,
         place=st.integers(0, 99),
         status=st.sampled_from(["active", "quarantined", "archived"]),
         crash=st.integers(-2, 0),
     )
-    def set_aside_or_bring_back(self, place, status, crash):
-        id = self.pick(place)
-        self.both(crash, lambda: by_hand.set_status(self.bank, id, status), self.model.set_status(id, status))
+    def set_aside_or_bring_back(self, who, place, status, crash):
+        id = self.pick(who, place)
+        self.both(
+            who, crash, lambda bank: by_hand.set_status(bank, id, status), self.models[who].set_status(id, status)
+        )
 
-    @precondition(lambda self: self.merges())
+    @precondition(lambda self: any(self.merges(who) for who in TENANTS))
     @rule(place=st.integers(0, 99), crash=st.integers(-2, 0))
     def undo_a_merge(self, place, crash):
-        id = self.merges()[place % len(self.merges())]
-        self.both(crash, lambda: by_hand.unmerge(self.bank, id), self.model.unmerge(id))
+        merges = [(who, id) for who in TENANTS for id in self.merges(who)]
+        who, id = merges[place % len(merges)]
+        self.both(who, crash, lambda bank: by_hand.unmerge(bank, id), self.models[who].unmerge(id))
 
-    @rule(back=st.integers(0, 12), crash=st.integers(-2, 0))
-    def roll_back(self, back, crash):
-        to, before = max(0, len(self.model.history) - 1 - back), self.bank.seq()
-        steps = self.model.rollback(to, lambda: self.bank.seq() > before)
-        self.both(crash, lambda: self.bank.rollback(self.seqs[to]), steps)
+    @rule(who=WHO, back=st.integers(0, 12), crash=st.integers(-2, 0))
+    def roll_back(self, who, back, crash):
+        model, before = self.models[who], self.bank.seq()
+        to = max(0, len(model.history) - 1 - back)
+        steps = model.rollback(to, lambda: self.bank.seq() > before)
+        self.both(who, crash, lambda bank: bank.rollback(self.seqs[who][to]), steps)
 
-    @precondition(lambda self: self.model.now.records)
-    @rule(place=st.integers(0, 99), crash=st.integers(-3, 0))
-    def forget(self, place, crash):
-        id = self.pick(place)
-        self.both(crash, lambda: self.bank.forget(id=id), self.model.forget(id))
+    @precondition(lambda self: self.all_have_records())
+    @rule(who=WHO, place=st.integers(0, 99), crash=st.integers(-3, 0))
+    def forget(self, who, place, crash):
+        id = self.pick(who, place)
+        self.both(who, crash, lambda bank: bank.forget(id=id), self.models[who].forget(id))
 
     @rule()
     def open_again(self):
         self.bank.close()
         self.open()
 
-    def pick(self, place):
-        ids = list(self.model.now.records)
+    @rule()
+    def rebuild_from_the_journal(self):
+        """The database is gone; what the rebuilding enters in the journal is nobody's."""
+        self.bank.close()
+        (self.folder / "bank.sqlite").unlink()
+        self.open()
+
+    def all_have_records(self):
+        return all(model.now.records for model in self.models.values())
+
+    def pick(self, who, place):
+        ids = list(self.models[who].now.records)
         return ids[place % len(ids)]
 
-    def merges(self):
-        return [r.id for r in self.model.active() if r.parents]
+    def merges(self, who):
+        return [r.id for r in self.models[who].active() if r.parents]
 
     @invariant()
     def the_records_are_the_models(self):
@@ -179,25 +207,28 @@ class BankAndModel(RuleBasedStateMachine):
             fields = {"query_embedding": (), "created_at": "", "provenance": tasks, "confidence": near(r.confidence)}
             return replace(r, **fields)
 
-        assert [plain(r) for r in self.bank.records()] == [plain(r) for r in self.model.now.records.values()]
+        for who, model in self.models.items():
+            assert [plain(r) for r in self.bank.records(who)] == [plain(r) for r in model.now.records.values()]
 
     @invariant()
     def the_links_are_the_models(self):
-        assert {link[:3] for link in self.bank.links()} == self.model.now.links
+        for who, model in self.models.items():
+            assert {link[:3] for link in self.views[who].links()} == model.now.links
 
     @invariant()
     def what_is_retrieved_is_what_brute_force_finds(self):
-        for query, task in (("@0", None), ("@60", "task r001"), ("@110", "task r003")):
-            found = [hit.record.id for hit in self.bank.retrieve(query, top_k=50, exclude_task=task)]
-            assert found == [r.id for r in self.model.nearest(query, task)]
+        for who, model in self.models.items():
+            for query, task in (("@0", None), ("@60", "task r001"), ("@110", "task r003")):
+                found = [hit.record.id for hit in self.views[who].retrieve(query, top_k=50, exclude_task=task)]
+                assert found == [r.id for r in model.nearest(query, task)]
 
     @invariant()
     def a_merge_holds_together(self):
-        records = self.model.now.records
-        for merged in (r for r in self.bank.records() if r.parents):
-            parents = [records[id] for id in merged.parents if id in records]
-            assert {r.outcome for r in parents} <= {merged.outcome}
-            assert merged.trust == min(r.trust for r in parents)
+        for who, model in self.models.items():
+            for merged in (r for r in self.bank.records(who) if r.parents):
+                parents = [model.now.records[id] for id in merged.parents if id in model.now.records]
+                assert {r.outcome for r in parents} <= {merged.outcome}
+                assert merged.trust == min(r.trust for r in parents)
 
 
 def near(confidence):
@@ -205,6 +236,6 @@ def near(confidence):
 
 
 BankAndModel.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestBankAndModel = BankAndModel.TestCase

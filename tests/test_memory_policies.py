@@ -14,7 +14,6 @@ from test_memory import record
 
 from core.errors import UserError
 from core.memory.bank import MemoryBank
-from core.memory.policies.clock import stream_age, wall_age
 from core.memory.policies.cosine import Cosine
 from core.memory.policies.four_factor import FourFactor
 from core.memory.policies.hybrid import Hybrid
@@ -22,6 +21,7 @@ from core.memory.policies.lexical import Lexical
 from core.memory.policies.random import Random
 from core.memory.policies.rrf import RRF
 from core.memory.policies.trust import FAILED, HARMFUL, Trust
+from core.memory.store.clock import stream_age, wall_age
 from core.memory.store.filter import Filter
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson

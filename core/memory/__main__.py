@@ -42,9 +42,9 @@ def open_bank(given: argparse.Namespace) -> Any:
     from core.memory.bank import MemoryBank
     from core.memory.policies.cosine import Cosine
     from core.memory.store.database import Store
-    from core.memory.store.repair import damage, repair
+    from core.memory.store.repair import check_integrity, repair
 
-    if given.command == "doctor" and (reason := damage(given.bank, thorough=True)):
+    if given.command == "doctor" and (reason := check_integrity(given.bank, thorough=True)):
         repair(given.bank, reason)
     if not given.bank.exists() and given.command not in MAKES:
         raise UserError(f"there is no bank {given.bank}.")
@@ -74,8 +74,10 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("bank", type=Path, metavar="BANK", help="the bank's SQLite file")
     for name in ("stats", "list", "show", "search"):
         one[name].add_argument("--json", action="store_true", help="one JSON object a line")
-    for name in ("list", "search", "add", "export", "import", "consolidate", "forget"):
-        one[name].add_argument("--namespace", help="a tenant; left out: 'default', and everyone's to list and export")
+    left_out = {"list": "all", "export": "all", "rollback": "all", "import": "each record's own"}
+    for name in one:
+        if name not in ("stats", "doctor"):
+            one[name].add_argument("--namespace", help=f"a tenant; left out: {left_out.get(name, 'default')}")
     for name in ("show", "mark", "status"):
         one[name].add_argument("id", metavar="ID")
     one["list"].add_argument("--status", help="only records of this status")

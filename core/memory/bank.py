@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from copy import copy
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,14 +13,9 @@ from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.policies.base import Policy
 from core.memory.protocol import Memory
 from core.memory.search.searcher import Search
-from core.memory.store.changes import Change
-from core.memory.store.contents import Contents
-from core.memory.store.database import Store
+from core.memory.store.bank_file import BankFile
+from core.memory.store.clock import now
 from core.memory.store.filter import Filter
-from core.memory.store.history import History
-from core.memory.store.repair import UNEMBEDDED
-from core.memory.store.writes import now
-from core.models.embedding import Embedder
 from core.types import MemoryRecord, Scored, Usage
 
 _CHOICES = {
@@ -34,11 +28,11 @@ MAX_WORDS = 64  # of a query that the full-text search looks for
 
 
 @dataclass(kw_only=True)
-class MemoryBank(History, Contents, Memory):
+class MemoryBank(BankFile, Memory):
     """The paper's bank (section 3.2): append-only experiences, keyed by the embedding of their query.
 
     path         the SQLite file; None in the config puts it into the run directory
-    namespace    what `add` writes to and what a search sees unless its Filter names another
+    namespace    whose records it reads and writes, unless a search's Filter names another
     allow_self   let a task retrieve what it taught itself earlier; False is the only honest setting for a benchmark
     unit         record | item: what a search returns, a whole record or single items of it
     key          query | item: what a search compares with, the record's query (the paper) or each of its items
@@ -52,41 +46,25 @@ class MemoryBank(History, Contents, Memory):
                  are fields of the record itself
     """
 
-    path: str
-    embedder: Embedder
     policy: Policy
-    namespace: str = "default"
     allow_self: bool = False
     unit: str = "record"
     key: str = "query"
     clock: str = "stream"
     index: str = "flat"
-    read_only: bool = False
     hygiene: Any = None
     consolidate: Any = None
     run: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
-    _store: Store = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
-    _everything: Filter = field(init=False, repr=False)
     _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
                 raise UserError(f"memory.{name}={getattr(self, name)}: give {' or '.join(known)}.")
-        self._everything = Filter(namespace=self.namespace)
-        self._store = Store(self.path, read_only=self.read_only)
-        made_by = self._store.meta("embedder")
-        if made_by not in (None, self.embedder.name):
-            self._store.close()
-            raise UserError(
-                f"the bank {self.path} was made by the embedder {made_by!r} and this run uses {self.embedder.name!r}: "
-                "give the same embedder, or another memory.path."
-            )
+        super().__post_init__()
         self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only)
-        if not self.read_only and self._store.meta(UNEMBEDDED):
-            self._store.embed_missing(self._embed)
 
     def retrieve(
         self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None
@@ -134,10 +112,10 @@ class MemoryBank(History, Contents, Memory):
         record = self.get(id)
         if record is None:
             raise UserError(f"the bank {self.path} has no record {id}.")
-        where = where or Filter(namespace=record.namespace)
         vector = np.array(record.query_embedding, dtype=np.float32)
         hits = self.nearest_vector(vector, k + 1, where=where, unit="record", key="query")
-        return [hit for hit in hits if hit.record.id != id and hit.score >= min_score][:k]
+        hits = [hit for hit in hits if (hit.record.namespace, hit.record.id) != (record.namespace, id)]
+        return [hit for hit in hits if hit.score >= min_score][:k]
 
     def lexical(self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None) -> list[Scored]:
         """The k records whose query and items match the words of a text best: BM25 of SQLite's FTS5, higher is better.
@@ -177,7 +155,7 @@ class MemoryBank(History, Contents, Memory):
             for r in records
         ]
         if self.hygiene is not None:
-            records = [self.hygiene.screen(record, self, shown) for record in records]
+            records = [self.hygiene.screen(record, self.of(record.namespace), shown) for record in records]
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
         with self.change(reason) as change:
@@ -194,14 +172,6 @@ class MemoryBank(History, Contents, Memory):
                 change.fact(key, known)
         return int(known)
 
-    @contextmanager
-    def change(self, reason: str) -> Iterator[Change]:
-        """Change records: `with bank.change("why") as change`. One transaction, one journal entry, all or nothing."""
-        if self.read_only:
-            raise UserError(f"the bank {self.path} is opened for reading only.")
-        with self._store.change(reason, self._embed, self.embedder.name) as change:
-            yield change
-
     def learn(self, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
         """What a finished episode teaches beyond its record; nothing unless `consolidate` is on."""
         if self.consolidate is not None:
@@ -210,12 +180,6 @@ class MemoryBank(History, Contents, Memory):
     def spent(self) -> Usage | None:
         """What the models that `consolidate` asked have cost in this run; None without it."""
         return None if self.consolidate is None else self.consolidate.usage(self)
-
-    def of(self, namespace: str) -> MemoryBank:
-        """The same open bank as another tenant has it. Close only the one that was opened."""
-        other = copy(self)
-        other.namespace, other._everything = namespace, Filter(namespace=namespace)
-        return other
 
     def close(self) -> None:
         """Wait for what runs in the background, save the index where that is worth it, and close the file."""
@@ -228,12 +192,11 @@ class MemoryBank(History, Contents, Memory):
 
     def _within(self, where: Filter | None) -> Filter:
         """A filter with its namespace filled in."""
-        if where is None:
-            return self._everything
+        where = where or Filter()
         return where if where.namespace is not None else replace(where, namespace=self.namespace)
 
     def _embed(self, record: MemoryRecord) -> tuple[bytes, list[bytes]]:
-        return self.embedder.embed([record.original_query])[0].tobytes(), self._stored_items(record)
+        return super()._embed(record)[0], self._stored_items(record)
 
     def _stored_items(self, record: MemoryRecord) -> list[bytes]:
         """The item vectors to store: none, unless the bank is searched by them."""

@@ -27,11 +27,11 @@ def stats(bank: Any, given: Namespace) -> Iterator[str]:
         "statuses": dict(Counter(record.status for record in records)),
         "outcomes": dict(Counter(record.outcome for record in records)),
         "domains": dict(Counter(record.domain for record in records if record.domain)),
-        "links": len(bank.links()),
+        "links": sum(len(bank.of(name).links()) for name in {record.namespace for record in records}),
         "tick": bank.tick(),
         "changes": bank.seq(),
         "snapshots": bank.snapshots(),
-        "embedder": bank.fact("embedder"),
+        "embedder": bank.embedder.name if records else None,
         "megabytes": round(size / 1e6, 2),
     }
     if given.json:
@@ -51,12 +51,12 @@ def list_(bank: Any, given: Namespace) -> Iterator[str]:
 def show(bank: Any, given: Namespace) -> Iterator[str]:
     record = bank.get(given.id)
     if record is None:
-        raise UserError(f"the bank {bank.path} has no record {given.id}.")
+        raise UserError(f"the bank {bank.path} has no record {given.id} in the namespace {bank.namespace}.")
     yield json.dumps(to_dict(record)) if given.json else shown(record, bank.links(record.id))
 
 
 def search(bank: Any, given: Namespace) -> Iterator[str]:
-    where = Filter(namespace=given.namespace, domain=given.domain, tags=tuple(given.tag or ()), outcome=given.outcome)
+    where = Filter(domain=given.domain, tags=tuple(given.tag or ()), outcome=given.outcome)
     ask = bank.lexical if given.lexical else bank.nearest
     hits: list[Scored] = ask(given.query, given.k, where=where)
     for hit in hits:
@@ -140,19 +140,23 @@ def rollback(bank: Any, given: Namespace) -> Iterator[str]:
     if not named and not given.to.isdigit():
         raise UserError(f"--to {given.to}: give the number of a change or the name of a snapshot.")
     before = bank.seq()
-    count = bank.rollback_snapshot(given.to) if named else bank.rollback(int(given.to))
+    everyone = given.namespace is None
+    if named:
+        count = bank.rollback_snapshot(given.to, everyone=everyone)
+    else:
+        count = bank.rollback(int(given.to), everyone=everyone)
     yield f"{count} changes undone; undo that with --to {before}"
 
 
 def forget(bank: Any, given: Namespace) -> Iterator[str]:
-    gone = bank.forget(id=given.id, task=given.task, run=given.run, namespace=given.namespace)
+    gone = bank.forget(id=given.id, task=given.task, run=given.run)
     yield f"{len(gone)} records deleted for good" + (f": {', '.join(gone[:20])}" if gone else "")
 
 
 def doctor(bank: Any, given: Namespace) -> Iterator[str]:
     """The damaged file was rebuilt when the bank was opened, thoroughly checked; here is what lies around it."""
     yield "the database is whole"
-    yield from bank.mend()
+    yield from bank.verify_indexes()
 
 
 def _line(record: MemoryRecord, as_json: bool, score: float | None = None) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from core.errors import UserError
+from core.memory.store.bank_file import read_records
+from core.memory.store.schema import to_dict
 from core.run.records import answer_of, usage_of
 from results.load import Run
 from results.studies import slug
@@ -100,23 +101,18 @@ def lessons_of(run: Run) -> dict[str, dict]:
         for row in run.rows
         for record in row["records"]
     }
-    for path in ((run.config.get("memory") or {}).get("path"), run.path / "bank.sqlite"):
+    memory = run.config.get("memory") or {}
+    for path in (memory.get("path"), run.path / "bank.sqlite"):
         if path is not None and any(found["id"] not in known for row in run.rows for found in row["retrieved"]):
-            known = _in_bank(Path(path)) | known
+            known = _in_bank(Path(path), memory.get("namespace", "default")) | known
     return known
 
 
-def _in_bank(path: Path) -> dict[str, dict]:
+def _in_bank(path: Path, namespace: str) -> dict[str, dict]:
     """The records of a bank file; nothing where it cannot be read: the report then shows their ids alone."""
-    if not path.is_file():
-        return {}
     try:
-        # Without a live writer's log the file is complete, and `immutable` leaves no trace beside it.
-        mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True)) as bank:
-            found = bank.execute("SELECT id, items, task_id, outcome FROM records").fetchall()
-    except sqlite3.Error:
+        records = read_records(path, namespace)
+    except UserError:
         return {}
-    return {
-        id_: {"items": json.loads(items), "task_id": task, "outcome": outcome} for id_, items, task, outcome in found
-    }
+    names = ("items", "task_id", "outcome")
+    return {record.id: {name: to_dict(record)[name] for name in names} for record in records}

@@ -9,7 +9,7 @@ from core.checks import check_choice, check_numbers
 from core.memory.consolidation.context import ConsolidationContext, ProposedChange, none_if_broken
 from core.memory.consolidation.grouping import groups
 from core.memory.consolidation.merge_authors import Author, LLMAuthor
-from core.memory.store.writes import now as wall_clock
+from core.memory.store.clock import now as wall_clock
 from core.types import Lesson, MemoryRecord, content_id
 
 

@@ -39,6 +39,7 @@ def load(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) 
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
     if namespace is not None:
         found.records = [replace(record, namespace=namespace) for record in found.records]
+        found.links = {namespace: [link for links in found.links.values() for link in links]}
     return take_in(bank, found, f"import {form}: {path.name}")
 
 

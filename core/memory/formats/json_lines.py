@@ -25,14 +25,16 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     """Write records and links; returns the number of records."""
     records = bank.records(namespace)
     known = {record.id for record in records}
+    spaces = sorted({record.namespace for record in records})
     with path.open("w", encoding="utf-8") as file:
         file.write(json.dumps({"format": HEAD, "version": 1, "embedder": bank.embedder.name}) + "\n")
         for record in records:
             vector = base64.b64encode(array("f", record.query_embedding).tobytes()).decode()
             file.write(json.dumps({"record": to_dict(record) | {"query_embedding": vector}}) + "\n")
-        for link in bank.links():
-            if {link[0], link[2]} <= known:
-                file.write(json.dumps({"link": link}) + "\n")
+        for space in spaces:
+            for link in bank.of(space).links():
+                if {link[0], link[2]} <= known:
+                    file.write(json.dumps({"link": link, "namespace": space}) + "\n")
     return len(records)
 
 
@@ -42,14 +44,17 @@ def read(path: Path, bank: MemoryBank) -> Portable:
     _, head = next(lines, (0, None))
     if not isinstance(head, dict) or head.get("format") != HEAD or head.get("version") != 1:
         raise UserError(f"{path} does not begin as an export of a bank does.")
-    found = Portable(records=[], embedder=head.get("embedder"))
+    found, spaces = Portable(records=[], embedder=head.get("embedder")), {}
     for number, line in lines:
         try:
             if "link" in line:
-                found.links.append(tuple(line["link"]))
+                source, *_ = line["link"]
+                space = line.get("namespace") or spaces.get(source, bank.namespace)  # once ids were unique over a bank
+                found.links.setdefault(space, []).append(tuple(line["link"]))
                 continue
             vector = array("f", base64.b64decode(line["record"].get("query_embedding", "")))
             found.records.append(from_dict(line["record"] | {"query_embedding": vector}))
+            spaces[found.records[-1].id] = found.records[-1].namespace
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{path} line {number} holds no record: {error}.") from error
     return found

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     """Write every record as a section; returns how many."""
     records = bank.records(namespace)
-    parts = [f"# Memory bank: {len(records)} records", *(shown(record, bank.links(record.id)) for record in records)]
+    parts = [f"# Memory bank: {len(records)} records", *(shown(r, bank.of(r.namespace).links(r.id)) for r in records)]
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="replace")
     return len(records)
 

@@ -19,11 +19,14 @@ BATCH = 5_000  # records of one transaction
 
 @dataclass(kw_only=True)
 class Portable:
-    """Records, the embedder that made their embeddings (None: unknown, so they are embedded anew), and links."""
+    """Records, the embedder that made their embeddings (None: unknown, so they are embedded anew), and links.
+
+    links   namespace -> (source, relation, target, note)
+    """
 
     records: list[MemoryRecord]
     embedder: str | None = None
-    links: list[tuple[str, str, str, str]] = field(default_factory=list)
+    links: dict[str, list[tuple[str, str, str, str]]] = field(default_factory=dict)
 
 
 def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
@@ -41,9 +44,9 @@ def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
         known = found.embedder == bank.embedder.name and all(record.query_embedding for record in records)
         vectors = np.array([record.query_embedding for record in records], dtype=np.float32) if known else None
         added += bank.add_many(records, vectors, reason, keep_namespaces=True)
-    if found.links:
-        with bank.change(f"{reason}, links") as change:
-            for link in found.links:
+    for namespace, links in found.links.items():
+        with bank.of(namespace).change(f"{reason}, links") as change:
+            for link in links:
                 change.link(*link)
     return added, len(found.records) - added
 

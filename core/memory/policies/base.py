@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from core.checks import check_choice, check_numbers, check_positive
 from core.errors import UserError
-from core.memory.policies.clock import ages
+from core.memory.store.clock import ages
 from core.memory.store.filter import Filter
 from core.types import MemoryRecord, Scored
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from core.memory.search import index_file
 from core.memory.search.index import VectorIndex
-from core.memory.store.database import Store
+from core.memory.store.database import State, Store
 from core.memory.store.filter import Filter
-from core.memory.store.queries import State
 from core.types import MemoryRecord, Scored
 
 Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score)
@@ -78,16 +76,9 @@ class Search:
         """Write the cache files that are worth it and not up to date."""
         with self._lock:
             for items, followed in self._indexes.items():
-                size = len(followed.index)
-                if not self._read_only and size >= index_file.WORTH and size - followed.saved > size // 50:
+                size, forgot = len(followed.index), followed.state[2] != self._store.state()[2]
+                if not (self._read_only or forgot) and size >= index_file.WORTH and size - followed.saved > size // 50:
                     self._save(items, followed)
-
-    def forget(self) -> None:
-        """Drop the indexes and their files: they hold vectors that no record has any more."""
-        with self._lock:
-            self._indexes.clear()
-            for items in (False, True):
-                self._path(items).unlink(missing_ok=True)
 
     def _get(self, rowids: list[int], version: int) -> dict[int, MemoryRecord]:
         """Records by rowid: those of a small bank are all kept in memory, of a larger one those last seen."""
@@ -106,9 +97,6 @@ class Search:
                 self._records.update(self._store.get(list(dict.fromkeys(missing))))
             return {rowid: self._records[rowid] for rowid in rowids if rowid in self._records}
 
-    def _path(self, items: bool) -> Path:
-        return self._store.path.with_name(self._store.path.name + (".items.index" if items else ".index"))
-
     def _index(self, items: bool, dim: int) -> VectorIndex:
         """An index, brought up to the store: what changed is hidden and entered anew, what was added comes behind."""
         version = self._store.version()
@@ -119,8 +107,9 @@ class Search:
         with self._store.snapshot() as upto:
             touched = {rowid for rowid in self._store.touched(state[1], upto[1]) if rowid <= state[0]}
             index.drop(touched)
-            if index.dead() > ROTTEN and len(index) > index_file.WORTH:
-                index, state, touched = VectorIndex(dim, self._graph), (0, 0), set()
+            rotten = index.dead() > ROTTEN and len(index) > index_file.WORTH
+            if rotten or state[2] != upto[2]:  # the second: what was forgotten must not even lie hidden in it
+                index, state, touched = VectorIndex(dim, self._graph), (0, 0, upto[2]), set()
             for rowid in sorted(touched):
                 self._enter(index, rowid - 1, rowid, items)
             for after in range(state[0], upto[0], CHUNK):
@@ -134,23 +123,23 @@ class Search:
     def _enter(self, index: VectorIndex, after: int, upto: int, items: bool) -> None:
         index.add(self._store.vectors(after, upto, items))
         if items:
-            for rowid, *attributes, record in self._store.without_items(after, upto):
+            for rowid, attributes, record in self._store.without_items(after, upto):
                 vectors = self._item_vectors(record)
                 index.add([(rowid, place, *attributes, vector) for place, vector in enumerate(vectors)])
 
     def _open(self, items: bool, dim: int) -> _Followed:
         """The index from its file, where that fits, else an empty one."""
         facts = {"embedder": self._store.meta("embedder"), "dim": dim, "graph": self._graph, "items": items}
-        loaded = index_file.load(self._path(items), facts)
+        loaded = index_file.load(index_file.path_of(self._store.path, items), facts)
         if loaded is not None:
             index, header = loaded
             seq, at = header["journal"]
             if self._store.rows("SELECT 1 FROM journal WHERE seq = ? AND at = ?", (seq, at)):
                 return _Followed(index, tuple(header["state"]), saved=len(index))
-        return _Followed(VectorIndex(dim, self._graph), (0, 0))
+        return _Followed(VectorIndex(dim, self._graph), (0, 0, None))
 
     def _save(self, items: bool, followed: _Followed) -> None:
         [entry] = self._store.rows("SELECT seq, at FROM journal WHERE seq = (SELECT max(seq) FROM journal)")
         facts = {"embedder": self._store.meta("embedder"), "items": items, "state": followed.state, "journal": entry}
-        index_file.save(self._path(items), followed.index, facts)
+        index_file.save(index_file.path_of(self._store.path, items), followed.index, facts)
         followed.saved = len(followed.index)

@@ -1,157 +1,141 @@
-"""A change set: what is done inside `with bank.change(reason)`, in one transaction that can be undone."""
+"""What is done to a bank: inside `with bank.change(reason)`, in one transaction that can be undone."""
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from core.errors import UserError
-from core.memory.store import writes
+from core.memory.store import schema
 from core.memory.store.filter import STATUSES
-from core.memory.store.schema import FIELDS, FIXED, from_dict, to_dict
+from core.memory.store.schema import FIELDS, RECORDS, TRACKED, storable, to_column, to_record, to_row
 from core.types import MemoryRecord
 
 RELATIONS = ("entails", "contradicts", "refines", "duplicate_of", "supersedes")
+FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
+Embed = Callable[[MemoryRecord], tuple[bytes, list[bytes]]]  # (query's vector, items' vectors) as float32 bytes
+Rows = dict[str, list[tuple]]  # {table: rows of (was there, *columns)}; of one that was not there its key alone
+
+# Rows of each tracked table: as a change found them; as they are now, while it is the last; as all since an entry did.
+FOUND = "SELECT was_there, {columns} FROM undo_{table} WHERE seq = ?1 ORDER BY step"
+MADE = (
+    "SELECT {table}.{last} IS NOT NULL, {columns} FROM (SELECT DISTINCT {key} FROM undo_{table} WHERE seq = ?1) "
+    "LEFT JOIN {table} USING ({key})"
+)
+_SINCE = "FROM undo_{table} WHERE seq > ?1 AND namespace = coalesce(?2, namespace)"
+FOUND_SINCE = (
+    "SELECT was_there, {columns} FROM "
+    f"(SELECT *, row_number() OVER (PARTITION BY {{key}} ORDER BY seq, step) AS place {_SINCE}) WHERE place = 1"
+)
 
 
 class Change:
-    """Everything done here is committed together with one journal entry, or not at all.
+    """Everything done here, in one namespace, is committed together with one journal entry, or not at all.
 
-    `undo` collects the inverse of each step, `redo` the step itself; both are lists of plain JSON. What a change reads
-    with `get` includes what it has done so far. `embed` gives (query vector, item vectors) of a record as float32
-    bytes. Do nothing slow in here, no model call above all: other writers wait for the end.
+    Triggers keep what undoes it (schema.py). What a change reads with `get` includes what it has done so far. Do
+    nothing slow in here, no model call above all: other writers wait for the end.
     """
 
-    def __init__(self, db: Any, embed: Callable[[MemoryRecord], tuple[bytes, list[bytes]]]) -> None:
-        self._db = db
-        self._embed = embed
-        self.undo: list[list] = []
-        self.redo: list[list] = []
+    def __init__(self, db: Any, reason: str, namespace: str, embed: Embed) -> None:
+        self.reason = reason
+        self._db, self._namespace, self._embed = db, namespace, embed
+        self._before = db.total_changes
+        self.erased = False  # the journal's file must be written anew
+
+    @property
+    def made(self) -> bool:
+        """Whether anything was changed so far."""
+        return self._db.total_changes > self._before
 
     def get(self, id: str) -> MemoryRecord | None:
         """The record of an id as it stands now; None when there is none."""
-        found = writes.find(self._db, id)
-        return found[1] if found else None
+        row = self._find(id)
+        return to_record(row) if row else None
 
     def add(self, record: MemoryRecord) -> bool:
         """Append a record, in the namespace that it names. False when its id is there already."""
-        vector, items = self._embed(record)
-        return self.put(record, vector, items)
+        return self.put(record, *self._embed(record))
 
-    def put(
-        self, record: MemoryRecord, vector: bytes | None, items: list[bytes] = (), rowid: int | None = None
-    ) -> bool:
-        """`add` with the vectors at hand; rowid puts a removed record back into its place."""
+    def put(self, record: MemoryRecord, vector: bytes, items: Collection[bytes] = ()) -> bool:
+        """`add` with the vectors at hand."""
         _check_status(record.status)
-        place = writes.insert(self._db, record, vector, list(items), rowid)
-        if place is None:
+        row = self._db.execute(schema.INSERT, to_row(record)).fetchone()
+        if row is None:
             return False
-        self.undo.append(["remove", record.id])
-        self.redo.append(["put", to_dict(record), place])
+        self._db.execute("INSERT INTO vectors VALUES (?, ?)", (row[0], vector))
+        self._put_items(row[0], items)
         return True
 
     def update(self, id: str, **fields: Any) -> None:
         """Set fields of a record. Its id and query are fixed: add a record that supersedes it. UserError otherwise."""
-        found = writes.find(self._db, id)
-        if found is None:
+        row = self._find(id)
+        if row is None:
             raise UserError(f"the bank has no record {id}.")
-        rowid, record = found
         for name in fields:
             if name not in FIELDS or name in FIXED:
                 raise UserError(f"{name} of a record cannot be changed.")
         _check_status(fields.get("status", "active"))
-        old = {name: getattr(record, name) for name in fields}
-        if fields == old:
+        columns = {name: to_column(name, value) for name, value in fields.items()}
+        if columns.items() <= dict(zip(FIELDS, row[1:])).items():
             return
-        writes.update(self._db, rowid, fields)
+        query = f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)} WHERE rowid = ?"
+        self._db.execute(query, (*columns.values(), row[0]))
         if "items" in fields:
-            changed = self.get(id)
-            writes.put_items(self._db, rowid, self._embed(changed)[1])
-            writes.index_words(self._db, rowid, changed)
-        self.undo.append(["update", id, _plain(old)])
-        self.redo.append(["update", id, _plain(fields)])
+            self._put_items(row[0], self._embed(self.get(id))[1])
 
     def remove(self, id: str) -> bool:
-        """Take a record out; the journal keeps it whole, so that this can be undone. See MemoryBank.forget."""
-        found = writes.find(self._db, id)
-        if found is None:
-            return False
-        rowid, record = found
-        vector, items = writes.vectors(self._db, rowid)
-        writes.delete(self._db, rowid)
-        self.undo.append(["restore", rowid, to_dict(record), _text(vector), [_text(item) for item in items]])
-        self.redo.append(["remove", id])
-        return True
+        """Take a record out; its links stay. The journal keeps it whole, so that this can be undone: see `forget`."""
+        query = "DELETE FROM records WHERE namespace = ? AND id = ?"
+        return self._db.execute(query, (self._namespace, storable(id))).rowcount == 1
 
     def link(self, source: str, relation: str, target: str, note: str = "") -> bool:
         """Connect two records by their ids; False when they are so already. UserError on an unknown relation."""
         if relation not in RELATIONS:
             raise UserError(f"relation={relation}: known are {', '.join(RELATIONS)}.")
-        if not writes.put_link(self._db, source, relation, target, note):
-            return False
-        self.undo.append(["unlink", source, relation, target])
-        self.redo.append(["link", source, relation, target, note])
-        return True
+        row = (self._namespace, *map(storable, (source, relation, target, note)))
+        return self._db.execute("INSERT INTO links VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row).rowcount == 1
 
     def unlink(self, source: str, relation: str, target: str) -> bool:
         """Remove a link; False when there is none."""
-        note = writes.drop_link(self._db, source, relation, target)
-        if note is None:
-            return False
-        self.undo.append(["link", source, relation, target, note])
-        self.redo.append(["unlink", source, relation, target])
-        return True
+        query = "DELETE FROM links WHERE (namespace, source, relation, target) = (?, ?, ?, ?)"
+        return self._db.execute(query, (self._namespace, source, relation, target)).rowcount == 1
 
     def fact(self, key: str, value: str | None) -> None:
-        """Set a fact about the bank (None removes it), in the same transaction as what it is about."""
-        old = writes.set_fact(self._db, key, value)
-        if old != value:
-            self.undo.append(["fact", key, old])
-            self.redo.append(["fact", key, value])
+        """Set a fact about the namespace (None removes it), in the same transaction as what it is about."""
+        put_back(self._db, {"facts": [(value is not None, self._namespace, key, storable(value))]})
 
-    def erase(self, id: str, digest: str) -> None:
-        """Take a record out for good, its links too: the journal learns its id and a digest, nothing else."""
-        rowid, _ = writes.find(self._db, id)
-        writes.delete(self._db, rowid)
-        writes.drop_links(self._db, id)
-        self.undo.append(["forgotten", id, digest])
-        self.redo.append(["remove", id])
+    def erase(self, ids: Collection[str]) -> None:
+        """Take records out for good, with their links and with all that the journal and the queue hold of them."""
+        values, named = (self._namespace, json.dumps(list(ids))), "(SELECT value FROM json_each(?2))"
+        past = f"FROM undo_records WHERE namespace = ?1 AND id IN {named}"
+        linked = f"namespace = ?1 AND (source IN {named} OR target IN {named})"
+        about = f"namespace = ?1 AND state = 'completed' AND json_extract(result, '$.memory_id') IN {named}"
+        self._db.execute(f"DELETE FROM records WHERE namespace = ?1 AND id IN {named}", values)
+        self._db.execute(f"DELETE FROM links WHERE {linked}", values)
+        self._db.execute(f"DELETE FROM vectors WHERE rowid IN (SELECT rowid {past})", values)
+        self._db.execute(f"DELETE {past}", values)  # with what the triggers have just kept
+        self._db.execute(f"DELETE FROM undo_links WHERE {linked}", values)
+        self._db.execute(f"DELETE FROM jobs WHERE {about}", values)
+        self._db.execute("INSERT OR REPLACE INTO meta SELECT 'forgot', coalesce(max(seq), 0) + 1 FROM journal")
+        self._db.execute("INSERT INTO lexicon(lexicon) VALUES ('optimize')")
+        self.erased = True
 
-    def strike(self, ids: set[str]) -> None:
-        """Take what the journal could restore of some records, and what the queue tells of them, out for good."""
-        writes.strike(self._db, ids)
-        writes.drop_jobs(self._db, ids)
+    def roll_back(self, seq: int, *, everyone: bool = False) -> int:
+        """Make every row of the namespace, or all, what it was after a journal entry; how many changes that undoes."""
+        values = (seq, None if everyone else self._namespace)
+        undone = {row for rows in select(self._db, f"SELECT DISTINCT seq {_SINCE}", values).values() for row in rows}
+        put_back(self._db, select(self._db, FOUND_SINCE, values))
+        self._db.execute(schema.MARK_UNEMBEDDED)
+        return len(undone)
 
-    def apply(self, step: list) -> None:
-        """Do one step of an `undo` list. A record that was forgotten meanwhile stays so, and its steps do nothing."""
-        kind, *rest = step
-        if kind == "restore":
-            rowid, values, vector, items = rest
-            self.put(from_dict(values), _bytes(vector), [_bytes(item) for item in items], rowid)
-        elif kind == "update" and self.get(rest[0]) is not None:
-            fields = from_dict(_WHOLE | rest[1])
-            self.update(rest[0], **{name: getattr(fields, name) for name in rest[1]})
-        elif kind in ("remove", "link", "unlink", "fact"):
-            getattr(self, kind)(*rest)
+    def _find(self, id: str) -> tuple | None:
+        query = f"{RECORDS} WHERE r.namespace = ? AND r.id = ?"
+        return self._db.execute(query, (self._namespace, storable(id))).fetchone()
 
-
-_WHOLE = to_dict(
-    MemoryRecord(
-        id="", original_query="", items=(), source_trajectory_id="", score=0, outcome="", label_source="", task_id=""
-    )
-)  # stands in for the fields that a step does not name
-
-
-def dumps(steps: list[list]) -> str:
-    """Steps as the journal stores them."""
-    return json.dumps(steps, ensure_ascii=True, separators=(",", ":"))
-
-
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """Some fields of a record as plain JSON data."""
-    return {name: [vars(item) for item in value] if name == "items" else value for name, value in fields.items()}
+    def _put_items(self, rowid: int, vectors: Collection[bytes]) -> None:
+        rows = [(rowid, place, vector) for place, vector in enumerate(vectors)]
+        self._db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", rows)
 
 
 def _check_status(status: str) -> None:
@@ -159,9 +143,26 @@ def _check_status(status: str) -> None:
         raise UserError(f"status={status}: known are {', '.join(STATUSES)}.")
 
 
-def _text(blob: bytes | None) -> str | None:
-    return None if blob is None else base64.b64encode(blob).decode()
+def select(db: Any, query: str, values: tuple) -> Rows:
+    """What a query about each tracked table, like FOUND, finds of them."""
+    found = {}
+    for table, (columns, n_key) in TRACKED.items():
+        names = {"columns": ", ".join(columns), "key": ", ".join(columns[:n_key]), "last": columns[-1]}
+        if rows := db.execute(query.format(table=table, **names), values).fetchall():
+            found[table] = [row if row[0] else row[: n_key + 1] for row in rows]
+    return found
 
 
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else base64.b64decode(text)
+def put_back(db: Any, found: Rows) -> None:
+    """Make rows what they were: remove what was not there, write what was and is otherwise."""
+    for table, rows in found.items():
+        columns, n_key = TRACKED[table]
+        key, names = ", ".join(columns[:n_key]), ", ".join(columns)
+        new = ", ".join(f"excluded.{name}" for name in columns)
+        gone = f"DELETE FROM {table} WHERE ({key}) = ({', '.join('?' * n_key)})"
+        db.executemany(gone, [row[1 : n_key + 1] for row in rows if not row[0]])
+        write = (
+            f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))}) "
+            f"ON CONFLICT DO UPDATE SET ({names}) = ({new}) WHERE ({names}) IS NOT ({new})"
+        )
+        db.executemany(write, [row[1:] for row in rows if row[0]])

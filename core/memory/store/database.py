@@ -4,129 +4,96 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import StopRun, UserError
-from core.memory.store import writes
-from core.memory.store.changes import Change, dumps
-from core.memory.store.journal_file import JournalFile, whole
-from core.memory.store.queries import Queries, State
-from core.memory.store.repair import UNEMBEDDED, damage, repair
-from core.memory.store.schema import SCHEMA_VERSION, SELECT, TABLES, to_record
+from core.memory.store.changes import MADE, Change, Embed, select
+from core.memory.store.clock import now
+from core.memory.store.filter import Filter
+from core.memory.store.journal_file import JournalFile, line_of, whole
+from core.memory.store.migrations import in_present_schema, migrate, version
+from core.memory.store.repair import check_integrity, open_to_read, repair
+from core.memory.store.schema import RECORDS, SCHEMA, finish, storable, to_record
+from core.types import MemoryRecord
 
 BUSY_S = 60  # how long a writer waits for others
+State = tuple[int, int, str | None]  # (highest rowid, last entry of `touched`, journal entry of the last forgetting)
 
 
-class Store(Queries):
+class Store:
     """A bank file. Thread-safe. Opened read-only, it never writes, not even its tables.
 
     Reads have a connection of their own, so that they see the last committed state while another thread writes; only
     the thread that has a change open reads what it has done so far.
-    Raises UserError when the file is no bank, and StopRun when the disk refuses a write.
+    Raises UserError when the file is no bank or damaged, and StopRun when the disk refuses a write.
     """
 
     def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
         self._write_lock, self._read_lock = threading.Lock(), threading.RLock()
         self._writer: int | None = None  # the thread that has a change open
-        self._check(read_only)
-        self._journal = None if read_only else JournalFile(self.path)
+        self._db: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._journal: JournalFile | None = None
         try:
-            self._db = self._connect(read_only)
-            self._reader = self._db if read_only else self._connect_reader()
-            version = self.meta("schema")
+            with self._explaining():
+                if read_only:
+                    self._open_to_read()
+                else:
+                    self._open_to_write()
+        finally:
+            if self._reader is None:
+                self.close()
+
+    def _open_to_read(self) -> None:
+        path = self.path
+        if not path.is_file():
+            raise UserError(f"memory.path={path} does not exist, and a frozen bank is only read.")
+        if reason := check_integrity(path, read_only=True):
+            raise UserError(f"memory.path={path} needs repair ({reason}): run `python -m core.memory doctor {path}`.")
+        self._db = self._reader = in_present_schema(open_to_read(path))
+
+    def _open_to_write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if reason := check_integrity(self.path):
+            repair(self.path, reason)
+        self._journal = JournalFile(self.path)
+        self._db = self._connect()
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten
+        if version(self._db) != SCHEMA:
+            with self.unjournaled() as db:
+                if (older := migrate(db)) != SCHEMA:
+                    finish(db)
+                    if older:
+                        self._journal.rewrite(whole(db))
+        reader = self._connect()
+        reader.execute("PRAGMA query_only=ON")
+        self._reader = reader
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """What goes wrong with the file, said in one sentence."""
+        try:
+            yield
         except sqlite3.OperationalError as error:
             raise StopRun(f"the bank {self.path} cannot be opened or cannot be written: {error}.") from error
         except sqlite3.DatabaseError as error:
-            raise UserError(f"memory.path={self.path} is not a memory bank: {error}.") from error
-        if version not in (None, SCHEMA_VERSION):
-            raise UserError(f"memory.path={self.path} has bank schema {version}; this version reads {SCHEMA_VERSION}.")
-
-    def _check(self, read_only: bool) -> None:
-        if read_only and not self.path.is_file():
-            raise UserError(f"memory.path={self.path} does not exist, and a frozen bank is only read.")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if reason := damage(self.path):
-            if read_only:
-                raise UserError(
-                    f"memory.path={self.path} needs repair ({reason}): run `python -m core.memory doctor {self.path}`."
-                )
-            repair(self.path, reason)
-
-    def _connect(self, read_only: bool) -> sqlite3.Connection:
-        if read_only:
-            # Without a live writer's log the file is complete, and `immutable` leaves no trace beside it.
-            way = "mode=ro" if self.path.with_name(self.path.name + "-wal").exists() else "immutable=1"
-            uri = f"{self.path.resolve().as_uri()}?{way}"
-            return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
-        db = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
-        db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=FULL")
-        db.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten
-        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'lexicon'").fetchone() is None:
-            db.executescript(f"BEGIN IMMEDIATE; {TABLES} COMMIT;")
-        return db
-
-    def _connect_reader(self) -> sqlite3.Connection:
-        reader = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
-        reader.execute("PRAGMA query_only=ON")
-        return reader
+            if type(error) is not sqlite3.DatabaseError:  # a mistake of ours
+                raise
+            doctor = f"python -m core.memory doctor {self.path}"
+            raise UserError(f"the bank {self.path} is damaged ({error}): close it and run `{doctor}`.") from error
 
     @contextmanager
-    def change(self, reason: str, embed: Callable, embedder: str) -> Iterator[Change]:
-        """One transaction with one journal entry; the first names the embedder. Nested is a RuntimeError."""
-        if self._writer == threading.get_ident():
-            raise RuntimeError("a change is open already: changes cannot be nested")
-        with self._write_lock:
-            self._writer = threading.get_ident()
-            try:
-                with self.transaction() as db:
-                    change = Change(db, embed)
-                    yield change
-                    if change.redo:
-                        if self.meta("embedder") is None:
-                            writes.set_fact(db, "embedder", embedder)
-                            change.redo.append(["fact", "embedder", embedder])
-                        self._enter(db, reason, change)
-            finally:
-                self._writer = None
-
-    def _enter(self, db: sqlite3.Connection, reason: str, change: Change) -> None:
-        undo = change.undo[::-1]
-        seq, at, tick = writes.enter(db, reason, dumps(undo))
-        line = {"seq": seq, "at": at, "tick": tick, "reason": reason, "undo": undo, "redo": change.redo}
-        if not self._journal.append(line):
-            self._journal.rewrite(whole(db))
-
-    def embed_missing(self, embed: Callable) -> None:
-        """Give vectors to the records that a repair could give none."""
-        lost = self.rows(f"SELECT r.rowid, {SELECT[7:]} WHERE v.vector IS NULL")
-        vectors = [(row[0], embed(to_record(row[1:]))[0]) for row in lost]
-        with self._write_lock, self.transaction() as db:
-            db.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", vectors)
-            db.executemany("INSERT INTO touched (record, found) VALUES (?, 1)", [(rowid,) for rowid, _ in vectors])
-            writes.set_fact(db, UNEMBEDDED, None)
-
-    @contextmanager
-    def apart(self) -> Iterator[sqlite3.Connection]:
-        """A transaction on what is no memory (the queue of jobs): no journal entry, nothing to undo."""
-        with self._write_lock, self.transaction() as db:
-            yield db
-
-    def purge(self) -> None:
-        """Overwrite what was deleted in every file of the bank."""
-        with self._write_lock, self.transaction() as db:
-            db.execute("INSERT INTO lexicon(lexicon) VALUES ('optimize')")
-            self._journal.rewrite(whole(db))
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All that is executed in here, or nothing."""
-        try:
-            self._journal.queue()
+    def unjournaled(self) -> Iterator[sqlite3.Connection]:
+        """A transaction without a journal entry, for what is no memory: all that is executed in here, or nothing."""
+        with self._explaining(), self._write_lock, self._journal.turn():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -135,12 +102,55 @@ class Store(Queries):
                 if self._db.in_transaction:  # a full disk has rolled back already
                     self._db.execute("ROLLBACK")
                 raise
+
+    @contextmanager
+    def change(self, reason: str, namespace: str, embed: Embed, embedder: str) -> Iterator[Change]:
+        """One transaction with one journal entry; the first names the embedder. Nested is a RuntimeError."""
+        if self._writer == threading.get_ident():
+            raise RuntimeError("a change is open already: changes cannot be nested")
+        with self.unjournaled() as db:
+            self._writer = threading.get_ident()
+            try:
+                change = Change(db, reason, namespace, embed)
+                yield change
+                if change.made:
+                    self._enter(db, change, embedder)
             finally:
-                self._journal.leave()
-        except sqlite3.OperationalError as error:
-            raise StopRun(f"the bank {self.path} cannot be written: {error}.") from error
-        except sqlite3.DatabaseError as error:
-            raise self._explained(error) from error
+                self._writer = None
+
+    def _enter(self, db: sqlite3.Connection, change: Change, embedder: str) -> None:
+        """Add a change to the journal and to its file."""
+        db.execute("INSERT INTO meta VALUES ('embedder', ?) ON CONFLICT DO NOTHING", (embedder,))
+        query = "INSERT INTO journal (at, tick, reason) SELECT ?, coalesce(max(tick), 0), ? FROM records RETURNING *"
+        entry = db.execute(query, (now(), storable(change.reason))).fetchone()
+        if change.erased or not self._journal.append(line_of(db, entry) | {"now": select(db, MADE, entry[:1])}):
+            self._journal.rewrite(whole(db))
+
+    def embed_missing(self, embed: Embed) -> int:
+        """Give vectors to the records that have none, after a repair or the undoing of a removal. Returns how many."""
+        lost = [(row[0], embed(to_record(row))[0]) for row in self.rows(f"{RECORDS} WHERE v.vector IS NULL")]
+        with self.unjournaled() as db:
+            db.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", lost)
+            db.executemany("INSERT INTO touched (record, found) VALUES (?, 1)", [row[:1] for row in lost])
+            db.execute("DELETE FROM meta WHERE key = 'unembedded'")
+        return len(lost)
+
+    def rewrite_journal(self) -> None:
+        """Make the journal's file anew from the bank."""
+        with self.unjournaled() as db:
+            self._journal.rewrite(whole(db))
+
+    def empty_log(self) -> None:
+        """Bring what was committed from SQLite's log into the bank: the log holds what was overwritten there."""
+        with self._explaining(), self._write_lock:
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def close(self) -> None:
+        """Close the file; afterwards no WAL is left behind."""
+        with self._write_lock, self._read_lock:
+            for part in {self._reader, self._db, self._journal} - {None}:
+                part.close()
+            self._journal = None
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -153,11 +163,8 @@ class Store(Queries):
 
     def rows(self, query: str, values: tuple = ()) -> list[tuple]:
         """All rows of a query. Raises UserError where the file is damaged."""
-        with self.reading() as db:
-            try:
-                return db.execute(query, values).fetchall()
-            except sqlite3.DatabaseError as error:
-                raise self._explained(error) from error
+        with self._explaining(), self.reading() as db:
+            return db.execute(query, tuple(map(storable, values))).fetchall()
 
     def version(self) -> int:
         """Changes whenever another connection, this store's own writer among them, has committed; cheap."""
@@ -174,19 +181,72 @@ class Store(Queries):
             finally:
                 self._reader.execute("COMMIT")
 
-    def _explained(self, error: sqlite3.DatabaseError) -> Exception:
-        """What to raise for an error of the database: one sentence where its file is damaged, else the error."""
-        if type(error) is not sqlite3.DatabaseError:
-            return error
-        return UserError(
-            f"the bank {self.path} is damaged ({error}): close it and run `python -m core.memory doctor {self.path}`."
-        )
+    def meta(self, key: str) -> str | None:
+        """A fact about the file (schema, embedder); None when it was never set."""
+        found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
+        return found[0][0] if found else None
 
-    def close(self) -> None:
-        """Close the file; afterwards no WAL is left behind."""
-        with self._write_lock, self._read_lock:
-            self._reader.close()
-            self._db.close()
-            if self._journal is not None:
-                self._journal.close()
-                self._journal = None
+    def seq(self) -> int:
+        """The last entry of the journal; 0 when there is none."""
+        return self.rows("SELECT coalesce(max(seq), 0) FROM journal")[0][0]
+
+    def count(self) -> int:
+        """How many records there are."""
+        return self.rows("SELECT count(*) FROM records")[0][0]
+
+    # What a search asks
+
+    def state(self) -> State:
+        """How far records and changes to them go."""
+        query = "SELECT coalesce((SELECT max(rowid) FROM records), 0), coalesce((SELECT max(seq) FROM touched), 0)"
+        return self.rows(f"{query}, (SELECT value FROM meta WHERE key = 'forgot')")[0]
+
+    def get(self, rowids: list[int] | None) -> dict[int, MemoryRecord]:
+        """The whole records of some rowids, None for all; those that are gone are left out."""
+        where = "" if rowids is None else f" WHERE r.rowid IN ({', '.join('?' * len(rowids))})"
+        return {row[0]: to_record(row) for row in self.rows(RECORDS + where, tuple(rowids or ()))}
+
+    def vectors(self, after: int, upto: int, items: bool = False) -> list[tuple]:
+        """(rowid, place, namespace, status, outcome, domain, tags, float32 bytes) of records, oldest first.
+
+        With after < rowid <= upto, whatever their status. place is -1, or with `items` an item's position.
+        """
+        place, table = ("v.place", "item_vectors v ON v.record") if items else ("-1", "vectors v ON v.rowid")
+        query = (
+            f"SELECT r.rowid, {place}, r.namespace, r.status, r.outcome, r.domain, r.tags, v.vector "
+            f"FROM records r JOIN {table} = r.rowid WHERE r.rowid > ? AND r.rowid <= ? ORDER BY r.rowid, 2"
+        )
+        return self.rows(query, (after, upto))
+
+    def without_items(self, after: int, upto: int) -> list[tuple[int, tuple, MemoryRecord]]:
+        """(rowid, (namespace, status, outcome, domain, tags), record) of those that have no vectors of their items."""
+        query = (
+            f"{RECORDS} WHERE r.rowid > ? AND r.rowid <= ? "
+            "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.rowid) ORDER BY r.rowid"
+        )
+        return [(row[0], row[2:7], to_record(row)) for row in self.rows(query, (after, upto))]
+
+    def touched(self, after: int, upto: int, *, found: bool = True) -> set[int]:
+        """The rowids of records that were removed, put back, or changed: in what a search looks at, or in anything."""
+        query = "SELECT record FROM touched WHERE seq > ? AND seq <= ? AND found >= ?"
+        return {row[0] for row in self.rows(query, (after, upto, found))}
+
+    def rowids_of_task(self, namespace: str, task_id: str) -> set[int]:
+        """The records that came from a task, merged ones too: what the guard against self-retrieval leaves out."""
+        query = "SELECT rowid FROM records WHERE namespace = ? AND task_id = ?"
+        merged = "SELECT record FROM lineage WHERE task_id = ?"
+        return {row[0] for row in self.rows(f"{query} UNION {merged}", (namespace, task_id, task_id))}
+
+    def lexical(self, words: str, k: int, where: Filter, exclude_task: str | None) -> list[tuple[int, float]]:
+        """(rowid, BM25) of the k best records for an FTS5 expression, best first, ties to the oldest."""
+        marks = ", ".join("?" * len(where.statuses))
+        tags = "".join(" AND EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE t.value = ?)" for _ in where.tags)
+        query = (
+            "SELECT r.rowid, round(-bm25(lexicon), 9) AS score FROM lexicon JOIN records r ON r.rowid = lexicon.rowid "
+            "WHERE lexicon MATCH ?1 AND r.namespace = ?2 AND r.task_id IS NOT ?3 "
+            "AND NOT EXISTS (SELECT 1 FROM lineage l WHERE l.task_id = ?3 AND l.record = r.rowid) "
+            "AND coalesce(?4, r.outcome) = r.outcome AND coalesce(?5, r.domain) = r.domain "
+            f"AND r.status IN ({marks}){tags} ORDER BY score DESC, r.rowid LIMIT {int(k)}"
+        )
+        fixed = (words, where.namespace, exclude_task, where.outcome, where.domain)
+        return self.rows(query, (*fixed, *where.statuses, *where.tags))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-STATUSES = ("candidate", "active", "quarantined", "archived", "superseded")
+STATUSES = ("active", "quarantined", "archived", "superseded")
 
 Attributes = tuple[str, str, str, str, tuple[str, ...]]  # namespace, status, outcome, domain, tags
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from core.memory.store.clock import now
 from core.memory.store.database import Store
-from core.memory.store.schema import JOB_FIELDS, JOBS
-from core.memory.store.writes import now
 
 KEPT = 1000  # finished jobs that can still be asked about
 TRIES = 5  # starts of a job whose process died each time
@@ -40,13 +39,11 @@ class Jobs:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock: int | None = None
-        self._there = False
 
     def put(self, id: str, namespace: str, payload: dict[str, Any]) -> Job:
         """Queue a job. One of the same id is not queued twice, but again when it had failed."""
         text, at = json.dumps(payload), now()
-        with self._store.apart() as db:
-            db.execute(JOBS)
+        with self._store.unjournaled() as db:
             db.execute(
                 "INSERT INTO jobs VALUES (?1, ?2, 'pending', ?3, '{}', 0, ?4, ?4) ON CONFLICT (id) DO UPDATE SET "
                 "state = 'pending', payload = ?3, result = '{}', tries = 0, changed_at = ?4 WHERE state = 'failed'",
@@ -56,17 +53,17 @@ class Jobs:
 
     def get(self, id: str) -> Job | None:
         """The job of an id; None when there is none."""
-        found = self._rows("SELECT * FROM jobs WHERE id = ?", (id,))
+        found = self._store.rows("SELECT * FROM jobs WHERE id = ?", (id,))
         return _job(found[0]) if found else None
 
     def counts(self, namespace: str | None = None) -> dict[str, int]:
         """How many jobs are in each state, of one namespace or of all."""
         query = "SELECT state, count(*) FROM jobs WHERE coalesce(?1, namespace) = namespace GROUP BY 1"
-        return dict(self._rows(query, (namespace,)))
+        return dict(self._store.rows(query, (namespace,)))
 
     def waiting(self) -> bool:
         """Whether there is anything to do, or being done."""
-        return bool(self._rows("SELECT 1 FROM jobs WHERE state IN ('pending', 'running') LIMIT 1"))
+        return bool(self._store.rows("SELECT 1 FROM jobs WHERE state IN ('pending', 'running') LIMIT 1"))
 
     def lead(self) -> bool:
         """Become the one process that works on the queue; False while another is."""
@@ -89,36 +86,32 @@ class Jobs:
 
     def next(self) -> Job | None:
         """The oldest job to do, marked as running; one that was begun TRIES times fails. Only while leading."""
-        while found := self._rows("SELECT * FROM jobs WHERE state IN ('pending', 'running') ORDER BY rowid LIMIT 1"):
+        query = "SELECT * FROM jobs WHERE state IN ('pending', 'running') ORDER BY rowid LIMIT 1"
+        while found := self._store.rows(query):
             job = _job(found[0])
             if job.tries < TRIES:
-                with self._store.apart() as db:
-                    query = "UPDATE jobs SET state = 'running', tries = tries + 1, changed_at = ? WHERE id = ?"
-                    db.execute(query, (now(), job.id))
+                begin = "UPDATE jobs SET state = 'running', tries = tries + 1, changed_at = ? WHERE id = ?"
+                with self._store.unjournaled() as db:
+                    db.execute(begin, (now(), job.id))
                 return job
             self.end(job.id, "failed", {"error": f"the server died {TRIES} times while it worked on this"})
         return None
 
     def back(self, id: str, why: str) -> None:
         """Put a job that was begun back as if it had not been; `why` it waits can be asked for."""
-        with self._store.apart() as db:
+        with self._store.unjournaled() as db:
             query = "UPDATE jobs SET state = 'pending', tries = tries - 1, result = ?, changed_at = ? WHERE id = ?"
             db.execute(query, (json.dumps({"waits_for": why[:2000]}), now(), id))
 
     def end(self, id: str, state: str, result: dict[str, Any]) -> None:
         """Mark a job as completed or failed. What it was about is erased, of old jobs everything."""
-        with self._store.apart() as db:
+        with self._store.unjournaled() as db:
             query = "UPDATE jobs SET state = ?, payload = '{}', result = ?, changed_at = ? WHERE id = ?"
             db.execute(query, (state, json.dumps(result), now(), id))
             ended = "SELECT rowid FROM jobs WHERE state IN ('completed', 'failed') ORDER BY changed_at DESC, rowid DESC"
             db.execute(f"DELETE FROM jobs WHERE rowid IN ({ended} LIMIT -1 OFFSET {KEPT})")
 
-    def _rows(self, query: str, values: tuple = ()) -> list[tuple]:
-        if not self._there:
-            self._there = bool(self._store.rows("SELECT 1 FROM sqlite_master WHERE name = 'jobs'"))
-        return self._store.rows(query, values) if self._there else []
-
 
 def _job(row: tuple) -> Job:
-    values = dict(zip(JOB_FIELDS, row))
+    values = dict(zip((field.name for field in fields(Job)), row))
     return Job(**values | {"payload": json.loads(values["payload"]), "result": json.loads(values["result"])})

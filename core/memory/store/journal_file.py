@@ -1,118 +1,112 @@
-"""A second copy of what a bank holds: `<bank>.journal`, one JSON line a change, to rebuild a destroyed database from.
+"""A second copy of what a bank holds: `<bank>.journal`, JSON lines, to rebuild a destroyed database from.
 
-A line is {seq, at, tick, reason, undo, redo}. It is written just before its transaction commits, while SQLite's write
-lock keeps other processes out: so the file lacks nothing that was acknowledged and may hold one change too many, which
-the next writer cuts off. It is not fsynced: the database is, and what a power failure takes from here is made up for.
+A line is a change: {seq, at, tick, reason, embedder, undo, now}, the rows that it found and what it made of them. It is
+written just before its transaction commits, while SQLite's write lock keeps other processes out: so the file lacks
+nothing that was acknowledged and may hold one change too many, which the next writer cuts off. It is not fsynced: the
+database is, and what a power failure takes from here is made up for. Vectors are not in it: texts can be embedded anew.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import mmap
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from core.errors import StopRun, UserError
-from core.memory.store.schema import SELECT, to_dict, to_record
+from core.errors import UserError
+from core.jsonl import JsonLines, refused
+from core.memory.store.changes import FOUND, put_back, select
+from core.memory.store.schema import TRACKED
+
+TOGETHER = 500  # rows in a line of a rewritten file
 
 
 class JournalFile:
-    """The journal of a bank that is open for writing. While it is open no other process may rebuild the bank."""
+    """The journal of a bank that is open for writing. While it is open no other process may rebuild the bank.
 
-    def __init__(self, bank: Path) -> None:
+    alone   for who rebuilds it: raises UserError where another process has it open
+    """
+
+    def __init__(self, bank: Path, *, alone: bool = False) -> None:
         self.path = path_of(bank)
-        self._open()
+        try:
+            self._open(fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
+        except BlockingIOError as error:
+            os.close(self._file)
+            raise UserError(f"the bank {bank} is damaged and another process has it open: end that first.") from error
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for this process's turn to write. SQLite's lock is what counts, but who waits for it sleeps too long."""
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def append(self, line: dict[str, Any]) -> bool:
-        """Add a change, in place of those of its number or later, which were never committed.
-
-        False when changes before it are missing: the file must be rewritten. Call inside the transaction.
-        """
-        try:
-            if self.path.stat().st_ino != os.fstat(self._file).st_ino:  # another process rewrote it
-                self._reopen()
-        except FileNotFoundError:
+        """Add a change, inside its transaction. False when earlier ones are missing: the file must be rewritten."""
+        if not self.path.exists() or self.path.stat().st_ino != os.fstat(self._file).st_ino:  # it was rewritten
             self._reopen()
-        size = os.fstat(self._file).st_size
-        if (size, line["seq"] - 1) != self._last:
-            size, last = self._cut(size, line["seq"])
-            if last != line["seq"] - 1:
-                return False
-        data = encode(line)
-        try:
-            written = os.write(self._file, data)
-            if written < len(data):
-                os.ftruncate(self._file, size)
-                raise StopRun(f"{self.path} cannot be written: the disk takes no more.")
-        except OSError as error:
-            os.ftruncate(self._file, size)
-            raise StopRun(f"{self.path} cannot be written: {error.strerror}.") from error
-        self._last = (size + len(data), line["seq"])
+        earlier = line["seq"] - 1
+        if (os.fstat(self._file).st_size, earlier) != self._end and self._last(line["seq"]) != earlier:
+            return False
+        self._lines = self._lines or JsonLines(self.path)
+        self._lines.append(line)
+        self._end = os.fstat(self._file).st_size, line["seq"]
         return True
 
     def rewrite(self, lines: Iterable[dict[str, Any]]) -> None:
         """Replace the whole file, or nothing of it. Call inside the transaction."""
         temporary = self.path.with_name(self.path.name + ".tmp")
+        temporary.unlink(missing_ok=True)
+        file = JsonLines(temporary)
         try:
-            with temporary.open("wb") as file:
-                for line in lines:
-                    file.write(encode(line))
-                file.flush()
-                os.fsync(file.fileno())
+            for line in lines:
+                file.append(line)
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
             temporary.replace(self.path)
         except OSError as error:
-            raise StopRun(f"{self.path} cannot be written: {error.strerror}.") from error
+            raise refused(self.path, error) from error
+        finally:
+            file.close()
         self._reopen()
 
-    def queue(self) -> None:
-        """Wait for this process's turn to write. SQLite's lock is what counts, but who waits for it sleeps too long."""
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
-
-    def leave(self) -> None:
-        """The end of the turn."""
-        fcntl.lockf(self._file, fcntl.LOCK_UN)
-
     def close(self) -> None:
+        if self._lines is not None:
+            self._lines.close()
         os.close(self._file)
-
-    def _open(self) -> None:
-        try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        except OSError as error:
-            raise StopRun(f"{self.path} cannot be written: {error.strerror}.") from error
-        fcntl.flock(self._file, fcntl.LOCK_SH)
-        self._last: tuple[int, int] | None = None  # (size, seq) after this process's last line
 
     def _reopen(self) -> None:
-        os.close(self._file)
-        self._open()
+        self.close()
+        self._open(fcntl.LOCK_SH)
 
-    def _cut(self, size: int, seq: int) -> tuple[int, int]:
-        """Cut off a torn line and the changes from `seq` on; returns (size, seq of the last change, 0 for none)."""
-        while size:
-            start, line = self._last_line(size)
-            try:
-                last = json.loads(line)["seq"] if line.endswith(b"\n") else seq
-            except (ValueError, KeyError, TypeError):
-                last = seq
-            if last < seq:
-                return size, last
+    def _open(self, lock: int) -> None:
+        self._lines: JsonLines | None = None  # opened at one's turn: it cuts off a line that another may be writing
+        self._end: tuple[int, int] | None = None  # (size, seq) after this process's last line
+        try:
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise refused(self.path, error) from error
+        fcntl.flock(self._file, lock)
+
+    def _last(self, seq: int) -> int:
+        """Cut off a torn line and what was never committed: `seq` and later. The last number that is left, or 0."""
+        while size := os.fstat(self._file).st_size:
+            with mmap.mmap(self._file, 0, prot=mmap.PROT_READ) as data:
+                start = data.rfind(b"\n", 0, size - 1) + 1
+                line = _parsed(data[start:])
+            if line is not None and line["seq"] < seq:
+                return line["seq"]
+            if line is not None and line.get("undo", ()) is None:
+                return -1  # the whole file is of a change that was never committed
             os.ftruncate(self._file, start)
-            size = start
-        return 0, 0
-
-    def _last_line(self, size: int) -> tuple[int, bytes]:
-        """(place, bytes) of the last line of the first `size` bytes."""
-        length = 4096
-        while True:
-            start = max(0, size - length)
-            data = os.pread(self._file, size - start, start)
-            newline = data.rfind(b"\n", 0, len(data) - 1)
-            if newline >= 0 or start == 0:
-                return start + newline + 1, data[newline + 1 :]
-            length *= 4
+        return 0
 
 
 def path_of(bank: Path) -> Path:
@@ -120,46 +114,51 @@ def path_of(bank: Path) -> Path:
     return bank.with_name(bank.name + ".journal")
 
 
-def encode(line: dict[str, Any]) -> bytes:
-    """A line as it stands in the file."""
-    return json.dumps(line, separators=(",", ":")).encode("ascii") + b"\n"
+def line_of(db: Any, entry: tuple) -> dict[str, Any]:
+    """A change as its line has it, but for `now`; entry: its row (seq, at, tick, reason)."""
+    embedder = db.execute("SELECT max(value) FROM meta WHERE key = 'embedder'").fetchone()[0]
+    line = dict(zip(("seq", "at", "tick", "reason"), entry))
+    return line | {"embedder": embedder, "undo": select(db, FOUND, entry[:1])}
 
 
 def whole(db: Any) -> Iterator[dict[str, Any]]:
     """The lines of a journal made anew: the history, each change with its undo alone, then what there is now."""
-    seq, at, tick, reason = 0, "", 0, ""
-    for seq, at, tick, reason, undo in db.execute("SELECT seq, at, tick, reason, undo FROM journal ORDER BY seq"):
-        yield {"seq": seq, "at": at, "tick": tick, "reason": reason, "undo": json.loads(undo), "redo": []}
-    now = {"seq": seq, "at": at, "tick": tick, "reason": reason, "undo": None}
-    rows = db.execute(f"{SELECT[:7]}r.rowid, {SELECT[7:]} ORDER BY r.rowid")
-    while some := rows.fetchmany(500):
-        yield now | {"redo": [["put", to_dict(to_record(row[1:])), row[0]] for row in some]}
-    facts = db.execute("SELECT key, value FROM meta")
-    links = db.execute("SELECT source, relation, target, note FROM links")
-    yield now | {"redo": [*(["link", *link] for link in links), *(["fact", *fact] for fact in facts)]}
+    line = {"seq": 0, "embedder": None}
+    for entry in db.execute("SELECT seq, at, tick, reason FROM journal ORDER BY seq"):
+        line = line_of(db, entry)
+        yield line
+    for table, (columns, _) in TRACKED.items():
+        rows = db.execute(f"SELECT 1, {', '.join(columns)} FROM {table}")
+        while some := rows.fetchmany(TOGETHER):
+            yield line | {"undo": None, "now": {table: some}}
+
+
+def replay(db: Any, line: dict[str, Any]) -> None:
+    """Write what a line says into tables that have no triggers yet."""
+    if line["undo"] is not None:  # else it is not a change but a part of what there is
+        entry = [line[name] for name in ("seq", "at", "tick", "reason")]
+        db.execute("INSERT OR REPLACE INTO journal VALUES (?, ?, ?, ?)", entry)
+        for table, (columns, _) in TRACKED.items():
+            db.execute(f"DELETE FROM undo_{table} WHERE seq = ?", entry[:1])
+            for row in line["undo"].get(table, ()):
+                names, marks = ", ".join(columns[: len(row) - 1]), ", ?" * len(row)
+                db.execute(f"INSERT INTO undo_{table} (seq, was_there, {names}) VALUES (?{marks})", (entry[0], *row))
+    if line["embedder"] is not None:
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('embedder', ?)", (line["embedder"],))
+    put_back(db, line.get("now", {}))
 
 
 def read(bank: Path) -> Iterator[dict[str, Any]]:
     """The lines of a bank's journal; those that are damaged are left out, as is a torn last one."""
-    path = path_of(bank)
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        for data in file:
-            try:
-                line = json.loads(data)
-                if data.endswith(b"\n") and isinstance(line["seq"], int):
-                    yield line
-            except (ValueError, KeyError, TypeError):
-                continue
+    if path_of(bank).exists():
+        with path_of(bank).open("rb") as file:
+            yield from (line for data in file if (line := _parsed(data)) is not None)
 
 
-def keep_others_out(bank: Path) -> int:
-    """Lock the journal for a rebuild, until the returned descriptor is closed. UserError if the bank is in use."""
-    file = os.open(path_of(bank), os.O_RDWR | os.O_CREAT, 0o644)
+def _parsed(data: bytes) -> dict[str, Any] | None:
+    """A line; None where it is torn or damaged."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(file)
-        raise UserError(f"the bank {bank} is damaged and another process has it open: end that first.") from error
-    return file
+        line = json.loads(data)
+        return line if data.endswith(b"\n") and isinstance(line["seq"], int) else None
+    except (ValueError, LookupError, TypeError):
+        return None

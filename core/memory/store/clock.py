@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 SECONDS_A_DAY = 86_400.0
 
 
+def now() -> str:
+    """Wall clock, ISO, UTC, whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 def ages(bank: MemoryBank, ticks_per_day: float = 1.0) -> Callable[[MemoryRecord], float]:
     """age(record) in days on the bank's clock; the present is read once, so that one ranking sees one present."""
     if bank.clock == "wall":

@@ -1,0 +1,251 @@
+"""A bank's file without the search: what is in it, what it was, how it is changed. Enough to read a finished run's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from core.errors import UserError
+from core.memory.search import index_file
+from core.memory.store.changes import Change
+from core.memory.store.database import Store
+from core.memory.store.jobs import Jobs
+from core.memory.store.repair import verify_indexes
+from core.memory.store.schema import BARE, RECORDS, TRACKED, to_dict, to_record
+from core.models.embedding import Embedder
+from core.types import MemoryRecord
+
+_MARK = "snapshot:"
+
+
+def read_records(path: Path, namespace: str) -> list[MemoryRecord]:
+    """The records of a namespace, oldest first and without embeddings, of a bank that is only looked at.
+
+    None where there is no file; leaves no trace beside it. Raises UserError where it is damaged or no bank.
+    """
+    if not path.is_file():
+        return []
+    with closing(Store(path, read_only=True)) as store:
+        rows = store.rows(f"{BARE} FROM records WHERE namespace = ? ORDER BY rowid", (namespace,))
+    return [to_record(row) for row in rows]
+
+
+@dataclass(kw_only=True)
+class BankFile:
+    """One namespace of a bank's file. Every id is looked for in this namespace; ids of others may be the same.
+
+    path         the SQLite file
+    embedder     makes the vectors of what is added; a bank refuses another than its own
+    namespace    the tenant: what is added goes there
+    read_only    open an existing bank and refuse to change it (setting=frozen)
+    """
+
+    path: str
+    embedder: Embedder
+    namespace: str = "default"
+    read_only: bool = False
+    _store: Store = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._store = Store(self.path, read_only=self.read_only)
+        made_by = self._store.meta("embedder")
+        if made_by not in (None, self.embedder.name):
+            self._store.close()
+            raise UserError(
+                f"the bank {self.path} was made by the embedder {made_by!r} and this run uses {self.embedder.name!r}: "
+                "give the same embedder, or another memory.path."
+            )
+        self._embed_missing()
+
+    def of(self, namespace: str) -> Self:
+        """The same open bank as another tenant has it. Close only the one that was opened."""
+        other = copy(self)
+        other.namespace = namespace
+        return other
+
+    def close(self) -> None:
+        self._store.close()
+
+    def get(self, id: str) -> MemoryRecord | None:
+        """The record of an id; None when there is none."""
+        found = self._store.rows(f"{RECORDS} WHERE r.namespace = ? AND r.id = ?", (self.namespace, id))
+        return to_record(found[0]) if found else None
+
+    def ids(self) -> set[str]:
+        """Of all records of the namespace but those that the bank made itself, by merging others."""
+        query = "SELECT id FROM records WHERE namespace = ? AND parents = '[]'"
+        return {row[0] for row in self._store.rows(query, (self.namespace,))}
+
+    def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
+        """Every record, everyone's, oldest first; of one namespace and status where they are given."""
+        where = "WHERE coalesce(?1, r.namespace) = r.namespace AND coalesce(?2, r.status) = r.status"
+        return [to_record(row) for row in self._store.rows(f"{RECORDS} {where} ORDER BY r.rowid", (namespace, status))]
+
+    def links(self, id: str | None = None) -> list[tuple[str, str, str, str]]:
+        """(source, relation, target, note) of all links of the namespace, or of those from or to a record."""
+        query = "SELECT source, relation, target, note FROM links WHERE namespace = ?1"
+        if id is None:
+            return self._store.rows(f"{query} ORDER BY 1, 2, 3", (self.namespace,))
+        query = f"{query} AND source = ?2 UNION {query} AND target = ?2 ORDER BY 1, 2, 3"
+        return self._store.rows(query, (self.namespace, id))
+
+    def fact(self, key: str) -> str | None:
+        """A fact about the namespace that a change has set; None when there is none."""
+        found = self._store.rows("SELECT value FROM facts WHERE namespace = ? AND key = ?", (self.namespace, key))
+        return found[0][0] if found else None
+
+    def titles(self) -> list[tuple[str, str]]:
+        """(id, title of the first item) of the active records of the namespace, oldest first."""
+        query = "SELECT id, json_extract(items, '$[0].title') FROM records WHERE namespace = ? AND status = 'active'"
+        return [(id, title or "") for id, title in self._store.rows(f"{query} ORDER BY rowid", (self.namespace,))]
+
+    def statuses(self) -> dict[str, int]:
+        """How many records of the namespace have each status."""
+        query = "SELECT status, count(*) FROM records WHERE namespace = ? GROUP BY 1"
+        return dict(self._store.rows(query, (self.namespace,)))
+
+    def __len__(self) -> int:
+        """Of everyone's records."""
+        return self._store.count()
+
+    def tick(self) -> int:
+        """The highest tick of any record, whosever: where the stream stands."""
+        return self._store.rows("SELECT coalesce(max(tick), 0) FROM records")[0][0]
+
+    def dim(self) -> int | None:
+        """Numbers in an embedding; None while the bank is empty."""
+        found = self._store.rows("SELECT length(vector) / 4 FROM vectors LIMIT 1")
+        return found[0][0] if found else None
+
+    def jobs(self) -> Jobs:
+        """The queue of attempts that wait to be learned from, everyone's."""
+        return Jobs(self._store)
+
+    @contextmanager
+    def change(self, reason: str) -> Iterator[Change]:
+        """Change records: `with bank.change("why") as change`. One transaction, one journal entry, all or nothing."""
+        if self.read_only:
+            raise UserError(f"the bank {self.path} is opened for reading only.")
+        with self._store.change(reason, self.namespace, self._embed, self.embedder.name) as change:
+            yield change
+
+    def seq(self) -> int:
+        """The last entry of the journal; 0 when there is none."""
+        return self._store.seq()
+
+    def journal(self) -> list[dict[str, Any]]:
+        """{seq, at, tick, reason, undo} of every change, everyone's, oldest first.
+
+        undo names the rows that it has changed: (table, whether the row was there before, *its key).
+        """
+        undo = defaultdict(list)
+        for table, (columns, n_key) in TRACKED.items():
+            query = f"SELECT seq, was_there, {', '.join(columns[:n_key])} FROM undo_{table} ORDER BY step"
+            for seq, was_there, *key in self._store.rows(query):
+                undo[seq].append((table, bool(was_there), *key))
+        entries = self._store.rows("SELECT seq, at, tick, reason FROM journal ORDER BY seq")
+        return [dict(zip(("seq", "at", "tick", "reason"), row)) | {"undo": undo[row[0]]} for row in entries]
+
+    def rollback(self, to_seq: int, *, everyone: bool = False) -> int:
+        """Undo what was changed in the namespace, or in all, after an entry of the journal; returns how many changes.
+
+        That is itself one change, so it can be undone. What was forgotten stays forgotten. UserError for no such entry.
+        """
+        if not 0 <= to_seq <= self.seq():
+            raise UserError(f"the bank {self.path} has no journal entry {to_seq}: the journal ends at {self.seq()}.")
+        with self.change(f"rollback to {to_seq}") as change:
+            count = change.roll_back(to_seq, everyone=everyone)
+        self._embed_missing()
+        return count
+
+    def snapshot(self, name: str) -> int:
+        """Give the present state a name and return its place in the journal. UserError for a name that is taken."""
+        with self.change(f"snapshot {name}") as change:
+            if self.fact(_MARK + name) is not None:
+                raise UserError(f"the bank {self.path} has a snapshot {name} already.")
+            change.fact(_MARK + name, str(self.seq() + 1))  # the mark's own entry: going back to it keeps it
+        return self.snapshots()[name]
+
+    def snapshots(self) -> dict[str, int]:
+        """Name -> place in the journal, oldest first."""
+        query = "SELECT key, CAST(value AS INTEGER) FROM facts WHERE namespace = ? AND key GLOB ? ORDER BY 2"
+        return {key.removeprefix(_MARK): seq for key, seq in self._store.rows(query, (self.namespace, f"{_MARK}*"))}
+
+    def rollback_snapshot(self, name: str, *, everyone: bool = False) -> int:
+        """`rollback` to a snapshot. UserError when there is none of that name."""
+        marks = self.snapshots()
+        if name not in marks:
+            raise UserError(f"the bank {self.path} has no snapshot {name}: it has {', '.join(marks) or 'none'}.")
+        return self.rollback(marks[name], everyone=everyone)
+
+    def forget(
+        self, *, id: str | None = None, task: str | None = None, run: str | None = None, namespace: str | None = None
+    ) -> list[str]:
+        """Delete the records of an id, a task or a run (provenance["run"]) for good; returns their ids.
+
+        Of the bank's namespace, unless another is given. With them goes whatever was merged from them, and all that
+        the journal still holds of either; what that merge had archived, and what was set aside as their duplicate,
+        becomes active again. The journal keeps ids and digests. The bank's files are overwritten; what other files
+        hold (episodes.jsonl of a run, exports, banks that were set aside as damaged) is not touched.
+        """
+        if namespace not in (None, self.namespace):
+            return self.of(namespace).forget(id=id, task=task, run=run)
+        if id is task is run is None:
+            raise UserError("say what to forget: an id, a task or a run.")
+        with self.change("forget") as change:
+            here = self._bare("records WHERE namespace = ?1 ORDER BY rowid")
+            past = "undo_records WHERE namespace = ?1 AND was_there AND id NOT IN"  # what a rollback could bring back
+            known = self._bare(f"{past} (SELECT id FROM records WHERE namespace = ?1) ORDER BY seq, step") | here
+            gone = {
+                one
+                for one, record in known.items()
+                if id in (None, one) and task in (None, record.task_id) and run in (None, record.provenance.get("run"))
+            }
+            while heirs := {r.id for r in known.values() if r.id not in gone and gone.intersection(r.parents)}:
+                gone |= heirs
+            orphans = self._orphans(here, gone)
+            if gone:
+                index_file.remove(Path(self.path))
+                change.erase(gone)
+                change.reason += "".join(f"; {one} sha256:{_digest(r)}" for one, r in here.items() if one in gone)
+            for one in orphans:
+                change.update(one, status="active")
+        if gone:
+            self._store.empty_log()
+        return [one for one in known if one in gone]
+
+    def _bare(self, source: str) -> dict[str, MemoryRecord]:
+        """Records of the namespace by id, without embeddings."""
+        return {row[1]: to_record(row) for row in self._store.rows(f"{BARE} FROM {source}", (self.namespace,))}
+
+    def _orphans(self, here: dict[str, MemoryRecord], gone: set[str]) -> list[str]:
+        """What comes back when these go: archived parents that lose their last merger, and set-aside duplicates."""
+        parents = {parent for one in gone & here.keys() for parent in here[one].parents}
+        kept = {parent for r in here.values() if r.id not in gone for parent in r.parents}
+        copies = {link[0] for link in self.links() if link[1] == "duplicate_of" and link[2] in gone}
+        back = dict.fromkeys(copies, ("superseded",)) | dict.fromkeys(parents - kept, ("archived", "superseded"))
+        return sorted(one for one in back.keys() & here.keys() - gone if here[one].status in back[one])
+
+    def verify_indexes(self) -> Iterator[str]:
+        """Check and mend what belongs to the bank beside its records; yields what was found. UserError on damage."""
+        return verify_indexes(self._store, self._embed)
+
+    def _embed_missing(self) -> None:
+        """Vectors for what a repair or a rollback could bring back without them."""
+        if not self.read_only and self._store.meta("unembedded"):
+            self._store.embed_missing(self._embed)
+
+    def _embed(self, record: MemoryRecord) -> tuple[bytes, list[bytes]]:
+        """(query's vector, items' vectors) of a record: none of the items, which few banks are searched by."""
+        return self.embedder.embed([record.original_query])[0].tobytes(), []
+
+
+def _digest(record: MemoryRecord) -> str:
+    return hashlib.sha256(json.dumps(to_dict(record), sort_keys=True).encode()).hexdigest()

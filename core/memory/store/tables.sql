@@ -1,0 +1,82 @@
+-- The bank's tables. Whoever changes one raises SCHEMA in schema.py and adds a step to migrations.py.
+
+-- The file's own facts: schema, embedder.
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+
+-- AUTOINCREMENT: a row id never comes back for another record, so an index may remember it.
+CREATE TABLE IF NOT EXISTS records (
+    rowid INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    status TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    domain TEXT NOT NULL,
+    tags TEXT NOT NULL,
+    task_id TEXT NOT NULL,
+    original_query TEXT NOT NULL,
+    items TEXT NOT NULL,
+    source_trajectory_id TEXT NOT NULL,
+    score REAL NOT NULL,
+    label_source TEXT NOT NULL,
+    created_at TEXT NOT NULL,
+    tick INTEGER NOT NULL,
+    confidence REAL,
+    n_used INTEGER NOT NULL,
+    n_used_success INTEGER NOT NULL,
+    n_helpful INTEGER NOT NULL,
+    n_harmful INTEGER NOT NULL,
+    last_used INTEGER,
+    trust REAL NOT NULL,
+    parents TEXT NOT NULL,
+    provenance TEXT NOT NULL,
+    UNIQUE (namespace, id)
+);
+CREATE INDEX IF NOT EXISTS records_by_task ON records (namespace, task_id);
+CREATE INDEX IF NOT EXISTS records_by_tick ON records (tick);
+
+-- Apart, so that everything else can be read without them. One outlives its record, which a rollback may bring back.
+CREATE TABLE IF NOT EXISTS vectors (rowid INTEGER PRIMARY KEY, vector BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS item_vectors (
+    record INTEGER NOT NULL, place INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (record, place)
+);
+
+-- Every task behind a merged record.
+CREATE TABLE IF NOT EXISTS lineage (
+    task_id TEXT NOT NULL, record INTEGER NOT NULL, PRIMARY KEY (task_id, record)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS lineage_by_record ON lineage (record);
+
+CREATE TABLE IF NOT EXISTS links (
+    namespace TEXT NOT NULL, source TEXT NOT NULL, relation TEXT NOT NULL, target TEXT NOT NULL, note TEXT NOT NULL,
+    PRIMARY KEY (namespace, source, relation, target)
+);
+CREATE INDEX IF NOT EXISTS links_by_target ON links (namespace, target);
+
+-- A namespace's own facts, undone with what they are about.
+CREATE TABLE IF NOT EXISTS facts (
+    namespace TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (namespace, key)
+);
+
+CREATE TABLE IF NOT EXISTS journal (
+    seq INTEGER PRIMARY KEY, at TEXT NOT NULL, tick INTEGER NOT NULL, reason TEXT NOT NULL
+);
+
+-- The server's queue.
+CREATE TABLE IF NOT EXISTS jobs (
+    id TEXT PRIMARY KEY, namespace TEXT NOT NULL, state TEXT NOT NULL, payload TEXT NOT NULL, result TEXT NOT NULL,
+    tries INTEGER NOT NULL, created_at TEXT NOT NULL, changed_at TEXT NOT NULL
+);
+
+-- Tells a reader which records have changed, with found = 1 where in something that a search looks at.
+CREATE TABLE IF NOT EXISTS touched (seq INTEGER PRIMARY KEY AUTOINCREMENT, record INTEGER NOT NULL, found INTEGER);
+
+CREATE VIRTUAL TABLE IF NOT EXISTS lexicon USING fts5(query, items);
+
+-- What the lexicon holds of each record. SQLite ends a text at a NUL, and a model's escapes can leave one in a lesson.
+CREATE VIEW IF NOT EXISTS words AS
+SELECT rowid, original_query AS query, (
+    SELECT group_concat(
+        json_extract(value, '$.title') || char(10) || json_extract(value, '$.description') || char(10)
+        || json_extract(value, '$.content'), char(10)
+    ) FROM json_each(replace(records.items, '\u0000', '\u0020'))
+) AS items FROM records;

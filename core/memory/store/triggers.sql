@@ -1,0 +1,29 @@
+-- What follows from the records, kept for every writer. The triggers of undo are made in schema.py.
+
+CREATE TRIGGER IF NOT EXISTS record_added AFTER INSERT ON records BEGIN
+    INSERT INTO lexicon (rowid, query, items) SELECT rowid, query, items FROM words WHERE rowid = new.rowid;
+    INSERT OR IGNORE INTO lineage
+        SELECT value, new.rowid FROM json_each(new.provenance, '$.tasks') WHERE new.parents <> '[]';
+    INSERT INTO touched (record, found) -- one that comes back; what is new is seen by its row id
+        SELECT new.rowid, 1 FROM sqlite_sequence WHERE name = 'records' AND seq >= new.rowid;
+END;
+
+CREATE TRIGGER IF NOT EXISTS record_changed AFTER UPDATE ON records BEGIN
+    INSERT INTO touched (record, found) VALUES (
+        old.rowid,
+        old.status <> new.status OR old.outcome <> new.outcome OR old.domain <> new.domain OR old.tags <> new.tags
+        OR old.items <> new.items
+    );
+END;
+
+CREATE TRIGGER IF NOT EXISTS record_reworded AFTER UPDATE ON records WHEN old.items <> new.items BEGIN
+    DELETE FROM item_vectors WHERE record = old.rowid;
+    UPDATE lexicon SET items = (SELECT items FROM words WHERE rowid = old.rowid) WHERE rowid = old.rowid;
+END;
+
+CREATE TRIGGER IF NOT EXISTS record_gone AFTER DELETE ON records BEGIN
+    INSERT INTO touched (record, found) VALUES (old.rowid, 1);
+    DELETE FROM item_vectors WHERE record = old.rowid;
+    DELETE FROM lexicon WHERE rowid = old.rowid;
+    DELETE FROM lineage WHERE record = old.rowid;
+END;
