@@ -8,20 +8,22 @@ from math import inf
 from core.errors import UserError
 
 
-def check_numbers(part: object, group: str, *names: str, least: float = -inf, most: float = inf) -> None:
+def check_numbers(
+    part: object, group: str, *names: str, least: float = -inf, most: float = inf, whole: bool = False
+) -> None:
     """Each named field of a part lies from `least` to `most`, or is None. group: where its keys stand in the config."""
     for name in names:
         value = getattr(part, name)
-        if value is not None and not least <= value <= most:
+        if value is not None and not (isinstance(value, int if whole else (int, float)) and least <= value <= most):
             limits = f"of at least {least}" if most == inf else f"from {least} to {most}"
-            raise UserError(f"{group}.{name}={value}: give a number {limits}.")
+            raise UserError(f"{group}.{name}={value}: give a {'whole ' if whole else ''}number {limits}.")
 
 
 def check_positive(part: object, group: str, *names: str) -> None:
     """Each named field of a part is above 0, or None."""
     for name in names:
         value = getattr(part, name)
-        if value is not None and not value > 0:
+        if value is not None and not (isinstance(value, (int, float)) and value > 0):
             raise UserError(f"{group}.{name}={value}: give a number above 0.")
 
 

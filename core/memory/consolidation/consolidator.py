@@ -67,7 +67,7 @@ class Consolidator:
     _running: Future | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_numbers(self, "consolidate", "every", "candidates", least=1)
+        check_numbers(self, "consolidate", "every", "candidates", least=1, whole=True)
         check_positive(self, "consolidate", "ticks_per_day")
         self._policies = [p for p in (self.deduplicate, self.merge, self.contradict, self.prune) if p is not None]
 

@@ -30,7 +30,7 @@ class Deduplicate:
     name: str = field(default="deduplicate", init=False)
 
     def __post_init__(self) -> None:
-        check_numbers(self, "deduplicate", "title_distance", least=0)
+        check_numbers(self, "deduplicate", "title_distance", least=0, whole=True)
         check_numbers(self, "deduplicate", "title_min_score", "min_score", least=0, most=1)
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:

@@ -39,8 +39,8 @@ class Merge:
     name: str = field(default="merge", init=False)
 
     def __post_init__(self) -> None:
-        check_numbers(self, "merge", "least", least=2)
-        check_numbers(self, "merge", "most", least=self.least)
+        check_numbers(self, "merge", "least", least=2, whole=True)
+        check_numbers(self, "merge", "most", least=self.least, whole=True)
         check_numbers(self, "merge", "min_score", "min_fit", least=-1, most=1)
         check_choice(self, "merge", "key", ("queries", "lesson"))
 

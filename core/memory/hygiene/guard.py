@@ -51,7 +51,9 @@ class Guard:
         if isinstance(self.ignore, str) or (unknown := set(self.ignore) - set(rules())):
             names = self.ignore if isinstance(self.ignore, str) else ", ".join(sorted(unknown))
             raise UserError(f"memory.hygiene.ignore={names}: give a list of {', '.join(rules())}.")
-        check_numbers(self, "memory.hygiene", "max_title", "max_description", "max_content", "max_query", least=20)
+        check_numbers(
+            self, "memory.hygiene", "max_title", "max_description", "max_content", "max_query", least=20, whole=True
+        )
 
     def screen(self, record: MemoryRecord, bank: MemoryBank, shown: Sequence[str] | None = None) -> MemoryRecord:
         """The record as it may be stored; provenance["hygiene"] then names what was done to it.

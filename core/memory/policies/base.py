@@ -47,7 +47,7 @@ class Ranking:
     outcome: str | None = None
 
     def __post_init__(self) -> None:
-        check_numbers(self, "retrieval", "top_k", least=0)
+        check_numbers(self, "retrieval", "top_k", least=0, whole=True)
         check_choice(self, "retrieval", "outcome", ("success", "failure", None))
         if isinstance(self.tags, str) or not all(isinstance(tag, str) for tag in self.tags):
             raise UserError(f"retrieval.tags={self.tags}: give a list of words.")
@@ -77,7 +77,7 @@ class Pooled(Ranking):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_numbers(self, "retrieval", "pool", least=1)
+        check_numbers(self, "retrieval", "pool", least=1, whole=True)
 
     def candidates(
         self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None, **how: str
