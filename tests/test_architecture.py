@@ -50,7 +50,15 @@ ARROWS = {
         "envs",
         "prompts",
     },
-    "results": {"core", "core/build.py", "core/memory", "core/memory/store", "core/models", "core/run", "single_turn_bench"},
+    "results": {
+        "core",
+        "core/build.py",
+        "core/memory",
+        "core/memory/store",
+        "core/models",
+        "core/run",
+        "single_turn_bench",
+    },
     "results/report": {"core", "core/run", "core/memory", "core/memory/store", "results"},
     "mcp_server": {
         *{*MODELS, *STORE, "core/build.py", "core/agents", "core/memory"},
