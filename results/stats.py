@@ -1,25 +1,96 @@
-"""Intervals, paired tests and the estimators of test-time scaling: numbers in, numbers out, no file and no run."""
+"""Intervals, paired tests and the estimators of test-time scaling: numbers in, numbers out, no file and no run.
+
+What varies and is allowed for: the tasks of one seed share a bank, which may be a lucky one, and an arm may be good at
+some tasks in every seed. `spread` has the variance of both. docs/tables.md says what a reader may conclude.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from math import isnan
+from dataclasses import dataclass
+from math import isnan, sqrt
 from typing import Any
 
 import numpy as np
 
 from core.run.metrics import wilson
 
-DRAWS = 2000  # of a bootstrap
+NOTHING = 1e-9  # a standard error under which nothing varied
 
 
-def rate_interval(values: np.ndarray, *, draws: int = DRAWS) -> dict[str, Any]:
-    """The mean and its 95 % interval. values: (tasks, seeds), NaN where an episode does not count.
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """How far a mean over tasks and seeds may lie from the truth: standard error and degrees of freedom."""
 
-    The mean is taken within each seed, then over the seeds; sd is over the seeds. One seed of 0 and 1: Wilson.
-    Otherwise a bootstrap that draws tasks with all their seeds, since outcomes of one task are alike over seeds.
-    Where all tasks are alike, or there is one, a bootstrap says nothing: Wilson's interval for that many tasks.
+    mean: float
+    error: float
+    df: float
+
+    @property
+    def quantile(self) -> float:
+        """Of Student's t, for a 95 % interval."""
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.df, 0.975))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval."""
+        return self.mean - self.quantile * self.error, self.mean + self.quantile * self.error
+
+    @property
+    def p(self) -> float:
+        """Two-sided p of a true mean of 0."""
+        from scipy.special import stdtr
+
+        return float(2 * stdtr(self.df, -abs(self.mean) / self.error))
+
+
+def spread(first: np.ndarray, *others: np.ndarray) -> Spread | None:
+    """The mean of the first sample less those of the others, over seeds of the means within seeds, with its error.
+
+    Each sample is (tasks, seeds), NaN where nothing counts; they share the seeds and no task. The variance is that
+    between seeds, and that between tasks beyond what chance alone gives (two-way analysis of variance); with one seed,
+    only that between tasks can be seen. Degrees of freedom: Satterthwaite's (1946). None where nothing varies.
+    """
+    samples = [_columns(sample) for sample in (first, *others)]
+    seeds = np.logical_and.reduce([~np.isnan(sample).all(axis=0) for sample in samples])
+    samples = [_columns(sample[:, seeds]) for sample in samples]
+    n_seeds = int(seeds.sum())
+    if not n_seeds or not all(len(sample) for sample in samples):
+        return None
+    means = np.array([np.nanmean(sample, axis=0) for sample in samples])
+    differences = means[0] - means[1:].sum(axis=0)
+    between = [(float(differences.var(ddof=1)) / n_seeds, n_seeds - 1)] if n_seeds > 1 else []
+    tasks = [_tasks_and_chance(sample) for sample in samples if len(sample) > 1]
+    beyond = [part for one, chance in tasks if not between or one[0] > -chance[0] for part in (one, chance)]
+    for parts in (between + beyond, [one for one, _ in tasks]):  # the second where all seeds came out alike
+        variance = sum(part for part, _ in parts)
+        if variance > NOTHING**2:
+            df = variance**2 / sum(part**2 / many for part, many in parts)
+            return Spread(mean=float(differences.mean()), error=sqrt(variance), df=df)
+    return None
+
+
+def _tasks_and_chance(sample: np.ndarray) -> tuple[tuple[float, int], tuple[float, int]]:
+    """What tasks add to the variance of a mean, and less of it what chance alone adds, each (variance, df)."""
+    n_tasks, n_seeds = sample.shape
+    known = ~np.isnan(sample)
+    weights = known / known.sum(axis=0) / n_seeds
+    centred = np.where(known, sample - np.nanmean(sample, axis=0), 0.0)
+    left = np.where(known, centred - (centred.sum(axis=1) / known.sum(axis=1))[:, None], 0.0)
+    tasks = float(((weights * centred).sum(axis=1) ** 2).sum()) * n_tasks / (n_tasks - 1)
+    within = (n_tasks - 1) * (n_seeds - 1)
+    chance = float(((weights * left) ** 2).sum()) * n_tasks * n_seeds / max(within, 1)
+    return (tasks, n_tasks - 1), (-chance, max(within, 1))  # of one seed chance is 0
+
+
+def rate_interval(values: np.ndarray) -> dict[str, Any]:
+    """The mean rate and its 95 % interval. values: (tasks, seeds) in [0, 1], NaN where an episode does not count.
+
+    The mean is taken within each seed, then over the seeds; sd is over the seeds. The interval is Wilson's (1927) for
+    the number of independent episodes that would have the variance of `spread`, and with its quantile. That variance
+    is taken with two successes and two failures added, so that rates near 0 and 1 have one too (Agresti, Coull 1998).
     """
     values = _columns(values)
     per_seed = _means(values)
@@ -27,59 +98,53 @@ def rate_interval(values: np.ndarray, *, draws: int = DRAWS) -> dict[str, Any]:
     found = {"mean": mean, "sd": float(per_seed.std(ddof=1)) if per_seed.size > 1 else None, "low": None, "high": None}
     if mean is None:
         return found
-    wins = mean * len(values)
-    if values.shape[1] == 1 and np.isin(values, (0.0, 1.0)).all():
-        found["low"], found["high"] = wilson(round(wins), len(values))
-    else:
-        drawn = bootstrap([values], draws=draws)
-        found["low"], found["high"] = drawn if drawn[0] is not None else wilson(wins, len(values))
+    n, quantile = float((~np.isnan(values)).sum()), 1.959964
+    if per_seed.size > 1 or not np.isin(values, (0.0, 1.0)).all():
+        extra = np.repeat([[0.0], [0.0], [1.0], [1.0]], values.shape[1], axis=1)
+        padded = np.vstack([values, extra])
+        about = spread(padded)
+        alone = about.mean * (1 - about.mean) / (~np.isnan(padded)).sum()  # if every episode were independent
+        n, quantile = n * alone / about.error**2, about.quantile
+    found["low"], found["high"] = wilson(mean * n, n, quantile)
     return found
-
-
-def bootstrap(
-    samples: Sequence[np.ndarray], *, draws: int = DRAWS, seed: int = 0
-) -> tuple[float, float] | tuple[None, None]:
-    """The percentile interval of the first sample's mean less the others', each drawn anew by tasks (rows).
-
-    Each sample is (tasks, seeds) with NaN where nothing counts; as `rate_interval`, within seeds first.
-    (None, None) where the rows of each sample are alike: every draw is the same, which is no certainty.
-    """
-    total = np.zeros(draws)
-    for place, sample in enumerate(map(_columns, samples)):
-        known = ~np.isnan(sample)
-        weights = _draws(len(sample), draws, seed + place)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            rates = (weights @ np.where(known, sample, 0.0)) / (weights @ known)
-        total += np.nanmean(rates, axis=1) * (1 if place == 0 else -1)
-    low, high = np.nanpercentile(total, (2.5, 97.5))
-    return (None, None) if np.isclose(low, high, rtol=0, atol=1e-12) else (float(low), float(high))
 
 
 def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None = None) -> dict[str, Any]:
     """A difference of success on the same tasks (rows) and seeds (columns): NaN in either one drops the pair.
 
     seeds   the seed of each column, where a seed has several: one for each pass over the tasks
-    p: for one column McNemar's exact test; for several the exact permutation test that swaps the two arms task by task,
-    all of a task together. p_seeds swaps seed by seed: it alone allows for tasks of one stream that depend on each
-    other, and it cannot be under 2 / 2 ** n_paired_seeds. The interval is None where all tasks differ by the same.
+    p and the interval are those of `spread`: they know that the tasks of a seed share a bank. With one seed there is
+    no p, and the interval knows of tasks alone. p_tasks: the exact permutation test that swaps the two arms task by
+    task, all of a task together (McNemar's for one column): of these banks alone, whatever other seeds would give.
     """
     delta = _columns(np.asarray(values, float) - np.asarray(baseline, float))
     known = ~np.isnan(delta)
     found: dict[str, Any] = {"n_pairs": int(known.sum()), "won": int((delta > 0).sum()), "lost": int((delta < 0).sum())}
     names = np.asarray(range(delta.shape[1]) if seeds is None else seeds)
-    columns = [names == name for name in dict.fromkeys(names.tolist())]
-    by_seed = [np.nansum(delta[:, mine]) for mine in columns if known[:, mine].any()]
-    found["n_paired_seeds"] = len(by_seed)
-    if not by_seed:
-        return found | {"difference": None, "low": None, "high": None, "p": None, "p_seeds": None}
-    low, high = bootstrap([delta])
+    by_seed = _by_seed(delta, names)
+    means = _means(by_seed)
+    found["n_paired_seeds"] = len(means)
+    if not len(means):
+        return found | dict.fromkeys(("difference", "sd_seeds", "low", "high", "p", "p_tasks"))
+    about = spread(by_seed)
+    low, high = about.interval if about else (None, None)
     return found | {
-        "difference": float(_means(delta).mean()),
+        "difference": float(means.mean()),
+        "sd_seeds": float(means.std(ddof=1)) if len(means) > 1 else None,
         "low": low,
         "high": high,
-        "p": sign_flip(np.nansum(delta, axis=1)),
-        "p_seeds": sign_flip(by_seed) if len(by_seed) > 1 else None,
+        "p": about.p if about and len(means) > 1 else None,
+        "p_tasks": sign_flip(np.nansum(delta, axis=1)),
     }
+
+
+def _by_seed(delta: np.ndarray, names: np.ndarray) -> np.ndarray:
+    """(tasks, seeds): the mean over the columns of each seed."""
+    columns = [delta[:, names == name] for name in dict.fromkeys(names.tolist())]
+    counts = [(~np.isnan(column)).sum(axis=1) for column in columns]
+    sums = [np.nansum(column, axis=1) for column in columns]
+    with np.errstate(invalid="ignore"):
+        return np.column_stack([total / count for total, count in zip(sums, counts, strict=True)])
 
 
 def sign_flip(differences: Iterable[float]) -> float:
@@ -147,14 +212,9 @@ def late_minus_early(values: np.ndarray) -> dict[str, float | None]:
     early, late = values[:half], values[len(values) - half :]
     if not half or np.isnan(early).all() or np.isnan(late).all():
         return {"difference": None, "low": None, "high": None}
-    low, high = bootstrap([late, early])
+    about = spread(late, early)
+    low, high = about.interval if about else (None, None)
     return {"difference": float(_means(late).mean() - _means(early).mean()), "low": low, "high": high}
-
-
-@lru_cache(maxsize=8)
-def _draws(n: int, draws: int, seed: int) -> np.ndarray:
-    """(draws, n): how often each of n tasks was drawn. The same for the same numbers."""
-    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws).astype(float)
 
 
 def _columns(values: np.ndarray) -> np.ndarray:
