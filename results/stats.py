@@ -14,7 +14,7 @@ from core.run.metrics import wilson
 DRAWS = 2000  # of a bootstrap
 
 
-def rate_interval(values: np.ndarray, *, draws: int = DRAWS) -> dict[str, Any]:
+def rate_interval(values: np.ndarray) -> dict[str, Any]:
     """The mean and its 95 % interval. values: (tasks, seeds), NaN where an episode does not count.
 
     The mean is taken within each seed, then over the seeds; sd is over the seeds. One seed of 0 and 1: Wilson.
@@ -23,17 +23,15 @@ def rate_interval(values: np.ndarray, *, draws: int = DRAWS) -> dict[str, Any]:
     """
     values = _columns(values)
     per_seed = _means(values)
-    mean = float(per_seed.mean()) if per_seed.size else None
-    found = {"mean": mean, "sd": float(per_seed.std(ddof=1)) if per_seed.size > 1 else None, "low": None, "high": None}
-    if mean is None:
-        return found
-    wins = mean * len(values)
+    if not per_seed.size:
+        return dict.fromkeys(("mean", "sd", "low", "high"))
+    mean, n = float(per_seed.mean()), len(values)
     if values.shape[1] == 1 and np.isin(values, (0.0, 1.0)).all():
-        found["low"], found["high"] = wilson(round(wins), len(values))
+        low, high = wilson(round(mean * n), n)
     else:
-        drawn = bootstrap([values], draws=draws)
-        found["low"], found["high"] = drawn if drawn[0] is not None else wilson(wins, len(values))
-    return found
+        low, high = bootstrap([values])
+        low, high = (low, high) if low is not None else wilson(mean * n, n)
+    return {"mean": mean, "sd": float(per_seed.std(ddof=1)) if per_seed.size > 1 else None, "low": low, "high": high}
 
 
 def bootstrap(
@@ -130,10 +128,9 @@ def confusion(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Any]:
 
 
 def cumulative(values: np.ndarray) -> np.ndarray:
-    """The success rate up to each task of the stream; NaN (what does not count) carries the rate on."""
-    known = ~np.isnan(values)
+    """The success rate up to each task (row) of the stream; NaN (what does not count) carries the rate on."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.cumsum(np.where(known, values, 0.0)) / np.cumsum(known)
+        return np.nancumsum(values, axis=0) / np.cumsum(~np.isnan(values), axis=0)
 
 
 def late_minus_early(values: np.ndarray) -> dict[str, float | None]:
