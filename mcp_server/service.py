@@ -12,8 +12,9 @@ from core.build import build_bank, build_meter, build_roles, make
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
+from core.memory.store.bank_file import embedder_of
 from core.models.embedding import MINILM, NamedEmbedder
-from core.types import Lesson, MemoryRecord, content_id
+from core.types import Lesson, MemoryRecord, Verdict, content_id
 from mcp_server import checks
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Service:
         if self.cfg.memory.path is not None:
             raise UserError("memory.path: the server's bank is named with --bank.")
         consolidates = self.cfg.memory.get("consolidate") is not None and self.cfg.get("llm") is not None
-        chosen = NamedEmbedder(name=embedder or _embedder_of(path) or MINILM)
+        chosen = NamedEmbedder(name=embedder or embedder_of(path) or MINILM)
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
         bank = build_bank(self.cfg, chosen, self.roles() if consolidates else {}, str(path), consolidator_run="mcp")
@@ -101,38 +102,51 @@ class Service:
 def find_record(bank: MemoryBank, memory_id: str) -> MemoryRecord:
     """A record of the bank's namespace by its id, or by the id of one of its lessons (`<record>-<place>`)."""
     id = checks.text("id", memory_id, 200).strip()
-    for name in (id, id.rpartition("-")[0]):
-        record = bank.get(name) if name else None
-        if record is not None and record.namespace == bank.namespace:
-            return record
+    if record := recalled(bank, id):
+        return record
     raise UserError(f"there is no memory {id[:60]}: retrieve_memory and list_index show ids.")
 
 
-def written_record(
+def recalled(bank: MemoryBank, id: str) -> MemoryRecord | None:
+    """The record that a client knows by an id, or by that of one of its lessons; None when there is none."""
+    return bank.get(id) or bank.get(id.rpartition("-")[0])
+
+
+def new_record(
     bank: MemoryBank,
     id: str,
     query: str,
-    lesson: Lesson,
+    lessons: tuple[Lesson, ...],
+    verdict: Verdict,
     *,
-    success: bool,
-    tags: tuple[str, ...],
-    provenance: dict[str, Any],
+    tags: tuple[str, ...] = (),
+    trajectory: str = "",
+    about: dict[str, str],
 ) -> MemoryRecord:
-    """A record of one lesson that the client wrote itself."""
+    """A record of lessons that came over MCP.
+
+    trajectory   the id of the attempt that they were distilled from
+    about        for its provenance
+    """
     return MemoryRecord(
         id=id,
         original_query=query,
-        items=(lesson,),
-        source_trajectory_id="",
-        score=float(success),
-        outcome="success" if success else "failure",
-        label_source="client",
+        items=lessons,
+        source_trajectory_id=trajectory,
+        score=float(verdict.label == "success"),
+        outcome=verdict.label,
+        label_source=verdict.source,
         task_id=content_id("task", query),
         namespace=bank.namespace,
         tick=bank.tick(),
         tags=tags,
-        provenance={"source": "mcp", **provenance},
+        provenance={"source": "mcp", **about},
     )
+
+
+def clients_verdict(success: bool) -> Verdict:
+    """The outcome of an attempt as the client gives it."""
+    return Verdict(label="success" if success else "failure", source="client")
 
 
 def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
@@ -141,19 +155,6 @@ def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
     told = {"memory_id": id, "state": record.status, "titles": [lesson.title for lesson in record.items]}
     why = record.provenance.get("quarantine") or record.provenance.get("hygiene")
     return told | ({"why": list(why)} if why else {})
-
-
-def _embedder_of(path: Path) -> str | None:
-    """The name of the embedder that a bank was made with; None for a new bank."""
-    from core.memory.store.database import Store
-
-    if not path.exists():
-        return None
-    store = Store(path)
-    try:
-        return store.meta("embedder")
-    finally:
-        store.close()
 
 
 def package_version() -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from results.published import comparable
+
 Format = Callable[[dict[str, Any]], str]
+Column = tuple[str, Format]  # its heading, and how a row's value in it is written
 
 
 def number(column: str, digits: int = 1, scale: float = 1.0, sign: str = "") -> Format:
-    return lambda row: "-" if missing(row.get(column)) else f"{row[column] * scale:{sign},.{digits}f}"
+    return lambda row: "-" if row.get(column) is None else f"{row[column] * scale:{sign},.{digits}f}"
 
 
 def interval(column: str, low: str, high: str, sign: str = "") -> Format:
@@ -19,9 +22,9 @@ def interval(column: str, low: str, high: str, sign: str = "") -> Format:
         return f"{round(100 * value, 1) + 0.0:{sign}.1f}"  # a difference of nothing is +0.0, not -0.0
 
     def show(row: dict[str, Any]) -> str:
-        if missing(row.get(column)):
+        if row.get(column) is None:
             return "-"
-        ends = "" if missing(row.get(low)) else f" [{points(row[low])}, {points(row[high])}]"
+        ends = "" if row.get(low) is None else f" [{points(row[low])}, {points(row[high])}]"
         return f"{points(row[column])}{ends}"
 
     return show
@@ -36,7 +39,7 @@ def success(row: dict[str, Any]) -> str:
 def p_value(column: str) -> Format:
     def show(row: dict[str, Any]) -> str:
         p = row.get(column)
-        return "-" if missing(p) else "<0.001" if p < 0.001 else f"{p:.3f}"
+        return "-" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
     return show
 
@@ -46,14 +49,16 @@ def seeds(row: dict[str, Any]) -> str:
 
 
 def pass_at(row: dict[str, Any]) -> str:
-    return "-" if missing(row.get("pass_at")) else " / ".join(f"{100 * p:.1f}" for p in row["pass_at"])
+    return "-" if row.get("pass_at") is None else " / ".join(f"{100 * p:.1f}" for p in row["pass_at"])
 
 
-def missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and value != value)
+def of_type(kind: str) -> Column:
+    """The success rate on the tasks of one type."""
+    show = number("rate", 1, 100)
+    return kind, lambda row: show({"rate": row["by_type"].get(kind)})
 
 
-HEADINGS: dict[str, tuple[str, Format]] = {
+HEADINGS: dict[str, Column] = {
     "method": ("method", lambda row: row["label"]),
     "seeds": ("seeds", seeds),
     "n": ("n", lambda row: str(row["n"])),
@@ -62,7 +67,7 @@ HEADINGS: dict[str, tuple[str, Format]] = {
     "success": ("success % [95 %]", success),
     "sd": ("sd over seeds", number("sd", 1, 100)),
     "difference": ("difference [95 %]", interval("difference", "difference_low", "difference_high", "+")),
-    "flips": ("won / lost", lambda row: "-" if missing(row.get("won")) else f"{row['won']:.0f} / {row['lost']:.0f}"),
+    "flips": ("won / lost", lambda row: "-" if row.get("won") is None else f"{row['won']:.0f} / {row['lost']:.0f}"),
     "p": ("p", p_value("p")),
     "p_seeds": ("p by seeds", p_value("p_seeds")),
     "p_holm": ("p (Holm)", p_value("p_holm")),
@@ -89,4 +94,5 @@ HEADINGS: dict[str, tuple[str, Format]] = {
     "best_of_n": ("best of n %", number("best_of_n", 1, 100)),
     "pass_at": ("pass@1 / 2 / ... %", pass_at),
     "n_attempts": ("attempts", lambda row: str(row["n_attempts"])),
+    "published": ("published", comparable),
 }

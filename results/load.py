@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from core.build import ROLES
 from core.errors import UserError
+from core.memory.store.bank_file import read_records
 from core.models.reply_text import storable
 from core.run.manifest import ARM_KEYS, flat, identity, without
-from core.run.records import answer_of, outcomes_of
-from core.run.upgrade import upgraded_manifest, upgraded_row
-from core.types import content_id
+from core.run.metrics import steps, tokens
+from core.run.records import answer_of, outcomes_of, read_episodes
+from core.run.upgrade import upgraded_manifest
+from core.types import MemoryRecord, content_id
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,12 +38,25 @@ class Run:
     choices: dict[str, str | None]  # {config group: option}
     composed: dict[str, Any]  # the configuration with its interpolations as written
     rows: list[dict[str, Any]]
-    torn: bool  # the last line was cut by a crash
 
     @property
     def config(self) -> dict[str, Any]:
         """The resolved configuration."""
         return self.manifest["config"]
+
+    @property
+    def setting(self) -> str:
+        return self.config["setting"]["name"]
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """The configuration of its memory; {} where it has none."""
+        return self.config.get("memory") or {}
+
+    @property
+    def arm(self) -> str | None:
+        """The arm that was chosen, or the workflow."""
+        return self.choices.get("arm") or self.choices.get("workflow")
 
     @property
     def n_tasks(self) -> int:
@@ -92,10 +107,8 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
 def read_run(path: str | Path) -> Run:
     """One run directory, read only: a run that is still going may be read. Raises UserError when it is damaged."""
     path = Path(path)
-    rows, torn = read_rows(path / "episodes.jsonl")
-    for place, row in enumerate(rows):
-        if row.get("index") != place:
-            raise UserError(f"{path / 'episodes.jsonl'} line {place + 1} holds index {row.get('index')}.")
+    episodes = path / "episodes.jsonl"
+    rows = read_episodes(episodes) if episodes.is_file() else []
     manifest = _read_json(path / "manifest.json")
     if "config" not in manifest:
         raise UserError(f"{path} is no run: its manifest.json is missing or is another program's.")
@@ -107,24 +120,22 @@ def read_run(path: str | Path) -> Run:
         choices=hydra.get("runtime", {}).get("choices", {}),
         composed=_read_yaml(path / ".hydra" / "config.yaml") or manifest["config"],
         rows=[row for row in rows if row["status"] != "stopped"],
-        torn=torn,
     )
 
 
-def read_rows(path: Path) -> tuple[list[dict], bool]:
-    """The whole lines of episodes.jsonl, and whether a torn one was left out."""
-    if not path.is_file():
-        return [], False
-    rows = []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return rows, True
-            try:
-                rows.append(upgraded_row(json.loads(line)))
-            except ValueError as error:
-                raise UserError(f"{path} line {number} is damaged: {error}.") from error
-    return rows, False
+def read_banks(run: Run, *, must: bool) -> list[MemoryRecord]:
+    """The records of the run's bank and of the one it was given, as far as they are there.
+
+    must   raise UserError for a file that is no bank, or damaged; else it is passed over
+    """
+    found: list[MemoryRecord] = []
+    for path in (run.path / "bank.sqlite", run.memory.get("path")):
+        try:
+            found += read_records(Path(path), run.memory.get("namespace", "default")) if path else []
+        except UserError:
+            if must:
+                raise
+    return found
 
 
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
@@ -150,25 +161,24 @@ def run_columns(run: Run) -> dict[str, Any]:
     config, choices = run.config, run.choices
     workflow, retrieval = config.get("workflow") or {}, config.get("retrieval") or {}
     sources = sorted({row["verdict"]["source"] for row in run.rows} - {"none"})
-    stream = config.get("stream") or {}
     rounds = run.summary.get("consolidation") or {"tokens": 0, "cost_usd": 0.0}
     return {
         "run_dir": str(run.path),
         "run": run.path.name,
         "cell": run.cell,
         "task_set": run.task_set,
-        "arm": choices.get("arm") or choices.get("workflow") or "unknown",
+        "arm": run.arm or "unknown",
         "env": choices.get("env") or "unknown",
         **{group: choices.get(group) or "-" for group in ("agent", "workflow", "memory", "retrieval", "judge", "llm")},
         "model": run.manifest["models"]["agent"]["model"],
         "seed": config["seed"],
-        "setting": config["setting"]["name"],
+        "setting": run.setting,
         "label_source": "+".join(sources) or "none",
         "k": workflow.get("k"),
         "r": workflow.get("r"),
         "top_k": retrieval.get("top_k"),
         "learn_from": workflow.get("learn_from"),
-        "order": stream.get("order", "file"),
+        "order": (config.get("stream") or {}).get("order", "file"),
         "n_tasks": run.n_tasks,
         "complete": run.complete,
         "tokens_rounds": rounds["tokens"],  # of the bank's own work
@@ -187,11 +197,8 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     not judged.
     `visit` (see frame_of) counts earlier passes over a task.
     """
-    chosen = answer_of(row)
-    usage = row["usage"]
-    used = {role: usage.get(role, {"prompt_tokens": 0, "completion_tokens": 0}) for role in ROLES}
-    spent = {role: count["prompt_tokens"] + count["completion_tokens"] for role, count in used.items()}
-    costs = [used["cost_usd"] for used in usage.values()]
+    chosen, spent = answer_of(row), tokens([row])
+    costs = [used["cost_usd"] for used in row["usage"].values()]
     return {
         "index": row["index"],
         "task_id": storable(row["task_id"]),
@@ -199,14 +206,14 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "status": row["status"],
         "success": float(row["status"] == "success") if row["status"] in VALID else float("nan"),
         "reward": row["reward"],
-        "steps": len(chosen["steps"]),
+        "steps": steps(row),
         "n_invalid": sum(not step["valid"] for step in chosen["steps"]),
         "ended_by": chosen["ended_by"],
         "error": storable((chosen["error"] or "").split(":")[0]),
         "attempts": outcomes_of(row),
         "verdicts": [verdict["label"] for verdict in row["verdicts"]],
-        "tokens": sum(spent.values()),
-        **{f"tokens_{role}": count for role, count in spent.items()},
+        "tokens": spent["total"],
+        **{f"tokens_{role}": spent.get(role, 0) for role in ROLES},
         "cost": float("nan") if None in costs else sum(costs),
         "n_retrieved": len(row["retrieved"]),
         "top_score": row["retrieved"][0]["score"] if row["retrieved"] else float("nan"),

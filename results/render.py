@@ -1,10 +1,8 @@
-"""A table of text as Markdown, LaTeX (booktabs), CSV or HTML."""
+"""A table of text as Markdown, LaTeX (booktabs) or HTML."""
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 from dataclasses import dataclass, field
 
 LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -63,10 +61,4 @@ def page(table: Text) -> str:
     return f"<table>{head}<tbody>{body}</tbody></table>\n<ul>{notes}</ul>\n"
 
 
-def comma(table: Text) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([table.head, *table.rows])
-    return out.getvalue()
-
-
-FORMATS = {"md": markdown, "latex": latex, "csv": comma, "html": page}
+FORMATS = {"md": markdown, "latex": latex, "html": page}

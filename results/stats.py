@@ -94,19 +94,16 @@ def rate_interval(values: np.ndarray) -> dict[str, Any]:
     """
     values = _columns(values)
     per_seed = _means(values)
-    mean = float(per_seed.mean()) if per_seed.size else None
-    found = {"mean": mean, "sd": float(per_seed.std(ddof=1)) if per_seed.size > 1 else None, "low": None, "high": None}
-    if mean is None:
-        return found
-    n, quantile = float((~np.isnan(values)).sum()), 1.959964
+    if not per_seed.size:
+        return dict.fromkeys(("mean", "sd", "low", "high"))
+    mean, n, quantile = float(per_seed.mean()), float((~np.isnan(values)).sum()), 1.959964
     if per_seed.size > 1 or not np.isin(values, (0.0, 1.0)).all():
-        extra = np.repeat([[0.0], [0.0], [1.0], [1.0]], values.shape[1], axis=1)
-        padded = np.vstack([values, extra])
+        padded = np.vstack([values, np.repeat([[0.0], [0.0], [1.0], [1.0]], values.shape[1], axis=1)])
         about = spread(padded)
         alone = about.mean * (1 - about.mean) / (~np.isnan(padded)).sum()  # if every episode were independent
         n, quantile = n * alone / about.error**2, about.quantile
-    found["low"], found["high"] = wilson(mean * n, n, quantile)
-    return found
+    low, high = wilson(mean * n, n, quantile)
+    return {"mean": mean, "sd": float(per_seed.std(ddof=1)) if per_seed.size > 1 else None, "low": low, "high": high}
 
 
 def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None = None) -> dict[str, Any]:
@@ -195,10 +192,9 @@ def confusion(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Any]:
 
 
 def cumulative(values: np.ndarray) -> np.ndarray:
-    """The success rate up to each task of the stream; NaN (what does not count) carries the rate on."""
-    known = ~np.isnan(values)
+    """The success rate up to each task (row) of the stream; NaN (what does not count) carries the rate on."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.cumsum(np.where(known, values, 0.0)) / np.cumsum(known)
+        return np.nancumsum(values, axis=0) / np.cumsum(~np.isnan(values), axis=0)
 
 
 def late_minus_early(values: np.ndarray) -> dict[str, float | None]:

@@ -23,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="RUNS")
     parser.add_argument("--table", action="append", choices=TABLES, help="again for another one (default: main)")
-    parser.add_argument("--format", choices=FORMATS, default="md")
+    parser.add_argument("--format", choices=(*FORMATS, "csv"), default="md")
     parser.add_argument("--baseline", help="a label or an arm; the table's own where not given")
     parser.add_argument("--partial", action="store_true", help="count runs that did not finish, marked with *")
     parser.add_argument("-o", "--output", type=Path)

@@ -41,7 +41,7 @@ def open_bank(given: argparse.Namespace) -> Any:
     """The bank of the command line: for reading only, unless the command changes it."""
     from core.memory.bank import MemoryBank
     from core.memory.policies.cosine import Cosine
-    from core.memory.store.database import Store
+    from core.memory.store.bank_file import embedder_of
     from core.memory.store.repair import check_integrity, repair
 
     if given.command == "doctor" and (reason := check_integrity(given.bank, thorough=True)):
@@ -49,12 +49,8 @@ def open_bank(given: argparse.Namespace) -> Any:
     if not given.bank.exists() and given.command not in MAKES:
         raise UserError(f"there is no bank {given.bank}.")
     read_only = given.command not in WRITES
-    name = MINILM
-    if given.bank.exists():
-        store = Store(given.bank, read_only=read_only)
-        name = store.meta("embedder") or name
-        store.close()
-    name = getattr(given, "embedder", None) or name
+    made_by = embedder_of(given.bank, read_only=read_only)
+    name = getattr(given, "embedder", None) or made_by or MINILM
     namespace = getattr(given, "namespace", None) or "default"
     return MemoryBank(
         path=str(given.bank),

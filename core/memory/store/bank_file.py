@@ -37,6 +37,14 @@ def read_records(path: Path, namespace: str) -> list[MemoryRecord]:
     return [to_record(row) for row in rows]
 
 
+def embedder_of(path: Path, *, read_only: bool = False) -> str | None:
+    """The name of the embedder that a bank was made with; None for a new bank."""
+    if not path.exists():
+        return None
+    with closing(Store(path, read_only=read_only)) as store:
+        return store.meta("embedder")
+
+
 @dataclass(kw_only=True)
 class BankFile:
     """One namespace of a bank's file. Every id is looked for in this namespace; ids of others may be the same.
