@@ -10,6 +10,7 @@ import numpy as np
 
 from core.errors import UserError
 from core.run.scaling import pass_at_k
+from results import cell_notes
 from results.stats import confusion, holm, late_minus_early, paired, rate_interval
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 BLOCK = ("env", "model", "task_set")  # cells that may stand in one table and be compared
 TELLING = tuple("k r top_k learn_from memory retrieval judge setting order agent llm workflow".split())
+PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # of results.stats.paired
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
 SHARED = ["cell", "arm", *BLOCK, "n_tasks", *TELLING]
 NAMED = 6  # configuration keys in a note
@@ -60,6 +62,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
         rows.append({**runs.iloc[0][SHARED], **facts, **measure(counted[counted["cell"] == cell])})
     table = pd.DataFrame(rows)
     table.insert(0, "label", _labels(table))
+    notes += cell_notes.errors(records(table)) + cell_notes.replicates(records(table))
     found = Cells(table=table, frame=counted, notes=notes)
     return found if baseline is None else _compared(found, baseline)
 
@@ -77,8 +80,10 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
         "n_infra_error": int((episodes["status"] == "infra_error").sum()),
         "label_source": "+".join(sorted(set(episodes["label_source"]) - {"none"})) or "none",
     }
-    rate = rate_interval(grid(episodes).to_numpy())
-    facts |= {"success": rate.pop("mean"), **rate}
+    own = distinct_seeds(episodes)
+    rate = rate_interval(grid(own).to_numpy())
+    facts |= {"n_distinct_seeds": own["seed"].nunique(), "success": rate.pop("mean"), **rate}
+    facts |= {name: bounds(own, value) for name, value in (("if_errors_failed", 0.0), ("if_errors_solved", 1.0))}
     facts |= {name: _seed_mean(valid, name) for name in ("reward", "steps")}
     facts |= {name: _spent(valid, name) for name in ("tokens", "cost")}
     facts |= {"steps_won": _seed_mean(won, "steps"), "steps_lost": _seed_mean(lost, "steps")}
@@ -114,6 +119,21 @@ def verdicts(valid: pd.DataFrame) -> dict[str, Any]:
     pairs = [pair for truths, labels in episodes for pair in zip(labels, truths, strict=True)]
     judged = [(label, truth) for label, truth in pairs if label is not None and truth != "infra_error"]
     return confusion((label == "success", truth == "success") for label, truth in judged)
+
+
+def distinct_seeds(episodes: pd.DataFrame) -> pd.DataFrame:
+    """The episodes without those of seeds that repeat another one attempt for attempt: they are no further evidence."""
+    firsts = episodes.drop_duplicates("run_dir").drop_duplicates("trace")["run_dir"]
+    return episodes[episodes["run_dir"].isin(firsts)]
+
+
+def bounds(episodes: pd.DataFrame, value: float) -> tuple[float, float] | None:
+    """The 95 % interval of the rate that would hold if every infra_error had been `value`; None where there is none."""
+    broke = episodes["status"] == "infra_error"
+    if not broke.any():
+        return None
+    found = rate_interval(grid(episodes.assign(success=episodes["success"].mask(broke, value))).to_numpy())
+    return found["low"], found["high"]
 
 
 def grid(episodes: pd.DataFrame, by: str = "task", value: str = "success") -> pd.DataFrame:
@@ -174,15 +194,23 @@ def _compared(cells: Cells, baseline: str) -> Cells:
         mine, other = cells.episodes(row["cell"]), cells.episodes(base)
         values, baselines = outcomes(mine).align(outcomes(other), join="inner")
         seeds = values.columns.get_level_values("seed")
-        rows[-1] |= paired(values.to_numpy(), baselines.to_numpy(), seeds) | _gain(mine, other)
-        notes += other_settings(row["label"], mine, other)
+        alone = seeds.isin(distinct_pairs(mine, other))
+        found = paired(values.loc[:, alone].to_numpy(), baselines.loc[:, alone].to_numpy(), seeds[alone])
+        rows[-1] |= found | _gain(mine, other)
+        notes += cell_notes.pairing(row["label"], mine, other) + other_settings(row["label"], mine, other)
     import pandas as pd
 
-    names = ["base", "n_pairs", "n_paired_seeds", "won", "lost", "difference", "low", "high", "p", "p_seeds", *GAIN]
-    found = pd.DataFrame(rows, columns=names)
+    found = pd.DataFrame(rows, columns=["base", *PAIRED, *GAIN])
     found = found.rename(columns={"low": "difference_low", "high": "difference_high"})
     found["p_holm"] = holm(found["p"])
     return Cells(table=pd.concat([table, found], axis=1), frame=cells.frame, notes=notes)
+
+
+def distinct_pairs(mine: pd.DataFrame, other: pd.DataFrame) -> list[Any]:
+    """The seeds that both cells have, without those in which both repeat another seed attempt for attempt."""
+    first, second = (cell.drop_duplicates("seed").set_index("seed")["trace"] for cell in (mine, other))
+    seeds = first.index.intersection(second.index)
+    return list({(first[seed], second[seed]): seed for seed in reversed(seeds)}.values())
 
 
 def _gain(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, float | None]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from core.run.metrics import wilson
 
+EXTRA = np.array([[0.0], [0.0], [1.0], [1.0]])  # tasks added to a rate: two failures, two successes
 NOTHING = 1e-9  # a standard error under which nothing varied
 
 
@@ -98,7 +99,7 @@ def rate_interval(values: np.ndarray) -> dict[str, Any]:
         return dict.fromkeys(("mean", "sd", "low", "high"))
     mean, n, quantile = float(per_seed.mean()), float((~np.isnan(values)).sum()), 1.959964
     if per_seed.size > 1 or not np.isin(values, (0.0, 1.0)).all():
-        padded = np.vstack([values, np.repeat([[0.0], [0.0], [1.0], [1.0]], values.shape[1], axis=1)])
+        padded = np.vstack([values, np.repeat(EXTRA, values.shape[1], axis=1)])
         about = spread(padded)
         alone = about.mean * (1 - about.mean) / (~np.isnan(padded)).sum()  # if every episode were independent
         n, quantile = n * alone / about.error**2, about.quantile
@@ -111,7 +112,8 @@ def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None
 
     seeds   the seed of each column, where a seed has several: one for each pass over the tasks
     p and the interval are those of `spread`: they know that the tasks of a seed share a bank. With one seed there is
-    no p, and the interval knows of tasks alone. p_tasks: the exact permutation test that swaps the two arms task by
+    no p, and the interval knows of tasks alone. Where every pair differs by the same, two tasks won and two lost are
+    added, as for a rate. p_tasks: the exact permutation test that swaps the two arms task by
     task, all of a task together (McNemar's for one column): of these banks alone, whatever other seeds would give.
     """
     delta = _columns(np.asarray(values, float) - np.asarray(baseline, float))
@@ -123,14 +125,14 @@ def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None
     found["n_paired_seeds"] = len(means)
     if not len(means):
         return found | dict.fromkeys(("difference", "sd_seeds", "low", "high", "p", "p_tasks"))
-    about = spread(by_seed)
-    low, high = about.interval if about else (None, None)
+    about = spread(by_seed) or spread(np.vstack([by_seed, np.repeat(EXTRA * 2 - 1, by_seed.shape[1], axis=1)]))
+    low, high = about.interval
     return found | {
         "difference": float(means.mean()),
         "sd_seeds": float(means.std(ddof=1)) if len(means) > 1 else None,
-        "low": low,
-        "high": high,
-        "p": about.p if about and len(means) > 1 else None,
+        "low": max(low, -1.0),
+        "high": min(high, 1.0),
+        "p": about.p if len(means) > 1 else None,
         "p_tasks": sign_flip(np.nansum(delta, axis=1)),
     }
 

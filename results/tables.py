@@ -42,7 +42,7 @@ class Table:
 
 
 ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
-EFFECT = ("difference", "flips", "p", "p_holm", "p_seeds")
+EFFECT = ("difference", "flips", "p", "p_holm", "sd_seeds", "p_tasks")
 TABLES = {
     "main": Table(
         title="Main table", experiment="main_table", columns=(*ALWAYS, *EFFECT, "steps", "tokens", "published")
@@ -224,8 +224,9 @@ def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:
     notes = ["n: episodes that count; infra errors are in no denominator. labels: where the learner's come from."]
     if "difference" in rows and rows["difference"].notna().any():
         notes.append(
-            f"difference: to {baseline}, in points, on the same tasks and seeds; p: exact, McNemar's for one seed and "
-            "pass, for several a permutation task by task; p by seeds: one seed by seed; Holm: over this table."
+            f"difference: to {baseline}, in points, on the same tasks and seeds; p: of no difference, allowing for the "
+            "bank that the tasks of a seed share (none with one seed); Holm: over this table; sd by seeds: of the "
+            "differences of the seeds, in points; p by tasks: exact, but of these banks alone."
         )
     if rows["partial"].any():
         notes.append("* holds runs that did not finish.")

@@ -83,7 +83,7 @@ def report(out: Console, a: Run, b: Run, every: bool) -> None:
         ends = "" if found["low"] is None else f"  95 % {100 * found['low']:+.1f} to {100 * found['high']:+.1f}"
         out.print(
             f"\nB - A: {100 * found['difference']:+.1f} points over {found['n_pairs']} pairs{ends}, "
-            f"{found['won']} gained and {found['lost']} lost, {test} = {found['p']:.4f}",
+            f"{found['won']} gained and {found['lost']} lost, {test} = {found['p_tasks']:.4f}",
             highlight=False,
         )
     left = sum(len(frame) for frame in frames) - 2 * len(both)

@@ -52,4 +52,3 @@ def test_only_pairs_that_both_runs_finished_count():
     ours, theirs = ([[1.0], [1], [0], [1], [np.nan]], [[0.0], [1], [0], [np.nan], [1]])
     found = paired(np.array(ours), np.array(theirs))
     assert (found["n_pairs"], found["difference"]) == (3, pytest.approx(1 / 3))
-    assert paired(np.array([[1.0]]), np.array([[0.0]]))["low"] is None

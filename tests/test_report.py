@@ -12,6 +12,7 @@ import pytest
 from conftest import REPO, TOY, read_json, read_rows
 from report_kit import EVIL, RUNS, Elements, poison, rewritten
 
+from results.report import words
 from scripts import plots, report
 
 pytest.importorskip("matplotlib")
@@ -50,8 +51,8 @@ def test_the_page_says_what_the_runs_say(runs, page):
     summary = read_json(runs / "bank-0" / "summary.json")
     assert f"{100 * summary['success_rate']:.1f} %" in made.text
     assert "+90.0 points" in made.text
-    assert "over the 2 seeds alone p = 0.50 (it cannot be under 0.5)" in made.text
-    assert "after Holm" in made.text and "better" in made.text
+    assert "over 2 seeds p &lt; 0.0001" in made.text
+    assert "<b>better</b>" in made.text
     assert {run["label"] for run in json.loads(made.elements.scripts["index"])["runs"]} == {
         "no_memory · seed 0",
         "no_memory · seed 1",
@@ -120,7 +121,18 @@ def test_what_chance_may_do_is_not_called_better(runs, page, tmp_path):
 
     made = page(runs / "none-0", rewritten(runs / "bank-0", tmp_path / "hardly", hardly))
     assert "+2.5 points" in made.text and "1 gained, 0 lost in 40 pairs" in made.text
-    assert "<b>no difference shown</b>" in made.text and "<b>better</b>" not in made.text
+    assert "<b>not tested</b>" in made.text and "<b>better</b>" not in made.text  # one seed
+
+
+def test_what_the_corrected_p_says_is_what_is_called_better():
+    cell = {"label": "mine", "n_paired_seeds": 3, "difference": 0.1, "difference_low": 0.02, "difference_high": 0.18}
+    cell |= {"won": 9.0, "lost": 1.0, "n_pairs": 30.0, "p": 0.02, "p_tasks": 0.001, "p_holm": 0.06}
+    said = words.difference(cell, "base", 3)
+    assert said["verdict"] == "no difference shown"
+    assert "over 3 seeds p = 0.0200 (p = 0.0600 after Holm's correction for 3 comparisons)" in said["tests"]
+    assert words.difference(cell | {"p_holm": 0.04}, "base", 2)["verdict"] == "better"
+    assert words.difference(cell | {"p_holm": 0.04, "difference": -0.1}, "base", 2)["verdict"] == "worse"
+    assert words.difference(cell | {"p_holm": None, "p": None}, "base", 2)["verdict"] == "not tested"
 
 
 def test_the_page_compares_what_the_tables_compare(runs, page, here, tmp_path):
@@ -130,12 +142,12 @@ def test_the_page_compares_what_the_tables_compare(runs, page, here, tmp_path):
     made = page(runs / "none-0", gold, runs / "bank-0")
     cells, _ = build_tables(load_episodes([str(runs / "none-0"), str(gold), str(runs / "bank-0")]), "all")
     assert set(cells.table["label"]) == {"no_memory", "gold", "reasoningbank"}
-    assert "after Holm&#39;s correction for 2 comparisons" in made.text
+    assert "no test allows for how another bank would do: one seed" in made.text
     by_word = page(runs / "par-0", runs / "bank-0", "--baseline", "k=3")
     assert "Nothing is compared" in by_word.text  # no label here has such a word
     by_arm = page(runs / "none-0", runs / "bank-0", runs / "bank-1", "--baseline", "reasoningbank")
     assert "1 gained" in by_arm.text or "lost in 40 pairs" in by_arm.text
-    assert "over the 2 seeds alone" not in by_arm.text  # the other arm has one of them
+    assert "over 2 seeds" not in by_arm.text  # the other arm has one of them
 
 
 def test_the_page_tells_no_path_of_the_program(runs, page):

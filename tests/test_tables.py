@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 import yaml
 from conftest import TOY, command, read_json, read_rows
@@ -59,9 +60,9 @@ def test_a_sweep_makes_the_table_of_its_cells(sweep):
     assert list(found) == ["no_memory", "reasoningbank", "matts_sequential"]
     # Of 12 boxes in 4 families the first of each stays shut; a second round opens them all.
     assert [row[1:6] for row in found.values()] == [
-        ["2", "24", "0", "none", "0.0 [0.0, 24.2]"],
+        ["2", "24", "0", "none", "0.0 [0.0, 28.8]"],
         ["2", "24", "0", "llm", found["reasoningbank"][5]],
-        ["2", "24", "0", "llm", "100.0 [75.8, 100.0]"],
+        ["2", "24", "0", "llm", "100.0 [71.2, 100.0]"],
     ]
     assert found["reasoningbank"][5].startswith("66.7 [")
     table = cells.table.set_index("arm")
@@ -150,13 +151,52 @@ def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
     edit(run, lambda rows: rows[:4])
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
     assert cells.table.set_index("arm").loc["reasoningbank", "n"] == 12
-    assert cells.notes == [f"{run} stopped after 4 of 12 tasks: left out."]
+    assert cells.notes == [
+        f"{run} stopped after 4 of 12 tasks: left out.",
+        "reasoningbank has seeds 1, its baseline 0, 1: the difference is over the shared ones (1), the rates are not.",
+    ]
     cells, texts = build_tables(load_episodes([str(copy)]), "main", partial=True)
     assert cells.table.set_index("arm").loc["reasoningbank", "n"] == 16
     assert lines(texts)["reasoningbank"][5].endswith("*")
     edit(copy / "toy-scripted-reasoningbank-seed1", lambda rows: [])
     _, texts = build_tables(load_episodes([str(copy)]), "main")
     assert lines(texts)["reasoningbank"][1:6] == ["0 (+2 partial)", "0", "0", "none", "partial"]
+
+
+def broken(rows, places):
+    for place in places:
+        rows[place]["status"] = rows[place]["trajectories"][0]["ended_by"] = "infra_error"
+        rows[place]["trajectories"][0]["error"] = "server: gone"
+    return rows
+
+
+def test_errors_are_named_with_what_the_rate_would_be_had_they_failed_or_not(copy):
+    edit(copy / "toy-scripted-reasoningbank-seed0", lambda rows: broken(rows, (1, 5, 9)))
+    cells, _ = build_tables(load_episodes([str(copy)]), "main")
+    row = cells.table.set_index("arm").loc["reasoningbank"]
+    assert (row["n"], row["n_infra_error"]) == (21, 3)
+    assert row["if_errors_failed"][0] < row["low"] and row["if_errors_failed"][1] < row["if_errors_solved"][1]
+    notes = "\n".join(cells.notes)
+    assert "reasoningbank: 3 of 24 episodes broke; the 95 % interval would be [" in notes
+    assert "infra errors differ between the arms, which can make one look better: " in notes
+    assert "reasoningbank: 3 of 24 pairs with its baseline are lost" in notes
+
+
+def test_the_same_run_under_six_seeds_is_one_seed(copy):
+    for arm in ("no_memory", "reasoningbank"):
+        shutil.rmtree(copy / f"toy-scripted-{arm}-seed1")
+        for seed in range(1, 6):
+            twin = copy / f"{arm}-{seed}"
+            shutil.copytree(copy / f"toy-scripted-{arm}-seed0", twin)
+            manifest = read_json(twin / "manifest.json")
+            manifest["config"]["seed"] = seed
+            (twin / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    cells, _ = build_tables(load_episodes([str(copy)]), "main")
+    row = cells.table.set_index("arm").loc["reasoningbank"]
+    assert (row["n_seeds"], row["n"], row["n_distinct_seeds"], row["n_pairs"]) == (6, 72, 1, 12)
+    assert np.isnan(row["p"]) and np.isnan(row["p_holm"])
+    assert [row["low"], row["high"]] == wilson(8, 12)
+    assert any("its 6 seeds hold only 1 different sets of attempts" in note for note in cells.notes)
 
 
 def test_a_seed_without_an_episode_that_counts_is_no_seed(copy):
@@ -202,7 +242,7 @@ def test_two_passes_are_not_twice_as_many_tasks(copy, here):
         here(*TOY, f"arm={arm}", "limit=12", "stream.passes=2", run_dir=copy.parent / "passes" / arm)
     row = make_cells(load_runs([copy.parent / "passes"]), "no_memory").table.set_index("arm").loc["reasoningbank"]
     assert (row["n"], row["n_pairs"], row["won"], row["lost"]) == (24, 24, 20, 0)  # the second time all but none
-    assert row["p"] == 2 / 2**12
+    assert row["p_tasks"] == 2 / 2**12 and np.isnan(row["p"])  # one seed
     assert row["success"] == pytest.approx(20 / 24)
     a, b = (copy.parent / "passes" / arm for arm in ("no_memory", "reasoningbank"))
     done = subprocess.run(

@@ -38,20 +38,23 @@ def differences(study: Study) -> list[dict[str, str]]:
 def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, str]:
     """{label, base, points, interval, verdict, flips, tests}: the paired difference and what stands behind it."""
     shown = cell["p_holm"] is not None and cell["p_holm"] < LEVEL
-    tests = f"exact paired test over tasks {p_value(cell['p'])}"
-    if n_compared > 1:
+    seeds = int(cell["n_paired_seeds"])
+    tests = f"over {seeds} seeds {p_value(cell['p'])}"
+    if cell["p"] is None:
+        tests = "no test allows for how another bank would do" + (": one seed" if seeds == 1 else "")
+    elif n_compared > 1:
         tests += f" ({p_value(cell['p_holm'])} after Holm's correction for {n_compared} comparisons)"
-    if cell["p_seeds"] is not None:
-        n = int(cell["n_paired_seeds"])
-        tests += f", over the {n} seeds alone {p_value(cell['p_seeds'])} (it cannot be under {2 / 2**n:g})"
+    tests += f"; of these banks alone, exact over tasks, {p_value(cell['p_tasks'])}"
     return {
         "label": cell["label"],
         "base": base,
         "points": f"{points(cell['difference'])} points",
-        "interval": "every task differs by the same: no interval"
-        if cell["difference_low"] is None
-        else f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}",
-        "verdict": ("better" if cell["difference"] > 0 else "worse") if shown else "no difference shown",
+        "interval": f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}",
+        "verdict": "not tested"
+        if cell["p"] is None
+        else ("better" if cell["difference"] > 0 else "worse")
+        if shown
+        else "no difference shown",
         "flips": f"{cell['won']:.0f} gained, {cell['lost']:.0f} lost in {cell['n_pairs']:.0f} pairs of task and seed",
         "tests": tests,
     }
@@ -78,14 +81,14 @@ def warnings(study: Study) -> list[str]:
 
 def legend(study: Study) -> str:
     """How the intervals in the picture were made, and on what."""
-    kinds = "Wilson's interval for one seed, a bootstrap over tasks for several"
+    kinds = "Wilson's; over several seeds it knows how these differ"
     sources = sorted({str(cell["label_source"]) for cell in study.counted} - {"none"})
     labels = f"; the learner's labels: {', '.join(sources)}" if sources else ""
     said = f"Success rate and 95 % interval ({kinds}); infra errors are in no rate{labels}."
     if any(cell.get("difference") is not None for cell in study.cells):
         said += (
-            " A test over tasks takes them as independent; with a memory those of one stream are not, and only the test"
-            " over seeds allows for that."
+            " The tasks of one seed share a bank: better and worse are said by a test that allows for that, and for one"
+            " seed not at all."
         )
     return said
 

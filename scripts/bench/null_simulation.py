@@ -2,10 +2,12 @@
 
     python -m scripts.bench.null_simulation [--studies 2000] [--tasks 40,140,500] [--seeds 3,5,10] [--sd 0,5,10]
 
-Made-up studies: a task's hardness is drawn from Beta(1.5, 1.5), squeezed into 25 to 75 %; each seed's bank changes the success rate
-of all its tasks by a normal draw of mean `gain` and standard deviation `sd` (points); every outcome is a coin of its own.
-Null: the share of studies without a gain (mean 0) that p calls one at 5 %; beside it p_tasks, which does not know of banks.
-Covered: the share of 95 % intervals that hold the true difference, and those of the arm's own rate. Power: the share with a gain found."""
+Made-up studies: a task's hardness is drawn from Beta(1.5, 1.5), squeezed into 25 to 75 %; each seed's bank changes the
+success rate of all its tasks by a normal draw of mean `gain` and standard deviation `sd` (points); every outcome is a
+coin of its own. null: the share of studies without a gain in which p is under 0.05, and p_tasks, which knows of no
+bank. covered: the share of 95 % intervals that hold the true difference, without and with a gain of 10 points, and of
+those of the arm's own rate. power: the share of the studies with that gain in which p is under 0.05.
+"""
 
 from __future__ import annotations
 

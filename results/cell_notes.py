@@ -1,0 +1,61 @@
+"""What a reader must know beside a table's numbers: errors that left the denominator, seeds that are no evidence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Rows = list[dict[str, Any]]
+
+
+def errors(rows: Rows) -> list[str]:
+    """For each cell with infra errors, between what ends its rate would lie whatever had become of them."""
+    notes = []
+    for row in rows:
+        if broke := row["n_infra_error"]:
+            failed, solved = (points(row[name]) for name in ("if_errors_failed", "if_errors_solved"))
+            notes.append(
+                f"{row['label']}: {broke} of {row['n'] + broke} episodes broke; the 95 % interval would be {failed} "
+                f"had all of them failed, {solved} had all of them succeeded."
+            )
+    if len({row["n_infra_error"] for row in rows}) > 1:
+        counts = ", ".join(f"{row['label']} {row['n_infra_error']}" for row in rows)
+        notes.append(f"infra errors differ between the arms, which can make one look better: {counts}.")
+    return notes
+
+
+def replicates(rows: Rows) -> list[str]:
+    """For each cell of which some seeds are the same attempt for attempt."""
+    return [
+        f"{row['label']}: its {row['n_seeds']} seeds hold only {row['n_distinct_seeds']} different sets of attempts; "
+        "seeds that repeat another attempt for attempt count once in interval and p."
+        for row in rows
+        if row["n_distinct_seeds"] < row["n_seeds"]
+    ]
+
+
+def pairing(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
+    """What of a cell and its baseline has no partner: seeds of one alone, and tasks that broke in one of them."""
+    notes = []
+    seeds = [set(cell["seed"]) for cell in (mine, other)]
+    shared = seeds[0] & seeds[1]
+    if seeds[0] != seeds[1]:
+        has, base, both = (", ".join(map(str, sorted(each))) or "none" for each in (*seeds, shared))
+        notes.append(
+            f"{label} has seeds {has}, its baseline {base}: the difference is over the shared ones ({both}), "
+            "the rates are not."
+        )
+    keys = ["task_id", "visit", "seed"]
+    pairs = mine[[*keys, "success"]].merge(other[[*keys, "success"]], on=keys, how="outer", suffixes=("", "_base"))
+    pairs = pairs[pairs["seed"].isin(shared)]
+    if lost := len(pairs) - len(pairs.dropna()):
+        why = "because an episode of the two broke or is missing"
+        notes.append(f"{label}: {lost} of {len(pairs)} pairs with its baseline are lost, {why}.")
+    return notes
+
+
+def points(ends: tuple[float, float]) -> str:
+    """An interval in points of 100."""
+    return f"[{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]"
