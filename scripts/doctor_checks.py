@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parent.parent
+from scripts.command_line import REPO
+
 OK, OPTIONAL, BROKEN = "ok", "optional", "broken"
 OLDEST, NEWEST = (3, 11), (3, 13)
 MALWARE = {("litellm", "1.82.7"), ("litellm", "1.82.8")}
@@ -71,19 +72,16 @@ def check_packages() -> Iterator[Check]:
 
 def _group(name: str, requirements: list[str], state: str, use: str) -> Check:
     names = [re.split(r"[\s<>=!~;\[]", requirement)[0] for requirement in requirements]
-    missing = [name for name in names if installed(name) is None]
+    missing = [name for name in names if version_of(name) is None]
     if not missing:
-        return Check(
-            name, OK, ", ".join(f"{one} {installed(one)}" for one in names[:3]) + (", ..." if names[3:] else "")
-        )
-    python = REPO / ".venv" / "bin" / "python"
-    setup = SETUP
-    if python.exists() and Path(sys.prefix) != REPO / ".venv":
-        setup = "use the Python of .venv (`source .venv/bin/activate`)"
+        first = [f"{name} {version_of(name)}" for name in names[:3]]
+        return Check(name, OK, ", ".join([*first, "..."] if names[3:] else first))
+    beside = (REPO / ".venv" / "bin" / "python").exists() and Path(sys.prefix) != REPO / ".venv"
+    setup = "use the Python of .venv (`source .venv/bin/activate`)" if beside else SETUP
     return Check(name, state, f"missing: {', '.join(missing)}", f"{setup}: it is needed for {use}.")
 
 
-def installed(name: str) -> str | None:
+def version_of(name: str) -> str | None:
     """The version of an installed distribution, or None."""
     try:
         return version(name)
@@ -95,7 +93,7 @@ def check_versions() -> Iterator[Check]:
     """What is installed against constraints.txt, with which the tests passed."""
     lines = (REPO / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [tuple(line.strip().split("==")) for line in lines if "==" in line and not line.startswith("#")]
-    have = [(name, pin, installed(name)) for name, pin in pins if installed(name)]
+    have = [(name, pin, version_of(name)) for name, pin in pins if version_of(name)]
     if not have:
         yield Check("versions", OPTIONAL, "nothing is installed", f"{SETUP}.")
         return
@@ -187,9 +185,8 @@ def check_keys() -> Iterator[Check]:
     users: dict[str, list[str]] = {}
     for group in ("llm", "embedder"):
         for path in sorted((REPO / "config" / group).glob("*.yaml")):
-            for name in re.findall(
-                r"^\s*api_key_env:\s*([A-Za-z_]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE
-            ):
+            text = path.read_text(encoding="utf-8")
+            for name in re.findall(r"^\s*api_key_env:\s*([A-Za-z_]\w*)", text, re.MULTILINE):
                 if name != "null":
                     users.setdefault(name, []).append(f"{group}={path.stem}")
     for name, options in sorted(users.items()):
@@ -226,3 +223,13 @@ def _synced_write(file) -> float:
     file.flush()
     os.fsync(file.fileno())
     return time.perf_counter() - began
+
+
+PARTS = {  # in the order of the lines
+    "packages": check_packages,
+    "versions": check_versions,
+    "data": check_data,
+    "Java": check_java,
+    "keys": check_keys,
+    "disk": check_disk,
+}
