@@ -1,4 +1,4 @@
-"""What the scripts' command lines share: the docstring as help, bad input as one sentence, scripts that start scripts."""
+"""What the scripts share on the command line: the docstring as help, bad input as one sentence, starting each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPO = Path(__file__).resolve().parents[1]
 
 
 def parser(doc: str, *, runs: bool = False) -> argparse.ArgumentParser:
-    """A parser whose help is the script's docstring. runs: its first arguments are run directories or folders of them."""
+    """A parser whose help is the script's docstring. runs: it begins with run directories or folders of them."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     if runs:
         made.add_argument("runs", nargs="+", metavar="RUNS")

@@ -33,9 +33,7 @@ class Browser:
         self.screen()
         self._tab.set_default_timeout(PATIENCE_MS)
         self._tab.on("pageerror", lambda error: self.errors.append(str(error)))
-        self._tab.on(
-            "console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None
-        )
+        self._tab.on("console", self._listen)
 
     def _listen(self, said: Any) -> None:
         if said.type in ("error", "warning"):
