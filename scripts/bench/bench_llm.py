@@ -12,7 +12,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -44,30 +43,21 @@ class TimedRun:
         self.began = time.time()
         server = ("llm=vllm", f"llm.api_base={url}") if url else ()
         command = pinned(core, str(REPO / "main.py"), f"run_dir={folder}", *overrides, *server)
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder.parent
-        )
         self.threads = 0
-        threading.Thread(target=self._watch, daemon=True).start()
-        output, _ = self.process.communicate()
-        if self.process.returncode:
-            sys.exit(f"{' '.join(command)} failed:\n{output}")
+        with folder.with_suffix(".log").open("w+") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder.parent)
+            while process.poll() is None:
+                self.threads = max(self.threads, sum(1 for _ in Path(f"/proc/{process.pid}/task").glob("*")))
+                time.sleep(0.02)
+            log.seek(0)
+            if process.returncode:
+                sys.exit(f"{' '.join(command)} failed:\n{log.read()}")
         self.calls = self._rows(folder / "calls.jsonl")
         self.timings = self._rows(folder / "timings.jsonl")
 
     def of(self, role: str) -> list[dict]:
         """The calls of a role, in the order in which they ended."""
         return [call for call in self.calls if call["role"] == role]
-
-    def _watch(self) -> None:
-        status = Path(f"/proc/{self.process.pid}/status")
-        while self.process.poll() is None:
-            try:
-                text = status.read_text()
-            except OSError:
-                return
-            self.threads = max(self.threads, int(text.split("Threads:")[1].split()[0]))
-            time.sleep(0.02)
 
     @staticmethod
     def _rows(path: Path) -> list[dict]:

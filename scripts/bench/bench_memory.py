@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +34,16 @@ FLAT_MS = {2_431: 0.5, 10_000: 1.5, 100_000: 15.0}  # most milliseconds of a ret
 PUBLISHED = "published elsewhere: 24 ms at 2 431; 3/8/25 ms at 1 k/10 k/100 k; 12.6 s at 10 k (measured); 840 adds/s"
 
 
-def vectors(n: int, seed: int) -> np.ndarray:
-    """float32 (n, 384), unit rows; see the top of the file."""
+def vectors(n: int, seed: int, dim: int = DIM) -> np.ndarray:
+    """float32 (n, dim), unit rows; see the top of the file."""
     rng, shape = np.random.default_rng(seed), np.random.default_rng(9)
     centres = shape.standard_normal((CENTRES, LATENT), dtype=np.float32)
-    widen = shape.standard_normal((LATENT, DIM), dtype=np.float32) / LATENT**0.5
-    rows = np.empty((n, DIM), dtype=np.float32)
+    widen = shape.standard_normal((LATENT, dim), dtype=np.float32) / LATENT**0.5
+    rows = np.empty((n, dim), dtype=np.float32)
     for start in range(0, n, 50_000):
         m = min(50_000, n - start)
         latent = centres[rng.integers(0, CENTRES, m)] + 0.6 * rng.standard_normal((m, LATENT), dtype=np.float32)
-        part = latent @ widen + 0.1 * rng.standard_normal((m, DIM), dtype=np.float32)
+        part = latent @ widen + 0.1 * rng.standard_normal((m, dim), dtype=np.float32)
         rows[start : start + m] = part / np.linalg.norm(part, axis=1, keepdims=True)
     return rows
 
@@ -58,22 +57,17 @@ def records(start: int, n: int) -> Iterator[MemoryRecord]:
             Lesson(title=f"Lesson {number} {part}", description=text[:80], content=f"{text} {number}. {text}.")
             for part in "ab"
         )
-        yield made_record(number, f"task {number}: {text}", *items)
-
-
-def made_record(number: int, query: str, *items: Lesson) -> MemoryRecord:
-    """A record that nothing was learned from."""
-    return MemoryRecord(
-        id=f"{number:016x}",
-        original_query=query,
-        items=items,
-        source_trajectory_id=f"{number:x}",
-        score=1.0,
-        outcome="success",
-        label_source="llm",
-        task_id=f"bench/{number}",
-        tick=number,
-    )
+        yield MemoryRecord(
+            id=f"{number:016x}",
+            original_query=f"task {number}: {text}",
+            items=tuple(items),
+            source_trajectory_id=f"{number:x}",
+            score=1.0,
+            outcome="success",
+            label_source="llm",
+            task_id=f"bench/{number}",
+            tick=number,
+        )
 
 
 @dataclass
@@ -91,12 +85,12 @@ def bank(path: Path, queries: np.ndarray, index: str = "flat") -> MemoryBank:
     return MemoryBank(path=str(path), embedder=Ready(queries), policy=Cosine(), index=index)
 
 
-def make_bank(made: MemoryBank, records: Iterator[MemoryRecord], rows: np.ndarray) -> float:
+def fill_bank(made: MemoryBank, rows: np.ndarray) -> float:
     """Put a record for each of these vectors into a bank, 5 000 a transaction, and close it; records a second."""
     took = 0.0
     for start in range(0, len(rows), 5_000):
         part = rows[start : start + 5_000]
-        batch = list(islice(records, len(part)))
+        batch = list(records(start, len(part)))
         begin = time.perf_counter()
         made.add_many(batch, part)
         took += time.perf_counter() - begin
@@ -143,21 +137,18 @@ def adding(lines: Lines, path: Path, rows: np.ndarray) -> None:
     """Single durable adds to a bank, beside one bare fsync of as many bytes."""
     opened = bank(path, rows)
     size = len(opened)
-    more = list(records(size, 400))
-    times, bare = [], []
+    more = list(records(size, QUERIES))
     with tempfile.NamedTemporaryFile(dir=path.parent) as file:
-        for number, record in enumerate(more):
-            begin = time.perf_counter()
-            opened.add_many([record], rows[number : number + 1])
-            times.append(time.perf_counter() - begin)
-            begin = time.perf_counter()
+
+        def write_bare(_number: int) -> None:
             file.write(b"x" * 16_384)
             file.flush()
             os.fsync(file.fileno())
-            bare.append(time.perf_counter() - begin)
+
+        ms, bare_ms = in_turns(lambda number: opened.add_many([more[number]], rows[number : number + 1]), write_bare)
     opened.close()
-    note = f"a bare 16 KB write + fsync {statistics.median(bare) * 1e3:.3f} ms"
-    lines.add(f"durable single add at {size:,}", statistics.median(times) * 1e3, 2, "ms", note=note)
+    note = f"a bare 16 KB write + fsync {bare_ms:.3f} ms"
+    lines.add(f"durable single add at {size:,}", ms, 2, "ms", note=note)
 
 
 def opening(lines: Lines, path: Path, size: int, index: str, limit: float, memory: bool = False) -> None:
@@ -186,7 +177,7 @@ def open_and_tell(path: Path, index: str) -> None:
 def measure_bank(lines: Lines, path: Path, size: int, queries: np.ndarray) -> None:
     """All lines of a bank of that size."""
     rows = vectors(size, seed=0)
-    added_s = make_bank(bank(path, rows), records(0, size), rows)
+    added_s = fill_bank(bank(path, rows), rows)
     exact = faiss.IndexFlatIP(DIM)
     exact.add(rows)
     if size in FLAT_MS:

@@ -24,11 +24,11 @@ ARMS = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel")
 ENDS = ("success", "failure", "infra_error")
 
 
-def with_seed(run: Path, arm: str, seed: int, rows: list[dict]) -> Path:
-    """The run's files as those of another seed, with outcomes by chance."""
+def with_seed(run: Path, rows: list[dict], arm: str, seed: int, folder: Path) -> Path:
+    """The run as one of another seed, with outcomes by chance: a new run in the folder."""
     rng, chance = random.Random(f"{arm} {seed}"), 0.4 + 0.05 * ARMS.index(arm)
-    path = run.with_name(run.name.removesuffix("0") + str(seed))
-    shutil.copytree(run / ".hydra", path / ".hydra", dirs_exist_ok=True)
+    path = folder / f"{arm}-seed{seed}"
+    shutil.copytree(run / ".hydra", path / ".hydra")
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
     manifest |= {"made_up": True, "config": manifest["config"] | {"seed": seed}}
     (path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
@@ -45,13 +45,10 @@ def main() -> None:
     options.add_argument("--keep", type=Path, metavar="FOLDER")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = (given.keep or Path(temporary)).resolve()
-        arms = ARMS[: given.runs]
-        runs = []
-        for number, run in enumerate(make_runs(folder, arms, given.episodes, given.steps)):
-            rows = read_episodes(run)
-            seeds = range((given.runs - number + len(arms) - 1) // len(arms))
-            runs += [with_seed(run, arms[number], seed, rows) for seed in seeds]
+        folder, runs = (given.keep or Path(temporary) / "runs").resolve(), []
+        for place, run in enumerate(make_runs(Path(temporary) / "real", ARMS, given.episodes, given.steps)):
+            rows, numbers = read_episodes(run), range(place, given.runs, len(ARMS))
+            runs += [with_seed(run, rows, ARMS[place], number // len(ARMS), folder) for number in numbers]
         began = time.monotonic()
         words = script("tables", folder, "--table", "main")
         done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, check=False)
