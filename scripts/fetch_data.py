@@ -73,20 +73,13 @@ def as_line(row: Row) -> str:
     )
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Nobody sees half of the file."""
-    unfinished = path.with_name(f".{path.name}.part")
-    unfinished.write_bytes(data)
-    unfinished.replace(path)
-
-
 def keep(name: str, suffix: str, data: bytes, origin: dict[str, Any], folder: Path) -> Path:
     """The data and, beside it, where it is from and its hash; loading checks the hash. The older form is removed."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}{suffix}"
-    write_whole(path, data)
+    path.write_bytes(data)
     record = {"dataset": name, "file": path.name, "sha256": hashlib.sha256(data).hexdigest(), **origin}
-    write_whole(folder / f"{name}.source.json", (json.dumps(record, indent=1) + "\n").encode())
+    (folder / f"{name}.source.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     for other in {".jsonl", ".jsonl.gz", ".zip"} - {suffix}:
         (folder / f"{name}{other}").unlink(missing_ok=True)
     return path

@@ -15,8 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from scripts.bench.bench_tables import make_runs, size_mb
 from scripts.bench.browser import Browser, installed
-from scripts.bench.long_runs import make_runs, size_mb
 from scripts.command_line import REPO, parser, script
 
 ARMS = ("no_memory", "reasoningbank")
