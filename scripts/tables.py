@@ -35,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     texts = [text for _, found in made for text in found]
     if given.format == "csv":
         text = made[0][0].table.to_csv(index=False)
+        for note in made[0][0].notes:
+            print(note, file=sys.stderr)
     else:
         text = "\n".join(FORMATS[given.format](each) for each in texts)
     if given.output:

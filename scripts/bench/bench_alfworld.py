@@ -18,6 +18,7 @@ from core.process import WorkerProcess
 from core.types import Task
 from envs.alfworld_engine import AlfworldEngine
 from envs.alfworld_env import AlfworldEnv
+from scripts.bench.lines import seconds
 from scripts.command_line import parser
 
 
@@ -42,15 +43,10 @@ class TimedEngine(AlfworldEngine):
 
 
 def step_seconds(env: AlfworldEnv, worker: WorkerProcess, task: Task) -> list[tuple[float, float]]:
-    """(engine, adapter) seconds for each step of a game."""
+    """(adapter, engine) seconds for each step of a game."""
     env.reset(task)
-    rows = []
-    for command in ["look", "inventory", "frobnicate", *env.walkthrough()]:
-        start = time.perf_counter()
-        env.step(command)
-        adapter = time.perf_counter() - start
-        rows.append((worker.call("last_seconds"), adapter))
-    return rows
+    commands = ["look", "inventory", "frobnicate", *env.walkthrough()]
+    return [(seconds(env.step, command), worker.call("last_seconds")) for command in commands]
 
 
 def main() -> None:
@@ -66,8 +62,8 @@ def main() -> None:
         env._worker = worker
         tasks = env.tasks()[: given.games]
         rows = [row for task in tasks for _ in range(given.repeats) for row in step_seconds(env, worker, task)]
-    engine, adapter = (statistics.median(column) for column in zip(*rows))
-    extra = statistics.median(adapter - engine for engine, adapter in rows)
+    adapter, engine = (statistics.median(column) for column in zip(*rows))
+    extra = statistics.median(adapter - engine for adapter, engine in rows)
     print(f"{len(tasks)} games, {len(rows)} steps")
     ms = f"adapter {1000 * adapter:.2f} ms, difference {1000 * extra:.2f} ms"
     print(f"bare engine {1000 * engine:.2f} ms a step, {ms}")

@@ -7,7 +7,6 @@ Every figure is taken in this one run from whole `python main.py` processes; bar
 
 from __future__ import annotations
 
-import json
 import statistics
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from pathlib import Path
 from scripts.bench.latency_server import running
 from scripts.bench.lines import Lines, lines_parser
 from scripts.command_line import REPO
+from single_turn_bench.files import read_objects
 
 LATENCY_S = 0.2
 BARE = """
@@ -52,16 +52,12 @@ class TimedRun:
             log.seek(0)
             if process.returncode:
                 sys.exit(f"{' '.join(command)} failed:\n{log.read()}")
-        self.calls = self._rows(folder / "calls.jsonl")
-        self.timings = self._rows(folder / "timings.jsonl")
+        files = (folder / "calls.jsonl", folder / "timings.jsonl")
+        self.calls, self.timings = ([row for _, row in read_objects(file)] for file in files)
 
     def of(self, role: str) -> list[dict]:
         """The calls of a role, in the order in which they ended."""
         return [call for call in self.calls if call["role"] == role]
-
-    @staticmethod
-    def _rows(path: Path) -> list[dict]:
-        return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def pinned(core: int | None, *words: str) -> list[str]:

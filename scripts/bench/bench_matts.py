@@ -13,12 +13,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from scripts.bench.bench_llm import LATENCY_S, TimedRun, bare_call_s
 from scripts.bench.latency_server import running
-from scripts.bench.lines import Lines, lines_parser
+from scripts.bench.lines import Lines, lines_parser, seconds
 
 K = 5
 CRITICAL_S = 3 * LATENCY_S
@@ -50,29 +49,27 @@ def engines(lines: Lines, folder: Path, n: int) -> None:
     words = ("env=alfworld", "env.split=generated", f"env.generated_games={n + WARM_UP}", "embedder=hashing")
     words += (f"env.cache_dir={folder / 'games'}", "llm=scripted", "llm.script.path=envs.wanderer.play")
     words += ("workflow=matts_parallel", "memory=none", "select=first", "max_steps=20", f"limit={n + WARM_UP}")
-    possible, seconds = cores(), {}
+    possible, took = cores(), {}
     few = os.cpu_count() or 1
     ways = {"games": (1, 1), "one": (1, 1), "an engine each": (8, 8), f"env.workers={few}": (8, few)}
     for name, (k, workers) in ways.items():  # the first makes the games
-        run = TimedRun(folder / f"engines-{len(seconds)}", "", *words, f"k={k}", f"env.workers={workers}")
-        seconds[name] = sum(timing["wall_s"] for timing in run.timings[WARM_UP:])
+        run = TimedRun(folder / f"engines-{len(took)}", "", *words, f"k={k}", f"env.workers={workers}")
+        took[name] = sum(timing["wall_s"] for timing in run.timings[WARM_UP:])
     for name in list(ways)[2:]:
-        gain = 8 * seconds["one"] / seconds[name]
-        note = f"{n} games: {seconds['one']:.2f} and {seconds[name]:.2f} s; two busy loops here: {possible:.2f}"
+        gain = 8 * took["one"] / took[name]
+        note = f"{n} games: {took['one']:.2f} and {took[name]:.2f} s; two busy loops here: {possible:.2f}"
         lines.add(f"8 ALFWorld attempts at once, {name}", gain, 1.7, "times one", least=True, note=note)
 
 
 def cores() -> float:
     """How much more two busy processes at once get done than one: all that this machine has to give."""
 
-    def busy_s(processes: int) -> float:
-        began = time.perf_counter()
+    def busy(processes: int) -> None:
         started = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(processes)]
         for process in started:
             process.wait()
-        return time.perf_counter() - began
 
-    return 2 * busy_s(1) / busy_s(2)
+    return 2 * seconds(busy, 1) / seconds(busy, 2)
 
 
 def main() -> None:

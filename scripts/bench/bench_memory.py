@@ -25,7 +25,7 @@ import numpy as np
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.types import Lesson, MemoryRecord
-from scripts.bench.lines import Lines, lines_parser
+from scripts.bench.lines import Lines, lines_parser, seconds
 from scripts.command_line import REPO, script
 
 DIM, CENTRES, LATENT, QUERIES, WARM = 384, 1000, 32, 350, 50
@@ -91,23 +91,18 @@ def fill_bank(made: MemoryBank, rows: np.ndarray) -> float:
     for start in range(0, len(rows), 5_000):
         part = rows[start : start + 5_000]
         batch = list(records(start, len(part)))
-        begin = time.perf_counter()
-        made.add_many(batch, part)
-        took += time.perf_counter() - begin
+        took += seconds(made.add_many, batch, part)
     made.close()
     return len(rows) / took
 
 
 def in_turns(ours: Callable[[int], Any], bare: Callable[[int], Any]) -> tuple[float, float]:
     """p50 in ms of each, asked in turns so that a busy machine disturbs both alike."""
-    times: tuple[list[float], list[float]] = ([], [])
+    times: dict[Callable, list[float]] = {ours: [], bare: []}
     for number in range(QUERIES):
-        turns = ((0, ours), (1, bare)) if number % 2 else ((1, bare), (0, ours))
-        for which, ask in turns:
-            begin = time.perf_counter()
-            ask(number)
-            times[which].append(time.perf_counter() - begin)
-    return statistics.median(times[0][WARM:]) * 1e3, statistics.median(times[1][WARM:]) * 1e3
+        for ask in (ours, bare) if number % 2 else (bare, ours):
+            times[ask].append(seconds(ask, number))
+    return statistics.median(times[ours][WARM:]) * 1e3, statistics.median(times[bare][WARM:]) * 1e3
 
 
 def retrieval(lines: Lines, path: Path, queries: np.ndarray, exact: Any, index: str, limit: float) -> None:

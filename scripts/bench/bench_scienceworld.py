@@ -13,26 +13,16 @@ import os
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from core.types import Task
 from envs.scienceworld_env import ScienceWorldEnv
 from envs.scienceworld_jvm import find_java
+from scripts.bench.lines import seconds
 from scripts.command_line import parser
 
 TASKS = "boil,use-thermometer,test-conductivity,find-animal,chemistry-mix,inclined-plane-determine-angle"
-
-
-def step_seconds(step: Callable[[str], object], actions: list[str]) -> list[float]:
-    """Seconds for each action."""
-    seconds = []
-    for action in actions:
-        start = time.perf_counter()
-        step(action)
-        seconds.append(time.perf_counter() - start)
-    return seconds
 
 
 def package() -> Any:
@@ -45,7 +35,7 @@ def package() -> Any:
 
 def play(bare: Any, adapter: ScienceWorldEnv, task: Task, actions: list[str]) -> dict[str, list[float]]:
     """One round: seconds per step, each way."""
-    seconds = {}
+    took = {}
     _, name, variation = task.id.split("/")
     server = bare.server
 
@@ -55,12 +45,12 @@ def play(bare: Any, adapter: ScienceWorldEnv, task: Task, actions: list[str]) ->
     for way, step in (("package, listing", bare.step), ("package, not listing", shortcut)):
         bare.load(name, int(variation), adapter.simplification)
         bare.reset()
-        seconds[way] = step_seconds(step, actions)
+        took[way] = [seconds(step, action) for action in actions]
     for way, show in (("adapter, listing", True), ("adapter, not listing", False)):
         adapter.show_valid = show
         adapter.reset(task)
-        seconds[way] = step_seconds(adapter.step, actions)
-    return seconds
+        took[way] = [seconds(adapter.step, action) for action in actions]
+    return took
 
 
 def main() -> None:
@@ -83,7 +73,7 @@ def main() -> None:
             for way in rounds[0]:
                 fastest[way] += map(min, zip(*(played[way] for played in rounds)))
     bare.close()
-    figures = {way: 1000 * statistics.mean(seconds) for way, seconds in fastest.items()}
+    figures = {way: 1000 * statistics.mean(each) for way, each in fastest.items()}
     print(f"tasks {len(tasks)}, steps {len(fastest['package, listing'])}, repeats {given.repeats}")
     for way, figure in figures.items():
         print(f"{way:22} {figure:8.2f} ms a step")

@@ -15,28 +15,31 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from scripts.command_line import REPO, parser, script
+from single_turn_bench.files import read_objects
 
 ARMS = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel")
 ENDS = ("success", "failure", "infra_error")
 TOY = ("env=toy", "llm=scripted", "embedder=hashing", "experiment=main_table", "seed=0")
 
 
-def make_runs(folder: Path, arms: Sequence[str], n_episodes: int, n_steps: int) -> list[Path]:
-    """A run of each arm: attempts of n_steps, their observations random words, some 300 characters. In the arms' order.
+def make_runs(folder: Path, arms: Sequence[str], n_episodes: int, n_steps: int) -> dict[Path, list[dict]]:
+    """A run of each arm, in their order: {run directory: its episodes}.
 
-    A household task looks so. The words repeat as seldom as those of a text do, or more so.
+    Attempts have n_steps as a household task's may, with observations of some 300 characters: random words that repeat
+    as seldom as those of a text do, or more so.
     """
     folder.mkdir(parents=True, exist_ok=True)
     words = (f"arm={','.join(arms)}", f"env.boxes_per_family={-(-n_episodes // 4)}", f"limit={n_episodes}")
     command = [sys.executable, str(REPO / "main.py"), *TOY, *words, f"run_dir={folder}"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    runs = [folder / f"toy-scripted-{arm}-seed0" for arm in arms]
-    for run in runs:
-        rng, rows = random.Random(run.name), read_episodes(run)
+    runs = {}
+    for run in (folder / f"toy-scripted-{arm}-seed0" for arm in arms):
+        rng = random.Random(run.name)
+        runs[run] = rows = [row for _, row in read_objects(run / "episodes.jsonl")]
         for attempt in (attempt for row in rows for attempt in row["trajectories"]):
             first = attempt["steps"][0]
             attempt["steps"] = [first | {"observation": babble(rng)} for _ in range(n_steps - 1)] + attempt["steps"]
@@ -48,16 +51,12 @@ def babble(rng: random.Random) -> str:
     return " ".join("".join(rng.choices("aeinorstlmd", k=rng.randint(2, 8))) for _ in range(50))
 
 
-def read_episodes(run: Path) -> list[dict]:
-    return [json.loads(line) for line in (run / "episodes.jsonl").read_text(encoding="utf-8").splitlines()]
-
-
 def write_episodes(run: Path, rows: list[dict]) -> None:
     text = "".join(json.dumps(row) + "\n" for row in rows)
     (run / "episodes.jsonl").write_text(text, encoding="utf-8")
 
 
-def size_mb(runs: Sequence[Path]) -> float:
+def size_mb(runs: Iterable[Path]) -> float:
     """Of the episodes of some runs."""
     return sum((run / "episodes.jsonl").stat().st_size for run in runs) / 1e6
 
@@ -84,8 +83,9 @@ def main() -> None:
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder, runs = (given.keep or Path(temporary) / "runs").resolve(), []
-        for place, run in enumerate(make_runs(Path(temporary) / "real", ARMS, given.episodes, given.steps)):
-            rows, numbers = read_episodes(run), range(place, given.runs, len(ARMS))
+        real = make_runs(Path(temporary) / "real", ARMS, given.episodes, given.steps)
+        for place, (run, rows) in enumerate(real.items()):
+            numbers = range(place, given.runs, len(ARMS))
             runs += [with_seed(run, rows, ARMS[place], number // len(ARMS), folder) for number in numbers]
         began = time.monotonic()
         words = script("tables", folder, "--table", "main")

@@ -1,15 +1,24 @@
-"""The figures of a benchmark, each beside its limit: printed as soon as it is taken, counted and saved at the end."""
+"""The figures of a benchmark, each beside its limit: taken, printed as soon as it is known, saved at the end."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from argparse import ArgumentParser
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scripts.command_line import parser
+
+
+def seconds(call: Callable[..., object], *arguments: object) -> float:
+    """How long a call takes."""
+    began = time.perf_counter()
+    call(*arguments)
+    return time.perf_counter() - began
 
 
 @dataclass
