@@ -19,7 +19,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 
@@ -98,19 +98,18 @@ def probe_embedder() -> str:
 PROBES = {"local model": probe_model, "embedder minilm": probe_embedder}
 
 
-def examine(quick: bool, say: Callable[[str], None]) -> list[Check]:
-    """Everything, saying what is being done. With a Python that is too old or too new, only that."""
+def examine(quick: bool, live: bool) -> list[Check]:
+    """Everything. With a Python that is too old or too new, only that. live: say on stderr what is being done."""
     found = list(checks.check_python())
     if found[0].state == BROKEN:
         return found
-    loading = {
-        "loading the local model": partial(check_model, quick),
-        "loading the embedder": partial(check_embedder, quick),
-    }
+    loading = {"the local model": partial(check_model, quick), "the embedder": partial(check_embedder, quick)}
     for name, check in (checks.PARTS | loading).items():
-        say(f"{name} ...")
+        if live:
+            print(f"{name} ...", end="", file=sys.stderr, flush=True)
         found += check()
-    say("")
+        if live:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
     return found
 
 
@@ -132,10 +131,6 @@ def show(found: list[Check]) -> None:
         print("`python main.py` can run. An optional part is needed only for what it names.")
 
 
-def _say(what: str) -> None:
-    print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)
-
-
 def main() -> int:
     options = parser(__doc__)
     options.add_argument("--quick", action="store_true", help="load no model")
@@ -145,7 +140,7 @@ def main() -> int:
     if given.probe:
         print(PROBES[given.probe]())
         return 0
-    found = examine(given.quick, _say if sys.stderr.isatty() and not given.json else lambda name: None)
+    found = examine(given.quick, live=sys.stderr.isatty() and not given.json)
     ok = all(check.state != BROKEN for check in found)
     if given.json:
         print(json.dumps({"ok": ok, "checks": [asdict(check) for check in found]}, indent=1, ensure_ascii=False))

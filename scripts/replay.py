@@ -14,7 +14,7 @@ import os
 import queue
 import re
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,12 +76,8 @@ def tasks_by_name(env: AlfworldEnv) -> dict[str, Task]:
     """`<task>/<trial>` -> task, over all splits that the games belong to."""
     tasks: dict[str, Task] = {}
     for split in SPLITS:
-        try:
-            found = env.tasks(split)
-        except UserError:
-            continue  # no games of this split
-        for task in found:
-            tasks.setdefault(task.id.split("/", 2)[2], task)
+        with suppress(UserError):  # no games of this split
+            tasks = {task.id.split("/", 2)[2]: task for task in env.tasks(split)} | tasks
     return tasks
 
 
