@@ -22,10 +22,9 @@ from typing import Any
 
 from core.errors import UserError
 from scripts.command_line import parser, plain_errors
-from single_turn_bench.datasets import FETCHED, check_unique, load_named
-from single_turn_bench.files import read_objects
+from single_turn_bench.datasets import FETCHED, check_unique, load_named, read_file
 from single_turn_bench.rows import Row, parse_row
-from single_turn_bench.specs import GPQA_ZIP_SHA256, GPQA_ZIP_URL, SPECS, DatasetSpec, HubSource
+from single_turn_bench.specs import GPQA_ZIP_SHA256, GPQA_ZIP_URL, SPECS, DatasetSpec, FileSpec, HubSource
 
 DOWNLOAD_S = 60
 
@@ -114,13 +113,11 @@ def fetch_gpqa(spec: DatasetSpec, folder: Path) -> Path:
 
 
 def keep_gpqa(data: bytes, spec: DatasetSpec, folder: Path, sha256: str = GPQA_ZIP_SHA256) -> Path:
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != sha256:
-        raise UserError(f"The GPQA archive has sha256 {digest[:12]}..., the official one {sha256[:12]}...")
+    official = FileSpec(names=("gpqa.zip",), count=spec.count, sha256=(("gpqa.zip", sha256),))
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "gpqa.zip"
         archive.write_bytes(data)
-        rows = checked((raw for _, raw in read_objects(archive)), spec)
+        rows = read_file(archive, official, spec.name, hashlib.sha256(data).hexdigest())
     return keep(spec.name, ".zip", data, {"url": GPQA_ZIP_URL, "rows": len(rows)}, folder)
 
 

@@ -10,17 +10,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from results.load import Run, find_runs, frame_of, read_run
+from results.load import find_runs, frame_of, read_run
 from results.report.page import build
 from results.tables import TABLES, build_tables, with_table_arms
 from scripts.command_line import parser, plain_errors
-
-
-def report(runs: list[Run], names: list[str], baseline: str | None, partial: bool, title: str) -> str:
-    """The page of the runs with the named tables in it."""
-    frame = with_table_arms(frame_of(runs))
-    texts = [text for name in names for text in build_tables(frame, name, baseline=baseline, partial=partial)[1]]
-    return build(runs, frame, texts, baseline=baseline, partial=partial, title=title)
 
 
 @plain_errors(status=1)
@@ -34,7 +27,9 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--title", default="ReasoningBank report")
     given = options.parse_args(arguments)
     runs = [read_run(path) for path in find_runs(given.runs)]
-    text = report(runs, given.table or ["all"], given.baseline, given.partial, given.title)
+    frame, compared = with_table_arms(frame_of(runs)), {"baseline": given.baseline, "partial": given.partial}
+    tables = [table for name in given.table or ["all"] for table in build_tables(frame, name, **compared)[1]]
+    text = build(runs, frame, tables, title=given.title, **compared)
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(text, encoding="utf-8")
     n_episodes = sum(len(run.rows) for run in runs)

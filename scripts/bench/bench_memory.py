@@ -48,19 +48,19 @@ def vectors(n: int, seed: int) -> np.ndarray:
     return rows
 
 
-def records(start: int, n: int) -> Iterator[MemoryRecord]:
-    """Records of two items, some 700 characters together."""
+def records(start: int, n: int, items: str = "ab") -> Iterator[MemoryRecord]:
+    """Records of two items, or as many as `items` has letters, some 350 characters each."""
     for number in range(start, start + n):
         turn = number % len(WORDS)
         text = " ".join(WORDS[turn:] + WORDS[:turn])
-        items = (
-            Lesson(title=f"Lesson {number} {part}", description=text[:80], content=f"{text} {number}. {text}.")
-            for part in "ab"
+        lessons = (
+            Lesson(title=f"Lesson {number} {item}", description=text[:80], content=f"{text} {number}. {text}.")
+            for item in items
         )
         yield MemoryRecord(
             id=f"{number:016x}",
             original_query=f"task {number}: {text}",
-            items=tuple(items),
+            items=tuple(lessons),
             source_trajectory_id=f"{number:x}",
             score=1.0,
             outcome="success",
@@ -85,12 +85,12 @@ def bank(path: Path, queries: np.ndarray, index: str = "flat") -> MemoryBank:
     return MemoryBank(path=str(path), embedder=Ready(queries), policy=Cosine(), index=index)
 
 
-def fill_bank(made: MemoryBank, rows: np.ndarray) -> float:
+def fill_bank(made: MemoryBank, rows: np.ndarray, items: str = "ab") -> float:
     """Put a record for each of these vectors into a bank, 5 000 a transaction, and close it; records a second."""
     took = 0.0
     for start in range(0, len(rows), 5_000):
         part = rows[start : start + 5_000]
-        batch = list(records(start, len(part)))
+        batch = list(records(start, len(part), items))
         took += seconds(made.add_many, batch, part)
     made.close()
     return len(rows) / took
