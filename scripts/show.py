@@ -1,7 +1,7 @@
 """A run in the terminal: its episodes, or one of them whole.
 
 python -m scripts.show RUN [--status failure] [--type pick] [--flag]     every episode, a line each
-python -m scripts.show RUN TASK [--prompts]                             one: TASK is its place or the end of its id
+python -m scripts.show RUN TASK [--prompts]                              one: TASK is its place or the end of its id
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """How fast the bank is, beside bare FAISS on the same vectors in the same run. Embedding is excluded.
 
-python -m scripts.bench.bench_memory [--json FILE]       all lines; 1 M records take some 10 minutes and 8 GB of disk
-python -m scripts.bench.bench_memory --max 100000        without the lines of larger banks
+    python -m scripts.bench.bench_memory [--json FILE]     all lines; 1 M records take some 10 minutes and 8 GB of disk
+    python -m scripts.bench.bench_memory --max 100000      without the lines of larger banks
+
 The vectors are synthetic, 384 dimensions, clustered as embeddings of tasks are: 1000 centres in 32 latent dimensions,
-mapped into 384 with noise; uniformly random ones have no neighbours to find. Each query is new, asked once."""
+mapped into 384 with noise; uniformly random ones have no neighbours to find. Each query is new, asked once.
+"""
 
 from __future__ import annotations
 
