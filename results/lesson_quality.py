@@ -12,7 +12,7 @@ from core.models.reply_text import storable
 from core.run.manifest import prompt_digests
 from core.types import Lesson
 from results.audit import BROKEN, Check, answer_in, bank_owners, where
-from results.load import Run
+from results.load import Run, explaining
 
 ALIKE = 95  # of 100, by rapidfuzz's ratio, from which two tasks' queries are near-duplicates
 MOST_TASKS = 2000  # every pair is compared
@@ -141,9 +141,13 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def audit(run: Run) -> dict[str, Any]:
-    """{run, broken: {check: lines}, look: {check: lines}, grade}; a check without a line is left out."""
+    """{run, broken: {check: lines}, look: {check: lines}, grade}; a check without a line is left out.
+
+    Raises UserError where the records lack what a check looks at.
+    """
 
     def found(checks: tuple[Check, ...]) -> dict[str, list[str]]:
         return {check.__name__: lines for check in checks if (lines := list(map(storable, check(run))))}
 
-    return {"run": str(run.path), "broken": found(BROKEN), "look": found(WORTH_A_LOOK), "grade": grade(run)}
+    with explaining(run.path):
+        return {"run": str(run.path), "broken": found(BROKEN), "look": found(WORTH_A_LOOK), "grade": grade(run)}

@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from core.types import content_id
+
 ROOT = Path(__file__).resolve().parents[2]
 ARMS = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel")
 TYPES = ("pick", "look", "clean", "heat", "cool")
@@ -35,6 +37,7 @@ def make_run(folder: Path, arm: str, seed: int, n_episodes: int, n_steps: int) -
         "setting": {"name": "test_time"},
         "arm": arm,
     }
+    dataset = {"dataset": "made_up", "sha256": None, "tasks": content_id(task_ids)}
     manifest = {
         "schema": 1,
         "made_up": True,
@@ -42,7 +45,8 @@ def make_run(folder: Path, arm: str, seed: int, n_episodes: int, n_steps: int) -
         "config": config,
         "task_ids": task_ids,
         "models": {"agent": {"model": "made-up"}},
-        "fingerprint": {"config": config, "prompts": {}, "dataset": {"dataset": "made_up", "sha256": None}},
+        "run": content_id(config),
+        "fingerprint": {"config": config, "prompts": {}, "dataset": dataset},
         "git": {"sha": None, "dirty": []},
     }
     choices = {"arm": arm, "env": "made_up", "workflow": arm, "judge": "llm", "llm": "made_up"}
