@@ -100,12 +100,11 @@ def attempts(valid: pd.DataFrame) -> dict[str, Any]:
     n = max(map(len, whole), default=0)
     if n < 2:
         return {"n_attempts": n, "avg_at_k": None, "pass_at": None, "best_of_n": None}
-    curve = []
-    for k in range(1, n + 1):
-        chances = [p for each in whole if (p := pass_at_k(len(each), each.count("success"), k)) is not None]
-        curve.append(float(np.mean(chances)))
-    average = float(np.mean([each.count("success") / len(each) for each in whole if each]))
-    return {"n_attempts": n, "avg_at_k": average, "pass_at": tuple(curve), "best_of_n": _seed_mean(valid, "success")}
+    counts = [(len(each), each.count("success")) for each in whole]
+    curve = [np.mean([pass_at_k(total, won, k) for total, won in counts if total >= k]) for k in range(1, n + 1)]
+    average = float(np.mean([won / total for total, won in counts if total]))
+    best = _seed_mean(valid, "success")
+    return {"n_attempts": n, "avg_at_k": average, "pass_at": tuple(map(float, curve)), "best_of_n": best}
 
 
 def verdicts(valid: pd.DataFrame) -> dict[str, Any]:

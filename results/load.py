@@ -108,7 +108,7 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
 def read_run(path: str | Path) -> Run:
     """One run directory, read only: a run that is still going may be read. Raises UserError when it is damaged."""
     path = Path(path)
-    episodes, manifest = path / "episodes.jsonl", _read_json(path / "manifest.json")
+    episodes, manifest = path / "episodes.jsonl", _read(path / "manifest.json")
     if "config" not in manifest:
         raise UserError(f"{path} is no run: its manifest.json is missing or is another program's.")
     with explaining(path):
@@ -116,9 +116,9 @@ def read_run(path: str | Path) -> Run:
         return Run(
             path=path,
             manifest=upgraded_manifest(manifest),
-            summary=_read_json(path / "summary.json"),
-            choices=_read_yaml(path / ".hydra" / "hydra.yaml").get("runtime", {}).get("choices", {}),
-            composed=_read_yaml(path / ".hydra" / "config.yaml") or manifest["config"],
+            summary=_read(path / "summary.json"),
+            choices=_read(path / ".hydra" / "hydra.yaml").get("runtime", {}).get("choices", {}),
+            composed=_read(path / ".hydra" / "config.yaml") or manifest["config"],
             rows=[row for row in rows if row["status"] != "stopped"],
         )
 
@@ -245,17 +245,13 @@ def _seedless(config: Any, composed: Any) -> Any:
     return {key: _seedless(value, composed.get(key)) for key, value in config.items() if key not in made}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}.") from error
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON or YAML file; {} where there is none."""
     import yaml
 
-    if not path.is_file():
-        return {}
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else "{}"
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=loader) or {}
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path} is damaged: {error}.") from error

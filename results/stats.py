@@ -69,7 +69,7 @@ def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None
     by_seed = [np.nansum(delta[:, mine]) for mine in columns if known[:, mine].any()]
     found["n_paired_seeds"] = len(by_seed)
     if not by_seed:
-        return found | {"difference": None, "low": None, "high": None, "p": None, "p_seeds": None}
+        return found | dict.fromkeys(("difference", "low", "high", "p", "p_seeds"))
     low, high = bootstrap([delta])
     return found | {
         "difference": float(_means(delta).mean()),
@@ -116,7 +116,7 @@ def confusion(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Any]:
     n = len(pairs)
     counts = {"n": n, "tp": tp, "fp": fp, "fn": fn, "tn": tn}
     if not n:
-        return counts | {"agreement": None, "kappa": None, "precision": None, "recall": None}
+        return counts | dict.fromkeys(("agreement", "kappa", "precision", "recall"))
     agreement = (tp + tn) / n
     chance = ((tp + fp) * (tp + fn) + (fn + tn) * (fp + tn)) / n**2
     return counts | {
@@ -143,7 +143,7 @@ def late_minus_early(values: np.ndarray) -> dict[str, float | None]:
     half = len(values) // 2
     early, late = values[:half], values[len(values) - half :]
     if not half or np.isnan(early).all() or np.isnan(late).all():
-        return {"difference": None, "low": None, "high": None}
+        return dict.fromkeys(("difference", "low", "high"))
     low, high = bootstrap([late, early])
     return {"difference": float(_means(late).mean() - _means(early).mean()), "low": low, "high": high}
 
