@@ -115,12 +115,12 @@ def verdicts(valid: pd.DataFrame) -> dict[str, Any]:
     return confusion((label == "success", truth == "success") for label, truth in judged)
 
 
-def grid(episodes: pd.DataFrame, by: str = "task", value: str = "success") -> pd.DataFrame:
+def grid(episodes: pd.DataFrame, by: str = "task_id", value: str = "success") -> pd.DataFrame:
     """(tasks, or places of the stream with by="index") x seeds; NaN where nothing counts.
 
     Of a task that a seed met several times (`stream.passes`) the mean: it is one task still.
     """
-    return episodes.groupby(["task_id" if by == "task" else by, "seed"])[value].mean().unstack("seed")
+    return episodes.groupby([by, "seed"])[value].mean().unstack("seed")
 
 
 def outcomes(episodes: pd.DataFrame) -> pd.DataFrame:
@@ -130,14 +130,10 @@ def outcomes(episodes: pd.DataFrame) -> pd.DataFrame:
 
 def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """One run for each cell and seed: the one that got furthest, of several the last by name."""
-    runs = frame.groupby("run_dir", sort=True).agg(
-        cell=("cell", "first"), seed=("seed", "first"), done=("index", "max"), arm=("arm", "first")
-    )
-    runs = runs.reset_index().sort_values(["done", "run_dir"])
-    last = runs.drop_duplicates(["cell", "seed"], keep="last")
-    left = runs[~runs["run_dir"].isin(last["run_dir"])]
+    runs = frame.sort_values("index").drop_duplicates("run_dir", keep="last").sort_values(["index", "run_dir"])
+    left = runs[runs.duplicated(["cell", "seed"], keep="last")]
     notes = [f"{run.run_dir} is left out: another run of {run.arm}, seed {run.seed}." for run in left.itertuples()]
-    return frame[frame["run_dir"].isin(last["run_dir"])], notes
+    return frame[~frame["run_dir"].isin(left["run_dir"])], notes
 
 
 def _labels(table: pd.DataFrame) -> list[str]:

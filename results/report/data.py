@@ -40,9 +40,8 @@ def index_of(named: list[tuple[Run, str]]) -> tuple[dict[str, Any], list[tuple[s
 
 def embedded(value: Any) -> str:
     """JSON that may stand in a <script> element: ASCII, and nothing in it can end the element or open a comment."""
-    return (
-        json.dumps(value, separators=(",", ":")).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-    )
+    signs = {ord(sign): f"\\u{ord(sign):04x}" for sign in "&<>"}
+    return json.dumps(value, separators=(",", ":")).translate(signs)
 
 
 def _facts(row: dict) -> list[Any]:
