@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NO_MODEL = (
-    "no model is configured for extraction: start the server with one, e.g. llm=gemini, or write the lesson "
-    "yourself with save_lesson."
-)
-
 
 class Service:
     """A bank and its settings (config/mcp.yaml). Thread-safe, and safe beside other processes on the same file.
@@ -57,7 +52,10 @@ class Service:
     def roles(self) -> dict[str, Role]:
         """The judge and the extractor. UserError where no model is configured or it cannot be called."""
         if self.cfg.get("llm") is None:
-            raise UserError(NO_MODEL)
+            raise UserError(
+                "no model is configured for extraction: start the server with one, e.g. llm=gemini, or write the "
+                "lesson yourself with save_lesson."
+            )
         if self._roles is None:
             models = build_models(self.cfg, self._stack)
             models = {role: models[role] for role in ("judge", "extractor")}

@@ -10,6 +10,7 @@ from typing import Any
 
 from core.models.reply_text import storable
 from core.run.manifest import prompt_digests
+from core.run.records import changed_leaves
 from core.types import Lesson
 from results.audit import BROKEN, Check, answer_in, bank_owners, where
 from results.load import Run, explaining
@@ -65,10 +66,8 @@ def other_code(run: Run) -> Iterator[str]:
     for before, after in pairwise(starts):
         if before["git"]["sha"] != after["git"]["sha"]:
             yield f"went on at {str(after['git']['sha'])[:8]} after {str(before['git']['sha'])[:8]}"
-        for name in sorted(set(before["packages"]) | set(after["packages"])):
-            old, new = before["packages"].get(name), after["packages"].get(name)
-            if old != new:
-                yield f"went on with {name} {new} after {old}"
+        for name, old, new in sorted(changed_leaves(before["packages"], after["packages"])):
+            yield f"went on with {name} {new} after {old}"
     now = prompt_digests()
     for name, digest in run.manifest["fingerprint"]["prompts"].items():
         if now.get(name) != digest:
