@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.build import build_bank, build_meter, build_roles, make
+from core.build import build_bank, build_meter, build_models, build_roles, make, refuse_problems
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from core.models.base import Role
 
 log = logging.getLogger(__name__)
-
-NO_MODEL = (
-    "no model is configured for extraction: start the server with one, e.g. llm=gemini, or write the lesson "
-    "yourself with save_lesson."
-)
 
 
 class Service:
@@ -57,16 +52,15 @@ class Service:
     def roles(self) -> dict[str, Role]:
         """The judge and the extractor. UserError where no model is configured or it cannot be called."""
         if self.cfg.get("llm") is None:
-            raise UserError(NO_MODEL)
+            raise UserError(
+                "no model is configured for extraction: start the server with one, e.g. llm=gemini, or write the "
+                "lesson yourself with save_lesson."
+            )
         if self._roles is None:
-            from core.models.reply_cache import cached
-
-            model = cached(make(self.cfg.llm))
-            self._stack.callback(model.close)
-            if problem := model.problem():
-                raise UserError(problem)
-            names = ("judge", "extractor")
-            self._roles = build_roles(self.cfg, dict.fromkeys(names, model), build_meter(self.cfg))
+            models = build_models(self.cfg, self._stack)
+            models = {role: models[role] for role in ("judge", "extractor")}
+            refuse_problems(models)
+            self._roles = build_roles(self.cfg, models, build_meter(self.cfg))
         return self._roles
 
     def bank_for(self, agent_id: str) -> MemoryBank:

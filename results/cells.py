@@ -105,12 +105,11 @@ def attempts(valid: pd.DataFrame) -> dict[str, Any]:
     n = max(map(len, whole), default=0)
     if n < 2:
         return {"n_attempts": n, "avg_at_k": None, "pass_at": None, "best_of_n": None}
-    curve = []
-    for k in range(1, n + 1):
-        chances = [p for each in whole if (p := pass_at_k(len(each), each.count("success"), k)) is not None]
-        curve.append(float(np.mean(chances)))
-    average = float(np.mean([each.count("success") / len(each) for each in whole if each]))
-    return {"n_attempts": n, "avg_at_k": average, "pass_at": tuple(curve), "best_of_n": _seed_mean(valid, "success")}
+    counts = [(len(each), each.count("success")) for each in whole]
+    curve = [np.mean([pass_at_k(total, won, k) for total, won in counts if total >= k]) for k in range(1, n + 1)]
+    average = float(np.mean([won / total for total, won in counts if total]))
+    best = _seed_mean(valid, "success")
+    return {"n_attempts": n, "avg_at_k": average, "pass_at": tuple(map(float, curve)), "best_of_n": best}
 
 
 def verdicts(valid: pd.DataFrame) -> dict[str, Any]:
@@ -136,12 +135,12 @@ def bounds(episodes: pd.DataFrame, value: float) -> tuple[float, float] | None:
     return found["low"], found["high"]
 
 
-def grid(episodes: pd.DataFrame, by: str = "task", value: str = "success") -> pd.DataFrame:
+def grid(episodes: pd.DataFrame, by: str = "task_id", value: str = "success") -> pd.DataFrame:
     """(tasks, or places of the stream with by="index") x seeds; NaN where nothing counts.
 
     Of a task that a seed met several times (`stream.passes`) the mean: it is one task still.
     """
-    return episodes.groupby(["task_id" if by == "task" else by, "seed"])[value].mean().unstack("seed")
+    return episodes.groupby([by, "seed"])[value].mean().unstack("seed")
 
 
 def outcomes(episodes: pd.DataFrame) -> pd.DataFrame:
@@ -151,14 +150,10 @@ def outcomes(episodes: pd.DataFrame) -> pd.DataFrame:
 
 def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """One run for each cell and seed: the one that got furthest, of several the last by name."""
-    runs = frame.groupby("run_dir", sort=True).agg(
-        cell=("cell", "first"), seed=("seed", "first"), done=("index", "max"), arm=("arm", "first")
-    )
-    runs = runs.reset_index().sort_values(["done", "run_dir"])
-    last = runs.drop_duplicates(["cell", "seed"], keep="last")
-    left = runs[~runs["run_dir"].isin(last["run_dir"])]
+    runs = frame.sort_values("index").drop_duplicates("run_dir", keep="last").sort_values(["index", "run_dir"])
+    left = runs[runs.duplicated(["cell", "seed"], keep="last")]
     notes = [f"{run.run_dir} is left out: another run of {run.arm}, seed {run.seed}." for run in left.itertuples()]
-    return frame[frame["run_dir"].isin(last["run_dir"])], notes
+    return frame[~frame["run_dir"].isin(left["run_dir"])], notes
 
 
 def _labels(table: pd.DataFrame) -> list[str]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from core.models.reply_text import storable
 from core.run.manifest import prompt_digests
+from core.run.records import changed_leaves
 from core.types import Lesson
 from results.audit import BROKEN, Check, answer_in, bank_owners, where
-from results.load import Run
+from results.load import Run, explaining
 
 ALIKE = 95  # of 100, by rapidfuzz's ratio, from which two tasks' queries are near-duplicates
 MOST_TASKS = 2000  # every pair is compared
@@ -65,10 +66,8 @@ def other_code(run: Run) -> Iterator[str]:
     for before, after in pairwise(starts):
         if before["git"]["sha"] != after["git"]["sha"]:
             yield f"went on at {str(after['git']['sha'])[:8]} after {str(before['git']['sha'])[:8]}"
-        for name in sorted(set(before["packages"]) | set(after["packages"])):
-            old, new = before["packages"].get(name), after["packages"].get(name)
-            if old != new:
-                yield f"went on with {name} {new} after {old}"
+        for name, old, new in sorted(changed_leaves(before["packages"], after["packages"])):
+            yield f"went on with {name} {new} after {old}"
     now = prompt_digests()
     for name, digest in run.manifest["fingerprint"]["prompts"].items():
         if now.get(name) != digest:
@@ -141,9 +140,13 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def audit(run: Run) -> dict[str, Any]:
-    """{run, broken: {check: lines}, look: {check: lines}, grade}; a check without a line is left out."""
+    """{run, broken: {check: lines}, look: {check: lines}, grade}; a check without a line is left out.
+
+    Raises UserError where the records lack what a check looks at.
+    """
 
     def found(checks: tuple[Check, ...]) -> dict[str, list[str]]:
         return {check.__name__: lines for check in checks if (lines := list(map(storable, check(run))))}
 
-    return {"run": str(run.path), "broken": found(BROKEN), "look": found(WORTH_A_LOOK), "grade": grade(run)}
+    with explaining(run.path):
+        return {"run": str(run.path), "broken": found(BROKEN), "look": found(WORTH_A_LOOK), "grade": grade(run)}

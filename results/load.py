@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -107,20 +108,29 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
 def read_run(path: str | Path) -> Run:
     """One run directory, read only: a run that is still going may be read. Raises UserError when it is damaged."""
     path = Path(path)
-    episodes = path / "episodes.jsonl"
-    rows = read_episodes(episodes) if episodes.is_file() else []
-    manifest = _read_json(path / "manifest.json")
+    episodes, manifest = path / "episodes.jsonl", _read(path / "manifest.json")
     if "config" not in manifest:
         raise UserError(f"{path} is no run: its manifest.json is missing or is another program's.")
-    hydra = _read_yaml(path / ".hydra" / "hydra.yaml")
-    return Run(
-        path=path,
-        manifest=upgraded_manifest(manifest),
-        summary=_read_json(path / "summary.json"),
-        choices=hydra.get("runtime", {}).get("choices", {}),
-        composed=_read_yaml(path / ".hydra" / "config.yaml") or manifest["config"],
-        rows=[row for row in rows if row["status"] != "stopped"],
-    )
+    with explaining(path):
+        rows = read_episodes(episodes) if episodes.is_file() else []
+        return Run(
+            path=path,
+            manifest=upgraded_manifest(manifest),
+            summary=_read(path / "summary.json"),
+            choices=_read(path / ".hydra" / "hydra.yaml").get("runtime", {}).get("choices", {}),
+            composed=_read(path / ".hydra" / "config.yaml") or manifest["config"],
+            rows=[row for row in rows if row["status"] != "stopped"],
+        )
+
+
+@contextmanager
+def explaining(path: Path) -> Iterator[None]:
+    """Around what reads the records of a run: a field that is missing, or not of its kind, is a UserError."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        what = f"lacks {error}" if isinstance(error, KeyError) else f"holds a field that cannot be read ({error})"
+        raise UserError(f"{path} is no whole run: its manifest.json or an episode {what}.") from error
 
 
 def read_banks(run: Run, *, must: bool) -> list[MemoryRecord]:
@@ -144,11 +154,12 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
 
     facts, episodes, owners = [], [], []
     for number, run in enumerate(runs):
-        facts.append(run_columns(run))
         seen: Counter[str] = Counter()
-        for row in run.rows:
-            episodes.append(episode_columns(row) | {"visit": seen[row["task_id"]]})
-            seen[row["task_id"]] += 1
+        with explaining(run.path):
+            facts.append(run_columns(run))
+            for row in run.rows:
+                episodes.append(episode_columns(row) | {"visit": seen[row["task_id"]]})
+                seen[row["task_id"]] += 1
         if not run.rows:
             episodes.append({"index": -1, "status": "none"})
         owners += [number] * max(1, len(run.rows))
@@ -235,17 +246,13 @@ def _seedless(config: Any, composed: Any) -> Any:
     return {key: _seedless(value, composed.get(key)) for key, value in config.items() if key not in made}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}.") from error
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON or YAML file; {} where there is none."""
     import yaml
 
-    if not path.is_file():
-        return {}
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else "{}"
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=loader) or {}
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path} is damaged: {error}.") from error

@@ -47,10 +47,8 @@ def learning_curve(study: Study, palette: Palette) -> Drawn | None:
         axes.fill_between(x, low, high, color=palette.of(cell), alpha=0.16 if len(cells) < 5 else 0.09, linewidth=0)
         axes.plot(x, mean, color=palette.of(cell), label=plain(cell["label"]), **line_of(cell))
     rates(axes)
-    one, many = (
-        "Wilson's 95 % interval for an arm of one seed",
-        "a 95 % t-interval over the seeds of an arm of several (none is seen where they agree)",
-    )
+    one = "Wilson's 95 % interval for an arm of one seed"
+    many = "a 95 % t-interval over the seeds of an arm of several (none is seen where they agree)"
     bands = one if seeds == {1} else many if 1 not in seeds else f"{many}, {one}"
     return figure, f"Success rate over the tasks seen so far, mean over seeds; the band is {bands}."
 
@@ -62,10 +60,8 @@ def type_bars(study: Study, palette: Palette) -> Drawn | None:
     types = sorted(counts.index[:MOST_TYPES])[::-1]
     if not cells or len(types) < 2:
         return None
-    height = 0.8 / len(cells)
-    figure, axes = figure_of(
-        "success rate", "", size=(SIZE[0], max(SIZE[1], 0.35 + 0.16 * len(types) * (len(cells) + 1)))
-    )
+    height, tall = 0.8 / len(cells), max(SIZE[1], 0.35 + 0.16 * len(types) * (len(cells) + 1))
+    figure, axes = figure_of("success rate", "", size=(SIZE[0], tall))
     for number, cell in enumerate(cells):
         for place, kind in enumerate(types):
             episodes = study.episodes(cell)
@@ -131,15 +127,12 @@ def scaling(study: Study, palette: Palette) -> Drawn | None:
     for name in names:
         line = sorted((cell for cell in cells if cell["arm"] == name), key=lambda cell: cell["n_attempts"])
         colour, x = palette.of(line[0]), [cell["n_attempts"] for cell in line]
-        axes.vlines(
-            x, [cell["low"] for cell in line], [cell["high"] for cell in line], color=colour, alpha=0.5, linewidth=2
-        )
+        low, high = ([cell[end] for cell in line] for end in ("low", "high"))
+        axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=2)
         axes.plot(x, [cell["success"] for cell in line], "o-", color=colour, label=plain(f"{name}: the chosen answer"))
-        most = line[-1]
-        if most["k"] and most["pass_at"]:  # side by side: attempts may be drawn in any order, so pass@k means something
-            axes.plot(
-                range(1, len(most["pass_at"]) + 1), most["pass_at"], ":", color=colour, label=plain(f"{name}: pass@k")
-            )
+        most, curve = line[-1], line[-1]["pass_at"]
+        if most["k"] and curve:  # side by side: attempts may be drawn in any order, so pass@k means something
+            axes.plot(range(1, len(curve) + 1), curve, ":", color=colour, label=plain(f"{name}: pass@k"))
     axes.set_xticks(range(1, max(cell["n_attempts"] for cell in scaled) + 1))
     rates(axes)
     caption = (

@@ -29,18 +29,17 @@ def markdown(table: Text) -> str:
 
 
 def latex(table: Text) -> str:
-    def escape(text: str) -> str:
-        return "".join(LATEX.get(sign, sign) for sign in text)
-
-    lines = [" & ".join(map(escape, row)) + r" \\" for row in table.rows]
+    signs = str.maketrans(LATEX)
+    rows = (table.head, *table.rows)
+    head, *lines = (" & ".join(cell.translate(signs) for cell in row) + r" \\" for row in rows)
     return "\n".join(
         [
             *(f"% {note}" for note in table.notes),
             r"\begin{table}",
-            rf"\caption{{{escape(table.title)}}}",
+            rf"\caption{{{table.title.translate(signs)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
             r"\toprule",
-            " & ".join(map(escape, table.head)) + r" \\",
+            head,
             r"\midrule",
             *lines,
             r"\bottomrule",

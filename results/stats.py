@@ -152,15 +152,13 @@ def sign_flip(differences: Iterable[float]) -> float:
     All sign patterns are counted, by convolution. With differences of +1 and -1 this is McNemar's exact test.
     """
     whole = [round(difference) for difference in differences]
-    steps, observed = [abs(d) for d in whole if d], abs(sum(whole))
-    reached = np.ones(1)
-    for step in steps:
-        wider = np.zeros(len(reached) + 2 * step)
-        wider[: len(reached)] += reached / 2
-        wider[2 * step :] += reached / 2
-        reached = wider
+    reached = np.ones(1)  # the chance of each sum, from the lowest to the highest
+    for step in (abs(difference) for difference in whole if difference):
+        coin = np.zeros(2 * step + 1)
+        coin[[0, -1]] = 0.5
+        reached = np.convolve(reached, coin)
     sums = np.arange(len(reached)) - len(reached) // 2
-    return float(min(1.0, reached[np.abs(sums) >= observed].sum()))
+    return float(min(1.0, reached[np.abs(sums) >= abs(sum(whole))].sum()))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -182,7 +180,7 @@ def confusion(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Any]:
     n = len(pairs)
     counts = {"n": n, "tp": tp, "fp": fp, "fn": fn, "tn": tn}
     if not n:
-        return counts | {"agreement": None, "kappa": None, "precision": None, "recall": None}
+        return counts | dict.fromkeys(("agreement", "kappa", "precision", "recall"))
     agreement = (tp + tn) / n
     chance = ((tp + fp) * (tp + fn) + (fn + tn) * (fp + tn)) / n**2
     return counts | {

@@ -31,72 +31,70 @@ REFERENCE_AGENTS = ("gold", "random")  # agents without a model: the ceiling and
 REFERENCE = ["benchmark", "model", "method", "published", "ours", "comparable?", "source"]
 
 
+ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
+EFFECT = ("difference", "flips", "p", "p_holm", "sd_seeds", "p_tasks")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """experiment names the file whose cells it wants; "" takes every cell there is. baseline: a label or an arm."""
+    """experiment names the file whose cells it wants; "" takes every cell there is. baseline: a label or an arm.
+
+    columns   what stands beside ALWAYS
+    """
 
     title: str
-    experiment: str = ""
+    experiment: str
     baseline: str = "no_memory"
     columns: tuple[str, ...]
 
 
-ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
-EFFECT = ("difference", "flips", "p", "p_holm", "sd_seeds", "p_tasks")
 TABLES = {
-    "main": Table(
-        title="Main table", experiment="main_table", columns=(*ALWAYS, *EFFECT, "steps", "tokens", "published")
-    ),
+    "main": Table(title="Main table", experiment="main_table", columns=(*EFFECT, "steps", "tokens", "published")),
     "learning": Table(
         title="Does it learn?",
         experiment="main_table",
-        columns=(*ALWAYS, "late_early", "gain", "lessons", "hit_rate", "steps_won", "steps_lost", "agreement", "kappa"),
+        columns=("late_early", "gain", "lessons", "hit_rate", "steps_won", "steps_lost", "agreement", "kappa"),
     ),
     "cost": Table(
         title="What it costs",
         experiment="main_table",
-        columns=(*ALWAYS, "steps", "tokens", "tokens_per_success", "cost", "cost_per_success"),
+        columns=("steps", "tokens", "tokens_per_success", "cost", "cost_per_success"),
     ),
-    "types": Table(title="Success by task type, %", experiment="main_table", columns=(*ALWAYS, "types")),
+    "types": Table(title="Success by task type, %", experiment="main_table", columns=("types",)),
     "matts_scaling": Table(
         title="MaTTS, parallel",
         experiment="matts_scaling",
         baseline="matts_parallel k=1",
-        columns=(*ALWAYS, "avg_at_k", "pass_at", *EFFECT, "tokens"),
+        columns=("avg_at_k", "pass_at", *EFFECT, "tokens"),
     ),
     "matts_scaling_sequential": Table(
         title="MaTTS, sequential",
         experiment="matts_scaling_sequential",
         baseline="matts_sequential r=0",
-        columns=(*ALWAYS, *EFFECT, "tokens"),
+        columns=(*EFFECT, "tokens"),
     ),
     "pass_at_k": Table(
         title="Pass@k",
         experiment="pass_at_k",
         baseline="matts_parallel_no_memory",
-        columns=(*ALWAYS, "n_attempts", "avg_at_k", "best_of_n", "pass_at"),
+        columns=("n_attempts", "avg_at_k", "best_of_n", "pass_at"),
     ),
-    "top_k": Table(
-        title="Experiences retrieved", experiment="top_k", baseline="top_k=1", columns=(*ALWAYS, *EFFECT, "tokens")
-    ),
+    "top_k": Table(title="Experiences retrieved", experiment="top_k", baseline="top_k=1", columns=(*EFFECT, "tokens")),
     "learn_from": Table(
         title="Lessons from successes, or from failures too",
         experiment="learn_from",
-        columns=(*ALWAYS, *EFFECT, "lessons", "published"),
+        columns=(*EFFECT, "lessons", "published"),
     ),
     "judge": Table(
         title="Labels of the judge, or of the environment",
         experiment="judge",
         baseline="judge=llm",
-        columns=(*ALWAYS, *EFFECT, "judge_n", "agreement", "kappa", "confusion"),
+        columns=(*EFFECT, "judge_n", "agreement", "kappa", "confusion"),
     ),
     "retrieval": Table(
-        title="Retrieval policies",
-        experiment="retrieval",
-        baseline="retrieval=cosine",
-        columns=(*ALWAYS, *EFFECT, "hit_rate"),
+        title="Retrieval policies", experiment="retrieval", baseline="retrieval=cosine", columns=(*EFFECT, "hit_rate")
     ),
-    "all": Table(title="Every run", columns=(*ALWAYS, *EFFECT, "steps", "tokens")),
+    "all": Table(title="Every run", experiment="", columns=(*EFFECT, "steps", "tokens")),
 }
 
 
@@ -203,7 +201,8 @@ def build_tables(
         runs = frame[(frame[list(BLOCK)] == list(block)).all(axis=1)].drop_duplicates("run_dir")
         each = records(rows)
         types = [of_type(kind) for kind in sorted({kind for row in each for kind in row["by_type"]})]
-        columns = [one for column in table.columns for one in (types if column == "types" else [HEADINGS[column]])]
+        names = (*ALWAYS, *table.columns)
+        columns = [one for name in names for one in (types if name == "types" else [HEADINGS[name]])]
         texts.append(
             Text(
                 title=f"{table.title}: {block[0]}, {block[1]}, {rows['n_tasks'].iloc[0]} tasks",

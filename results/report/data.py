@@ -11,7 +11,7 @@ from typing import Any
 from core.memory.store.schema import to_dict
 from core.run.metrics import both
 from core.run.records import answer_of, shown_in, usage_of
-from results.load import Run, read_banks
+from results.load import Run, explaining, read_banks
 from results.studies import slug
 
 CHUNK_CHARS = 400_000  # of episodes in one packed piece: what opening one of them costs
@@ -27,10 +27,11 @@ def index_of(named: list[tuple[Run, str]]) -> tuple[dict[str, Any], list[tuple[s
     keys, listed, pieces = [slug(label) for _, label in named], [], []
     for number, (run, label) in enumerate(named):
         rows = []
-        for row in run.rows:
-            about = (len(tasks), row["task_type"], row["query"][:QUERY_CHARS])
-            rows.append([tasks.setdefault(row["task_id"], about)[0], *_facts(row)])
-        packed = list(_packed(run))
+        with explaining(run.path):
+            for row in run.rows:
+                about = (len(tasks), row["task_type"], row["query"][:QUERY_CHARS])
+                rows.append([tasks.setdefault(row["task_id"], about)[0], *_facts(row)])
+            packed = list(_packed(run))
         pieces += [(f"r{number}c{place}", text) for place, (_, text) in enumerate(packed)]
         starts = [start for start, _ in packed]
         key = f"{keys[number]}-{number}" if keys.count(keys[number]) > 1 else keys[number]
@@ -40,9 +41,8 @@ def index_of(named: list[tuple[Run, str]]) -> tuple[dict[str, Any], list[tuple[s
 
 def embedded(value: Any) -> str:
     """JSON that may stand in a <script> element: ASCII, and nothing in it can end the element or open a comment."""
-    return (
-        json.dumps(value, separators=(",", ":")).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-    )
+    signs = {ord(sign): f"\\u{ord(sign):04x}" for sign in "&<>"}
+    return json.dumps(value, separators=(",", ":")).translate(signs)
 
 
 def _facts(row: dict) -> list[Any]:
