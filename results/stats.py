@@ -137,6 +137,28 @@ def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None
     }
 
 
+def detectable(
+    *, n_tasks: int, n_seeds: int, rate: float, sd: float, alike: float, level: float = 0.05, power: float = 0.8
+) -> float:
+    """The least true difference that `paired` calls one at `level` with the chance `power`; at most 1.
+
+    sd      of the true differences of the seeds
+    alike   correlation of the two arms' outcomes on one task
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import nct, t
+
+    df, error = n_seeds - 1, sqrt((sd**2 + 2 * rate * (1 - rate) * (1 - alike) / n_tasks) / n_seeds)
+    if not error:
+        return 0.0
+    reached = t.ppf(1 - level / 2, df)
+
+    def lacking(difference: float) -> float:
+        return power - nct.sf(reached, df, difference / error)
+
+    return float(brentq(lacking, 0.0, 1.0)) if lacking(1.0) < 0 else 1.0
+
+
 def _by_seed(delta: np.ndarray, names: np.ndarray) -> np.ndarray:
     """(tasks, seeds): the mean over the columns of each seed."""
     columns = [delta[:, names == name] for name in dict.fromkeys(names.tolist())]

@@ -1,0 +1,43 @@
+"""What a study could find, before it is paid for: the least difference that it would call one.
+
+    python -m scripts.power --tasks 140 --seeds 3 [--arms 6] [--rate 0.5] [--sd 5] [--alike 0.3]
+
+A study of a baseline and --arms others on the same tasks and seeds finds a difference of success of the printed size, in
+points, with a chance of 80 % at the level of 5 %: alone, and after Holm's correction over all arms (its hardest step).
+It takes the test of the tables (docs/tables.md) and needs three guesses:
+--rate   of success;  --alike  how alike two arms are on one task: 0 as two coins, 1 always the same outcome
+--sd     how far banks carry the seeds apart, in points: the standard deviation of their true differences
+"""
+
+from __future__ import annotations
+
+import sys
+
+from core.errors import UserError
+from results.stats import detectable
+from scripts.command_line import parser, plain_errors
+
+
+@plain_errors()
+def main(arguments: list[str] | None = None) -> None:
+    options = parser(__doc__)
+    for name in ("tasks", "seeds"):
+        options.add_argument(f"--{name}", type=int, required=True)
+    options.add_argument("--arms", type=int, default=1, help="that are compared with the baseline")
+    options.add_argument("--rate", type=float, default=0.5)
+    options.add_argument("--sd", type=float, default=5.0)
+    options.add_argument("--alike", type=float, default=0.3)
+    given = options.parse_args(arguments)
+    if given.tasks < 1 or given.seeds < 2 or given.arms < 1:
+        raise UserError("a study needs at least 1 task, 2 seeds (with one, nothing is tested) and 1 arm.")
+    if not 0 <= given.rate <= 1 or not 0 <= given.alike <= 1 or given.sd < 0:
+        raise UserError("--rate and --alike lie between 0 and 1, --sd is not negative.")
+    about = {"n_tasks": given.tasks, "rate": given.rate, "sd": given.sd / 100, "alike": given.alike}
+    print(f"{'seeds':>5}  {'alone':>6}  {f'Holm, {given.arms} arms':>14}")
+    for seeds in sorted({given.seeds, 3, 5, 10}):
+        alone, corrected = (detectable(n_seeds=seeds, level=0.05 / arms, **about) for arms in (1, given.arms))
+        print(f"{seeds:>5}  {100 * alone:>6.1f}  {100 * corrected:>14.1f}{'  <- this study' * (seeds == given.seeds)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
