@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 from core.errors import UserError
+from core.process import WorkerProcess
 from core.types import content_id
 
 GAME_FILE = "game.tw-pddl"
@@ -44,6 +45,9 @@ class Game:
     query: str
     type: str
     sha256: str
+
+    def prepare(self, worker: WorkerProcess) -> None:
+        """See that the worker's engine can load the file: as a rule it is there."""
 
 
 def default_cache() -> Path:

@@ -16,8 +16,9 @@ from random import Random
 from typing import Any
 
 from core.errors import UserError
+from core.process import WorkerProcess
 from core.types import content_id
-from envs.alfworld_games import GAME_FILE, TASK_TYPES, Game
+from envs.alfworld_games import GAME_FILE, TASK_TYPES, Game, write_whole
 from envs.alfworld_problem import Goal, problem
 from envs.alfworld_scene import LAMP_STANDS, Scene, Tables, floor_plans, kind, load_scene, load_tables
 
@@ -30,12 +31,17 @@ TOOLS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneratedGame:
+class GeneratedGame(Game):
     """data: the game file without its walkthrough, which the planner adds when the game is first played."""
 
-    game: Game
     data: dict[str, Any]
     traj_data: dict[str, Any]
+
+    def prepare(self, worker: WorkerProcess) -> None:
+        """Have the files written, unless they are."""
+        if not Path(self.path).exists():
+            write_whole(Path(self.path).with_name("traj_data.json"), json.dumps(self.traj_data))
+            worker.call("make", self.path, self.data)
 
 
 def generate(seed: int, count: int, cache: Path) -> list[GeneratedGame]:
@@ -94,13 +100,11 @@ def _game(tables: Tables, goal: Goal, rng: Random, cache: Path) -> GeneratedGame
     folder = f"{title}/game_{content_id(data)}"
     params = {"object_target": goal.thing, "parent_target": goal.target, "toggle_target": lamp}
     return GeneratedGame(
-        game=Game(
-            folder=folder,
-            path=str(cache / "generated" / folder / GAME_FILE),
-            query=query,
-            type=goal.type,
-            sha256=hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest(),
-        ),
+        folder=folder,
+        path=str(cache / "generated" / folder / GAME_FILE),
+        query=query,
+        type=goal.type,
+        sha256=hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest(),
         data=data,
         traj_data={
             "task_id": folder.split("/")[1],

@@ -11,7 +11,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from core.errors import UserError
 from single_turn_bench.specs import GPQA_ZIP_MEMBER, GPQA_ZIP_PASSWORD
@@ -22,7 +21,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_objects(path: Path) -> Iterator[tuple[str, Any]]:
+def read_objects(path: Path) -> Iterator[tuple[str, dict]]:
     """("FILE line N", decoded row) of a .jsonl, .jsonl.gz or .zip file, blank lines left out."""
     if path.suffix == ".zip":
         yield from zip_rows(path)
@@ -32,11 +31,14 @@ def read_objects(path: Path) -> Iterator[tuple[str, Any]]:
             continue
         where = f"{path.name} line {number}"
         try:
-            yield where, json.loads(line)
+            row = json.loads(line)
         except ValueError as error:
             raise UserError(f"{where}: not JSON ({error}).") from error
         except RecursionError as error:
             raise UserError(f"{where}: not JSON that can be read (nested too deep).") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: a row is a JSON object, this is a {type(row).__name__}.")
+        yield where, row
 
 
 def text_lines(path: Path) -> list[str]:
