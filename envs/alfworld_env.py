@@ -120,7 +120,7 @@ class AlfworldEnv(BaseEnv):
         self._opening = self._worker.call("load", self._game.path)
         self._turn = self._opening.turn
         scene = self._turn.observation.removeprefix(BANNER).strip()
-        return self._shown(f"{scene}\n\nCommands: {', '.join(self._opening.commands)}")
+        return f"{scene}\n\nCommands: {', '.join(self._opening.commands)}{self._hint()}"
 
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         command = nearest(action, self._turn.admissible) if self.match == "nearest" else action
@@ -129,18 +129,16 @@ class AlfworldEnv(BaseEnv):
         if command != action:
             info["played"] = command
         if self.show_admissible:
-            info |= {"admissible": self.admissible(), "hint_chars": len(self._listing())}
-        return self._shown(self._turn.observation), float(self._turn.won), self._turn.won, info
+            info |= {"admissible": self.admissible(), "hint_chars": len(self._hint())}
+        return self._turn.observation + self._hint(), float(self._turn.won), self._turn.won, info
 
     def _need_game(self) -> None:
         if self._opening is None:
             raise EnvStateError("no game: call reset first")
 
-    def _shown(self, observation: str) -> str:
-        return observation + self._listing() if self.show_admissible else observation
-
-    def _listing(self) -> str:
-        return f"\n\nAdmissible commands: {'; '.join(self._turn.admissible)}"
+    def _hint(self) -> str:
+        """What an observation ends with for the agent alone."""
+        return f"\n\nAdmissible commands: {'; '.join(self._turn.admissible)}" if self.show_admissible else ""
 
     def _listed(self, split: str) -> dict[str, Game]:
         """Task id -> game, in the benchmark's order."""

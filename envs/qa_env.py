@@ -40,9 +40,7 @@ class ChoiceEnv(SingleTurnEnv):
         return [f"The answer is ({letter})." for letter in LETTERS[: len(self._row.options)]]
 
     def evaluate(self, prediction: str | None) -> bool:
-        if prediction is None:
-            return False
-        return find_choice(prediction, len(self._row.options)).answer == self.get_ground_truth()
+        return find_choice(prediction or "", len(self._row.options)).answer == self.get_ground_truth()
 
     def _shown(self, row: Row) -> tuple[tuple[str, ...], str, tuple[int, ...]]:
         """(options, letter of the right one, order) as this seed shows them."""

@@ -1,4 +1,7 @@
-"""Rows out of files: .jsonl, .jsonl.gz, and the official GPQA archive. A complaint is one sentence with its place."""
+"""Rows out of files: .jsonl, .jsonl.gz, and the official GPQA archive. A complaint is one sentence with its place.
+
+And files written whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ import gzip
 import hashlib
 import io
 import json
+import os
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -64,3 +69,17 @@ def zip_rows(path: Path) -> Iterator[tuple[str, dict]]:
         raise UserError(f"{path.name} cannot be read as the official GPQA archive: {error}.") from error
     for number, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), start=1):
         yield f"{path.name} row {number}", row
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that nobody ever sees half of it; a write that fails leaves what was there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)

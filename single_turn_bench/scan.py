@@ -62,11 +62,8 @@ def split_top(text: str, separators: str) -> list[str]:
 
 def enclosing(text: str) -> tuple[str, str, str] | None:
     """(opener, inside, closer) when one pair of brackets holds the whole text; set braces come back as `{` and `}`."""
-    text = text.strip()
-    if len(text) < 2 or text[0] not in OPENERS + "\\":
-        return None
-    plain = text.replace("\\{", "{").replace("\\}", "}")
-    if plain[0] not in OPENERS or plain[-1] not in CLOSERS:
+    plain = text.strip().replace("\\{", "{").replace("\\}", "}")
+    if not plain or plain[0] not in OPENERS or plain[-1] not in CLOSERS:
         return None
     for position, char, depth in depths(plain):
         if char in CLOSERS and depth <= 1 and position < len(plain) - 1:
