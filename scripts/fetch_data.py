@@ -13,7 +13,6 @@ import argparse
 import gzip
 import hashlib
 import json
-import os
 import sys
 import tempfile
 import urllib.error
@@ -24,7 +23,7 @@ from typing import Any
 
 from core.errors import UserError
 from single_turn_bench.datasets import FETCHED, check_unique, load_named
-from single_turn_bench.files import read_objects
+from single_turn_bench.files import read_objects, write_whole
 from single_turn_bench.rows import Row, parse_row
 from single_turn_bench.specs import GPQA_ZIP_SHA256, GPQA_ZIP_URL, SPECS, DatasetSpec, HubSource
 
@@ -74,25 +73,12 @@ def as_line(row: Row) -> str:
     )
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
 def keep(name: str, suffix: str, data: bytes, origin: dict[str, Any], folder: Path) -> Path:
     """The data and, beside it, where it is from and its hash; loading checks the hash. The older form is removed."""
     path = folder / f"{name}{suffix}"
-    write_atomically(path, data)
+    write_whole(path, data)
     record = {"dataset": name, "file": path.name, "sha256": hashlib.sha256(data).hexdigest(), **origin}
-    write_atomically(folder / f"{name}.source.json", (json.dumps(record, indent=1) + "\n").encode())
+    write_whole(folder / f"{name}.source.json", (json.dumps(record, indent=1) + "\n").encode())
     for other in {".jsonl", ".jsonl.gz", ".zip"} - {suffix}:
         (folder / f"{name}{other}").unlink(missing_ok=True)
     return path
