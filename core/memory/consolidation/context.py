@@ -17,7 +17,7 @@ from core.memory.consolidation.confidence import Confidence
 from core.memory.store.clock import SECONDS_A_DAY, ages
 from core.models.base import Reply, Role
 from core.seeding import derive_seed
-from core.types import Lesson, MemoryRecord, Scored, Usage
+from core.types import Lesson, MemoryRecord, Usage
 from prompts import registry
 
 if TYPE_CHECKING:
@@ -92,16 +92,15 @@ class ConsolidationContext:
 
         Only these are compared with it: a round over n fresh records makes 2 n searches and never looks at all pairs.
         """
-        hits = self.bank.neighbours(record.id, self.candidates, -1.0)
-        hits = [*hits, *self.bank.lexical(record.text, self.candidates)]
+        hits = [*self.bank.neighbours(record.id, self.candidates), *self.bank.lexical(record.text, self.candidates)]
         others = {hit.record.id: hit.record for hit in hits if hit.record.id != record.id}
         return sorted(others.values(), key=lambda other: (other.tick, other.id))
 
-    def similar(self, record: MemoryRecord, least: float, most: float = 1.0) -> list[Scored]:
+    def similar(self, record: MemoryRecord, least: float, most: float = 1.0) -> list[MemoryRecord]:
         """The near records with a similarity from `least` to `most`, most similar first."""
-        scored = [Scored(record=other, score=self.similarity(record, other)) for other in self.near(record)]
-        scored = [hit for hit in scored if least <= hit.score <= most]
-        return sorted(scored, key=lambda hit: -hit.score)
+        scored = [(self.similarity(record, other), other) for other in self.near(record)]
+        scored = [(score, other) for score, other in scored if least <= score <= most]
+        return [other for _, other in sorted(scored, key=lambda pair: -pair[0])]
 
     def similarity(self, one: MemoryRecord, other: MemoryRecord) -> float:
         """Cosine of two records' lessons as texts. Their queries do not count: like tasks may teach unlike lessons."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -45,7 +44,6 @@ class Guard:
     max_content: int = 1200
     max_query: int = 8000
     _likeness: Likeness | None = field(default=None, init=False, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.ignore, str) or (unknown := set(self.ignore) - set(rules())):
@@ -86,9 +84,7 @@ class Guard:
         texts = (query, *(item.text for item in items))
         broken = {rule for text in texts for rule in suspicions(text)} - set(self.ignore)
         if self.likeness is not None and not broken:
-            with self._lock:
-                if self._likeness is None:
-                    self._likeness = Likeness(bank.embedder)
+            self._likeness = self._likeness or Likeness(bank.embedder)
             # The query is not compared: a task may be about anything.
             if any(self._likeness.of(item.text) > self.likeness for item in items):
                 broken.add("likeness")
@@ -124,9 +120,9 @@ class Guard:
             for item in record.items
         )
         query, tags = clean(record.original_query, self.max_query), tuple(clean(tag, 200) for tag in record.tags)
-        texts = {name: record.provenance.get(name) for name in ("url", "context")}  # that a client gave with it
-        given = {name: clean(text, 2000) for name, text in texts.items() if isinstance(text, str)}
-        provenance = record.provenance | given
+        provenance = record.provenance
+        if isinstance(url := provenance.get("url"), str):  # that a client gave with it
+            provenance = provenance | {"url": clean(url, 2000)}
         return replace(record, items=items, original_query=query, tags=tags, provenance=provenance), found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from core.errors import StopRun, UserError
@@ -20,6 +20,14 @@ from core.types import MemoryRecord
 
 BUSY_S = 60  # how long a writer waits for others
 State = tuple[int, int, str | None]  # (highest rowid, last entry of `touched`, journal entry of the last forgetting)
+
+
+def embedder_of(path: Path, *, read_only: bool = False) -> str | None:
+    """The name of the embedder that a bank was made with; None where there is no bank, or nothing in it."""
+    if not path.exists():
+        return None
+    with closing(Store(path, read_only=read_only)) as store:
+        return store.meta("embedder")
 
 
 class Store:
@@ -185,10 +193,6 @@ class Store:
         """A fact about the file (schema, embedder); None when it was never set."""
         found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
         return found[0][0] if found else None
-
-    def seq(self) -> int:
-        """The last entry of the journal; 0 when there is none."""
-        return self.rows("SELECT coalesce(max(seq), 0) FROM journal")[0][0]
 
     def count(self) -> int:
         """How many records there are."""

@@ -157,23 +157,3 @@ def _drop_unreadable(db: Any) -> None:
         except (ValueError, TypeError, LookupError):
             spoilt.append(row[:1])
     db.executemany("DELETE FROM records WHERE rowid = ?", spoilt)
-
-
-def verify_indexes(store: Any, embed: Any) -> Iterator[str]:
-    """Check and mend what follows from the records of an open bank; yields a line for each. UserError on damage.
-
-    Not the index's file: it is checked whenever it is read.
-    """
-    lost = store.embed_missing(embed)
-    yield f"{store.count()} records, " + (f"{lost} had no vector and have one now" if lost else "each with its vector")
-    with store.unjournaled() as db:
-        try:
-            db.execute("INSERT INTO lexicon(lexicon) VALUES ('integrity-check')")
-        except sqlite3.DatabaseError:
-            db.execute("DROP TABLE lexicon")
-            schema.create(db)
-        lost = schema.fill_lexicon(db)
-        db.execute("DELETE FROM lexicon WHERE rowid NOT IN (SELECT rowid FROM records)")
-    yield "the words of every record are indexed" + (f", {lost} of them anew" if lost else "")
-    store.rewrite_journal()
-    yield f"the journal's file is written anew: {store.seq()} changes"
