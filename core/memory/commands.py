@@ -1,4 +1,4 @@
-"""What `python -m core.memory` does, a function a command: (bank, arguments) -> lines to print. Its docstring is its help."""
+"""The commands of `python -m core.memory`: (bank, arguments) -> lines to print. The docstrings are its help."""
 
 from __future__ import annotations
 
