@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from core.errors import UserError
 from core.memory import formats
 from core.memory.formats.markdown import shown
 from core.memory.store.filter import Filter
@@ -145,15 +144,8 @@ def snapshot(bank: Any, given: Namespace) -> Iterator[str]:
 
 def rollback(bank: Any, given: Namespace) -> Iterator[str]:
     """undo every change after a point; can itself be undone"""
-    named = given.to in bank.snapshots()
-    if not named and not given.to.isdigit():
-        raise UserError(f"--to {given.to}: give the number of a change or the name of a snapshot.")
-    before = bank.seq()
-    everyone = given.namespace is None
-    if named:
-        count = bank.rollback_snapshot(given.to, everyone=everyone)
-    else:
-        count = bank.rollback(int(given.to), everyone=everyone)
+    before, named = bank.seq(), given.to in bank.snapshots() or not given.to.isdigit()
+    count = bank.rollback(given.to if named else int(given.to), everyone=given.namespace is None)
     yield f"{count} changes undone; undo that with --to {before}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from core.checks import check_numbers
 from core.errors import UserError
@@ -68,16 +68,14 @@ class Guard:
         notes |= found
         parents = [parent for id in record.parents if (parent := bank.get(id)) is not None]
         trust = min([record.trust, *(parent.trust for parent in parents)])
-        changes: dict[str, Any] = {"trust": trust}
-        if not record.items:
-            changes["status"] = "archived"  # all of it was copied: stored so that it counts, never retrieved
+        # All of it was copied: stored so that it counts, never retrieved.
+        status, provenance = record.status if record.items else "archived", {**record.provenance}
         if notes:
-            changes["provenance"] = record.provenance | {"hygiene": sorted(notes)}
+            provenance["hygiene"] = sorted(notes)
         if self.quarantine and (broken or trust == 0.0):
-            why = sorted({*record.provenance.get("quarantine", ()), *(broken or ("lineage",))})
-            provenance = changes.get("provenance", record.provenance) | {"quarantine": why}
-            changes |= {"trust": 0.0, "status": "quarantined", "provenance": provenance}
-        return replace(record, **changes)
+            trust, status = 0.0, "quarantined"
+            provenance["quarantine"] = sorted({*provenance.get("quarantine", ()), *(broken or ("lineage",))})
+        return replace(record, trust=trust, status=status, provenance=provenance)
 
     def _broken_rules(self, query: str, items: tuple[Lesson, ...], bank: MemoryBank) -> tuple[str, ...]:
         """The rules that the query or the lessons break."""
@@ -103,21 +101,17 @@ class Guard:
         """(the record with its texts scrubbed and cut, the kinds of what was found in them)."""
         found: set[str] = set()
 
-        def clean(text: str, longest: int) -> str:
+        def clean(text: str, most: int) -> str:
             if self.scrub:
                 text, kinds = scrub(text)
                 found.update(kinds)
-            if len(text) > longest:
+            if len(text) > most:
                 found.add("cut")
-            return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+            return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
+        longest = {"title": self.max_title, "description": self.max_description, "content": self.max_content}
         items = tuple(
-            Lesson(
-                title=clean(item.title, self.max_title),
-                description=clean(item.description, self.max_description),
-                content=clean(item.content, self.max_content),
-            )
-            for item in record.items
+            Lesson(**{name: clean(text, longest[name]) for name, text in vars(item).items()}) for item in record.items
         )
         query, tags = clean(record.original_query, self.max_query), tuple(clean(tag, 200) for tag in record.tags)
         provenance = record.provenance

@@ -159,15 +159,20 @@ class BankFile:
         entries = self._store.rows("SELECT seq, at, tick, reason FROM journal ORDER BY seq")
         return [dict(zip(("seq", "at", "tick", "reason"), row)) | {"undo": undo[row[0]]} for row in entries]
 
-    def rollback(self, to_seq: int, *, everyone: bool = False) -> int:
+    def rollback(self, to: int | str, *, everyone: bool = False) -> int:
         """Undo what was changed in the namespace, or in all, after an entry of the journal; returns how many changes.
 
-        That is itself one change, so it can be undone. What was forgotten stays forgotten. UserError for no such entry.
+        to   the entry's number, or the name of a snapshot; UserError where there is none such
+        That is itself one change, so it can be undone. What was forgotten stays forgotten.
         """
-        if not 0 <= to_seq <= self.seq():
-            raise UserError(f"the bank {self.path} has no journal entry {to_seq}: the journal ends at {self.seq()}.")
-        with self.change(f"rollback to {to_seq}") as change:
-            count = change.roll_back(to_seq, everyone=everyone)
+        if isinstance(to, str):
+            if to not in (marks := self.snapshots()):
+                raise UserError(f"the bank {self.path} has no snapshot {to}: it has {', '.join(marks) or 'none'}.")
+            to = marks[to]
+        if not 0 <= to <= self.seq():
+            raise UserError(f"the bank {self.path} has no journal entry {to}: the journal ends at {self.seq()}.")
+        with self.change(f"rollback to {to}") as change:
+            count = change.roll_back(to, everyone=everyone)
         self._embed_missing()
         return count
 
@@ -183,13 +188,6 @@ class BankFile:
         """Name -> place in the journal, oldest first."""
         query = "SELECT key, CAST(value AS INTEGER) FROM facts WHERE namespace = ? AND key GLOB ? ORDER BY 2"
         return {key.removeprefix(_MARK): seq for key, seq in self._store.rows(query, (self.namespace, f"{_MARK}*"))}
-
-    def rollback_snapshot(self, name: str, *, everyone: bool = False) -> int:
-        """`rollback` to a snapshot. UserError when there is none of that name."""
-        marks = self.snapshots()
-        if name not in marks:
-            raise UserError(f"the bank {self.path} has no snapshot {name}: it has {', '.join(marks) or 'none'}.")
-        return self.rollback(marks[name], everyone=everyone)
 
     def forget(
         self, *, id: str | None = None, task: str | None = None, run: str | None = None, namespace: str | None = None
