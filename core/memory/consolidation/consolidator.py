@@ -116,7 +116,7 @@ class Consolidator:
             if self._is_counted(bank, seen):  # asked again: only inside the transaction can no other process do it
                 return
             before = self.progress(bank)
-            ctx = self._context(bank, before)
+            ctx = ConsolidationContext(bank=bank, settings=self, fresh=before.round)
             for id in dict.fromkeys(seen.used):
                 if (record := bank.get(id)) is not None:
                     change.update(id, **self._used(ctx, record, seen.label))
@@ -143,7 +143,7 @@ class Consolidator:
         with self._round_lock, self._one_process(bank) as mine:
             while mine and (at := self.progress(bank)).round:
                 for number in range(at.step, len(self._policies)):
-                    policy, ctx = self._policies[number], self._context(bank, at)
+                    policy, ctx = self._policies[number], ConsolidationContext(bank=bank, settings=self, fresh=at.round)
                     if (proposed := policy.plan(ctx)) or ctx.usage.calls:
                         reason = f"{policy.name}: {'; '.join(each.reason for each in proposed) or 'nothing'}"
                         self._write(bank, at, reason, proposed, ctx.usage, step=number + 1)
@@ -197,17 +197,6 @@ class Consolidator:
                 usage = asdict(Usage(**present.usage) + spent)
                 after = replace(present, step=step, round=(*present.round, *made), usage=usage)
             self._save(bank, change, after)
-
-    def _context(self, bank: MemoryBank, at: Progress) -> ConsolidationContext:
-        return ConsolidationContext(
-            bank=bank,
-            fresh=at.round,
-            confidence=self.confidence or Confidence(),
-            role=self.role,
-            seed=self.seed,
-            candidates=self.candidates,
-            ticks_per_day=self.ticks_per_day,
-        )
 
     def _start_rounds(self, bank: MemoryBank) -> None:
         """Run the rounds that are due in the background, unless they are running already."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
 from core.memory.store.clock import SECONDS_A_DAY, ages
-from core.models.base import Reply, Role
+from core.models.base import Reply
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
 from prompts import registry
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from core.memory.bank import MemoryBank
+    from core.memory.consolidation.consolidator import Consolidator
 
 Answer = TypeVar("Answer")
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
@@ -66,21 +67,21 @@ class ConsolidationPolicy(Protocol):
 class ConsolidationContext:
     """What a policy may look at, and the model that it may ask.
 
-    fresh           ids of the records that came since the last round, oldest first, and of those that this round made
-    candidates      how many neighbours by query, and as many by words, a fresh record is compared with
-    ticks_per_day   how many tasks of the stream count as a day, where the bank's clock is the stream
-    usage           of the model calls made so far
+    settings   of the consolidation: candidates, ticks_per_day, role, seed, confidence
+    fresh      ids of the records that came since the last round, oldest first, and of those that this round made
+    usage      of the model calls made so far
     """
 
     bank: MemoryBank
+    settings: Consolidator
     fresh: tuple[str, ...]
-    confidence: Confidence
-    role: Role | None = None
-    seed: int = 0
-    candidates: int = 50
-    ticks_per_day: float = 1.0
     usage: Usage = field(default_factory=Usage)
     _vectors: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def confidence(self) -> Confidence:
+        """The arithmetic of a record's confidence; the usual one where the bank keeps none."""
+        return self.settings.confidence or Confidence()
 
     def fresh_records(self) -> list[MemoryRecord]:
         """The fresh records that are still active, oldest first."""
@@ -92,7 +93,8 @@ class ConsolidationContext:
 
         Only these are compared with it: a round over n fresh records makes 2 n searches and never looks at all pairs.
         """
-        hits = [*self.bank.neighbours(record.id, self.candidates), *self.bank.lexical(record.text, self.candidates)]
+        most = self.settings.candidates
+        hits = [*self.bank.neighbours(record.id, most), *self.bank.lexical(record.text, most)]
         others = {hit.record.id: hit.record for hit in hits if hit.record.id != record.id}
         return sorted(others.values(), key=lambda other: (other.tick, other.id))
 
@@ -122,13 +124,13 @@ class ConsolidationContext:
 
     def age_days(self, record: MemoryRecord) -> float:
         """Days of the bank's clock since the record was made."""
-        return ages(self.bank, self.ticks_per_day)(record)
+        return ages(self.bank, self.settings.ticks_per_day)(record)
 
     def idle_days(self, record: MemoryRecord) -> float:
         """Days of the bank's clock since the record was last used, or since it was made if it never was."""
         if record.last_used is None:
             return self.age_days(record)
-        a_day = self.ticks_per_day if self.bank.clock == "stream" else SECONDS_A_DAY
+        a_day = self.settings.ticks_per_day if self.bank.clock == "stream" else SECONDS_A_DAY
         return min(self.age_days(record), max(self.now() - record.last_used, 0) / a_day)
 
     def now(self) -> int:
@@ -147,16 +149,18 @@ class ConsolidationContext:
 
     def ask(self, prompt: str, schema: dict, *names: object) -> Reply:
         """One call of the extractor's model, with a seed derived from the names. UserError when there is no model."""
-        if self.role is None:
+        role = self.settings.role
+        if role is None:
             raise UserError("memory.consolidate asks a model here and was given none: choose voting, or null.")
-        seed = derive_seed(self.seed, *names)
-        reply = self.role.chat([{"role": "user", "content": prompt}], sample=0, seed=seed, schema=schema)
+        seed = derive_seed(self.settings.seed, *names)
+        reply = role.chat([{"role": "user", "content": prompt}], sample=0, seed=seed, schema=schema)
         self.usage = self.usage + reply.usage
         return reply
 
     def render(self, name: str, **values: object) -> str:
         """A prompt, in the form for structured replies where the model can be held to a schema."""
-        structured = self.role is not None and self.role.llm.supports_schema
+        role = self.settings.role
+        structured = role is not None and role.llm.supports_schema
         return registry.render(name, **values, structured=structured)
 
 
