@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +99,7 @@ class Consolidator:
 
     def usage(self, bank: MemoryBank) -> Usage:
         """What all rounds of this run have cost."""
-        return Usage(**self.progress(bank).usage)
+        return self.progress(bank).usage
 
     def close(self) -> None:
         """Wait for a round in the background; raises the error that ended it."""
@@ -194,8 +194,7 @@ class Consolidator:
             if step is None:
                 after = replace(present, round=(), step=0).begun(self.every)
             else:
-                usage = asdict(Usage(**present.usage) + spent)
-                after = replace(present, step=step, round=(*present.round, *made), usage=usage)
+                after = replace(present, step=step, round=(*present.round, *made), usage=present.usage + spent)
             self._save(bank, change, after)
 
     def _start_rounds(self, bank: MemoryBank) -> None:

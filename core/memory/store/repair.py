@@ -63,8 +63,8 @@ def repair(path: Path, reason: str) -> None:
     new, wal = path.with_name(path.name + ".rebuild"), path.with_name(path.name + "-wal")
     aside = path.with_name(f"{path.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
     with closing(journal_file.JournalFile(path, alone=True)):
-        for old in (new, path.with_name(new.name + "-wal"), path.with_name(new.name + "-shm")):
-            old.unlink(missing_ok=True)
+        for old in path.parent.glob(f"{new.name}*"):
+            old.unlink()
         count = _rebuild(new, path, reason)
         if path.exists():
             os.link(path, aside)
@@ -82,7 +82,7 @@ def repair(path: Path, reason: str) -> None:
 def _rebuild(new: Path, damaged: Path, reason: str) -> int:
     """Make a bank of what can be read and of what the journal says, which is right where they differ."""
     with closing(sqlite3.connect(new, isolation_level=None)) as db:
-        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
         db.execute("BEGIN")
         _salvage(db, damaged)
         _replay(db, damaged)
@@ -92,11 +92,7 @@ def _rebuild(new: Path, damaged: Path, reason: str) -> int:
         db.execute(query, (now(), f"rebuilt: {reason}"))
         schema.finish(db)
         db.execute("COMMIT")
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        [count] = db.execute("SELECT count(*) FROM records").fetchone()
-    with new.open("rb") as file:
-        os.fsync(file.fileno())
-    return count
+        return db.execute("SELECT count(*) FROM records").fetchone()[0]
 
 
 def _salvage(db: Any, damaged: Path) -> None:
