@@ -145,7 +145,8 @@ class ConsolidationContext:
         """
         marks = record.n_helpful - record.n_harmful
         stored = round(self.confidence.of(record), 6)
-        return (stored, marks, record.n_used_success, record.trust, -record.tick, _descending(record.id))
+        descending = tuple(-ord(letter) for letter in record.id)
+        return (stored, marks, record.n_used_success, record.trust, -record.tick, descending)
 
     def ask(self, prompt: str, schema: dict, *names: object) -> Reply:
         """One call of the extractor's model, with a seed derived from the names. UserError when there is no model."""
@@ -183,7 +184,3 @@ def lesson_for_prompt(lesson: Lesson, max_chars: int) -> Lesson:
 def _escaped(text: str) -> str:
     text = re.sub(r"<(?=/?\s*lessons)", "&lt;", text, flags=re.IGNORECASE)
     return text.replace("<|", "< |").replace("\x00", "")
-
-
-def _descending(id: str) -> tuple[int, ...]:
-    return tuple(-ord(letter) for letter in id)
