@@ -12,6 +12,7 @@ from core.build import build_bank, build_meter, build_roles, make
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
+from core.memory.store.database import embedder_of
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, content_id
 from mcp_server import checks
@@ -46,7 +47,7 @@ class Service:
         if self.cfg.memory.path is not None:
             raise UserError("memory.path: the server's bank is named with --bank.")
         consolidates = self.cfg.memory.get("consolidate") is not None and self.cfg.get("llm") is not None
-        chosen = NamedEmbedder(name=embedder or _embedder_of(path) or MINILM)
+        chosen = NamedEmbedder(name=embedder or embedder_of(path) or MINILM)
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
         bank = build_bank(self.cfg, chosen, self.roles() if consolidates else {}, str(path), consolidator_run="mcp")
@@ -141,19 +142,6 @@ def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
     told = {"memory_id": id, "state": record.status, "titles": [lesson.title for lesson in record.items]}
     why = record.provenance.get("quarantine") or record.provenance.get("hygiene")
     return told | ({"why": list(why)} if why else {})
-
-
-def _embedder_of(path: Path) -> str | None:
-    """The name of the embedder that a bank was made with; None for a new bank."""
-    from core.memory.store.database import Store
-
-    if not path.exists():
-        return None
-    store = Store(path)
-    try:
-        return store.meta("embedder")
-    finally:
-        store.close()
 
 
 def package_version() -> str:
