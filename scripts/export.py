@@ -9,35 +9,29 @@ wandb writes into each run's directory unless --online is given; `wandb sync` se
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
-from core.errors import UserError
 from results.export import to_inspect, to_parquet, to_wandb
+from scripts.command_line import parser, plain_errors
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", metavar="RUNS")
-    parser.add_argument("--to", required=True, choices=("parquet", "inspect", "wandb"))
-    parser.add_argument("-o", "--output", type=Path)
-    parser.add_argument("--project", default="reasoningbank")
-    parser.add_argument("--online", action="store_true")
-    given = parser.parse_args(arguments)
-    if given.to != "wandb" and given.output is None:
-        parser.error(f"--to {given.to} needs -o")
-    try:
-        if given.to == "parquet":
-            to_parquet(given.runs, given.output)
-        elif given.to == "inspect":
-            to_inspect(given.runs, given.output)
-        else:
-            to_wandb(given.runs, given.project, "online" if given.online else "offline")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+@plain_errors()
+def main(arguments: list[str] | None = None) -> None:
+    options = parser(__doc__, runs=True)
+    options.add_argument("--to", required=True, choices=("parquet", "inspect", "wandb"))
+    options.add_argument("-o", "--output", type=Path)
+    options.add_argument("--project", default="reasoningbank")
+    options.add_argument("--online", action="store_true")
+    given = options.parse_args(arguments)
+    if given.to == "wandb":
+        to_wandb(given.runs, given.project, "online" if given.online else "offline")
+    elif given.output is None:
+        options.error(f"--to {given.to} needs -o")
+    elif given.to == "parquet":
+        to_parquet(given.runs, given.output)
+    else:
+        to_inspect(given.runs, given.output)
 
 
 if __name__ == "__main__":

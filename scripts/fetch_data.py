@@ -9,7 +9,6 @@ the hub and set HF_TOKEN) and kept compressed.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import hashlib
 import json
@@ -22,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from single_turn_bench.datasets import FETCHED, check_unique, load_named
-from single_turn_bench.files import read_objects, write_whole
+from scripts.command_line import parser, plain_errors
+from single_turn_bench.datasets import FETCHED, check_unique, load_named, read_file
+from single_turn_bench.files import write_whole
 from single_turn_bench.rows import Row, parse_row
-from single_turn_bench.specs import GPQA_ZIP_SHA256, GPQA_ZIP_URL, SPECS, DatasetSpec, HubSource
+from single_turn_bench.specs import GPQA_ZIP_SHA256, GPQA_ZIP_URL, SPECS, DatasetSpec, FileSpec, HubSource
 
 DOWNLOAD_S = 60
 
@@ -113,37 +113,28 @@ def fetch_gpqa(spec: DatasetSpec, folder: Path) -> Path:
 
 
 def keep_gpqa(data: bytes, spec: DatasetSpec, folder: Path, sha256: str = GPQA_ZIP_SHA256) -> Path:
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != sha256:
-        raise UserError(f"The GPQA archive has sha256 {digest[:12]}..., the official one {sha256[:12]}...")
+    official = FileSpec(names=("gpqa.zip",), count=spec.count, sha256=(("gpqa.zip", sha256),))
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "gpqa.zip"
         archive.write_bytes(data)
-        rows = checked((raw for _, raw in read_objects(archive)), spec)
+        rows = read_file(archive, official, spec.name, hashlib.sha256(data).hexdigest())
     return keep(spec.name, ".zip", data, {"url": GPQA_ZIP_URL, "rows": len(rows)}, folder)
 
 
-def fetch(name: str, folder: Path) -> None:
-    spec = SPECS.get(name)
-    if spec is None or spec.hub is None:
-        known = ", ".join(known.name for known in SPECS.values() if known.hub)
-        raise UserError(f"There is no dataset {name!r} to fetch; there are {known}.")
-    path = fetch_gpqa(spec, folder) if name == "gpqa_diamond" else fetch_from_hub(spec, folder)
-    dataset = load_named(spec, None) if folder == FETCHED else None
-    seen = f", loads {len(dataset.rows)} rows from {dataset.source_path}" if dataset else ""
-    print(f"{name}: {path}{seen}")
+def fetch(name: str) -> None:
+    spec = SPECS[name]
+    path = fetch_gpqa(spec, FETCHED) if name == "gpqa_diamond" else fetch_from_hub(spec, FETCHED)
+    dataset = load_named(spec, None)
+    print(f"{name}: {path}, loads {len(dataset.rows)} rows from {dataset.source_path}")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="+", metavar="NAME", help="a dataset of single_turn_bench/specs.py")
-    try:
-        for name in parser.parse_args().names:
-            fetch(name, FETCHED)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+@plain_errors()
+def main(arguments: list[str] | None = None) -> None:
+    options = parser(__doc__)
+    known = [name for name, spec in SPECS.items() if spec.hub]
+    options.add_argument("names", nargs="+", metavar="NAME", choices=known, help=f"of {', '.join(known)}")
+    for name in options.parse_args(arguments).names:
+        fetch(name)
 
 
 if __name__ == "__main__":

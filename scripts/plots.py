@@ -8,14 +8,13 @@ have the data for it; one set for each environment, model and set of tasks. capt
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
-from core.errors import UserError
 from results.plots import plots_of
 from results.studies import compared, slug, studies
 from results.tables import load_episodes
+from scripts.command_line import parser, plain_errors
 
 
 def write(runs: list[str], folder: Path, formats: list[str], baseline: str | None, partial: bool) -> list[Path]:
@@ -36,21 +35,16 @@ def write(runs: list[str], folder: Path, formats: list[str], baseline: str | Non
     return files
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", metavar="RUNS")
-    parser.add_argument("-o", "--output", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--format", action="append", choices=("pdf", "svg", "png"), help="default: pdf and svg")
-    parser.add_argument("--baseline", help="the arm that is drawn first (default: no_memory, or the first)")
-    parser.add_argument("--partial", action="store_true", help="count runs that did not finish")
-    given = parser.parse_args(arguments)
-    try:
-        files = write(given.runs, given.output, given.format or ["pdf", "svg"], given.baseline, given.partial)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+@plain_errors(status=1)
+def main(arguments: list[str] | None = None) -> None:
+    options = parser(__doc__, runs=True)
+    options.add_argument("-o", "--output", required=True, type=Path, metavar="DIR")
+    options.add_argument("--format", action="append", choices=("pdf", "svg", "png"), help="default: pdf and svg")
+    options.add_argument("--baseline", help="the arm that is drawn first (default: no_memory, or the first)")
+    options.add_argument("--partial", action="store_true", help="count runs that did not finish")
+    given = options.parse_args(arguments)
+    files = write(given.runs, given.output, given.format or ["pdf", "svg"], given.baseline, given.partial)
     print("\n".join(map(str, files)))
-    return 0
 
 
 if __name__ == "__main__":

@@ -10,21 +10,22 @@ is won here exactly if it was won there. Prints what differs and, last, `same X/
 
 from __future__ import annotations
 
-import argparse
-import gzip
-import json
 import os
 import queue
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from core.concurrency import ordered_map
 from core.errors import UserError
 from core.types import Task
 from envs.alfworld_env import AlfworldEnv
 from envs.alfworld_games import SPLITS
+from scripts.command_line import parser, plain_errors
+from single_turn_bench.files import read_objects
 
 THOUGHTS = ("Think:", "ActionPath:")
 
@@ -39,8 +40,7 @@ class Recording:
     turns: tuple[tuple[str, str], ...]
 
 
-def read_recording(line: str) -> Recording:
-    row = json.loads(line)
+def read_recording(row: dict[str, Any]) -> Recording:
     first, *rest = re.split(r"^> ", row["traj"], flags=re.MULTILINE)
     turns = [part.partition("\n") for part in rest if not part.startswith(THOUGHTS)]
     return Recording(
@@ -51,7 +51,7 @@ def read_recording(line: str) -> Recording:
     )
 
 
-def differences(env: AlfworldEnv, task: Task, recording: Recording) -> list[str]:
+def mismatches(env: AlfworldEnv, task: Task, recording: Recording) -> list[str]:
     """What differs when the recorded actions are played; the first difference in the observations ends the game."""
     scene = env.reset(task).partition("\n\nCommands:")[0]
     if not _alike(scene, recording.first):
@@ -76,61 +76,48 @@ def tasks_by_name(env: AlfworldEnv) -> dict[str, Task]:
     """`<task>/<trial>` -> task, over all splits that the games belong to."""
     tasks: dict[str, Task] = {}
     for split in SPLITS:
-        try:
-            found = env.tasks(split)
-        except UserError:
-            continue  # no games of this split
-        for task in found:
-            tasks.setdefault(task.id.split("/", 2)[2], task)
+        with suppress(UserError):  # no games of this split
+            tasks = {task.id.split("/", 2)[2]: task for task in env.tasks(split)} | tasks
     return tasks
 
 
 def replay_all(recordings: list[Recording], games: str, workers: int) -> int:
     """Print what differs, in the recordings' order; return how many are the same."""
-    envs: queue.SimpleQueue[AlfworldEnv] = queue.SimpleQueue()
-    made = [AlfworldEnv(instructions="", max_steps=1000, data=games) for _ in range(workers)]
-    tasks = tasks_by_name(made[0])
-    for env in made:
-        envs.put(env)
+    idle: queue.SimpleQueue[AlfworldEnv] = queue.SimpleQueue()
+    with ExitStack() as opened:
+        for _ in range(workers):
+            idle.put(env := opened.enter_context(AlfworldEnv(instructions="", max_steps=1000, data=games)))
+        tasks = tasks_by_name(env)
 
-    def replay(recording: Recording) -> list[str]:
-        if recording.name not in tasks:
-            return ["no such game"]
-        env = envs.get()
-        try:
-            return differences(env, tasks[recording.name], recording)
-        finally:
-            envs.put(env)
+        def replay(recording: Recording) -> list[str]:
+            if recording.name not in tasks:
+                return ["no such game"]
+            env = idle.get()
+            try:
+                return mismatches(env, tasks[recording.name], recording)
+            finally:
+                idle.put(env)
 
-    same = 0
-    try:
-        with ThreadPoolExecutor(workers) as pool:
-            for recording, found in zip(recordings, pool.map(replay, recordings)):
-                same += not found
-                for text in found:
-                    print(f"{recording.name}: {text}", flush=True)
-    finally:
-        for env in made:
-            env.close()
-    return same
+        same = 0
+        for recording, found in zip(recordings, ordered_map(replay, recordings, workers)):
+            same += not found
+            for text in found:
+                print(f"{recording.name}: {text}", flush=True)
+        return same
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Replay recorded ALFWorld runs through our adapter.")
-    parser.add_argument("trajectories", type=Path, help="recorded runs, .jsonl or .jsonl.gz")
-    parser.add_argument("--games", required=True, help="the games they were played on: a folder or a tar archive")
-    parser.add_argument("--limit", type=int, help="replay the first N only")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="games played at once")
-    args = parser.parse_args()
-    opener = gzip.open if args.trajectories.suffix == ".gz" else open
-    with opener(args.trajectories, "rt", encoding="utf-8") as file:
-        recordings = [read_recording(line) for line in file if line.strip()][: args.limit]
-    try:
-        same = replay_all(recordings, args.games, args.workers)
-    except UserError as error:
-        sys.exit(str(error))
+@plain_errors(status=1)
+def main(arguments: list[str] | None = None) -> int:
+    options = parser(__doc__)
+    options.add_argument("trajectories", type=Path, help="recorded runs, .jsonl or .jsonl.gz")
+    options.add_argument("--games", required=True, help="the games they were played on: a folder or a tar archive")
+    options.add_argument("--limit", type=int, help="replay the first N only")
+    options.add_argument("--workers", type=int, default=os.cpu_count(), help="games played at once")
+    given = options.parse_args(arguments)
+    recordings = [read_recording(row) for _, row in read_objects(given.trajectories)][: given.limit]
+    same = replay_all(recordings, given.games, given.workers)
     print(f"same {same}/{len(recordings)}")
-    return 0 if same == len(recordings) else 1
+    return int(same != len(recordings))
 
 
 if __name__ == "__main__":

@@ -1,22 +1,23 @@
 """A run in the terminal: its episodes, or one of them whole.
 
 python -m scripts.show RUN [--status failure] [--type pick] [--flag]     every episode, a line each
-python -m scripts.show RUN TASK [--prompts]                             one: TASK is its place or the end of its id
+python -m scripts.show RUN TASK [--prompts]                              one: TASK is its place or the end of its id
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from core.errors import UserError
 from core.models.reply_text import storable
 from results.load import Run, episode_columns, find_runs, read_run
+from scripts.command_line import parser, plain_errors
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 COLOUR = {"success": "green", "failure": "red", "infra_error": "yellow"}
@@ -28,23 +29,22 @@ def clean(text: str) -> str:
 
 
 def console() -> Console:
-    """The terminal; where there is none, lines as wide as they are."""
-    return Console() if sys.stdout.isatty() else Console(soft_wrap=True, width=160)
+    """The terminal, which reads no text as markup; where there is none, lines as wide as they are."""
+    wide = not sys.stdout.isatty()
+    return Console(markup=False, emoji=False, highlight=False, soft_wrap=wide, width=160 if wide else None)
 
 
-class Printer:
-    """Prints headings, and text that is never read as markup."""
+def say(out: Console, text: str, indent: int = 2, style: str | None = None) -> None:
+    """Text of whatever origin, every line of it indented."""
+    out.print("\n".join(" " * indent + line for line in clean(text).splitlines()), style=style)
 
-    def __init__(self) -> None:
-        self.console = console()
 
-    def head(self, text: str, style: str = "bold") -> None:
-        self.console.print(clean(text), style=style, markup=False, highlight=False)
-
-    def text(self, text: str, indent: int = 2) -> None:
-        pad = " " * indent
-        lines = clean(text).splitlines() or [""]
-        self.console.print("\n".join(pad + line for line in lines), markup=False, highlight=False)
+def one_run(path: str) -> Run:
+    """The one run at a path. Raises UserError for a folder of several."""
+    found = find_runs([path])
+    if len(found) > 1:
+        raise UserError(f"{path} holds {len(found)} runs: give one of " + ", ".join(each.name for each in found[:10]))
+    return read_run(found[0])
 
 
 def episodes(run: Run, status: str | None, kind: str | None, flagged: bool) -> Table:
@@ -58,11 +58,10 @@ def episodes(run: Run, status: str | None, kind: str | None, flagged: bool) -> T
         note = facts["error"] or ("the judge is wrong" if disagree else "")
         if (status and row["status"] != status) or (kind and row["task_type"] != kind) or (flagged and not note):
             continue
-        colour = COLOUR[row["status"]]
+        state = Text(row["status"], COLOUR[row["status"]])
         cells = [facts["n_retrieved"], facts["n_lessons"], facts["steps"], f"{facts['tokens']:,}"]
-        task = clean(row["task_id"]).replace("[", r"\[")
-        state = f"[{colour}]{row['status']}[/{colour}]"
-        table.add_row(str(row["index"]), task, state, facts["verdict"] or "-", *map(str, cells), note)
+        task, verdict = clean(row["task_id"]), facts["verdict"] or "-"
+        table.add_row(str(row["index"]), task, state, verdict, *map(str, cells), clean(note))
     return table
 
 
@@ -77,66 +76,58 @@ def find_row(run: Run, wish: str) -> dict[str, Any]:
     return found[0]
 
 
-def one(out: Printer, run: Run, row: dict[str, Any], prompts: bool) -> None:
+def one(out: Console, run: Run, row: dict[str, Any], prompts: bool) -> None:
     """One episode: task, lessons shown, attempts, verdict, truth, lessons learned, tokens."""
-    out.head(f"{row['index']}  {row['task_id']}  {row['status']}", COLOUR[row["status"]])
-    out.text(row["query"])
+    say(out, f"{row['index']}  {row['task_id']}  {row['status']}", 0, COLOUR[row["status"]])
+    say(out, row["query"])
     lessons = {record["id"]: record for each in run.rows for record in each["records"]}
     for hit in row["retrieved"]:
         record = lessons.get(hit["id"])
         source = f"of {record['task_id']}, a {record['outcome']}" if record else "not made in this run"
-        out.head(f"\nshown {hit['id']}  score {hit['score']:.3f}  {source}", "cyan")
+        say(out, f"\nshown {hit['id']}  score {hit['score']:.3f}  {source}", 0, "cyan")
         for item in record["items"] if record else ():
-            out.text(f"{item['title']}: {item['content']}")
+            say(out, f"{item['title']}: {item['content']}")
     for attempt in row["trajectories"]:
         chosen = "  (the answer)" if attempt["sample"] == row["chosen"] and len(row["trajectories"]) > 1 else ""
-        out.head(f"\nattempt {attempt['sample']}  {attempt['ended_by']}  reward {attempt['reward']}{chosen}", "bold")
+        say(out, f"\nattempt {attempt['sample']}  {attempt['ended_by']}  reward {attempt['reward']}{chosen}", 0, "bold")
         for message in attempt["opening"] if prompts else ():
-            out.head(f"  [{message['role']}]", "dim")
-            out.text(message["content"], 4)
+            say(out, f"  [{message['role']}]", 0, "dim")
+            say(out, message["content"], 4)
         for number, step in enumerate(attempt["steps"], 1):
-            out.head(f"  step {number}" + ("" if step["valid"] else "  (invalid)"), "dim")
-            out.text(step["text"], 4)
+            say(out, f"  step {number}" + ("" if step["valid"] else "  (invalid)"), 0, "dim")
+            say(out, step["text"], 4)
             if step["observation"]:
-                out.text(f"-> {step['observation']}", 4)
+                say(out, f"-> {step['observation']}", 4)
         if attempt["error"]:
-            out.text(attempt["error"], 4)
-        out.text(f"truth: {attempt['gold']}", 2)
+            say(out, attempt["error"], 4)
+        say(out, f"truth: {attempt['gold']}", 2)
     verdict = row["verdict"]
-    out.head(f"\nverdict {verdict['label']} by {verdict['source']}", "bold")
-    out.text(verdict["reason"])
+    say(out, f"\nverdict {verdict['label']} by {verdict['source']}", 0, "bold")
+    say(out, verdict["reason"])
     for lesson in row["lessons"]:
-        out.head(f"\nlearned: {lesson['title']}", "magenta")
-        out.text(f"{lesson['description']}\n{lesson['content']}")
+        say(out, f"\nlearned: {lesson['title']}", 0, "magenta")
+        say(out, f"{lesson['description']}\n{lesson['content']}")
     for error in row["learning_errors"]:
-        out.head(f"broke beside the attempt: {error}", "yellow")
+        say(out, f"broke beside the attempt: {error}", 0, "yellow")
     spent = (f"{role} {used['prompt_tokens'] + used['completion_tokens']:,}" for role, used in row["usage"].items())
-    out.head("\ntokens  " + "   ".join(spent), "dim")
+    say(out, "\ntokens  " + "   ".join(spent), 0, "dim")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", metavar="RUN")
-    parser.add_argument("task", nargs="?", metavar="TASK")
-    parser.add_argument("--status", choices=COLOUR)
-    parser.add_argument("--type", help="of the tasks")
-    parser.add_argument("--flag", action="store_true", help="only errors and wrong verdicts")
-    parser.add_argument("--prompts", action="store_true", help="the opening messages too")
-    given = parser.parse_args(arguments)
-    out = Printer()
-    try:
-        found = find_runs([given.run])
-        if len(found) > 1:
-            raise UserError(f"{given.run} holds {len(found)} runs: " + ", ".join(path.name for path in found[:10]))
-        run = read_run(found[0])
-        if given.task is None:
-            out.console.print(episodes(run, given.status, given.type, given.flag))
-        else:
-            one(out, run, find_row(run, given.task), given.prompts)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+@plain_errors()
+def main(arguments: list[str] | None = None) -> None:
+    options = parser(__doc__)
+    options.add_argument("run", metavar="RUN")
+    options.add_argument("task", nargs="?", metavar="TASK")
+    options.add_argument("--status", choices=COLOUR)
+    options.add_argument("--type", help="of the tasks")
+    options.add_argument("--flag", action="store_true", help="only errors and wrong verdicts")
+    options.add_argument("--prompts", action="store_true", help="the opening messages too")
+    given = options.parse_args(arguments)
+    out, run = console(), one_run(given.run)
+    if given.task is None:
+        out.print(episodes(run, given.status, given.type, given.flag))
+    else:
+        one(out, run, find_row(run, given.task), given.prompts)
 
 
 if __name__ == "__main__":

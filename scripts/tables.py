@@ -10,42 +10,40 @@ source of the labels. A run that did not finish is named and left out; --partial
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 from core.errors import UserError
 from results.render import FORMATS
 from results.tables import TABLES, build_tables, load_episodes
+from scripts.command_line import parser, plain_errors
 
 
+@plain_errors()
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", metavar="RUNS")
-    parser.add_argument("--table", action="append", choices=TABLES, help="again for another one (default: main)")
-    parser.add_argument("--format", choices=FORMATS, default="md")
-    parser.add_argument("--baseline", help="a label or an arm; the table's own where not given")
-    parser.add_argument("--partial", action="store_true", help="count runs that did not finish, marked with *")
-    parser.add_argument("-o", "--output", type=Path)
-    given = parser.parse_args(arguments)
-    try:
-        frame, names = load_episodes(given.runs), given.table or ["main"]
-        if given.format == "csv" and len(names) > 1:
-            raise UserError("--format csv writes one table: give one --table.")
-        made = [build_tables(frame, name, baseline=given.baseline, partial=given.partial) for name in names]
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    options = parser(__doc__, runs=True)
+    options.add_argument("--table", action="append", choices=TABLES, help="again for another one (default: main)")
+    options.add_argument("--format", choices=FORMATS, default="md")
+    options.add_argument("--baseline", help="a label or an arm; the table's own where not given")
+    options.add_argument("--partial", action="store_true", help="count runs that did not finish, marked with *")
+    options.add_argument("-o", "--output", type=Path)
+    given = options.parse_args(arguments)
+    frame, names = load_episodes(given.runs), given.table or ["main"]
+    if given.format == "csv" and len(names) > 1:
+        raise UserError("--format csv writes one table: give one --table.")
+    made = [build_tables(frame, name, baseline=given.baseline, partial=given.partial) for name in names]
+    texts = [text for _, found in made for text in found]
     if given.format == "csv":
         text = made[0][0].table.to_csv(index=False)
+        for note in made[0][0].notes:
+            print(note, file=sys.stderr)
     else:
-        texts = [text for _, found in made for text in found]
         text = "\n".join(FORMATS[given.format](each) for each in texts)
     if given.output:
         given.output.write_text(text, encoding="utf-8")
     else:
         print(text, end="")
-    return int(any(note.startswith("missing: ") for _, texts in made for each in texts for note in each.notes))
+    return int(any(note.startswith("missing: ") for each in texts for note in each.notes))
 
 
 if __name__ == "__main__":

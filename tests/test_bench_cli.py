@@ -23,6 +23,28 @@ def script(name):
     return importlib.import_module(f"scripts.{name}")
 
 
+MODULES = [path.relative_to(ROOT) for path in sorted((ROOT / "scripts").rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if "def main(" in (ROOT / path).read_text()], ids=str)
+def test_a_scripts_help_names_its_command(path):
+    name = ".".join(path.with_suffix("").parts)
+    assert f"python -m {name} " in importlib.import_module(name).__doc__
+
+
+def test_lines_are_printed_counted_and_saved(tmp_path, capsys):
+    lines = script("bench.lines").Lines()
+    lines.add("answer", 1.5, 2, "ms", note="bare 1.2 ms")
+    lines.add("rate", 90, 100, "calls/s", least=True)
+    lines.end(tmp_path / "lines.json")
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first.split() == ["ok", "answer", "1.500", "ms", "<=", "2", "bare", "1.2", "ms"]
+    assert second.split() == ["MISS", "rate", "90.000", "calls/s", ">=", "100"]
+    assert last.startswith("1 of 2 lines held")
+    saved = json.loads((tmp_path / "lines.json").read_text())
+    assert (saved["held"], saved["of"], [row["held"] for row in saved["lines"]]) == (1, 2, [True, False])
+
+
 def write(path, *rows):
     path.write_text("".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path

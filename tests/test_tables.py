@@ -223,6 +223,20 @@ def test_a_table_finds_its_runs_among_others(copy, here, capsys):
     assert main([str(copy), "--table", "main", "--table", "learning", "--format", "csv"]) == 2
 
 
+def test_an_arm_that_is_no_cell_of_the_table_is_named(copy, here, capsys):
+    here(*TOY, "arm=random_retrieval", "limit=12", run_dir=copy / "stranger")
+    line = "left out, no cell of main_table: runs of random_retrieval (1). --table all shows every run."
+    assert main([str(copy)]) == 0
+    said = capsys.readouterr().out
+    assert f"- {line}\n" in said and "| random_retrieval |" not in said
+    assert main([str(copy), "--format", "csv"]) == 0
+    said = capsys.readouterr()
+    assert line in said.err and "random_retrieval" not in said.out
+    assert main([str(copy), "--table", "all"]) == 0
+    said = capsys.readouterr().out
+    assert "| random_retrieval |" in said and "left out" not in said
+
+
 def test_a_sweep_may_be_written_in_hydras_ways():
     cells = list(wanted("main_table", "experiment=main_table 'seed=range(0,2)' arm=no_memory,awm env=toy"))
     assert [(cell["arm"], cell["seed"]) for cell in cells] == [

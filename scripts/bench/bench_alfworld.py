@@ -9,7 +9,6 @@ switch. Medians over all steps.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import statistics
 import time
@@ -19,6 +18,8 @@ from core.process import WorkerProcess
 from core.types import Task
 from envs.alfworld_engine import AlfworldEngine
 from envs.alfworld_env import AlfworldEnv
+from scripts.bench.lines import seconds
+from scripts.command_line import parser
 
 
 class TimedEngine(AlfworldEngine):
@@ -41,37 +42,31 @@ class TimedEngine(AlfworldEngine):
         return self.seconds
 
 
-def measure(env: AlfworldEnv, worker: WorkerProcess, task: Task) -> list[tuple[float, float]]:
-    """(engine, adapter) seconds for each step of a game."""
+def step_seconds(env: AlfworldEnv, worker: WorkerProcess, task: Task) -> list[tuple[float, float]]:
+    """(adapter, engine) seconds for each step of a game."""
     env.reset(task)
-    rows = []
-    for command in ["look", "inventory", "frobnicate", *env.walkthrough()]:
-        start = time.perf_counter()
-        env.step(command)
-        adapter = time.perf_counter() - start
-        rows.append((worker.call("last_seconds"), adapter))
-    return rows
+    commands = ["look", "inventory", "frobnicate", *env.walkthrough()]
+    return [(seconds(env.step, command), worker.call("last_seconds")) for command in commands]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Overhead of our ALFWorld adapter over the bare engine.")
-    parser.add_argument("--games", type=int, default=6)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--split", default="generated")
-    parser.add_argument("--data")
-    args = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--games", type=int, default=6)
+    options.add_argument("--repeats", type=int, default=3)
+    options.add_argument("--split", default="generated")
+    options.add_argument("--data")
+    given = options.parse_args()
     # by its importable name: what is defined in a script's __main__ does not exist in another process
     worker = WorkerProcess(factory=importlib.import_module("scripts.bench.bench_alfworld").TimedEngine)
-    with AlfworldEnv(instructions="", max_steps=50, split=args.split, data=args.data) as env:
+    with AlfworldEnv(instructions="", max_steps=50, split=given.split, data=given.data) as env:
         env._worker = worker
-        tasks = env.tasks()[: args.games]
-        rows = [row for task in tasks for _ in range(args.repeats) for row in measure(env, worker, task)]
-    engine, adapter = (statistics.median(column) for column in zip(*rows))
-    extra = statistics.median(adapter - engine for engine, adapter in rows)
+        tasks = env.tasks()[: given.games]
+        rows = [row for task in tasks for _ in range(given.repeats) for row in step_seconds(env, worker, task)]
+    adapter, engine = (statistics.median(column) for column in zip(*rows))
+    extra = statistics.median(adapter - engine for adapter, engine in rows)
     print(f"{len(tasks)} games, {len(rows)} steps")
-    print(
-        f"bare engine {1000 * engine:.2f} ms a step, adapter {1000 * adapter:.2f} ms, difference {1000 * extra:.2f} ms"
-    )
+    ms = f"adapter {1000 * adapter:.2f} ms, difference {1000 * extra:.2f} ms"
+    print(f"bare engine {1000 * engine:.2f} ms a step, {ms}")
     print(f"overhead {100 * extra / engine:.1f} % (target: at most 5 %)")
 
 

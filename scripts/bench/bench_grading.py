@@ -8,12 +8,11 @@ wrong, is the honest one. Where MATH-500 is absent, give a folder that holds it.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from pathlib import Path
 
-from core.errors import UserError
+from scripts.command_line import parser, plain_errors
 from single_turn_bench.datasets import load_rows
 from single_turn_bench.equivalence import MathGrader, grade_response
 
@@ -30,14 +29,11 @@ def time_grading(pairs: list[tuple[str, str]]) -> tuple[int, float, float, int]:
         return equal, time.perf_counter() - begun, slowest, grader.n_timeouts
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--path", type=Path, help="a MATH-500 file, or a folder that holds it")
-    try:
-        golds = [row.answer for row in load_rows("math500", parser.parse_args().path).rows]
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 2
+@plain_errors()
+def main(arguments: list[str] | None = None) -> None:
+    options = parser(__doc__)
+    options.add_argument("--path", type=Path, help="a MATH-500 file, or a folder that holds it")
+    golds = [row.answer for row in load_rows("math500", options.parse_args(arguments).path).rows]
     boxed = [rf"So the answer is $\boxed{{{gold}}}$." for gold in golds]
     spaced = [rf"\boxed{{0 + {gold}}}" for gold in golds]
     runs = {
@@ -48,7 +44,6 @@ def main() -> int:
     for label, pairs in runs.items():
         equal, wall, slowest, timeouts = time_grading(pairs)
         print(f"{label}: {len(pairs)} in {wall:.2f} s, slowest {slowest:.2f} s, equal {equal}, timeouts {timeouts}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """How fast the bank is over MCP: start, retrieval over stdio at 10 000 records, 8 clients writing at once.
 
-python -m scripts.bench.bench_mcp [--json FILE] [--records 10000] [--clients 8] [--lessons 500]
-Every client and every server is a process of its own, as in use; times are the client's, protocol included. The bank is
-synthetic: variations of 500 questions, embedded once, with noise added for each record. Each query is a new text."""
+    python -m scripts.bench.bench_mcp [--json FILE] [--records 10000] [--clients 8] [--lessons 500]
+
+Every client and every server is a process of its own, as in use; times are the client's, protocol included. The bank
+holds the records of bench_memory, with vectors around those of 500 questions. Each query is a new text.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import resource
 import statistics
 import subprocess
@@ -23,19 +24,14 @@ import numpy as np
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder, MiniLMEmbedder
-from core.types import Lesson, MemoryRecord
+from scripts.bench.bench_memory import fill_bank
+from scripts.bench.lines import Lines, lines_parser
+from scripts.command_line import REPO, script
 
-REPO = Path(__file__).resolve().parents[2]
 QUERIES, WARM, STARTS, BASE = 220, 20, 7, 500
 VERBS = "sort parse cache retry encrypt stream merge index schedule validate".split()
 THINGS = "log file,web request,database table,user session,image folder,message queue,test suite,config,graph,report"
 HOW = "in Python,under load,without locks,from a cron job,on a small machine"
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": 0,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "bench", "version": "0"}},
-}
 
 
 def question(number: int) -> str:
@@ -44,50 +40,26 @@ def question(number: int) -> str:
     return f"{VERBS[number % 10]} a {things[number // 10 % 10]} {how[number // 100 % 5]}"
 
 
-def fill(path: Path, embedder: Any, n: int) -> None:
-    """Make a bank of n records whose vectors lie around those of the questions."""
+def open_bank(path: Path, embedder: Any) -> MemoryBank:
+    return MemoryBank(path=str(path), embedder=embedder, policy=Cosine())
+
+
+def bank_of_questions(path: Path, embedder: Any, n: int) -> None:
+    """A bank of n records whose vectors are those of the questions with noise: a new question finds some near it."""
     rng = np.random.default_rng(0)
     base = embedder.embed([question(number) for number in range(BASE)])
     rows = base[np.arange(n) % BASE]
     rows = rows + rng.standard_normal(rows.shape, dtype=np.float32) * 0.5 / rows.shape[1] ** 0.5
     rows = np.ascontiguousarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
-    bank = MemoryBank(path=str(path), embedder=embedder, policy=Cosine())
-    bank.add_many([record(number) for number in range(n)], rows)
-    bank.close()
+    fill_bank(open_bank(path, embedder), rows, items="a")
 
 
-def record(number: int) -> MemoryRecord:
-    """A record with one lesson of some 300 characters."""
-    task = f"{question(number)} (case {number})"
-    content = f"When you {task}, look at the input first, then at what may fail. Write the check before the loop. " * 3
-    return MemoryRecord(
-        id=f"{number:016x}",
-        original_query=task,
-        items=(Lesson(title=f"Look first, case {number}", description=f"For: {task}", content=content),),
-        source_trajectory_id="",
-        score=1.0,
-        outcome="success",
-        label_source="client",
-        task_id=f"bench/{number}",
-    )
-
-
-def command(bank: Path, *options: str) -> list[str]:
-    return [sys.executable, "-m", "mcp_server", "--bank", str(bank), *options]
-
-
-def start_s(bank: Path) -> float:
+async def start_s(bank: Path) -> float:
     """Seconds from starting a server to its answer to `initialize`."""
+    waiting = client(bank, mode="legacy")
     begin = time.perf_counter()
-    server = subprocess.Popen(command(bank), cwd=REPO, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    server.stdin.write(json.dumps(HELLO).encode() + b"\n")
-    server.stdin.flush()
-    answer = server.stdout.readline()
-    took = time.perf_counter() - begin
-    server.stdin.close()
-    server.wait(timeout=30)
-    assert b'"serverInfo"' in answer, answer
-    return took
+    async with waiting:
+        return time.perf_counter() - begin
 
 
 def cpu_s() -> float:
@@ -96,13 +68,13 @@ def cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def client(bank: Path, *options: str) -> Any:
-    """The SDK's client with a server of its own."""
+def client(bank: Path, mode: str = "auto") -> Any:
+    """The SDK's client with a server of its own, which starts as the client is entered."""
     from mcp.client.client import Client
     from mcp.client.stdio import StdioServerParameters
 
-    line = command(bank, *options)
-    return Client(StdioServerParameters(command=line[0], args=line[1:], cwd=REPO))
+    words = ["-m", "mcp_server", "--bank", str(bank)]
+    return Client(StdioServerParameters(command=sys.executable, args=words, cwd=REPO), mode=mode)
 
 
 async def retrieval_ms(bank: Path) -> list[float]:
@@ -130,63 +102,47 @@ async def write(bank: Path, name: str, lessons: int) -> None:
 
 def writers(bank: Path, clients: int, lessons: int) -> tuple[int, int, float]:
     """(clients that failed, lessons in the bank, seconds)."""
-    line = [sys.executable, __file__, "--write", str(bank), "--lessons", str(lessons), "--name"]
-    fill(bank, HashingEmbedder(), 1)
+    words = script("bench.bench_mcp", "--write", bank, "--lessons", lessons, "--name")
+    bank_of_questions(bank, HashingEmbedder(), 1)
     begin = time.perf_counter()
-    running = [subprocess.Popen([*line, f"client {number}"], cwd=REPO) for number in range(clients)]
+    running = [subprocess.Popen([*words, f"client {number}"], cwd=REPO) for number in range(clients)]
     failed = sum(process.wait() != 0 for process in running)
     took = time.perf_counter() - begin
-    opened = MemoryBank(path=str(bank), embedder=HashingEmbedder(), policy=Cosine())
+    opened = open_bank(bank, HashingEmbedder())
     there = sum(record.provenance.get("source") == "mcp" for record in opened.records())
     opened.close()
     return failed, there, took
 
 
 def main() -> None:
-    given = options().parse_args()
+    options = lines_parser(__doc__)
+    options.add_argument("--records", type=int, default=10_000)
+    options.add_argument("--clients", type=int, default=8)
+    options.add_argument("--lessons", type=int, default=500)
+    options.add_argument("--write", type=Path, help=argparse.SUPPRESS)  # be one of the clients
+    options.add_argument("--name", default="client", help=argparse.SUPPRESS)
+    given = options.parse_args()
     if given.write is not None:
         asyncio.run(write(given.write, given.name, given.lessons))
         return
-    lines: list[dict] = []
-
-    def report(name: str, value: float, limit: float, unit: str, *, least: bool = False, note: str = "") -> None:
-        held = value >= limit if least else value <= limit
-        lines.append({"line": name, "value": value, "limit": limit, "unit": unit, "held": held, "note": note})
-        sign = ">=" if least else "<="
-        print(f"{'ok  ' if held else 'MISS'} {name:<58} {value:>9.2f} {unit:<4} {sign} {limit:<6g} {note}", flush=True)
-
+    lines = Lines()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         before = cpu_s()
-        started = [start_s(path / "empty.sqlite") for _ in range(STARTS)]
+        started = [asyncio.run(start_s(path / "empty.sqlite")) for _ in range(STARTS)]
         note = f"best {min(started):.2f} s, of the CPU {(cpu_s() - before) / STARTS:.2f} s"
-        report("start, to the answer to initialize (median)", statistics.median(started), 2, "s", note=note)
+        lines.add("start, to the answer to initialize (median)", statistics.median(started), 2, "s", note=note)
         for name, embedder, limit in (("with minilm", MiniLMEmbedder(), 40), ("hashed words", HashingEmbedder(), 10)):
-            fill(path / name, embedder, given.records)
+            bank_of_questions(path / name, embedder, given.records)
             times = asyncio.run(retrieval_ms(path / name))
             note = f"p95 {statistics.quantiles(times, n=20)[-1]:.2f} ms"
             line = f"retrieve_memory over stdio, {given.records} records, {name}, p50"
-            report(line, statistics.median(times), limit, "ms", note=note)
+            lines.add(line, statistics.median(times), limit, "ms", note=note)
         failed, there, took = writers(path / "shared.sqlite", given.clients, given.lessons)
-        total = given.clients * given.lessons
-        line = f"lessons there, {given.clients} clients x {given.lessons}"
-        report(line, there, total, "", least=True, note=f"{took:.0f} s, {there / took:.0f} a second")
-        report("clients that met an error", failed, 0, "")
-    held = sum(line["held"] for line in lines)
-    if given.json is not None:
-        given.json.write_text(json.dumps({"lines": lines}, indent=2) + "\n", encoding="utf-8")
-    print(f"{held} of {len(lines)} lines held")
-
-
-def options() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    top.add_argument("--json", type=Path, metavar="FILE")
-    top.add_argument("--records", type=int, default=10_000)
-    top.add_argument("--clients", type=int, default=8)
-    top.add_argument("--lessons", type=int, default=500)
-    top.add_argument("--write", type=Path, help=argparse.SUPPRESS)  # be one of the clients
-    top.add_argument("--name", default="client", help=argparse.SUPPRESS)
-    return top
+    wanted, note = given.clients * given.lessons, f"{took:.0f} s, {there / took:.0f} a second"
+    lines.add(f"lessons there, {given.clients} clients x {given.lessons}", there, wanted, "", least=True, note=note)
+    lines.add("clients that met an error", failed, 0, "")
+    lines.end(given.json)
 
 
 if __name__ == "__main__":

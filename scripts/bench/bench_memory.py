@@ -1,9 +1,11 @@
 """How fast the bank is, beside bare FAISS on the same vectors in the same run. Embedding is excluded.
 
-python -m scripts.bench.bench_memory [--json FILE]       all lines; 1 M records take some 10 minutes and 8 GB of disk
-python -m scripts.bench.bench_memory --max 100000        without the lines of larger banks
+    python -m scripts.bench.bench_memory [--json FILE]     all lines; 1 M records take some 10 minutes and 8 GB of disk
+    python -m scripts.bench.bench_memory --max 100000      without the lines of larger banks
+
 The vectors are synthetic, 384 dimensions, clustered as embeddings of tasks are: 1000 centres in 32 latent dimensions,
-mapped into 384 with noise; uniformly random ones have no neighbours to find. Each query is new, asked once."""
+mapped into 384 with noise; uniformly random ones have no neighbours to find. Each query is new, asked once.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,10 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,12 @@ import numpy as np
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.types import Lesson, MemoryRecord
+from scripts.bench.lines import Lines, lines_parser, seconds
+from scripts.command_line import REPO, script
 
 DIM, CENTRES, LATENT, QUERIES, WARM = 384, 1000, 32, 350, 50
 WORDS = "when the agent sees a locked box it looks for its key in every drawer before it tries the next room".split()
+FLAT_MS = {2_431: 0.5, 10_000: 1.5, 100_000: 15.0}  # most milliseconds of a retrieval, by size
 PUBLISHED = "published elsewhere: 24 ms at 2 431; 3/8/25 ms at 1 k/10 k/100 k; 12.6 s at 10 k (measured); 840 adds/s"
 
 
@@ -46,19 +50,19 @@ def vectors(n: int, seed: int) -> np.ndarray:
     return rows
 
 
-def records(start: int, n: int) -> Iterator[MemoryRecord]:
-    """Records of two items, some 700 characters together."""
+def records(start: int, n: int, items: str = "ab") -> Iterator[MemoryRecord]:
+    """Records of two items, or as many as `items` has letters, some 350 characters each."""
     for number in range(start, start + n):
         turn = number % len(WORDS)
         text = " ".join(WORDS[turn:] + WORDS[:turn])
-        items = tuple(
-            Lesson(title=f"Lesson {number} {part}", description=text[:80], content=f"{text} {number}. {text}.")
-            for part in "ab"
+        lessons = (
+            Lesson(title=f"Lesson {number} {item}", description=text[:80], content=f"{text} {number}. {text}.")
+            for item in items
         )
         yield MemoryRecord(
             id=f"{number:016x}",
             original_query=f"task {number}: {text}",
-            items=items,
+            items=tuple(lessons),
             source_trajectory_id=f"{number:x}",
             score=1.0,
             outcome="success",
@@ -79,49 +83,31 @@ class Ready:
         return self.rows[[int(text) for text in texts]]
 
 
-@dataclass
-class Report:
-    """Lines of what was measured, beside what is asked for."""
-
-    lines: list[dict] = field(default_factory=list)
-
-    def line(self, name: str, value: float, limit: float, unit: str, *, least: bool = False, note: str = "") -> None:
-        held = value >= limit if least else value <= limit
-        self.lines.append({"line": name, "value": value, "limit": limit, "unit": unit, "held": held, "note": note})
-        sign = ">=" if least else "<="
-        print(f"{'ok  ' if held else 'MISS'} {name:<44} {value:>10.3f} {unit:<6} {sign} {limit:<8g} {note}", flush=True)
-
-
 def bank(path: Path, queries: np.ndarray, index: str = "flat") -> MemoryBank:
     return MemoryBank(path=str(path), embedder=Ready(queries), policy=Cosine(), index=index)
 
 
-def fill(path: Path, rows: np.ndarray) -> float:
-    """Make a bank of these vectors; returns records a second."""
-    made = bank(path, rows)
+def fill_bank(made: MemoryBank, rows: np.ndarray, items: str = "ab") -> float:
+    """Put a record for each of these vectors into a bank, 5 000 a transaction, and close it; records a second."""
     took = 0.0
     for start in range(0, len(rows), 5_000):
-        batch = list(records(start, min(5_000, len(rows) - start)))
-        begin = time.perf_counter()
-        made.add_many(batch, rows[start : start + len(batch)])
-        took += time.perf_counter() - begin
+        part = rows[start : start + 5_000]
+        batch = list(records(start, len(part), items))
+        took += seconds(made.add_many, batch, part)
     made.close()
     return len(rows) / took
 
 
-def side_by_side(ours: Callable[[int], Any], bare: Callable[[int], Any]) -> tuple[float, float]:
+def in_turns(ours: Callable[[int], Any], bare: Callable[[int], Any]) -> tuple[float, float]:
     """p50 in ms of each, asked in turns so that a busy machine disturbs both alike."""
-    times: tuple[list[float], list[float]] = ([], [])
+    times: dict[Callable, list[float]] = {ours: [], bare: []}
     for number in range(QUERIES):
-        turns = ((0, ours), (1, bare)) if number % 2 else ((1, bare), (0, ours))
-        for which, ask in turns:
-            begin = time.perf_counter()
-            ask(number)
-            times[which].append(time.perf_counter() - begin)
-    return statistics.median(times[0][WARM:]) * 1e3, statistics.median(times[1][WARM:]) * 1e3
+        for ask in (ours, bare) if number % 2 else (bare, ours):
+            times[ask].append(seconds(ask, number))
+    return statistics.median(times[ours][WARM:]) * 1e3, statistics.median(times[bare][WARM:]) * 1e3
 
 
-def retrieval(report: Report, path: Path, queries: np.ndarray, exact: Any, index: str, limit: float) -> None:
+def retrieval(lines: Lines, path: Path, queries: np.ndarray, exact: Any, index: str, limit: float) -> None:
     """Retrieve top 5 from a bank and from its bare FAISS index."""
     opened = bank(path, queries, index)
     opened.retrieve("0", 5)
@@ -131,50 +117,47 @@ def retrieval(report: Report, path: Path, queries: np.ndarray, exact: Any, index
         followed.merge()
         bare, params = followed.main, faiss.SearchParametersHNSW(efSearch=256)
     rows = [queries[number : number + 1] for number in range(QUERIES)]
-    ms, bare_ms = side_by_side(
+    ms, bare_ms = in_turns(
         lambda number: opened.retrieve(str(number), 5), lambda number: bare.search(rows[number], 5, params=params)
     )
-    report.line(f"retrieve top 5, {name}", ms, limit, "ms", note=f"bare FAISS {bare_ms:.3f} ms")
-    report.line(f"against bare FAISS, {name}", ms / bare_ms, 2, "x")
+    lines.add(f"retrieve top 5, {name}", ms, limit, "ms", note=f"bare FAISS {bare_ms:.3f} ms")
+    lines.add(f"against bare FAISS, {name}", ms / bare_ms, 2, "x")
     if index == "hnsw":
         truth = exact.search(queries[:QUERIES], 5)[1]
         found = [{int(hit.record.id, 16) for hit in opened.retrieve(str(number), 5)} for number in range(QUERIES)]
         recall = statistics.mean(len(found[number] & set(truth[number].tolist())) / 5 for number in range(QUERIES))
-        report.line(f"recall@5, {name}", recall, 0.95, "", least=True)
+        lines.add(f"recall@5, {name}", recall, 0.95, "", least=True)
     opened.close()
 
 
-def adding(report: Report, path: Path, rows: np.ndarray) -> None:
+def adding(lines: Lines, path: Path, rows: np.ndarray) -> None:
     """Single durable adds to a bank, beside one bare fsync of as many bytes."""
     opened = bank(path, rows)
     size = len(opened)
-    more = list(records(size, 400))
-    times, bare = [], []
+    more = list(records(size, QUERIES))
     with tempfile.NamedTemporaryFile(dir=path.parent) as file:
-        for number, record in enumerate(more):
-            begin = time.perf_counter()
-            opened.add_many([record], rows[number : number + 1])
-            times.append(time.perf_counter() - begin)
-            begin = time.perf_counter()
+
+        def write_bare(_number: int) -> None:
             file.write(b"x" * 16_384)
             file.flush()
             os.fsync(file.fileno())
-            bare.append(time.perf_counter() - begin)
+
+        ms, bare_ms = in_turns(lambda number: opened.add_many([more[number]], rows[number : number + 1]), write_bare)
     opened.close()
-    note = f"a bare 16 KB write + fsync {statistics.median(bare) * 1e3:.3f} ms"
-    report.line(f"durable single add at {size:,}", statistics.median(times) * 1e3, 2, "ms", note=note)
+    note = f"a bare 16 KB write + fsync {bare_ms:.3f} ms"
+    lines.add(f"durable single add at {size:,}", ms, 2, "ms", note=note)
 
 
-def opening(report: Report, path: Path, size: int, index: str, limit: float, memory: bool = False) -> None:
+def opening(lines: Lines, path: Path, size: int, index: str, limit: float, memory: bool = False) -> None:
     """Open a bank in a process of its own, ask it once, add one record."""
-    command = [sys.executable, __file__, "--open", str(path), "--index", index]
-    done = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    report.line(f"open {index} {size:,} and retrieve once", done["open_s"], limit, "s")
+    command = script("bench.bench_memory", "--open", path, "--index", index)
+    done = json.loads(subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout)
+    lines.add(f"open {index} {size:,} and retrieve once", done["open_s"], limit, "s")
     if memory:
-        report.line(f"peak memory at {size:,}", done["peak_gb"], 2.5, "GB", note="of a process that opens, asks, adds")
+        lines.add(f"peak memory at {size:,}", done["peak_gb"], 2.5, "GB", note="of a process that opens, asks, adds")
 
 
-def child(path: Path, index: str) -> None:
+def open_and_tell(path: Path, index: str) -> None:
     queries = vectors(50, seed=2)
     begin = time.perf_counter()
     opened = bank(path, queries, index)
@@ -188,55 +171,46 @@ def child(path: Path, index: str) -> None:
     print(json.dumps({"open_s": took, "peak_gb": int(peak) * 1024 / 1e9}))
 
 
-def measure(report: Report, folder: Path, most: int) -> None:
-    queries = vectors(QUERIES, seed=1)
-    for size, limit in ((2_431, 0.5), (10_000, 1.5), (100_000, 15.0), (1_000_000, None)):
-        if size > most:
-            continue
-        path, rows = folder / f"{size}.sqlite", vectors(size, seed=0)
-        rate = fill(path, rows)
-        exact = faiss.IndexFlatIP(DIM)
-        exact.add(rows)
-        if limit:
-            retrieval(report, path, queries, exact, "flat", limit)
-        if size == 10_000:
-            adding(report, path, rows)
-        if size == 100_000:
-            report.line("batches", rate, 5_000, "rec/s", least=True, note="5 000 records a transaction")
-            opening(report, path, size, "flat", 1)
-        del rows
-        if size >= 100_000:
-            path.with_name(path.name + ".index").unlink(missing_ok=True)
-            retrieval(report, path, queries, exact, "hnsw", 2 if size == 100_000 else 5)
-        del exact
-        if size == 1_000_000:
-            opening(report, path, size, "hnsw", 5, memory=True)
-        for file in folder.glob(f"{size}.sqlite*"):
-            file.unlink()
+def measure_bank(lines: Lines, path: Path, size: int, queries: np.ndarray) -> None:
+    """All lines of a bank of that size."""
+    rows = vectors(size, seed=0)
+    added_s = fill_bank(bank(path, rows), rows)
+    exact = faiss.IndexFlatIP(DIM)
+    exact.add(rows)
+    if size in FLAT_MS:
+        retrieval(lines, path, queries, exact, "flat", FLAT_MS[size])
+    if size == 10_000:
+        adding(lines, path, rows)
+    if size == 100_000:
+        lines.add("batches", added_s, 5_000, "rec/s", least=True, note="5 000 records a transaction")
+        opening(lines, path, size, "flat", 1)
+    del rows
+    if size >= 100_000:
+        path.with_name(path.name + ".index").unlink(missing_ok=True)
+        retrieval(lines, path, queries, exact, "hnsw", 2 if size == 100_000 else 5)
+    del exact
+    if size == 1_000_000:
+        opening(lines, path, size, "hnsw", 5, memory=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there too")
-    parser.add_argument("--max", type=int, default=1_000_000, help="the largest bank (default: %(default)s)")
-    parser.add_argument("--folder", type=Path, help="where the banks are made (default: a temporary one)")
-    parser.add_argument("--open", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--index", default="flat", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    options = lines_parser(__doc__)
+    options.add_argument("--max", type=int, default=1_000_000, help="the largest bank (default: %(default)s)")
+    options.add_argument("--folder", type=Path, help="where the banks are made (default: a temporary one)")
+    options.add_argument("--open", type=Path, help=argparse.SUPPRESS)
+    options.add_argument("--index", default="flat", help=argparse.SUPPRESS)
+    given = options.parse_args()
     faiss.omp_set_num_threads(1)
     if given.open:
-        child(given.open, given.index)
+        open_and_tell(given.open, given.index)
         return
-    report = Report()
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        measure(report, Path(folder), given.max)
+    lines, queries = Lines(), vectors(QUERIES, seed=1)
+    for size in (2_431, 10_000, 100_000, 1_000_000):
+        if size <= given.max:
+            with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+                measure_bank(lines, Path(folder).resolve() / "bank.sqlite", size, queries)
     print(PUBLISHED)
-    held = sum(line["held"] for line in report.lines)
-    if given.json:
-        given.json.write_text(
-            json.dumps({"held": held, "of": len(report.lines), "lines": report.lines}, indent=2) + "\n"
-        )
-    print(f"{held} of {len(report.lines)} lines held")
+    lines.end(given.json)
 
 
 if __name__ == "__main__":

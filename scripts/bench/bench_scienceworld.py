@@ -9,34 +9,20 @@ step's repetitions the fastest counts: what else the machine is doing only ever 
 
 from __future__ import annotations
 
-import argparse
 import os
+import statistics
 import time
-from collections.abc import Callable
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from core.types import Task
 from envs.scienceworld_env import ScienceWorldEnv
 from envs.scienceworld_jvm import find_java
+from scripts.bench.lines import seconds
+from scripts.command_line import parser
 
 TASKS = "boil,use-thermometer,test-conductivity,find-animal,chemistry-mix,inclined-plane-determine-angle"
-
-
-def timed(step: Callable[[str], object], actions: list[str]) -> list[float]:
-    """Seconds for each action."""
-    seconds = []
-    for action in actions:
-        start = time.perf_counter()
-        step(action)
-        seconds.append(time.perf_counter() - start)
-    return seconds
-
-
-def per_step_ms(runs: list[list[float]]) -> float:
-    """The mean over the steps of their fastest repetition."""
-    fastest = [min(step) for step in zip(*runs)]
-    return 1000 * sum(fastest) / len(fastest)
 
 
 def package() -> Any:
@@ -49,7 +35,7 @@ def package() -> Any:
 
 def play(bare: Any, adapter: ScienceWorldEnv, task: Task, actions: list[str]) -> dict[str, list[float]]:
     """One round: seconds per step, each way."""
-    seconds = {}
+    took = {}
     _, name, variation = task.id.split("/")
     server = bare.server
 
@@ -59,38 +45,36 @@ def play(bare: Any, adapter: ScienceWorldEnv, task: Task, actions: list[str]) ->
     for way, step in (("package, listing", bare.step), ("package, not listing", shortcut)):
         bare.load(name, int(variation), adapter.simplification)
         bare.reset()
-        seconds[way] = timed(step, actions)
+        took[way] = [seconds(step, action) for action in actions]
     for way, show in (("adapter, listing", True), ("adapter, not listing", False)):
         adapter.show_valid = show
         adapter.reset(task)
-        seconds[way] = timed(adapter.step, actions)
-    return seconds
+        took[way] = [seconds(adapter.step, action) for action in actions]
+    return took
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Overhead of our ScienceWorld adapter over the bare engine.")
-    parser.add_argument("--tasks", default=TASKS)
-    parser.add_argument("--steps", type=int, default=25, help="of each task's gold path")
-    parser.add_argument("--repeats", type=int, default=5)
-    args = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--tasks", default=TASKS)
+    options.add_argument("--steps", type=int, default=25, help="of each task's gold path")
+    options.add_argument("--repeats", type=int, default=5)
+    given = options.parse_args()
     bare = package()
-    ways: dict[str, list[list[float]]] = {}
-    with ScienceWorldEnv(instructions="", max_steps=100, task_names=args.tasks.split(",")) as adapter:
+    fastest: dict[str, list[float]] = defaultdict(list)
+    with ScienceWorldEnv(instructions="", max_steps=100, task_names=given.tasks.split(",")) as adapter:
         start = time.perf_counter()
         tasks = adapter.tasks()
         print(f"JVM started and {len(tasks)} tasks listed in {time.perf_counter() - start:.1f} s")
         for task in tasks:
             adapter.reset(task)
             # the last actions of a gold path end the episode; the package goes on, the adapter does not
-            actions = adapter.walkthrough()[:-6][: args.steps]
-            rounds = [play(bare, adapter, task, actions) for _ in range(args.repeats)]
+            actions = adapter.walkthrough()[:-6][: given.steps]
+            rounds = [play(bare, adapter, task, actions) for _ in range(given.repeats)]
             for way in rounds[0]:
-                runs = ways.setdefault(way, [[] for _ in range(args.repeats)])
-                for run, played in zip(runs, rounds):
-                    run.extend(played[way])
+                fastest[way] += map(min, zip(*(played[way] for played in rounds)))
     bare.close()
-    figures = {way: per_step_ms(runs) for way, runs in ways.items()}
-    print(f"tasks {len(tasks)}, steps {len(next(iter(ways.values()))[0])}, repeats {args.repeats}")
+    figures = {way: 1000 * statistics.mean(each) for way, each in fastest.items()}
+    print(f"tasks {len(tasks)}, steps {len(fastest['package, listing'])}, repeats {given.repeats}")
     for way, figure in figures.items():
         print(f"{way:22} {figure:8.2f} ms a step")
     for way, target in (("listing", "target: at most 10 %"), ("not listing", "must not pay for the list")):

@@ -1,151 +1,99 @@
-"""How long scripts/tables.py takes over many runs: made-up episodes of the size of real ones, written to a folder.
+"""How long scripts.tables takes over many runs of the size of real ones, written to a folder.
 
     python -m scripts.bench.bench_tables [--runs 100] [--episodes 500] [--steps 12] [--keep FOLDER]
 
-Prints one line; --keep leaves the made-up runs there (they say so in their manifest), to be looked at or reported on.
+An arm is run once, in the toy world, and lengthened; its other seeds are copies in which a coin, loaded a little by
+memory, says how each episode ended. Prints one line; --keep leaves the runs there, to be looked at or reported on.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from scripts.command_line import REPO, parser, script
+from single_turn_bench.files import read_objects
+
 ARMS = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel")
-TYPES = ("pick", "look", "clean", "heat", "cool")
+ENDS = ("success", "failure", "infra_error")
+TOY = ("env=toy", "llm=scripted", "embedder=hashing", "experiment=main_table", "seed=0")
 
 
-def make_run(folder: Path, arm: str, seed: int, n_episodes: int, n_steps: int) -> Path:
-    """One made-up run directory: success by a coin that memory loads a little."""
-    rng = random.Random(f"{arm} {seed}")
+def make_runs(folder: Path, arms: Sequence[str], n_episodes: int, n_steps: int) -> dict[Path, list[dict]]:
+    """A run of each arm, in their order: {run directory: its episodes}.
+
+    Attempts have n_steps as a household task's may, with observations of some 300 characters: random words that repeat
+    as seldom as those of a text do, or more so.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    words = (f"arm={','.join(arms)}", f"env.boxes_per_family={-(-n_episodes // 4)}", f"limit={n_episodes}")
+    command = [sys.executable, str(REPO / "main.py"), *TOY, *words, f"run_dir={folder}"]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    runs = {}
+    for run in (folder / f"toy-scripted-{arm}-seed0" for arm in arms):
+        rng = random.Random(run.name)
+        runs[run] = rows = [row for _, row in read_objects(run / "episodes.jsonl")]
+        for attempt in (attempt for row in rows for attempt in row["trajectories"]):
+            first = attempt["steps"][0]
+            attempt["steps"] = [first | {"observation": babble(rng)} for _ in range(n_steps - 1)] + attempt["steps"]
+        write_episodes(run, rows)
+    return runs
+
+
+def babble(rng: random.Random) -> str:
+    return " ".join("".join(rng.choices("aeinorstlmd", k=rng.randint(2, 8))) for _ in range(50))
+
+
+def write_episodes(run: Path, rows: list[dict]) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (run / "episodes.jsonl").write_text(text, encoding="utf-8")
+
+
+def size_mb(runs: Iterable[Path]) -> float:
+    """Of the episodes of some runs."""
+    return sum((run / "episodes.jsonl").stat().st_size for run in runs) / 1e6
+
+
+def with_seed(run: Path, rows: list[dict], arm: str, seed: int, folder: Path) -> Path:
+    """The run as one of another seed, with outcomes by chance: a new run in the folder."""
+    rng, chance = random.Random(f"{arm} {seed}"), 0.4 + 0.05 * ARMS.index(arm)
     path = folder / f"{arm}-seed{seed}"
-    (path / ".hydra").mkdir(parents=True)
-    task_ids = [f"made_up/{TYPES[n % len(TYPES)]}/{n}" for n in range(n_episodes)]
-    workflow = {"_target_": "made_up", "k": 3 if arm == "matts_parallel" else None, "r": None, "learn_from": "both"}
-    config = {
-        "seed": seed,
-        "workflow": workflow,
-        "retrieval": {"top_k": 1},
-        "setting": {"name": "test_time"},
-        "arm": arm,
-    }
-    manifest = {
-        "schema": 1,
-        "made_up": True,
-        "command": ["main.py", f"arm={arm}", f"seed={seed}"],
-        "config": config,
-        "task_ids": task_ids,
-        "models": {"agent": {"model": "made-up"}},
-        "fingerprint": {"config": config, "prompts": {}, "dataset": {"dataset": "made_up", "sha256": None}},
-        "git": {"sha": None, "dirty": []},
-    }
-    choices = {"arm": arm, "env": "made_up", "workflow": arm, "judge": "llm", "llm": "made_up"}
-    (path / "manifest.json").write_text(json.dumps(manifest))
-    (path / ".hydra" / "config.yaml").write_text(json.dumps(config))
-    (path / ".hydra" / "hydra.yaml").write_text(json.dumps({"runtime": {"choices": choices}}))
-    chance = 0.4 + 0.05 * ARMS.index(arm)
-    with (path / "episodes.jsonl").open("w") as file:
-        for index, task_id in enumerate(task_ids):
-            file.write(json.dumps(make_row(rng, arm, index, task_id, chance, n_steps)) + "\n")
+    shutil.copytree(run / ".hydra", path / ".hydra")
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    manifest |= {"made_up": True, "config": manifest["config"] | {"seed": seed}}
+    (path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    ends = rng.choices(ENDS, (chance, 0.99 - chance, 0.01), k=len(rows))
+    write_episodes(path, [row | {"status": end} for row, end in zip(rows, ends)])
     return path
 
 
-def make_row(rng: random.Random, arm: str, index: int, task_id: str, chance: float, n_steps: int) -> dict:
-    """One made-up episode."""
-    attempts = [make_attempt(rng, n, chance, n_steps) for n in range(3 if arm == "matts_parallel" else 1)]
-    won, remembers = attempts[0]["success"], arm != "no_memory"
-    said = "success" if won == (rng.random() < 0.8) else "failure"
-    verdict = {"label": said, "source": "llm", "confidence": None, "reason": "", "parsed": True, "truncated": False}
-    silent = {"label": None, "source": "none", "confidence": None, "reason": "", "parsed": True, "truncated": False}
-    lesson = {
-        "title": "Look first",
-        "description": "Where to look.",
-        "content": "Open what is closed before you go on.",
-    }
-    broken = rng.random() < 0.01
-    return {
-        "index": index,
-        "task_id": task_id,
-        "task_type": task_id.split("/")[1],
-        "query": f"made-up task {index}",
-        "status": "infra_error" if broken else "success" if won else "failure",
-        "reward": float(won),
-        "verdict": verdict if remembers else silent,
-        "verdicts": [verdict if remembers else silent for _ in attempts],
-        "retrieved": [{"id": f"{index:016x}", "score": rng.random()}] if remembers and index else [],
-        "trajectories": attempts,
-        "chosen": 0,
-        "lessons": [lesson] if remembers else [],
-        "n_dropped": 0,
-        "n_truncated": 0,
-        "usage": {"agent": attempts[0]["usage"]} | ({"judge": attempts[0]["usage"]} if remembers else {}),
-        "selection": None,
-        "learning_errors": [],
-        "records": [],
-        "schema": 2,
-    }
-
-
-def make_attempt(rng: random.Random, sample: int, chance: float, n_steps: int) -> dict:
-    """One made-up attempt."""
-    steps = [
-        {
-            "text": f"Thought: I have looked in drawer {n} and go on to the next one.\nAction: go to drawer {n + 1}",
-            "thought": f"I have looked in drawer {n} and go on to the next one.",
-            "action": f"go to drawer {n + 1}",
-            "observation": f"You arrive at drawer {n + 1}. It is closed. " + "On it you see nothing. " * 9,
-            "valid": True,
-            "finish_reason": "stop",
-        }
-        for n in range(rng.randint(2, 2 * n_steps - 2))
-    ]
-    won = rng.random() < chance
-    used = {"calls": len(steps), "prompt_tokens": 900 * len(steps), "completion_tokens": 40 * len(steps)}
-    return {
-        "id": f"{rng.getrandbits(64):016x}",
-        "sample": sample,
-        "opening": [{"role": "system", "content": "You are in a house. " * 40}, {"role": "user", "content": "Look."}],
-        "steps": steps,
-        "answer": None,
-        "ended_by": "goal" if won else "step_limit",
-        "reward": float(won),
-        "success": won,
-        "gold": "",
-        "info": {},
-        "usage": used | {"reasoning_tokens": 0, "cost_usd": 0.001 * len(steps)},
-        "error": None,
-    }
-
-
-def make_runs(folder: Path, n_runs: int, n_episodes: int, n_steps: int) -> None:
-    for number in range(n_runs):
-        make_run(folder, ARMS[number % len(ARMS)], number // len(ARMS), n_episodes, n_steps)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=100)
-    parser.add_argument("--episodes", type=int, default=500)
-    parser.add_argument("--steps", type=int, default=12, help="of an attempt, on average")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER")
-    given = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--runs", type=int, default=100)
+    options.add_argument("--episodes", type=int, default=500)
+    options.add_argument("--steps", type=int, default=12, help="of an attempt")
+    options.add_argument("--keep", type=Path, metavar="FOLDER")
+    given = options.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        folder = given.keep or Path(temporary)
-        make_runs(folder, given.runs, given.episodes, given.steps)
-        size = sum(path.stat().st_size for path in folder.rglob("episodes.jsonl")) / 1e6
+        folder, runs = (given.keep or Path(temporary) / "runs").resolve(), []
+        real = make_runs(Path(temporary) / "real", ARMS, given.episodes, given.steps)
+        for place, (run, rows) in enumerate(real.items()):
+            numbers = range(place, given.runs, len(ARMS))
+            runs += [with_seed(run, rows, ARMS[place], number // len(ARMS), folder) for number in numbers]
         began = time.monotonic()
-        words = [sys.executable, "-m", "scripts.tables", str(folder), "--table", "main"]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        words = script("tables", folder, "--table", "main")
+        done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, check=False)
         took = time.monotonic() - began
+        what = f"{given.runs} runs x {given.episodes} episodes ({size_mb(runs):.0f} MB)"
     if "| no_memory |" not in done.stdout:  # how fast it fails is of no interest
         sys.exit(done.stderr)
-    what = f"{given.runs} runs x {given.episodes} episodes ({size:.0f} MB)"
     print(f"tables.py over {what}: {took:.1f} s (wanted: under 10)")
 
 

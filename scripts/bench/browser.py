@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import ExitStack
 from typing import Any
 
 NAMES = "chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable chrome".split()
@@ -17,8 +18,8 @@ def installed() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
-class Browser:
-    """One tab. A context manager; `errors` collects what its console and its scripts complain about.
+class Browser(ExitStack):
+    """One tab. A context manager, or to be closed; `errors` collects what its console and its scripts complain about.
 
     Raises playwright's errors, for a page that cannot be opened and a script that fails or does not end in time.
     """
@@ -26,16 +27,14 @@ class Browser:
     def __init__(self, program: str) -> None:
         from playwright.sync_api import sync_playwright
 
+        super().__init__()
         self.errors: list[str] = []
-        self._playwright = sync_playwright().start()
-        self._browser = self._playwright.chromium.launch(executable_path=program, args=FLAGS)
-        self._tab = self._browser.new_page()
+        chromium = self.enter_context(sync_playwright()).chromium
+        self._tab = self.enter_context(chromium.launch(executable_path=program, args=FLAGS)).new_page()
         self.screen()
         self._tab.set_default_timeout(PATIENCE_MS)
         self._tab.on("pageerror", lambda error: self.errors.append(str(error)))
-        self._tab.on(
-            "console", lambda said: self.errors.append(said.text) if said.type in ("error", "warning") else None
-        )
+        self._tab.on("console", self._listen)
 
     def _listen(self, said: Any) -> None:
         if said.type in ("error", "warning"):
@@ -67,14 +66,3 @@ class Browser:
     def press(self, key: str) -> None:
         """A key, as a person would press it."""
         self._tab.keyboard.press(key)
-
-    def close(self) -> None:
-        """End the browser."""
-        self._browser.close()
-        self._playwright.stop()
-
-    def __enter__(self) -> Browser:
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.close()

@@ -7,8 +7,7 @@ Fails when anything raises, when a call takes longer than the grader's limit, or
 
 from __future__ import annotations
 
-import argparse
-import os
+import contextlib
 import random
 import sys
 import tempfile
@@ -16,11 +15,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from scripts.command_line import parser
 from single_turn_bench.answers import extract_answer
 from single_turn_bench.choice import find_choice
 from single_turn_bench.equivalence import MathGrader, grade_response
 
-ROOT = Path(__file__).resolve().parents[2]
 TOKENS = (
     r"\frac \sqrt \boxed { } ( ) [ ] \left \right ^ _ \{ \} 1 2 3 99 0.5 , ; : . + - * / = < > \le \in \cup \pm \pi "
     r"\infty x y i e f(x) \text{cm} \begin{pmatrix} \end{pmatrix} & \\ \% $ \( \) ! \binom \log \sin \sum_{i=1}^{9} "
@@ -69,9 +68,8 @@ def strings(count: int, seed: int) -> Iterator[str]:
     for number in range(count - len(ADVERSARIAL)):
         rng = random.Random(f"fuzz:{seed}:{number}")
         if number % 2:
-            yield "".join(
-                chr(rng.choice((rng.randrange(128), rng.randrange(0x3000)))) for _ in range(rng.randrange(60))
-            )
+            codes = (rng.choice((rng.randrange(128), rng.randrange(0x3000))) for _ in range(rng.randrange(60)))
+            yield "".join(map(chr, codes))
         else:
             soup = rng.choices(TOKENS.split(), k=rng.randrange(1, 25))
             yield rng.choice(("", " ")).join(soup)
@@ -95,29 +93,24 @@ def fuzz(count: int, seed: int, timeout_s: float) -> tuple[int, float, int]:
 
 def children() -> set[str]:
     """Ids of this process's children, from /proc; empty where there is none."""
-    found = set()
-    for task in Path("/proc/self/task").glob("*/children"):
-        found |= set(task.read_text().split())
-    return found
+    files = Path("/proc/self/task").glob("*/children")
+    return {child for file in files for child in file.read_text().split()}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--timeout", type=float, default=5.0, help="the grader's limit in seconds")
-    arguments = parser.parse_args()
-    before = children()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        begun = time.monotonic()
-        count, slowest, timeouts = fuzz(arguments.count, arguments.seed, arguments.timeout)
+    options = parser(__doc__)
+    options.add_argument("--count", type=int, default=20_000)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--timeout", type=float, default=5.0, help="the grader's limit in seconds")
+    given = options.parse_args()
+    before, begun = children(), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        count, slowest, timeouts = fuzz(given.count, given.seed, given.timeout)
         left = sorted(path.name for path in Path(folder).iterdir())
-        os.chdir(ROOT)
-    wall = time.monotonic() - begun
+    wall, alive = time.monotonic() - begun, sorted(children() - before)
     print(f"strings {count}  wall {wall:.1f} s  slowest call {slowest:.2f} s  timeouts {timeouts}")
-    print(f"files left {left}  processes left {sorted(children() - before)}")
-    return int(bool(left) or bool(children() - before) or slowest > arguments.timeout + 1)
+    print(f"files left {left}  processes left {alive}")
+    return int(bool(left) or bool(alive) or slowest > given.timeout + 1)
 
 
 if __name__ == "__main__":

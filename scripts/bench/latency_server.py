@@ -7,14 +7,13 @@ Its one answer can be read by every role: agent, judge, extractor, selector. Emb
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+
+from scripts.command_line import REPO, parser, script
 
 LESSON = {"title": "Read the task twice", "description": "Check what is asked.", "content": "Read it again, then act."}
 ANSWER = {"thoughts": "Thought: it is clear.", "status": "success", "items": [LESSON], "index": 0}
@@ -61,8 +60,8 @@ async def serve(latency_s: float) -> None:
 @contextmanager
 def running(latency_s: float) -> Iterator[str]:
     """The server in a process of its own; gives its base URL."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--latency", str(latency_s)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    command = script("bench.latency_server", "--latency", latency_s)
+    process = subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True)
     try:
         yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
     finally:
@@ -71,6 +70,6 @@ def running(latency_s: float) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--latency", type=float, default=0.2, help="seconds from request to answer")
-    asyncio.run(serve(parser.parse_args().latency))
+    options = parser(__doc__)
+    options.add_argument("--latency", type=float, default=0.2, help="seconds from request to answer")
+    asyncio.run(serve(options.parse_args().latency))

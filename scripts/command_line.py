@@ -1,0 +1,43 @@
+"""What the scripts share on the command line: the docstring as help, bad input as one sentence, starting each other."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+
+
+def parser(doc: str, *, runs: bool = False) -> argparse.ArgumentParser:
+    """A parser whose help is the script's docstring. runs: it begins with run directories or folders of them."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if runs:
+        made.add_argument("runs", nargs="+", metavar="RUNS")
+    return made
+
+
+def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
+    """For a script's main: bad input ends it with one sentence on stderr and this exit status; None is status 0."""
+
+    def decorate(main: Callable[..., int | None]) -> Callable[..., int]:
+        @functools.wraps(main)
+        def guarded(arguments: list[str] | None = None) -> int:
+            from core.errors import UserError  # here, because scripts.doctor runs where core cannot be imported
+
+            try:
+                return main(arguments) or 0
+            except (UserError, OSError) as error:
+                print(f"error: {error}", file=sys.stderr)
+                return status
+
+        return guarded
+
+    return decorate
+
+
+def script(name: str, *words: object) -> list[str]:
+    """The command for one of the scripts. Start it with cwd=REPO, so that it is the one of this checkout."""
+    return [sys.executable, "-m", f"scripts.{name}", *map(str, words)]
