@@ -47,12 +47,7 @@ class JsonLines:
 
     def read(self) -> Iterator[dict[str, Any]]:
         """Every line."""
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    yield json.loads(line)
-                except ValueError as error:
-                    raise UserError(f"{self.path} line {number} is damaged: {error}.") from error
+        return read_lines(self.path)
 
     def drop_last(self) -> None:
         """Remove the last line."""
@@ -76,6 +71,18 @@ class JsonLines:
             end = start
         if end < size:
             os.ftruncate(self._file, end)
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Every whole line of a file; a torn last one is left out. Raises UserError where one is damaged."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise UserError(f"{path} line {number} is damaged: {error}.") from error
 
 
 def refused(path: Path, error: OSError, hint: str = "") -> StopRun:

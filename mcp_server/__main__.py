@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from core.errors import InfraError, UserError
-from mcp_server.options import TOKEN_ENV, bank_options, open_service
+from mcp_server.config import TOKEN_ENV, bank_options, open_service
 
 EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite                                   over stdio, as clients start it
@@ -25,9 +25,9 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     try:
         if argv and not argv[0].startswith("-") and "=" not in argv[0]:
-            from mcp_server.cli import run_command
+            from mcp_server import cli, hooks
 
-            return run_command(argv)
+            return hooks.run_hook(argv[1:]) if argv[0] == "hook" else cli.run_command(argv)
         return serve_bank(parser().parse_intermixed_args(argv))
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -10,9 +10,9 @@ from core.build import build_learner
 from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.models.reply_text import storable
-from core.types import MemoryRecord, Scored, Step, Task, Trajectory, Verdict, content_id
+from core.types import Scored, Step, Task, Trajectory, content_id
 from mcp_server import checks
-from mcp_server.service import Service, describe_stored
+from mcp_server.service import Service, clients_verdict, describe_stored, new_record, recalled
 
 _ID = re.compile(r"\bid=([\w.:-]{1,64})")  # as retrieved lessons show their ids (mcp_server/texts.py)
 
@@ -62,23 +62,13 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, payload: dict[st
     if (success := payload.get("success")) is None:
         verdict = build_learner(service.cfg.judge, judge).judge(task, attempt)
     else:
-        verdict = Verdict(label="success" if success else "failure", source="client")
+        verdict = clients_verdict(success)
     distiller = build_learner(service.cfg.distiller, extractor)
     lessons = distiller.distil(task, attempt, verdict, shown, None).lessons
     if not lessons:
         raise UserError("the model's reply held no lesson that could be read.")
-    record = MemoryRecord(
-        id=id,
-        original_query=task.query,
-        items=lessons,
-        source_trajectory_id=attempt.id,
-        score=float(verdict.label == "success"),
-        outcome=verdict.label,
-        label_source=verdict.source,
-        task_id=task.id,
-        namespace=bank.namespace,
-        tick=bank.tick(),
-        provenance={"source": "mcp", "model": extractor.llm.name},
+    record = new_record(
+        bank, id, task.query, lessons, verdict, trajectory=attempt.id, about={"model": extractor.llm.name}
     )
     service.add(bank, record, tuple(hit.record.id for hit in shown))
 
@@ -114,6 +104,6 @@ def as_trajectory(payload: dict[str, Any]) -> Trajectory:
 def shown_records(bank: MemoryBank, payload: dict[str, Any]) -> list[Scored]:
     """Records of the bank's namespace whose ids stand in the conversation: their lessons must not be learned again."""
     text = "\n".join(turn["content"] for turn in payload["trajectory"])
-    ids = dict.fromkeys(name for id in _ID.findall(text) for name in (id, id.rpartition("-")[0]) if name)
-    records = [record for id in list(ids)[:100] if (record := bank.get(id)) is not None]
-    return [Scored(record=record, score=0.0) for record in records if record.namespace == bank.namespace]
+    ids = list(dict.fromkeys(_ID.findall(text)))[:100]
+    records = {record.id: record for id in ids if (record := recalled(bank, id))}
+    return [Scored(record=record, score=0.0) for record in records.values()]

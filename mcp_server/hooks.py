@@ -10,12 +10,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from mcp_server.client import call_tool
-from mcp_server.options import bank_or_server_options
+from mcp_server.cli import call_tool
+from mcp_server.config import bank_or_server_options
 
 MAX_TURN = 4000  # characters kept of one turn
 MAX_TURNS = 400  # only the last ones are sent
@@ -64,13 +65,8 @@ def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:
 
 def last_turns(turns: list[dict[str, str]]) -> list[dict[str, str]]:
     """The last turns, as many as a server takes."""
-    kept, chars = [], 0
-    for turn in reversed(turns[-MAX_TURNS:]):
-        chars += len(turn["content"])
-        if chars > MAX_CHARS:
-            break
-        kept.append(turn)
-    return kept[::-1]
+    sizes = accumulate(len(turn["content"]) for turn in reversed(turns[-MAX_TURNS:]))
+    return turns[len(turns) - sum(size <= MAX_CHARS for size in sizes) :]
 
 
 def read_turns(path: Path) -> Iterator[dict[str, str]]:

@@ -11,6 +11,8 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
+from starlette.responses import Response
+
 from core.errors import UserError
 from mcp_server.server import BankServer
 
@@ -60,9 +62,11 @@ class Gate:
     async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             if not self.within_rate((scope.get("client") or ("",))[0]):
-                return await _refuse(send, 429, b"Too many requests", (b"retry-after", b"1"))
+                refused = Response("Too many requests", 429, {"content-type": "text/plain", "retry-after": "1"})
+                return await refused(scope, receive, send)
             if not self.allowed(dict(scope["headers"]).get(b"authorization", b"")):
-                return await _refuse(send, 401, b"Unauthorized", (b"www-authenticate", b"Bearer"))
+                refused = Response("Unauthorized", 401, {"content-type": "text/plain", "www-authenticate": "Bearer"})
+                return await refused(scope, receive, send)
         elif scope["type"] != "lifespan":
             return None  # no websockets here
         return await self.app(scope, receive, send)
@@ -84,12 +88,6 @@ class Gate:
             if len(self._buckets) > ADDRESSES:
                 self._buckets.popitem(last=False)
             return left >= 1
-
-
-async def _refuse(send: Any, status: int, text: bytes, header: tuple[bytes, bytes]) -> None:
-    headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(text)).encode()), header]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text})
 
 
 def build_app(server: BankServer, transport: str, host: str, names: list[str], token: str | None, limits: Any) -> Gate:

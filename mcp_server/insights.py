@@ -16,9 +16,9 @@ from core.memory.store.clock import ages, now
 from core.memory.store.filter import Filter
 from core.types import content_id
 from mcp_server import checks
-from mcp_server.service import describe_stored, find_record, written_record
+from mcp_server.service import clients_verdict, find_record, new_record
 from mcp_server.texts import memory_entries, memory_prompt
-from mcp_server.tools import CoreTools, counts, result
+from mcp_server.tools import CoreTools, counts, result, stored
 
 MAX_EXPORT = 200_000  # bytes of one answer
 NEAR = 3  # titles fewer edits apart than this count as the same
@@ -40,9 +40,9 @@ class AllTools(CoreTools):
         lesson, url, names = checks.lesson(title, "", content), checks.url(sourceUrl), checks.tags(tags, 1)
         bank = self._service.bank_for(agent_id)
         id = content_id("insight", bank.namespace, lesson, names, url)
-        provenance = {"kind": "insight"} | ({"url": url} if url else {})
+        about = {"kind": "insight"} | ({"url": url} if url else {})
         query = f"{lesson.title} ({', '.join(names)})"
-        record = written_record(bank, id, query, lesson, success=True, tags=names, provenance=provenance)
+        record = new_record(bank, id, query, (lesson,), clients_verdict(True), tags=names, about=about)
         record = replace(record, created_at=now())
         if bank.hygiene is not None:
             record = bank.hygiene.screen(record, bank, shown=())  # the client wrote it: nothing in it was copied
@@ -51,7 +51,7 @@ class AllTools(CoreTools):
             titles = reversed(bank.titles())  # of active records, the newest first
             twin = next((other for other, taken in titles if titles_near(lesson.title, taken, NEAR)), None)
             if twin == id:
-                return result({"status": "already_known", **describe_stored(bank, id)})
+                return stored(bank, id, "already_known")
             if twin is not None and not overwrite:
                 raise UserError(f"the memory {twin} has nearly this title: give overwrite=true to replace it.")
             if record.status != "active":
@@ -64,9 +64,7 @@ class AllTools(CoreTools):
             if not change.put(record, vector):
                 change.update(id, status=record.status)  # it had been stored, then deleted or replaced
         self._service.consolidate(bank, record)
-        stored = describe_stored(bank, id)
-        status = "quarantined" if stored["state"] == "quarantined" else "saved" if twin is None else "replaced"
-        return result({"status": status, **stored})
+        return stored(bank, id, "saved" if twin is None else "replaced")
 
     def list_index(self, tag: str = "", limit: int = 50, offset: int = 0, agent_id: str = "") -> CallToolResult:
         """Titles, ids and trust of what is stored, most trusted first."""

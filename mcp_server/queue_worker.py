@@ -71,28 +71,20 @@ class QueueWorker:
             bank = self.service.bank.of(job.namespace)
             result = learn_attempt(self.service, bank, job.id, job.payload)
             self.service.jobs.end(job.id, "completed", result)
-        except StopRun as error:  # a key or the provider is at fault: no attempt in the queue could succeed
-            return self._put_back(job, error)
-        except OverBudget as error:
-            if error.whole_run:
-                return self._put_back(job, error)
-            self._fail(job, str(error))  # this attempt alone costs more than it may
-        except TransientError as error:
-            if job.tries + 1 < TRIES:
+        except (UserError, InfraError) as error:
+            # A key, the provider or the budget of all: no attempt in the queue could succeed now.
+            if isinstance(error, StopRun) or (isinstance(error, OverBudget) and error.whole_run):
+                log.warning(f"extraction {job.id} and those after it wait: {error}")
+                self.service.jobs.back(job.id, str(error))
+                return False
+            if isinstance(error, TransientError) and job.tries + 1 < TRIES:
                 log.warning(f"extraction {job.id} is tried again: {error}")
                 return False
-            self._fail(job, str(error))
-        except (UserError, InfraError) as error:
-            self._fail(job, str(error))
+            why = str(error)
         except Exception as error:
             log.exception(f"extraction {job.id} failed")
-            self._fail(job, f"{type(error).__name__} in the server, see its log")
-        return True
-
-    def _put_back(self, job: Job, error: Exception) -> bool:
-        log.warning(f"extraction {job.id} and those after it wait: {error}")
-        self.service.jobs.back(job.id, f"{error}")
-        return False
-
-    def _fail(self, job: Job, why: str) -> None:
+            why = f"{type(error).__name__} in the server, see its log"
+        else:
+            return True
         self.service.jobs.end(job.id, "failed", {"error": why[:2000]})
+        return True

@@ -8,24 +8,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.build import build_bank, build_meter, build_roles, make
+from core.build import build_bank, build_meter, build_models, build_roles, make, refuse_problems
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.store.database import embedder_of
 from core.models.embedding import MINILM, NamedEmbedder
-from core.types import Lesson, MemoryRecord, content_id
+from core.types import Lesson, MemoryRecord, Verdict, content_id
 from mcp_server import checks
 
 if TYPE_CHECKING:
     from core.models.base import Role
 
 log = logging.getLogger(__name__)
-
-NO_MODEL = (
-    "no model is configured for extraction: start the server with one, e.g. llm=gemini, or write the lesson "
-    "yourself with save_lesson."
-)
 
 
 class Service:
@@ -57,16 +52,15 @@ class Service:
     def roles(self) -> dict[str, Role]:
         """The judge and the extractor. UserError where no model is configured or it cannot be called."""
         if self.cfg.get("llm") is None:
-            raise UserError(NO_MODEL)
+            raise UserError(
+                "no model is configured for extraction: start the server with one, e.g. llm=gemini, or write the "
+                "lesson yourself with save_lesson."
+            )
         if self._roles is None:
-            from core.models.reply_cache import cached
-
-            model = cached(make(self.cfg.llm))
-            self._stack.callback(model.close)
-            if problem := model.problem():
-                raise UserError(problem)
-            names = ("judge", "extractor")
-            self._roles = build_roles(self.cfg, dict.fromkeys(names, model), build_meter(self.cfg))
+            models = build_models(self.cfg, self._stack)
+            models = {role: models[role] for role in ("judge", "extractor")}
+            refuse_problems(models)
+            self._roles = build_roles(self.cfg, models, build_meter(self.cfg))
         return self._roles
 
     def bank_for(self, agent_id: str) -> MemoryBank:
@@ -102,38 +96,51 @@ class Service:
 def find_record(bank: MemoryBank, memory_id: str) -> MemoryRecord:
     """A record of the bank's namespace by its id, or by the id of one of its lessons (`<record>-<place>`)."""
     id = checks.text("id", memory_id, 200).strip()
-    for name in (id, id.rpartition("-")[0]):
-        record = bank.get(name) if name else None
-        if record is not None and record.namespace == bank.namespace:
-            return record
+    if record := recalled(bank, id):
+        return record
     raise UserError(f"there is no memory {id[:60]}: retrieve_memory and list_index show ids.")
 
 
-def written_record(
+def recalled(bank: MemoryBank, id: str) -> MemoryRecord | None:
+    """The record that a client knows by an id, or by that of one of its lessons; None when there is none."""
+    return bank.get(id) or bank.get(id.rpartition("-")[0])
+
+
+def new_record(
     bank: MemoryBank,
     id: str,
     query: str,
-    lesson: Lesson,
+    lessons: tuple[Lesson, ...],
+    verdict: Verdict,
     *,
-    success: bool,
-    tags: tuple[str, ...],
-    provenance: dict[str, Any],
+    tags: tuple[str, ...] = (),
+    trajectory: str = "",
+    about: dict[str, str],
 ) -> MemoryRecord:
-    """A record of one lesson that the client wrote itself."""
+    """A record of lessons that came over MCP.
+
+    trajectory   the id of the attempt that they were distilled from
+    about        for its provenance
+    """
     return MemoryRecord(
         id=id,
         original_query=query,
-        items=(lesson,),
-        source_trajectory_id="",
-        score=float(success),
-        outcome="success" if success else "failure",
-        label_source="client",
+        items=lessons,
+        source_trajectory_id=trajectory,
+        score=float(verdict.label == "success"),
+        outcome=verdict.label,
+        label_source=verdict.source,
         task_id=content_id("task", query),
         namespace=bank.namespace,
         tick=bank.tick(),
         tags=tags,
-        provenance={"source": "mcp", **provenance},
+        provenance={"source": "mcp", **about},
     )
+
+
+def clients_verdict(success: bool) -> Verdict:
+    """The outcome of an attempt as the client gives it."""
+    return Verdict(label="success" if success else "failure", source="client")
 
 
 def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:

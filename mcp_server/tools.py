@@ -10,6 +10,7 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
 from core.errors import UserError
+from core.memory.bank import MemoryBank
 from core.memory.consolidation.by_hand import mark_record
 from core.memory.formats.markdown import shown
 from core.memory.policies.trust import Trust
@@ -18,7 +19,7 @@ from core.types import MemoryRecord, content_id
 from mcp_server import checks
 from mcp_server.extraction import check_attempt, learn_attempt
 from mcp_server.queue_worker import QueueWorker
-from mcp_server.service import Service, describe_stored, find_record, package_version, written_record
+from mcp_server.service import Service, clients_verdict, describe_stored, find_record, new_record, package_version
 from mcp_server.texts import memory_entries, memory_prompt
 
 
@@ -102,12 +103,10 @@ class CoreTools:
         """Store a lesson that you write yourself. query = the task as asked; success = whether it was solved."""
         query = checks.text("query", query, self._service.limits.max_query_chars)
         lesson, bank = checks.lesson(title, description, content), self._service.bank_for(agent_id)
-        id = content_id("mcp", bank.namespace, query, lesson, "success" if success else "failure")
-        record = written_record(bank, id, query, lesson, success=success, tags=checks.tags(tags), provenance={})
-        added = self._service.add(bank, record)
-        stored = describe_stored(bank, id)
-        status = "quarantined" if stored["state"] == "quarantined" else "saved" if added else "already_known"
-        return result({"status": status, **stored})
+        verdict = clients_verdict(success)
+        id = content_id("mcp", bank.namespace, query, lesson, verdict.label)
+        record = new_record(bank, id, query, (lesson,), verdict, tags=checks.tags(tags), about={})
+        return stored(bank, id, "saved" if self._service.add(bank, record) else "already_known")
 
     def mark_helpful(self, memory_id: str, agent_id: str = "") -> CallToolResult:
         """A recalled memory helped: it will rank higher."""
@@ -121,13 +120,7 @@ class CoreTools:
         """Everything about one memory."""
         bank = self._service.bank_for(agent_id)
         record = find_record(bank, memory_id)
-
-        def own(id: str) -> bool:
-            other = bank.get(id)
-            return other is not None and other.namespace == bank.namespace
-
-        links = [link for link in bank.links(record.id) if own(link[0]) and own(link[2])]
-        return result(None, shown(record, links))
+        return result(None, shown(record, bank.links(record.id)))
 
     def bank_status(self, agent_id: str = "") -> CallToolResult:
         """Counts, embedder, model, version and pending extractions of this memory."""
@@ -167,6 +160,12 @@ _STATES = {"pending": "processing", "running": "processing", "completed": "compl
 def counts(record: MemoryRecord, trust: float) -> dict[str, Any]:
     """How often a record was marked, and how far it is trusted now."""
     return {"helpful": record.n_helpful, "harmful": record.n_harmful, "trust": round(trust, 3)}
+
+
+def stored(bank: MemoryBank, id: str, status: str) -> CallToolResult:
+    """A tool's result about a record that it stored: its status, or that it is quarantined, and why."""
+    told = describe_stored(bank, id)
+    return result({"status": "quarantined" if told["state"] == "quarantined" else status, **told})
 
 
 def result(data: dict[str, Any] | None, text: str | None = None) -> CallToolResult:

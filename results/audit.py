@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-from core.errors import UserError
 from core.memory.store.bank_file import read_records
 from core.run.manifest import identity
 from core.run.metrics import rate
-from core.run.records import differences, outcomes_of
+from core.run.records import changed_leaves, differences, outcomes_of
 from core.setting import TRUE_LABELS
-from core.types import Lesson, MemoryRecord, content_id
-from results.load import VALID, Run
+from core.types import Lesson, content_id
+from results.load import VALID, Run, read_banks
 
 SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
 MEMORY = re.compile(r"<memory_items>.*?</memory_items>", re.DOTALL)
@@ -27,47 +25,42 @@ Check = Callable[[Run], Iterator[str]]
 
 def gold_in_prompts(run: Run) -> Iterator[str]:
     """Invariant 1: the answer in a prompt that neither the task, nor the env, nor a lesson told (not in train)."""
-    if run.config["setting"]["name"] == "train":
-        return
-    for row in run.rows:
+    for row in run.rows if run.setting != "train" else ():
         told = row["query"]
         for attempt in row["trajectories"]:
             for message in attempt["opening"]:
                 found = answer_in(MEMORY.sub("", message["content"]), attempt["gold"], told)
                 if found:
-                    yield f"{_where(row)}: {message['role']} prompt of attempt {attempt['sample']} holds {found!r}"
+                    yield f"{where(row)}: {message['role']} prompt of attempt {attempt['sample']} holds {found!r}"
             told += "\n" + _text(attempt)  # a later round is shown what this one saw
 
 
 def gold_in_learning(run: Run) -> Iterator[str]:
     """Invariant 1: a lesson or a verdict that knows the answer although the attempts never met it (not in train)."""
-    if run.config["setting"]["name"] == "train":
-        return
-    for row in run.rows:
+    for row in run.rows if run.setting != "train" else ():
         gold = row["trajectories"][row["chosen"]]["gold"]
         told = row["query"] + "".join(_text(attempt, opening=True) for attempt in row["trajectories"])
         said = {"the verdict": row["verdict"]["reason"]}
-        said |= {f"lesson {n}": lesson_text(lesson) for n, lesson in enumerate(row["lessons"])}
+        said |= {f"lesson {n}": Lesson(**lesson).text for n, lesson in enumerate(row["lessons"])}
         for name, text in said.items():
             if found := answer_in(text, gold, told):
-                yield f"{_where(row)}: {name} knows {found!r}, which no attempt met"
+                yield f"{where(row)}: {name} knows {found!r}, which no attempt met"
 
 
 def oracle_labels(run: Run) -> Iterator[str]:
     """Invariant 1: labels of the environment where the setting has none, and anything learned in setting=frozen."""
-    setting = run.config["setting"]["name"]
     for row in run.rows:
         sources = [verdict["source"] for verdict in (row["verdict"], *row["verdicts"])]
         sources += [record["label_source"] for record in row["records"]]
-        if setting not in TRUE_LABELS and "oracle" in sources:
-            yield f"{_where(row)}: a label is the environment's in setting={setting}"
-        if setting == "frozen" and (row["lessons"] or row["records"]):
-            yield f"{_where(row)}: something was learned in setting=frozen"
+        if run.setting not in TRUE_LABELS and "oracle" in sources:
+            yield f"{where(row)}: a label is the environment's in setting={run.setting}"
+        if run.setting == "frozen" and (row["lessons"] or row["records"]):
+            yield f"{where(row)}: something was learned in setting=frozen"
 
 
 def self_retrieval(run: Run) -> Iterator[str]:
     """Invariant 2: a task that was shown what it taught itself, or what was learned only later."""
-    if (run.config.get("memory") or {}).get("allow_self"):
+    if run.memory.get("allow_self"):
         return
     owners = bank_owners(run)
     born: dict[str, int] = {}
@@ -78,9 +71,9 @@ def self_retrieval(run: Run) -> Iterator[str]:
     for row in run.rows:
         for hit in row["retrieved"]:
             if row["task_id"] in owners.get(hit["id"], ()):
-                yield f"{_where(row)}: was shown its own record {hit['id']}"
+                yield f"{where(row)}: was shown its own record {hit['id']}"
             if born.get(hit["id"], -1) >= row["index"]:
-                yield f"{_where(row)}: was shown record {hit['id']} of the later episode {born[hit['id']]}"
+                yield f"{where(row)}: was shown record {hit['id']} of the later episode {born[hit['id']]}"
 
 
 def denominators(run: Run) -> Iterator[str]:
@@ -88,9 +81,9 @@ def denominators(run: Run) -> Iterator[str]:
     for row in run.rows:
         true = outcomes_of(row)[row["chosen"]]
         if row["status"] != true:
-            yield f"{_where(row)}: status {row['status']}, but its attempt is a {true}"
+            yield f"{where(row)}: status {row['status']}, but its attempt is a {true}"
         if row["status"] == "infra_error" and (row["lessons"] or row["records"]):
-            yield f"{_where(row)}: an infra_error was learned from"
+            yield f"{where(row)}: an infra_error was learned from"
     if run.summary and run.complete and run.summary["complete"]:
         valid = [row for row in run.rows if row["status"] in VALID]
         now = {"n": len(valid), "n_infra_error": len(run.rows) - len(valid), **rate(valid)}
@@ -106,13 +99,13 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
         yield f"{len(run.rows)} episodes of {len(expected)} tasks"
     for row, task_id in zip(run.rows, expected, strict=False):
         if row["task_id"] != task_id:
-            yield f"{_where(row)}: the manifest has {task_id} there"
+            yield f"{where(row)}: the manifest has {task_id} there"
     ids = [record["id"] for row in run.rows for record in row["records"]]
     for twice in sorted({each for each in ids if ids.count(each) > 1}):
         yield f"record {twice} was made twice"
-    memory = run.config.get("memory") or {}
-    stored = _bank_ids(run) if _own_bank(run) else None
-    if stored is not None and memory.get("path") is None and not memory.get("consolidate"):
+    bank, alone = run.path / "bank.sqlite", run.memory.get("path") is None and not run.memory.get("consolidate")
+    if bank.is_file() and alone and _own_kind(run):
+        stored = {record.id for record in read_records(bank, run.memory.get("namespace", "default"))}
         for name in sorted(stored.symmetric_difference(ids)):
             yield f"record {name} is {'in the bank only' if name in stored else 'not in the bank'}"
 
@@ -122,8 +115,9 @@ def drift(run: Run) -> Iterator[str]:
     begun = run.manifest["fingerprint"]
     for line in differences(begun["config"], identity(run.config)):
         yield f"manifest.json: {line}"
-    for line in _differences_where_plain(identity(run.config), identity(run.composed)):
-        yield f".hydra/config.yaml: {line}"
+    for key, resolved, composed in changed_leaves(identity(run.config), identity(run.composed)):
+        if "${" not in str(composed):  # an interpolation
+            yield f".hydra/config.yaml: {key}: {resolved!r} there, {composed!r} here"
     if begun["dataset"]["tasks"] != content_id(run.manifest["task_ids"]):
         yield "manifest.json: the list of tasks is not that of the fingerprint"
 
@@ -152,9 +146,9 @@ def answer_in(text: str, gold: str, told: str) -> str | None:
     return secret if re.search(word, text, re.IGNORECASE) else None
 
 
-def lesson_text(lesson: dict) -> str:
-    """A lesson as one text."""
-    return Lesson(**lesson).text
+def where(row: dict) -> str:
+    """An episode as the audit's lines name it."""
+    return f"episode {row['index']} ({row['task_id']})"
 
 
 def _text(attempt: dict, *, opening: bool = False) -> str:
@@ -162,46 +156,16 @@ def _text(attempt: dict, *, opening: bool = False) -> str:
     return "\n".join([*(message["content"] for message in attempt["opening"] if opening), *steps])
 
 
-def _where(row: dict) -> str:
-    return f"episode {row['index']} ({row['task_id']})"
-
-
 def bank_owners(run: Run) -> dict[str, set[str]]:
     """{record: tasks of its lineage} of the run's bank and of the one it was given."""
     owners: dict[str, set[str]] = {}
-    memory, must = run.config.get("memory") or {}, _own_bank(run)
-    for path in (run.path / "bank.sqlite", *([Path(memory["path"])] if memory.get("path") else [])):
-        for record in _bank_records(path, memory.get("namespace", "default"), must):
-            owners.setdefault(record.id, set()).update(record.provenance.get("tasks", ()) if record.parents else ())
-            owners[record.id].add(record.task_id)
+    for record in read_banks(run, must=_own_kind(run)):
+        lineage = record.provenance.get("tasks", ()) if record.parents else ()
+        owners.setdefault(record.id, set()).update((record.task_id, *lineage))
     return owners
 
 
-def _own_bank(run: Run) -> bool:
+def _own_kind(run: Run) -> bool:
     """Whether the run's memory is the project's own and its file a bank: one from outside keeps there what it likes."""
     memory = run.manifest["fingerprint"]["config"].get("memory") or {}
     return "." not in memory.get("_target_", "")  # the path of a class from outside
-
-
-def _bank_ids(run: Run) -> set[str] | None:
-    path, namespace = run.path / "bank.sqlite", (run.config.get("memory") or {}).get("namespace", "default")
-    return {record.id for record in read_records(path, namespace)} if path.is_file() else None
-
-
-def _bank_records(path: Path, namespace: str, must: bool) -> list[MemoryRecord]:
-    try:
-        return read_records(path, namespace)
-    except UserError:  # no bank
-        if must:
-            raise
-        return []
-
-
-def _differences_where_plain(resolved: object, composed: object, where: str = "") -> Iterator[str]:
-    """The leaves that differ, where the composed one is not an interpolation."""
-    if isinstance(resolved, dict) and isinstance(composed, dict):
-        for key in dict.fromkeys([*resolved, *composed]):
-            inner = f"{where}.{key}" if where else str(key)
-            yield from _differences_where_plain(resolved.get(key), composed.get(key), inner)
-    elif resolved != composed and "${" not in str(composed):
-        yield f"{where}: {resolved!r} there, {composed!r} here"

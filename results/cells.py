@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,6 @@ import numpy as np
 
 from core.errors import UserError
 from core.run.scaling import pass_at_k
-from results.cell_notes import other_settings, unfinished, unlike
 from results.stats import confusion, holm, late_minus_early, paired, rate_interval
 
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 BLOCK = ("env", "model", "task_set")  # cells that may stand in one table and be compared
 TELLING = tuple("k r top_k learn_from memory retrieval judge setting order agent llm workflow".split())
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
-SHARED = ("cell", "arm", *BLOCK, "n_tasks", *TELLING)
+SHARED = ["cell", "arm", *BLOCK, "n_tasks", *TELLING]
+NAMED = 6  # configuration keys in a note
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +50,14 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     if (frame["index"] < 0).all():
         raise UserError("none of the runs has finished an episode yet.")
     used, notes = _chosen(frame)
-    notes += unlike(used, BLOCK)
+    notes += unlike(used)
     counted = used if partial else used[used["complete"]]
     rows = []
     for cell, runs in used.groupby("cell", sort=False):
         waiting = runs[~runs["complete"]].drop_duplicates("run_dir")
         notes += [unfinished(run, runs, partial) for run in waiting.itertuples()]
-        first = runs.iloc[0]
-        facts = {name: first[name] for name in SHARED} | {
-            "n_partial": len(waiting),
-            "partial": partial and len(waiting) > 0,
-        }
-        rows.append(facts | measure(counted[counted["cell"] == cell]))
+        facts = {"n_partial": len(waiting), "partial": partial and len(waiting) > 0}
+        rows.append({**runs.iloc[0][SHARED], **facts, **measure(counted[counted["cell"] == cell])})
     table = pd.DataFrame(rows)
     table.insert(0, "label", _labels(table))
     found = Cells(table=table, frame=counted, notes=notes)
@@ -80,8 +77,8 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
         "n_infra_error": int((episodes["status"] == "infra_error").sum()),
         "label_source": "+".join(sorted(set(episodes["label_source"]) - {"none"})) or "none",
     }
-    rate = rate_interval(grid(episodes).to_numpy()) if len(valid) else dict.fromkeys(("mean", "sd", "low", "high"))
-    facts |= {"success": rate["mean"], "sd": rate["sd"], "low": rate["low"], "high": rate["high"]}
+    rate = rate_interval(grid(episodes).to_numpy())
+    facts |= {"success": rate.pop("mean"), **rate}
     facts |= {name: _seed_mean(valid, name) for name in ("reward", "steps")}
     facts |= {name: _spent(valid, name) for name in ("tokens", "cost")}
     facts |= {"steps_won": _seed_mean(won, "steps"), "steps_lost": _seed_mean(lost, "steps")}
@@ -91,7 +88,7 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
         facts[f"{name}_per_success"] = _plain(whole / len(won)) if len(won) else None
     facts["lessons_per_100"] = 100 * episodes["n_lessons"].sum() / len(valid) if len(valid) else None
     facts["hit_rate"] = float((valid["n_retrieved"] > 0).mean()) if len(valid) else None
-    late = late_minus_early(grid(episodes, "index").to_numpy()) if len(valid) else late_minus_early(np.empty((0, 1)))
+    late = late_minus_early(grid(episodes, "index").to_numpy())
     facts |= {"late_early": late["difference"], "late_early_low": late["low"], "late_early_high": late["high"]}
     facts["by_type"] = {str(kind): _seed_mean(group, "success") for kind, group in valid.groupby("task_type")}
     return facts | attempts(valid) | {f"judge_{name}": value for name, value in verdicts(valid).items()}
@@ -103,12 +100,11 @@ def attempts(valid: pd.DataFrame) -> dict[str, Any]:
     n = max(map(len, whole), default=0)
     if n < 2:
         return {"n_attempts": n, "avg_at_k": None, "pass_at": None, "best_of_n": None}
-    curve = []
-    for k in range(1, n + 1):
-        chances = [p for each in whole if (p := pass_at_k(len(each), each.count("success"), k)) is not None]
-        curve.append(float(np.mean(chances)))
-    average = float(np.mean([each.count("success") / len(each) for each in whole if each]))
-    return {"n_attempts": n, "avg_at_k": average, "pass_at": tuple(curve), "best_of_n": _seed_mean(valid, "success")}
+    counts = [(len(each), each.count("success")) for each in whole]
+    curve = [np.mean([pass_at_k(total, won, k) for total, won in counts if total >= k]) for k in range(1, n + 1)]
+    average = float(np.mean([won / total for total, won in counts if total]))
+    best = _seed_mean(valid, "success")
+    return {"n_attempts": n, "avg_at_k": average, "pass_at": tuple(map(float, curve)), "best_of_n": best}
 
 
 def verdicts(valid: pd.DataFrame) -> dict[str, Any]:
@@ -119,12 +115,12 @@ def verdicts(valid: pd.DataFrame) -> dict[str, Any]:
     return confusion((label == "success", truth == "success") for label, truth in judged)
 
 
-def grid(episodes: pd.DataFrame, by: str = "task", value: str = "success") -> pd.DataFrame:
+def grid(episodes: pd.DataFrame, by: str = "task_id", value: str = "success") -> pd.DataFrame:
     """(tasks, or places of the stream with by="index") x seeds; NaN where nothing counts.
 
     Of a task that a seed met several times (`stream.passes`) the mean: it is one task still.
     """
-    return episodes.groupby(["task_id" if by == "task" else by, "seed"])[value].mean().unstack("seed")
+    return episodes.groupby([by, "seed"])[value].mean().unstack("seed")
 
 
 def outcomes(episodes: pd.DataFrame) -> pd.DataFrame:
@@ -134,26 +130,22 @@ def outcomes(episodes: pd.DataFrame) -> pd.DataFrame:
 
 def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """One run for each cell and seed: the one that got furthest, of several the last by name."""
-    runs = frame.groupby("run_dir", sort=True).agg(
-        cell=("cell", "first"), seed=("seed", "first"), done=("index", "max"), arm=("arm", "first")
-    )
-    runs = runs.reset_index().sort_values(["done", "run_dir"])
-    last = runs.drop_duplicates(["cell", "seed"], keep="last")
-    left = runs[~runs["run_dir"].isin(last["run_dir"])]
+    runs = frame.sort_values("index").drop_duplicates("run_dir", keep="last").sort_values(["index", "run_dir"])
+    left = runs[runs.duplicated(["cell", "seed"], keep="last")]
     notes = [f"{run.run_dir} is left out: another run of {run.arm}, seed {run.seed}." for run in left.itertuples()]
-    return frame[frame["run_dir"].isin(last["run_dir"])], notes
+    return frame[~frame["run_dir"].isin(left["run_dir"])], notes
 
 
 def _labels(table: pd.DataFrame) -> list[str]:
     """The arm, and what tells cells of one arm apart."""
-    labels = []
-    for row in table.to_dict("records"):
-        like = table[(table["arm"] == row["arm"]) & (table[list(BLOCK)] == [row[key] for key in BLOCK]).all(axis=1)]
+    found: dict[str, str] = {}
+    for _, like in table.groupby(["arm", *BLOCK], dropna=False):
         tells = [key for key in TELLING if like[key].astype(str).nunique() > 1]
-        words = [row["arm"], *(f"{key}={short(row[key])}" for key in tells)]
-        twins = like if not tells else like[(like[tells].astype(str) == [str(row[key]) for key in tells]).all(axis=1)]
-        labels.append(" ".join([*words, *([f"#{row['cell'][:4]}"] if len(twins) > 1 else [])]))
-    return labels
+        rows = records(like)
+        labels = [" ".join([row["arm"], *(f"{key}={short(row[key])}" for key in tells)]) for row in rows]
+        for row, label in zip(rows, labels, strict=True):
+            found[row["cell"]] = f"{label} #{row['cell'][:4]}" if labels.count(label) > 1 else label
+    return [found[cell] for cell in table["cell"]]
 
 
 def _compared(cells: Cells, baseline: str) -> Cells:
@@ -169,7 +161,7 @@ def _compared(cells: Cells, baseline: str) -> Cells:
         if bases[block] is None and len(group) > 1:
             why = "no finished run of the baseline" if len(named) < 2 else f"{len(named)} cells are the baseline"
             notes.append(f"{block[0]}, {block[1]}: {why} {baseline}, so nothing is compared.")
-    for row in table.to_dict("records"):
+    for row in records(table):
         base = bases[tuple(row[key] for key in BLOCK)]
         rows.append({"base": base})
         if base is None or base == row["cell"] or not row["n"]:
@@ -184,7 +176,7 @@ def _compared(cells: Cells, baseline: str) -> Cells:
     names = ["base", "n_pairs", "n_paired_seeds", "won", "lost", "difference", "low", "high", "p", "p_seeds", *GAIN]
     found = pd.DataFrame(rows, columns=names)
     found = found.rename(columns={"low": "difference_low", "high": "difference_high"})
-    found["p_holm"] = holm([None if pd.isna(p) else p for p in found["p"]])
+    found["p_holm"] = holm(found["p"])
     return Cells(table=pd.concat([table, found], axis=1), frame=cells.frame, notes=notes)
 
 
@@ -219,4 +211,37 @@ def _plain(value: float) -> float | None:
 
 def short(value: Any) -> str:
     """A value as it stands in a label and in a command: pandas turns whole numbers into 1.0 beside an unknown one."""
-    return "-" if value is None or value != value else f"{value:g}" if isinstance(value, float) else str(value)
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table, with None for pandas' NaN: what is not known."""
+    rows = table.to_dict("records")
+    return [{k: None if isinstance(v, float) and v != v else v for k, v in row.items()} for row in rows]
+
+
+def unlike(used: pd.DataFrame) -> list[str]:
+    """Notes on what a reader would take for the same and is not: the code, and the data that one seed's runs met."""
+    runs = used.drop_duplicates("run_dir")
+    codes = sorted(set(runs["code"]))
+    notes = [f"the runs were made by {len(codes)} versions of the code: {', '.join(codes)}."] if len(codes) > 1 else []
+    for (env, *_), group in runs.groupby([*BLOCK, "seed"], sort=False):
+        if group["data"].nunique() > 1:
+            notes.append(f"{env}: the data of these tasks is not the same in {', '.join(sorted(set(group['arm'])))}.")
+    return list(dict.fromkeys(notes))
+
+
+def unfinished(run: Any, runs: pd.DataFrame, partial: bool) -> str:
+    """What became of a run that did not finish."""
+    done = int(runs[runs["run_dir"] == run.run_dir]["index"].max()) + 1
+    fate = "counted as far as it goes" if partial else "left out"
+    return f"{run.run_dir} stopped after {done} of {run.n_tasks} tasks: {fate}."
+
+
+def other_settings(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
+    """A note where a cell and its baseline differ in more than what makes an arm."""
+    ours, theirs = (json.loads(cell["settings"].iloc[0]) for cell in (mine, other))
+    keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
+    told = [f"{key} {ours.get(key, '–')}, baseline {theirs.get(key, '–')}" for key in keys[:NAMED]]
+    more = f"; and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    return [f"{label} differs from its baseline beside the arm: {'; '.join(told)}{more}."] if keys else []

@@ -8,7 +8,7 @@ from core.run.metrics import summarise
 from core.run.tracking import WandbTracker, logged
 from core.types import content_id
 from results.inspect_log import write_eval
-from results.load import find_runs, load_runs, read_run
+from results.load import explaining, find_runs, load_runs, read_run
 
 
 def to_parquet(paths: list[str], output: Path) -> None:
@@ -28,7 +28,8 @@ def to_inspect(paths: list[str], folder: Path) -> None:
         if output in taken:  # runs of the same name in other folders
             output = folder / f"{place.parent.name}_{place.name}_{content_id(str(place))}.eval"
         taken.add(output)
-        write_eval(run, output)
+        with explaining(path):
+            write_eval(run, output)
         print(f"{output}: {len(run.rows)} episodes")
 
 

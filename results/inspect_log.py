@@ -42,7 +42,7 @@ def write_eval(run: Run, path: Path) -> None:
 def spec(run: Run) -> dict[str, Any]:
     """What was run."""
     dataset = run.manifest["fingerprint"]["dataset"]
-    arm = run.choices.get("arm") or run.choices.get("workflow") or "run"
+    arm = run.arm or "run"
     return {
         "eval_id": run.manifest["run"],
         "run_id": run.manifest["run"],
@@ -61,12 +61,7 @@ def spec(run: Run) -> dict[str, Any]:
 def sample(row: dict[str, Any], attempt: dict[str, Any], run: Run) -> dict[str, Any]:
     """One attempt."""
     messages = [{"id": f"{attempt['id']}-{n}", **message} for n, message in enumerate(conversation(attempt))]
-    tokens = {name: attempt["usage"][f"{name}_tokens"] for name in ("prompt", "completion")}
-    used = {
-        "input_tokens": tokens["prompt"],
-        "output_tokens": tokens["completion"],
-        "total_tokens": sum(tokens.values()),
-    }
+    read, written = attempt["usage"]["prompt_tokens"], attempt["usage"]["completion_tokens"]
     last = attempt["steps"][-1] if attempt["steps"] else None
     broken = attempt["ended_by"] == "infra_error"
     choice = {
@@ -83,16 +78,12 @@ def sample(row: dict[str, Any], attempt: dict[str, Any], run: Run) -> dict[str, 
         "input": row["query"],
         "target": attempt["gold"],
         "messages": messages,
-        "output": {
-            "model": model,
-            "choices": [choice],
-            "completion": choice["message"]["content"],
-        },
+        "output": {"model": model, "choices": [choice], "completion": choice["message"]["content"]},
         "scores": {} if broken else {"success": score | {"explanation": f"ended by {attempt['ended_by']}"}},
         "metadata": {key: row[key] for key in facts},
         "store": {},
         "events": [],
-        "model_usage": {model: used},
+        "model_usage": {model: {"input_tokens": read, "output_tokens": written, "total_tokens": read + written}},
         "role_usage": {},
         "attachments": {},
         **({"error": {"message": attempt["error"] or "", "traceback": "", "traceback_ansi": ""}} if broken else {}),

@@ -10,8 +10,10 @@ from typing import Any
 
 from core.models.reply_text import storable
 from core.run.manifest import prompt_digests
-from results.audit import BROKEN, Check, answer_in, bank_owners, lesson_text
-from results.load import Run
+from core.run.records import changed_leaves
+from core.types import Lesson
+from results.audit import BROKEN, Check, answer_in, bank_owners, where
+from results.load import Run, explaining
 
 ALIKE = 95  # of 100, by rapidfuzz's ratio, from which two tasks' queries are near-duplicates
 MOST_TASKS = 2000  # every pair is compared
@@ -34,13 +36,13 @@ def lessons_with_answers(run: Run) -> Iterator[str]:
     for row in run.rows:
         gold = row["trajectories"][row["chosen"]]["gold"]
         for number, lesson in enumerate(row["lessons"]):
-            if found := answer_in(lesson_text(lesson), gold, row["query"]):
-                yield f"episode {row['index']} ({row['task_id']}): lesson {number} holds {found!r}"
+            if found := answer_in(Lesson(**lesson).text, gold, row["query"]):
+                yield f"{where(row)}: lesson {number} holds {found!r}"
 
 
 def duplicate_lessons(run: Run) -> Iterator[str]:
     """The same lesson under several records."""
-    counts = Counter(_plain(lesson_text(lesson)) for row in run.rows for lesson in row["lessons"])
+    counts = Counter(_plain(Lesson(**lesson)) for row in run.rows for lesson in row["lessons"])
     for text, count in counts.most_common():
         if count > 1:
             yield f"{count} times: {text[:80]}"
@@ -52,7 +54,7 @@ def unknown_records(run: Run) -> Iterator[str]:
     for row in run.rows:
         for hit in row["retrieved"]:
             if hit["id"] not in known:
-                yield f"episode {row['index']} ({row['task_id']}): {hit['id']}"
+                yield f"{where(row)}: {hit['id']}"
 
 
 def other_code(run: Run) -> Iterator[str]:
@@ -64,10 +66,8 @@ def other_code(run: Run) -> Iterator[str]:
     for before, after in pairwise(starts):
         if before["git"]["sha"] != after["git"]["sha"]:
             yield f"went on at {str(after['git']['sha'])[:8]} after {str(before['git']['sha'])[:8]}"
-        for name in sorted(set(before["packages"]) | set(after["packages"])):
-            old, new = before["packages"].get(name), after["packages"].get(name)
-            if old != new:
-                yield f"went on with {name} {new} after {old}"
+        for name, old, new in sorted(changed_leaves(before["packages"], after["packages"])):
+            yield f"went on with {name} {new} after {old}"
     now = prompt_digests()
     for name, digest in run.manifest["fingerprint"]["prompts"].items():
         if now.get(name) != digest:
@@ -77,11 +77,10 @@ def other_code(run: Run) -> Iterator[str]:
 def unread_replies(run: Run) -> Iterator[str]:
     """Verdicts that could not be read (they count as failure), and what broke beside an attempt."""
     for row in run.rows:
-        where = f"episode {row['index']} ({row['task_id']})"
         unread = sum(not verdict["parsed"] for verdict in row["verdicts"])
         if unread:
-            yield f"{where}: {unread} verdicts not readable"
-        yield from (f"{where}: {error[:100]}" for error in row["learning_errors"])
+            yield f"{where(row)}: {unread} verdicts not readable"
+        yield from (f"{where(row)}: {error[:100]}" for error in row["learning_errors"])
 
 
 WORTH_A_LOOK: tuple[Check, ...] = (
@@ -103,23 +102,20 @@ def grade(run: Run) -> dict[str, Any]:
     one_to_five     lessons whose content has 1 to 5 sentences (the paper asks for 1 to 3, in self-contrast to 5)
     literals        lessons with a number or a quotation of their own task's query, which the paper's prompts forbid
     """
-    pairs = [(row, lesson) for row in run.rows for lesson in row["lessons"]]
-    n, dropped = len(pairs), sum(row["n_dropped"] for row in run.rows)
-    learned = [row for row in run.rows if row["lessons"] or row["n_dropped"]]
-    sentences = [len(re.findall(r"[.!?](?:\s|$)", lesson["content"])) or 1 for _, lesson in pairs]
-    words = sorted(len(lesson["content"].split()) for _, lesson in pairs)
-    whole = [all(lesson[field].strip() for field in ("title", "description", "content")) for _, lesson in pairs]
-    finished = [bool(re.search(r"[.!?][)\]\"'`*]*$", lesson["content"].strip())) for _, lesson in pairs]
-    literal = [any(_holds(lesson_text(lesson), each) for each in literals(row["query"])) for row, lesson in pairs]
+    pairs = [(row["query"], Lesson(**lesson)) for row in run.rows for lesson in row["lessons"]]
+    n, words = len(pairs), sorted(len(lesson.content.split()) for _, lesson in pairs)
+    found = {
+        "whole_fields": [all(map(str.strip, vars(lesson).values())) for _, lesson in pairs],
+        "finished": [bool(re.search(r"[.!?][)\]\"'`*]*$", lesson.content.strip())) for _, lesson in pairs],
+        "one_to_five": [len(re.findall(r"[.!?](?:\s|$)", lesson.content)) <= 5 for _, lesson in pairs],
+        "literals": [any(_holds(lesson.text, each) for each in literals(query)) for query, lesson in pairs],
+    }
     return {
         "lessons": n,
-        "episodes_that_taught": len(learned),
-        "parse_rate": _share(n, n + dropped),
-        "whole_fields": _share(sum(whole), n),
-        "finished": _share(sum(finished), n),
-        "one_to_five": _share(sum(1 <= count <= 5 for count in sentences), n),
-        "literals": _share(sum(literal), n),
-        "distinct": _share(len({_plain(lesson_text(lesson)) for _, lesson in pairs}), n),
+        "episodes_that_taught": sum(bool(row["lessons"] or row["n_dropped"]) for row in run.rows),
+        "parse_rate": _share(n, n + sum(row["n_dropped"] for row in run.rows)),
+        **{name: _share(sum(those), n) for name, those in found.items()},
+        "distinct": _share(len({_plain(lesson) for _, lesson in pairs}), n),
         "words_median": words[n // 2] if n else None,
         "words_most": words[-1] if n else None,
         "cut_off": sum(row.get("n_truncated", 0) for row in run.rows),
@@ -135,8 +131,8 @@ def _holds(text: str, literal: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(literal)}(?![\w])", text) is not None
 
 
-def _plain(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.lower()))
+def _plain(lesson: Lesson) -> str:
+    return " ".join(re.findall(r"\w+", lesson.text.lower()))
 
 
 def _share(part: int, whole: int) -> float | None:
@@ -144,9 +140,13 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def audit(run: Run) -> dict[str, Any]:
-    """{run, broken: {check: lines}, look: {check: lines}, grade}; a check without a line is left out."""
+    """{run, broken: {check: lines}, look: {check: lines}, grade}; a check without a line is left out.
+
+    Raises UserError where the records lack what a check looks at.
+    """
 
     def found(checks: tuple[Check, ...]) -> dict[str, list[str]]:
         return {check.__name__: lines for check in checks if (lines := list(map(storable, check(run))))}
 
-    return {"run": str(run.path), "broken": found(BROKEN), "look": found(WORTH_A_LOOK), "grade": grade(run)}
+    with explaining(run.path):
+        return {"run": str(run.path), "broken": found(BROKEN), "look": found(WORTH_A_LOOK), "grade": grade(run)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from core.build import ROLES
 from core.errors import UserError
+from core.memory.store.bank_file import read_records
 from core.models.reply_text import storable
 from core.run.manifest import ARM_KEYS, flat, identity, without
-from core.run.records import answer_of, outcomes_of
-from core.run.upgrade import upgraded_manifest, upgraded_row
-from core.types import content_id
+from core.run.metrics import steps, tokens
+from core.run.records import answer_of, outcomes_of, read_episodes
+from core.run.upgrade import upgraded_manifest
+from core.types import MemoryRecord, content_id
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,12 +39,25 @@ class Run:
     choices: dict[str, str | None]  # {config group: option}
     composed: dict[str, Any]  # the configuration with its interpolations as written
     rows: list[dict[str, Any]]
-    torn: bool  # the last line was cut by a crash
 
     @property
     def config(self) -> dict[str, Any]:
         """The resolved configuration."""
         return self.manifest["config"]
+
+    @property
+    def setting(self) -> str:
+        return self.config["setting"]["name"]
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """The configuration of its memory; {} where it has none."""
+        return self.config.get("memory") or {}
+
+    @property
+    def arm(self) -> str | None:
+        """The arm that was chosen, or the workflow."""
+        return self.choices.get("arm") or self.choices.get("workflow")
 
     @property
     def n_tasks(self) -> int:
@@ -92,39 +108,44 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
 def read_run(path: str | Path) -> Run:
     """One run directory, read only: a run that is still going may be read. Raises UserError when it is damaged."""
     path = Path(path)
-    rows, torn = read_rows(path / "episodes.jsonl")
-    for place, row in enumerate(rows):
-        if row.get("index") != place:
-            raise UserError(f"{path / 'episodes.jsonl'} line {place + 1} holds index {row.get('index')}.")
-    manifest = _read_json(path / "manifest.json")
+    episodes, manifest = path / "episodes.jsonl", _read(path / "manifest.json")
     if "config" not in manifest:
         raise UserError(f"{path} is no run: its manifest.json is missing or is another program's.")
-    hydra = _read_yaml(path / ".hydra" / "hydra.yaml")
-    return Run(
-        path=path,
-        manifest=upgraded_manifest(manifest),
-        summary=_read_json(path / "summary.json"),
-        choices=hydra.get("runtime", {}).get("choices", {}),
-        composed=_read_yaml(path / ".hydra" / "config.yaml") or manifest["config"],
-        rows=[row for row in rows if row["status"] != "stopped"],
-        torn=torn,
-    )
+    with explaining(path):
+        rows = read_episodes(episodes) if episodes.is_file() else []
+        return Run(
+            path=path,
+            manifest=upgraded_manifest(manifest),
+            summary=_read(path / "summary.json"),
+            choices=_read(path / ".hydra" / "hydra.yaml").get("runtime", {}).get("choices", {}),
+            composed=_read(path / ".hydra" / "config.yaml") or manifest["config"],
+            rows=[row for row in rows if row["status"] != "stopped"],
+        )
 
 
-def read_rows(path: Path) -> tuple[list[dict], bool]:
-    """The whole lines of episodes.jsonl, and whether a torn one was left out."""
-    if not path.is_file():
-        return [], False
-    rows = []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return rows, True
-            try:
-                rows.append(upgraded_row(json.loads(line)))
-            except ValueError as error:
-                raise UserError(f"{path} line {number} is damaged: {error}.") from error
-    return rows, False
+@contextmanager
+def explaining(path: Path) -> Iterator[None]:
+    """Around what reads the records of a run: a field that is missing, or not of its kind, is a UserError."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        what = f"lacks {error}" if isinstance(error, KeyError) else f"holds a field that cannot be read ({error})"
+        raise UserError(f"{path} is no whole run: its manifest.json or an episode {what}.") from error
+
+
+def read_banks(run: Run, *, must: bool) -> list[MemoryRecord]:
+    """The records of the run's bank and of the one it was given, as far as they are there.
+
+    must   raise UserError for a file that is no bank, or damaged; else it is passed over
+    """
+    found: list[MemoryRecord] = []
+    for path in (run.path / "bank.sqlite", run.memory.get("path")):
+        try:
+            found += read_records(Path(path), run.memory.get("namespace", "default")) if path else []
+        except UserError:
+            if must:
+                raise
+    return found
 
 
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
@@ -133,11 +154,12 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
 
     facts, episodes, owners = [], [], []
     for number, run in enumerate(runs):
-        facts.append(run_columns(run))
         seen: Counter[str] = Counter()
-        for row in run.rows:
-            episodes.append(episode_columns(row) | {"visit": seen[row["task_id"]]})
-            seen[row["task_id"]] += 1
+        with explaining(run.path):
+            facts.append(run_columns(run))
+            for row in run.rows:
+                episodes.append(episode_columns(row) | {"visit": seen[row["task_id"]]})
+                seen[row["task_id"]] += 1
         if not run.rows:
             episodes.append({"index": -1, "status": "none"})
         owners += [number] * max(1, len(run.rows))
@@ -150,25 +172,24 @@ def run_columns(run: Run) -> dict[str, Any]:
     config, choices = run.config, run.choices
     workflow, retrieval = config.get("workflow") or {}, config.get("retrieval") or {}
     sources = sorted({row["verdict"]["source"] for row in run.rows} - {"none"})
-    stream = config.get("stream") or {}
     rounds = run.summary.get("consolidation") or {"tokens": 0, "cost_usd": 0.0}
     return {
         "run_dir": str(run.path),
         "run": run.path.name,
         "cell": run.cell,
         "task_set": run.task_set,
-        "arm": choices.get("arm") or choices.get("workflow") or "unknown",
+        "arm": run.arm or "unknown",
         "env": choices.get("env") or "unknown",
         **{group: choices.get(group) or "-" for group in ("agent", "workflow", "memory", "retrieval", "judge", "llm")},
         "model": run.manifest["models"]["agent"]["model"],
         "seed": config["seed"],
-        "setting": config["setting"]["name"],
+        "setting": run.setting,
         "label_source": "+".join(sources) or "none",
         "k": workflow.get("k"),
         "r": workflow.get("r"),
         "top_k": retrieval.get("top_k"),
         "learn_from": workflow.get("learn_from"),
-        "order": stream.get("order", "file"),
+        "order": (config.get("stream") or {}).get("order", "file"),
         "n_tasks": run.n_tasks,
         "complete": run.complete,
         "tokens_rounds": rounds["tokens"],  # of the bank's own work
@@ -187,11 +208,8 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     not judged.
     `visit` (see frame_of) counts earlier passes over a task.
     """
-    chosen = answer_of(row)
-    usage = row["usage"]
-    used = {role: usage.get(role, {"prompt_tokens": 0, "completion_tokens": 0}) for role in ROLES}
-    spent = {role: count["prompt_tokens"] + count["completion_tokens"] for role, count in used.items()}
-    costs = [used["cost_usd"] for used in usage.values()]
+    chosen, spent = answer_of(row), tokens([row])
+    costs = [used["cost_usd"] for used in row["usage"].values()]
     return {
         "index": row["index"],
         "task_id": storable(row["task_id"]),
@@ -199,14 +217,14 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "status": row["status"],
         "success": float(row["status"] == "success") if row["status"] in VALID else float("nan"),
         "reward": row["reward"],
-        "steps": len(chosen["steps"]),
+        "steps": steps(row),
         "n_invalid": sum(not step["valid"] for step in chosen["steps"]),
         "ended_by": chosen["ended_by"],
         "error": storable((chosen["error"] or "").split(":")[0]),
         "attempts": outcomes_of(row),
         "verdicts": [verdict["label"] for verdict in row["verdicts"]],
-        "tokens": sum(spent.values()),
-        **{f"tokens_{role}": count for role, count in spent.items()},
+        "tokens": spent["total"],
+        **{f"tokens_{role}": spent.get(role, 0) for role in ROLES},
         "cost": float("nan") if None in costs else sum(costs),
         "n_retrieved": len(row["retrieved"]),
         "top_score": row["retrieved"][0]["score"] if row["retrieved"] else float("nan"),
@@ -227,17 +245,13 @@ def _seedless(config: Any, composed: Any) -> Any:
     return {key: _seedless(value, composed.get(key)) for key, value in config.items() if key not in made}
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}.") from error
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON or YAML file; {} where there is none."""
     import yaml
 
-    if not path.is_file():
-        return {}
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load(path.read_text(encoding="utf-8"), Loader=loader) or {}
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else "{}"
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=loader) or {}
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path} is damaged: {error}.") from error

@@ -12,10 +12,8 @@ import numpy as np
 
 from core.run.metrics import wilson
 from results.stats import cumulative
-from results.studies import Study
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -116,10 +114,11 @@ def log_axis(axes: Axes) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def key(figure: Figure, axes: Axes) -> None:
+def key(figure: Figure) -> None:
     """What each colour is, above the axes."""
-    handles, labels = axes.get_legend_handles_labels()
-    columns = 1 if max(map(len, labels), default=0) > 34 else 2 if max(map(len, labels), default=0) > 18 else 3
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    longest = max(map(len, labels), default=0)
+    columns = 1 if longest > 34 else 2 if longest > 18 else 3
     figure.legend(handles, labels, loc="outside upper left", ncols=min(columns, len(labels)), fontsize=9)
 
 
@@ -128,7 +127,7 @@ def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     A 95 % t-interval over the seeds; for one seed Wilson's of what counts so far. NaN until something counts.
     """
-    curves = np.column_stack([cumulative(column) for column in values.T])
+    curves = cumulative(values)
     seeds = (~np.isnan(curves)).sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.nansum(curves, axis=1) / seeds
@@ -142,16 +141,6 @@ def band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         deviation = np.sqrt(np.nansum((curves - mean[:, None]) ** 2, axis=1) / (seeds - 1))
         half = t.ppf(0.975, seeds - 1) * deviation / np.sqrt(seeds)
     return mean, np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
-
-
-def counted(study: Study) -> list[dict[str, Any]]:
-    """The cells that have a number."""
-    return [cell for cell in study.cells if cell["success"] is not None]
-
-
-def episodes_of(study: Study, cell: dict[str, Any]) -> pd.DataFrame:
-    """The episodes of a cell that count."""
-    return study.frame[study.frame["cell"] == cell["cell"]]
 
 
 def plain(text: str, most: int = 44) -> str:

@@ -3,83 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from results.cells import grid
-from results.plot_style import (
-    SIZE,
-    Palette,
-    Plot,
-    band,
-    counted,
-    episodes_of,
-    figure_of,
-    key,
-    line_of,
-    log_axis,
-    plain,
-    rates,
-    style,
-)
+from results.plot_style import SIZE, Palette, Plot, band, figure_of, key, line_of, log_axis, plain, rates, style
 from results.stats import rate_interval
 from results.studies import Study
 
 MOST_TYPES = 12
+Drawn = tuple[Any, str]  # a figure, and what a reader must know to read it
 
 
 def plots_of(study: Study, palette: Palette | None = None) -> Iterator[Plot]:
     """Every figure for which the study has data."""
     palette = palette or Palette()
-    for draw in (learning_curve, type_bars, cost_success, memory_growth, scaling):
+    for name, title, draw in (
+        ("learning_curve", "Learning curve", learning_curve),
+        ("by_type", "Success by task type", type_bars),
+        ("cost_success", "Success against cost", cost_success),
+        ("memory_growth", "Memory growth", memory_growth),
+        ("scaling", "Test-time scaling", scaling),
+    ):
         with style(palette):
-            if plot := draw(study, palette):
-                yield plot
+            if drawn := draw(study, palette):
+                key(drawn[0])
+                yield Plot(name=name, title=title, figure=drawn[0], caption=drawn[1])
 
 
-def learning_curve(study: Study, palette: Palette) -> Plot | None:
+def learning_curve(study: Study, palette: Palette) -> Drawn | None:
     """The success rate up to each task of the stream, by arm."""
-    cells = counted(study)
+    cells = study.counted
     if not cells or study.n_tasks < 2:
         return None
     figure, axes = figure_of("tasks seen", "success rate so far")
     seeds = set()
     for cell in cells:
-        places = grid(episodes_of(study, cell), "index").sort_index()
+        places = grid(study.episodes(cell), "index").sort_index()
         seeds.add(places.shape[1])
         x = places.index.to_numpy() + 1
         mean, low, high = band(places.to_numpy())
         axes.fill_between(x, low, high, color=palette.of(cell), alpha=0.16 if len(cells) < 5 else 0.09, linewidth=0)
         axes.plot(x, mean, color=palette.of(cell), label=plain(cell["label"]), **line_of(cell))
     rates(axes)
-    key(figure, axes)
-    one, many = (
-        "Wilson's 95 % interval for an arm of one seed",
-        "a 95 % t-interval over the seeds of an arm of several (none is seen where they agree)",
-    )
+    one = "Wilson's 95 % interval for an arm of one seed"
+    many = "a 95 % t-interval over the seeds of an arm of several (none is seen where they agree)"
     bands = one if seeds == {1} else many if 1 not in seeds else f"{many}, {one}"
-    return Plot(
-        name="learning_curve",
-        title="Learning curve",
-        caption=f"Success rate over the tasks seen so far, mean over seeds; the band is {bands}.",
-        figure=figure,
-    )
+    return figure, f"Success rate over the tasks seen so far, mean over seeds; the band is {bands}."
 
 
-def type_bars(study: Study, palette: Palette) -> Plot | None:
+def type_bars(study: Study, palette: Palette) -> Drawn | None:
     """The success rate by task type and arm, with intervals."""
-    cells = counted(study)
+    cells = study.counted
     counts = study.frame["task_type"].value_counts()
     types = sorted(counts.index[:MOST_TYPES])[::-1]
     if not cells or len(types) < 2:
         return None
-    height = 0.8 / len(cells)
-    figure, axes = figure_of(
-        "success rate", "", size=(SIZE[0], max(SIZE[1], 0.35 + 0.16 * len(types) * (len(cells) + 1)))
-    )
+    height, tall = 0.8 / len(cells), max(SIZE[1], 0.35 + 0.16 * len(types) * (len(cells) + 1))
+    figure, axes = figure_of("success rate", "", size=(SIZE[0], tall))
     for number, cell in enumerate(cells):
         for place, kind in enumerate(types):
-            episodes = episodes_of(study, cell)
+            episodes = study.episodes(cell)
             values = grid(episodes[episodes["task_type"] == kind]).to_numpy()
             if not values.size or np.isnan(values).all():
                 continue
@@ -91,19 +76,13 @@ def type_bars(study: Study, palette: Palette) -> Plot | None:
     axes.set_yticks(range(len(types)), [plain(kind, 32) for kind in types])
     rates(axes, "x")
     axes.grid(axis="y", visible=False)
-    key(figure, axes)
     left = f" The {MOST_TYPES} most frequent of {len(counts)} types." if len(counts) > MOST_TYPES else ""
-    return Plot(
-        name="by_type",
-        title="Success by task type",
-        caption=f"Bars are success rates, lines 95 % intervals: wide where a type has few tasks.{left}",
-        figure=figure,
-    )
+    return figure, f"Bars are success rates, lines 95 % intervals: wide where a type has few tasks.{left}"
 
 
-def cost_success(study: Study, palette: Palette) -> Plot | None:
+def cost_success(study: Study, palette: Palette) -> Drawn | None:
     """Success against what a task costs: in US dollars where every price is known, else in tokens."""
-    cells = counted(study)
+    cells = study.counted
     priced = all(cell["cost"] for cell in cells)
     unit = "cost" if priced else "tokens"
     if not cells or not all(cell[unit] for cell in cells):
@@ -118,40 +97,28 @@ def cost_success(study: Study, palette: Palette) -> Plot | None:
     else:
         axes.set_xlim(0, 1.12 * max(values))
     rates(axes)
-    key(figure, axes)
     why = "" if priced else " In tokens, since not every arm has a cost that is known and above zero."
-    return Plot(
-        name="cost_success",
-        title="Success against cost",
-        caption=f"One point an arm: its mean spending on a task, all roles together, and its success.{why}",
-        figure=figure,
-    )
+    return figure, f"One point an arm: its mean spending on a task, all roles together, and its success.{why}"
 
 
-def memory_growth(study: Study, palette: Palette) -> Plot | None:
+def memory_growth(study: Study, palette: Palette) -> Drawn | None:
     """Lessons distilled up to each task of the stream."""
-    cells = [cell for cell in counted(study) if cell["lessons_per_100"]]
+    cells = [cell for cell in study.counted if cell["lessons_per_100"]]
     if not cells:
         return None
     figure, axes = figure_of("tasks seen", "lessons learned so far")
     for cell in cells:
-        lessons = grid(episodes_of(study, cell), "index", "n_lessons").sort_index().fillna(0).cumsum()
+        lessons = grid(study.episodes(cell), "index", "n_lessons").sort_index().fillna(0).cumsum()
         x, values = lessons.index.to_numpy() + 1, lessons.to_numpy()
         axes.fill_between(x, values.min(axis=1), values.max(axis=1), color=palette.of(cell), alpha=0.16, linewidth=0)
         axes.plot(x, values.mean(axis=1), color=palette.of(cell), label=plain(cell["label"]), **line_of(cell))
     axes.set_ylim(bottom=0)
-    key(figure, axes)
-    return Plot(
-        name="memory_growth",
-        title="Memory growth",
-        caption="Lessons distilled so far, mean over seeds; the band reaches from the least to the most of them.",
-        figure=figure,
-    )
+    return figure, "Lessons distilled so far, mean over seeds; the band reaches from the least to the most of them."
 
 
-def scaling(study: Study, palette: Palette) -> Plot | None:
+def scaling(study: Study, palette: Palette) -> Drawn | None:
     """Success against the number of attempts at a task (MaTTS)."""
-    cells = counted(study)
+    cells = study.counted
     scaled = [cell for cell in cells if (cell["n_attempts"] or 0) > 1]
     if not scaled:
         return None
@@ -160,22 +127,16 @@ def scaling(study: Study, palette: Palette) -> Plot | None:
     for name in names:
         line = sorted((cell for cell in cells if cell["arm"] == name), key=lambda cell: cell["n_attempts"])
         colour, x = palette.of(line[0]), [cell["n_attempts"] for cell in line]
-        axes.vlines(
-            x, [cell["low"] for cell in line], [cell["high"] for cell in line], color=colour, alpha=0.5, linewidth=2
-        )
+        low, high = ([cell[end] for cell in line] for end in ("low", "high"))
+        axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=2)
         axes.plot(x, [cell["success"] for cell in line], "o-", color=colour, label=plain(f"{name}: the chosen answer"))
-        most = line[-1]
-        if most["k"] and most["pass_at"]:  # side by side: attempts may be drawn in any order, so pass@k means something
-            axes.plot(
-                range(1, len(most["pass_at"]) + 1), most["pass_at"], ":", color=colour, label=plain(f"{name}: pass@k")
-            )
+        most, curve = line[-1], line[-1]["pass_at"]
+        if most["k"] and curve:  # side by side: attempts may be drawn in any order, so pass@k means something
+            axes.plot(range(1, len(curve) + 1), curve, ":", color=colour, label=plain(f"{name}: pass@k"))
     axes.set_xticks(range(1, max(cell["n_attempts"] for cell in scaled) + 1))
     rates(axes)
-    key(figure, axes)
-    return Plot(
-        name="scaling",
-        title="Test-time scaling",
-        caption="Success of the answer that was chosen, with its 95 % interval. Dotted: pass@k, which a selector that "
-        "knew the truth would reach; it is no result of the run.",
-        figure=figure,
+    caption = (
+        "Success of the answer that was chosen, with its 95 % interval. Dotted: pass@k, which a selector that "
+        "knew the truth would reach; it is no result of the run."
     )
+    return figure, caption

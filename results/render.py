@@ -1,10 +1,8 @@
-"""A table of text as Markdown, LaTeX (booktabs), CSV or HTML."""
+"""A table of text as Markdown, LaTeX (booktabs) or HTML."""
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 from dataclasses import dataclass, field
 
 LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -31,18 +29,17 @@ def markdown(table: Text) -> str:
 
 
 def latex(table: Text) -> str:
-    def escape(text: str) -> str:
-        return "".join(LATEX.get(sign, sign) for sign in text)
-
-    lines = [" & ".join(map(escape, row)) + r" \\" for row in table.rows]
+    signs = str.maketrans(LATEX)
+    rows = (table.head, *table.rows)
+    head, *lines = (" & ".join(cell.translate(signs) for cell in row) + r" \\" for row in rows)
     return "\n".join(
         [
             *(f"% {note}" for note in table.notes),
             r"\begin{table}",
-            rf"\caption{{{escape(table.title)}}}",
+            rf"\caption{{{table.title.translate(signs)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
             r"\toprule",
-            " & ".join(map(escape, table.head)) + r" \\",
+            head,
             r"\midrule",
             *lines,
             r"\bottomrule",
@@ -63,10 +60,4 @@ def page(table: Text) -> str:
     return f"<table>{head}<tbody>{body}</tbody></table>\n<ul>{notes}</ul>\n"
 
 
-def comma(table: Text) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([table.head, *table.rows])
-    return out.getvalue()
-
-
-FORMATS = {"md": markdown, "latex": latex, "csv": comma, "html": page}
+FORMATS = {"md": markdown, "latex": latex, "html": page}

@@ -14,7 +14,7 @@ from core.run.metrics import wilson
 DRAWS = 2000  # of a bootstrap
 
 
-def rate_interval(values: np.ndarray, *, draws: int = DRAWS) -> dict[str, Any]:
+def rate_interval(values: np.ndarray) -> dict[str, Any]:
     """The mean and its 95 % interval. values: (tasks, seeds), NaN where an episode does not count.
 
     The mean is taken within each seed, then over the seeds; sd is over the seeds. One seed of 0 and 1: Wilson.
@@ -23,17 +23,15 @@ def rate_interval(values: np.ndarray, *, draws: int = DRAWS) -> dict[str, Any]:
     """
     values = _columns(values)
     per_seed = _means(values)
-    mean = float(per_seed.mean()) if per_seed.size else None
-    found = {"mean": mean, "sd": float(per_seed.std(ddof=1)) if per_seed.size > 1 else None, "low": None, "high": None}
-    if mean is None:
-        return found
-    wins = mean * len(values)
+    if not per_seed.size:
+        return dict.fromkeys(("mean", "sd", "low", "high"))
+    mean, n = float(per_seed.mean()), len(values)
     if values.shape[1] == 1 and np.isin(values, (0.0, 1.0)).all():
-        found["low"], found["high"] = wilson(round(wins), len(values))
+        low, high = wilson(round(mean * n), n)
     else:
-        drawn = bootstrap([values], draws=draws)
-        found["low"], found["high"] = drawn if drawn[0] is not None else wilson(wins, len(values))
-    return found
+        low, high = bootstrap([values])
+        low, high = (low, high) if low is not None else wilson(mean * n, n)
+    return {"mean": mean, "sd": float(per_seed.std(ddof=1)) if per_seed.size > 1 else None, "low": low, "high": high}
 
 
 def bootstrap(
@@ -71,7 +69,7 @@ def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None
     by_seed = [np.nansum(delta[:, mine]) for mine in columns if known[:, mine].any()]
     found["n_paired_seeds"] = len(by_seed)
     if not by_seed:
-        return found | {"difference": None, "low": None, "high": None, "p": None, "p_seeds": None}
+        return found | dict.fromkeys(("difference", "low", "high", "p", "p_seeds"))
     low, high = bootstrap([delta])
     return found | {
         "difference": float(_means(delta).mean()),
@@ -88,15 +86,13 @@ def sign_flip(differences: Iterable[float]) -> float:
     All sign patterns are counted, by convolution. With differences of +1 and -1 this is McNemar's exact test.
     """
     whole = [round(difference) for difference in differences]
-    steps, observed = [abs(d) for d in whole if d], abs(sum(whole))
-    reached = np.ones(1)
-    for step in steps:
-        wider = np.zeros(len(reached) + 2 * step)
-        wider[: len(reached)] += reached / 2
-        wider[2 * step :] += reached / 2
-        reached = wider
+    reached = np.ones(1)  # the chance of each sum, from the lowest to the highest
+    for step in (abs(difference) for difference in whole if difference):
+        coin = np.zeros(2 * step + 1)
+        coin[[0, -1]] = 0.5
+        reached = np.convolve(reached, coin)
     sums = np.arange(len(reached)) - len(reached) // 2
-    return float(min(1.0, reached[np.abs(sums) >= observed].sum()))
+    return float(min(1.0, reached[np.abs(sums) >= abs(sum(whole))].sum()))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -118,7 +114,7 @@ def confusion(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Any]:
     n = len(pairs)
     counts = {"n": n, "tp": tp, "fp": fp, "fn": fn, "tn": tn}
     if not n:
-        return counts | {"agreement": None, "kappa": None, "precision": None, "recall": None}
+        return counts | dict.fromkeys(("agreement", "kappa", "precision", "recall"))
     agreement = (tp + tn) / n
     chance = ((tp + fp) * (tp + fn) + (fn + tn) * (fp + tn)) / n**2
     return counts | {
@@ -130,10 +126,9 @@ def confusion(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Any]:
 
 
 def cumulative(values: np.ndarray) -> np.ndarray:
-    """The success rate up to each task of the stream; NaN (what does not count) carries the rate on."""
-    known = ~np.isnan(values)
+    """The success rate up to each task (row) of the stream; NaN (what does not count) carries the rate on."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.cumsum(np.where(known, values, 0.0)) / np.cumsum(known)
+        return np.nancumsum(values, axis=0) / np.cumsum(~np.isnan(values), axis=0)
 
 
 def late_minus_early(values: np.ndarray) -> dict[str, float | None]:
@@ -146,7 +141,7 @@ def late_minus_early(values: np.ndarray) -> dict[str, float | None]:
     half = len(values) // 2
     early, late = values[:half], values[len(values) - half :]
     if not half or np.isnan(early).all() or np.isnan(late).all():
-        return {"difference": None, "low": None, "high": None}
+        return dict.fromkeys(("difference", "low", "high"))
     low, high = bootstrap([late, early])
     return {"difference": float(_means(late).mean() - _means(early).mean()), "low": low, "high": high}
 

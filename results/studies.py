@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from results.cells import BLOCK, Cells, make_cells
+from results.cells import BLOCK, Cells, make_cells, records
 from results.load import Run
 
 if TYPE_CHECKING:
@@ -31,6 +31,15 @@ class Study:
     n_compared: int
     frame: pd.DataFrame  # the episodes that count
 
+    @property
+    def counted(self) -> list[dict[str, Any]]:
+        """The cells that have a number."""
+        return [cell for cell in self.cells if cell["n"]]
+
+    def episodes(self, cell: dict[str, Any]) -> pd.DataFrame:
+        """The episodes of a cell that count."""
+        return self.frame[self.frame["cell"] == cell["cell"]]
+
 
 def compared(frame: pd.DataFrame, baseline: str | None = None, partial: bool = False) -> Cells:
     """The cells of the episodes, compared with the baseline, or with what is one by its name."""
@@ -43,13 +52,9 @@ def studies(cells: Cells) -> list[Study]:
     found = []
     n_compared = int(cells.table["p"].notna().sum())
     for (env, model, _), block in cells.table.groupby(list(BLOCK), sort=False):
-        rows = [_cleaned(row) for row in block.to_dict("records")]
-        for row in rows:
-            row["baseline"] = row["cell"] == row["base"]
-            row["complete"] = row["n_partial"] == 0
-        rows.sort(key=lambda row: not row["baseline"])
+        rows = sorted(records(block), key=lambda row: row["cell"] != row["base"])
         for colour, row in enumerate(rows):
-            row["colour"] = colour
+            row |= {"baseline": row["cell"] == row["base"], "complete": row["n_partial"] == 0, "colour": colour}
         inside = cells.frame[cells.frame["cell"].isin(block["cell"])]
         about = {"env": env, "model": str(model), "n_tasks": rows[0]["n_tasks"]}
         found.append(Study(**about, cells=tuple(rows), n_compared=n_compared, frame=inside))
@@ -64,11 +69,10 @@ def run_labels(runs: list[Run], cells: Cells) -> list[tuple[Run, str]]:
     for run in sorted(runs, key=lambda run: (place[run.cell][0], run.config["seed"], str(run.path))):
         row = place[run.cell][1]
         named.append((run, " · ".join([*(str(row[key]) for key in where), row["label"], f"seed {run.config['seed']}"])))
-    counts = Counter(label for _, label in named)
-    named = [(run, f"{label} · {run.path.name}" if counts[label] > 1 else label) for run, label in named]
-    seen: Counter[str] = Counter()
+    counts, seen = Counter(label for _, label in named), Counter()
     unique = []
     for run, label in named:
+        label += f" · {run.path.name}" if counts[label] > 1 else ""
         seen[label] += 1
         unique.append((run, label if seen[label] == 1 else f"{label} ({seen[label]})"))
     return unique
@@ -77,8 +81,3 @@ def run_labels(runs: list[Run], cells: Cells) -> list[tuple[Run, str]]:
 def slug(text: str) -> str:
     """A text as it stands in a link."""
     return re.sub(r"[^a-z0-9_.=]+", "-", text.lower()).strip("-") or "run"
-
-
-def _cleaned(row: dict[str, Any]) -> dict[str, Any]:
-    """pandas' NaN for what is not known, as None."""
-    return {key: None if isinstance(value, float) and value != value else value for key, value in row.items()}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
-from results.cells import BLOCK, Cells, make_cells, short
-from results.columns import HEADINGS, number
+from results.cells import BLOCK, Cells, make_cells, records, short
+from results.columns import HEADINGS, of_type
 from results.load import load_runs
-from results.published import comparable, reference
+from results.published import reference
 from results.render import Text
 
 if TYPE_CHECKING:
@@ -28,76 +28,73 @@ ARMS = {
     "reasoningbank_failure_only": "failure_only",
 }
 REFERENCE_AGENTS = ("gold", "random")  # agents without a model: the ceiling and the floor, arms of their own
-TYPE = "type: "
 REFERENCE = ["benchmark", "model", "method", "published", "ours", "comparable?", "source"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """experiment names the file whose cells it wants; "" takes every cell there is. baseline: a label or an arm."""
-
-    title: str
-    experiment: str = ""
-    baseline: str = "no_memory"
-    columns: tuple[str, ...]
 
 
 ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
 EFFECT = ("difference", "flips", "p", "p_holm", "p_seeds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """experiment names the file whose cells it wants; "" takes every cell there is. baseline: a label or an arm.
+
+    columns   what stands beside ALWAYS
+    """
+
+    title: str
+    experiment: str
+    baseline: str = "no_memory"
+    columns: tuple[str, ...]
+
+
 TABLES = {
-    "main": Table(
-        title="Main table", experiment="main_table", columns=(*ALWAYS, *EFFECT, "steps", "tokens", "published")
-    ),
+    "main": Table(title="Main table", experiment="main_table", columns=(*EFFECT, "steps", "tokens", "published")),
     "learning": Table(
         title="Does it learn?",
         experiment="main_table",
-        columns=(*ALWAYS, "late_early", "gain", "lessons", "hit_rate", "steps_won", "steps_lost", "agreement", "kappa"),
+        columns=("late_early", "gain", "lessons", "hit_rate", "steps_won", "steps_lost", "agreement", "kappa"),
     ),
     "cost": Table(
         title="What it costs",
         experiment="main_table",
-        columns=(*ALWAYS, "steps", "tokens", "tokens_per_success", "cost", "cost_per_success"),
+        columns=("steps", "tokens", "tokens_per_success", "cost", "cost_per_success"),
     ),
-    "types": Table(title="Success by task type, %", experiment="main_table", columns=(*ALWAYS, "types")),
+    "types": Table(title="Success by task type, %", experiment="main_table", columns=("types",)),
     "matts_scaling": Table(
         title="MaTTS, parallel",
         experiment="matts_scaling",
         baseline="matts_parallel k=1",
-        columns=(*ALWAYS, "avg_at_k", "pass_at", *EFFECT, "tokens"),
+        columns=("avg_at_k", "pass_at", *EFFECT, "tokens"),
     ),
     "matts_scaling_sequential": Table(
         title="MaTTS, sequential",
         experiment="matts_scaling_sequential",
         baseline="matts_sequential r=0",
-        columns=(*ALWAYS, *EFFECT, "tokens"),
+        columns=(*EFFECT, "tokens"),
     ),
     "pass_at_k": Table(
         title="Pass@k",
         experiment="pass_at_k",
         baseline="matts_parallel_no_memory",
-        columns=(*ALWAYS, "n_attempts", "avg_at_k", "best_of_n", "pass_at"),
+        columns=("n_attempts", "avg_at_k", "best_of_n", "pass_at"),
     ),
-    "top_k": Table(
-        title="Experiences retrieved", experiment="top_k", baseline="top_k=1", columns=(*ALWAYS, *EFFECT, "tokens")
-    ),
+    "top_k": Table(title="Experiences retrieved", experiment="top_k", baseline="top_k=1", columns=(*EFFECT, "tokens")),
     "learn_from": Table(
         title="Lessons from successes, or from failures too",
         experiment="learn_from",
-        columns=(*ALWAYS, *EFFECT, "lessons", "published"),
+        columns=(*EFFECT, "lessons", "published"),
     ),
     "judge": Table(
         title="Labels of the judge, or of the environment",
         experiment="judge",
         baseline="judge=llm",
-        columns=(*ALWAYS, *EFFECT, "judge_n", "agreement", "kappa", "confusion"),
+        columns=(*EFFECT, "judge_n", "agreement", "kappa", "confusion"),
     ),
     "retrieval": Table(
-        title="Retrieval policies",
-        experiment="retrieval",
-        baseline="retrieval=cosine",
-        columns=(*ALWAYS, *EFFECT, "hit_rate"),
+        title="Retrieval policies", experiment="retrieval", baseline="retrieval=cosine", columns=(*EFFECT, "hit_rate")
     ),
-    "all": Table(title="Every run", columns=(*ALWAYS, *EFFECT, "steps", "tokens")),
+    "all": Table(title="Every run", experiment="", columns=(*EFFECT, "steps", "tokens")),
 }
 
 
@@ -107,8 +104,7 @@ def wanted(experiment: str, command: str) -> Iterator[dict[str, str]]:
 
     text = (EXPERIMENTS / f"{experiment}.yaml").read_text(encoding="utf-8")
     params = yaml.safe_load(text)["hydra"]["sweeper"]["params"]
-    typed = dict(word.split("=", 1) for word in shlex.split(command) if "=" in word)
-    choices = [swept(key, str(typed.get(key, values))) for key, values in params.items()]
+    choices = [swept(key, str(typed(command).get(key, values))) for key, values in params.items()]
     for combination in itertools.product(*choices):
         yield dict(zip(params, combination, strict=True))
 
@@ -137,20 +133,23 @@ def fill(experiment: str, command: str, cell: dict[str, str]) -> str:
     return shlex.join(["python", "main.py", f"experiment={experiment}", *words, *(f"{k}={v}" for k, v in cell.items())])
 
 
-def experiment_of(command: str) -> str:
-    """The experiment that a command names, or ""."""
-    return dict(word.split("=", 1) for word in shlex.split(command) if "=" in word).get("experiment", "")
+def typed(command: str) -> dict[str, str]:
+    """The overrides of a command: {key: value}."""
+    return dict(word.split("=", 1) for word in shlex.split(command) if "=" in word)
 
 
 def gaps(experiment: str, runs: pd.DataFrame) -> list[str]:
     """The commands for the cells of an experiment that have no finished run. runs: one row a run of one block."""
-    commands: list[str] = []
-    for command in dict.fromkeys(runs["command"]):
-        for cell in wanted(experiment, command) if experiment and experiment_of(command) == experiment else ():
-            done = [row for row in runs.to_dict("records") if row["complete"] and is_cell(row, cell)]
-            if not done and (text := fill(experiment, command, cell)) not in commands:
-                commands.append(text)
-    return commands
+    done = [row for row in records(runs) if row["complete"]]
+    made = runs["command"].unique() if experiment else ()
+    commands = [command for command in made if typed(command).get("experiment") == experiment]
+    lacking = [
+        fill(experiment, command, cell)
+        for command in commands
+        for cell in wanted(experiment, command)
+        if not any(is_cell(row, cell) for row in done)
+    ]
+    return list(dict.fromkeys(lacking))
 
 
 def load_episodes(paths: list[str]) -> pd.DataFrame:
@@ -169,8 +168,8 @@ def chosen(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     if not table.experiment:
         return frame
     cells = [{k: v for k, v in cell.items() if k != "seed"} for cell in wanted(table.experiment, "")]
-    runs = [row for row in frame.drop_duplicates("run_dir").to_dict("records") if any(is_cell(row, c) for c in cells)]
-    made = [experiment_of(row["command"]) for row in runs]
+    runs = [row for row in records(frame.drop_duplicates("run_dir")) if any(is_cell(row, cell) for cell in cells)]
+    made = [typed(row["command"]).get("experiment", "") for row in runs]
     own = ("", table.experiment) if table.experiment in made else made
     dirs = [row["run_dir"] for row, experiment in zip(runs, made, strict=True) if experiment in own]
     return frame[frame["run_dir"].isin(dirs)]
@@ -196,22 +195,23 @@ def build_tables(
     base = baseline or table.baseline
     cells = make_cells(frame, base, partial=partial)
     notes = cells.notes + left_out(every, frame, table.experiment)
-    cells = Cells(table=_sorted(cells.table, table), frame=cells.frame, notes=notes)
+    cells = replace(cells, table=_sorted(cells.table, table), notes=notes)
     texts = []
     for block, rows in cells.table.groupby(list(BLOCK), sort=False):
         runs = frame[(frame[list(BLOCK)] == list(block)).all(axis=1)].drop_duplicates("run_dir")
-        records = rows.to_dict("records")
-        columns = [name for column in table.columns for name in (_types(records) if column == "types" else [column])]
-        lines = [[_cell(column, row) for column in columns] for row in records]
+        each = records(rows)
+        types = [of_type(kind) for kind in sorted({kind for row in each for kind in row["by_type"]})]
+        names = (*ALWAYS, *table.columns)
+        columns = [one for name in names for one in (types if name == "types" else [HEADINGS[name]])]
         texts.append(
             Text(
                 title=f"{table.title}: {block[0]}, {block[1]}, {rows['n_tasks'].iloc[0]} tasks",
-                head=[_heading(column) for column in columns],
-                rows=lines,
+                head=[heading for heading, _ in columns],
+                rows=[[show(row) for _, show in columns] for row in each],
                 notes=_notes(rows, base) + [f"missing: {command}" for command in gaps(table.experiment, runs)],
             )
         )
-    if lines := reference(name, cells.table.to_dict("records")):
+    if lines := reference(name, records(cells.table)):
         texts.append(Text(title="Published", head=REFERENCE, rows=lines))
     texts[-1].notes.extend(cells.notes)
     return cells, texts
@@ -220,25 +220,11 @@ def build_tables(
 def _sorted(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
     """In the order of the experiment."""
     order = list(wanted(table.experiment, "")) if table.experiment else []
-    records = rows.to_dict("records")
-    rank = [next((n for n, cell in enumerate(order) if is_cell(row, cell)), len(order)) for row in records]
-    return rows.iloc[sorted(range(len(rank)), key=lambda place: (rank[place], records[place]["label"]))].reset_index(
-        drop=True
-    )
-
-
-def _types(rows: list[dict]) -> list[str]:
-    return sorted({f"{TYPE}{kind}" for row in rows for kind in row["by_type"]})
-
-
-def _cell(column: str, row: dict) -> str:
-    if column.startswith(TYPE):
-        return number("rate", 1, 100)({"rate": row["by_type"].get(column.removeprefix(TYPE))})
-    return comparable(row) if column == "published" else HEADINGS[column][1](row)
-
-
-def _heading(column: str) -> str:
-    return "published" if column == "published" else HEADINGS.get(column, (column.removeprefix(TYPE),))[0]
+    ranks = [
+        (next((n for n, cell in enumerate(order) if is_cell(row, cell)), len(order)), row["label"], place)
+        for place, row in enumerate(records(rows))
+    ]
+    return rows.iloc[[place for *_, place in sorted(ranks)]].reset_index(drop=True)
 
 
 def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:

@@ -23,7 +23,7 @@ from scripts.command_line import parser, plain_errors
 def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__, runs=True)
     options.add_argument("--table", action="append", choices=TABLES, help="again for another one (default: main)")
-    options.add_argument("--format", choices=FORMATS, default="md")
+    options.add_argument("--format", choices=(*FORMATS, "csv"), default="md")
     options.add_argument("--baseline", help="a label or an arm; the table's own where not given")
     options.add_argument("--partial", action="store_true", help="count runs that did not finish, marked with *")
     options.add_argument("-o", "--output", type=Path)

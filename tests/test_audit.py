@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -12,6 +14,7 @@ from contextlib import closing
 import pytest
 from conftest import REPO, TOY, read_json, read_rows
 
+from core.errors import UserError
 from results.audit import answer_in
 from results.lesson_quality import audit, grade
 from results.load import read_run
@@ -177,6 +180,36 @@ def test_a_task_of_an_earlier_bank_that_meets_itself_is_found(here, clean, tmp_p
     rows[0]["retrieved"] = [{"id": read_rows(clean)[0]["records"][0]["id"], "score": 1.0}]
     (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert list(audit(read_run(run_dir))["broken"]) == ["self_retrieval"]
+
+
+@pytest.mark.parametrize(
+    ("script", "lost"),
+    [
+        ("audit", "verdicts"),
+        ("audit", "trajectories"),
+        ("audit", "status"),
+        ("export --to inspect -o logs", "run"),
+        ("export --to inspect -o logs", "trajectories"),
+        ("export --to parquet -o table", "everything"),
+        ("tables", "fingerprint"),
+        ("report -o page.html", "query"),
+    ],
+)
+def test_a_record_that_lacks_a_field_is_an_error_of_one_sentence(plant, tmp_path, script, lost):
+    def without(rows, manifest, summary):
+        if lost == "everything":
+            rows[3] = []
+        else:
+            del (manifest if lost in manifest else rows[3])[lost]
+
+    with contextlib.suppress(UserError):
+        plant(without)
+    name, *words = script.split()
+    line = [sys.executable, "-m", f"scripts.{name}", str(tmp_path / "run"), *words]
+    env = os.environ | {"PYTHONPATH": str(REPO)}
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=env)
+    assert done.returncode == (1 if name == "report" else 2) and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"error: {tmp_path / 'run'} is no whole run: ")
 
 
 def test_train_may_know_the_answer(here):

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.interrupt import Interrupts
-from core.jsonl import JsonLines, refused
+from core.jsonl import JsonLines, read_lines, refused
 from core.redact import Redactor, in_strings
 from core.run.rollout_log import RolloutLog
 from core.run.upgrade import upgraded_manifest, upgraded_row
@@ -150,12 +151,18 @@ class RunRecords:
 
     def _read_episodes(self) -> list[dict]:
         """The finished episodes. One that the run's budget stopped stays in the file until its task has run again."""
-        rows = [upgraded_row(row) for row in self._episodes.read()]
-        for place, row in enumerate(rows):
-            if row.get("index") != place:
-                raise UserError(f"{self.path / 'episodes.jsonl'} line {place + 1} holds index {row.get('index')}.")
+        rows = read_episodes(self._episodes.path)
         self._stopped_before = bool(rows) and rows[-1]["status"] == "stopped"
         return rows[:-1] if self._stopped_before else rows
+
+
+def read_episodes(path: Path) -> list[dict]:
+    """The whole lines of an episodes.jsonl in the present schema. UserError for one that is damaged or out of place."""
+    rows = [upgraded_row(row) for row in read_lines(path)]
+    for place, row in enumerate(rows):
+        if row.get("index") != place:
+            raise UserError(f"{path} line {place + 1} holds index {row.get('index')}.")
+    return rows
 
 
 def episode_row(episode: Episode) -> dict:
@@ -208,13 +215,15 @@ def shown_in(row: dict) -> list[str]:
     return [found["id"] for found in row["retrieved"]]
 
 
-def differences(before: Any, after: Any, where: str = "") -> list[str]:
+def differences(before: Any, after: Any) -> list[str]:
     """The leaves in which two nested dictionaries differ, as "key: old -> new"."""
+    return [f"{key}: {old!r} -> {new!r}" for key, old, new in changed_leaves(before, after)]
+
+
+def changed_leaves(before: Any, after: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """(dotted key, old, new) of the leaves in which two nested dictionaries differ."""
     if isinstance(before, dict) and isinstance(after, dict):
-        keys = list(dict.fromkeys([*before, *after]))
-        return [
-            line
-            for key in keys
-            for line in differences(before.get(key), after.get(key), f"{where}.{key}" if where else str(key))
-        ]
-    return [] if before == after else [f"{where}: {before!r} -> {after!r}"]
+        for key in dict.fromkeys([*before, *after]):
+            yield from changed_leaves(before.get(key), after.get(key), f"{where}.{key}" if where else str(key))
+    elif before != after:
+        yield where, before, after

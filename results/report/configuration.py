@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
-from core.run.manifest import flat
+from core.run.manifest import flat, without
 from results.load import Run
 
 ELSEWHERE = ("run_dir", "tracker", "dry_run")  # where a run was written, and who watched
@@ -14,7 +13,7 @@ CELL_CHARS = 300
 
 def differing(arms: list[tuple[str, list[Run]]]) -> dict[str, list]:
     """{columns, rows}: where the arms, (label, runs), differ; what the seed alone changes is left out."""
-    seeds = [[flat(_told(run)) for run in runs] for _, runs in arms]
+    seeds = [[_told(run) for run in runs] for _, runs in arms]
     keys = list(dict.fromkeys(key for configs in seeds for config in configs for key in config))
     steady = [key for key in keys if all(len({config.get(key) for config in configs}) == 1 for configs in seeds)]
     firsts = [configs[0] for configs in seeds]
@@ -25,7 +24,7 @@ def differing(arms: list[tuple[str, list[Run]]]) -> dict[str, list]:
 
 def shared(runs: list[Run]) -> list[tuple[str, str]]:
     """The keys in which all runs agree."""
-    configs = [flat(_told(run)) for run in runs]
+    configs = [_told(run) for run in runs]
     return [(key, value) for key, value in configs[0].items() if all(other.get(key) == value for other in configs[1:])]
 
 
@@ -49,5 +48,5 @@ def facts_of(run: Run) -> list[tuple[str, str]]:
     ]
 
 
-def _told(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in run.config.items() if key not in ELSEWHERE}
+def _told(run: Run) -> dict[str, str]:
+    return flat(without(run.config, ELSEWHERE))

@@ -6,14 +6,12 @@ import base64
 import gzip
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from core.errors import UserError
-from core.memory.store.bank_file import read_records
 from core.memory.store.schema import to_dict
-from core.run.records import answer_of, usage_of
-from results.load import Run
+from core.run.metrics import both
+from core.run.records import answer_of, shown_in, usage_of
+from results.load import Run, explaining, read_banks
 from results.studies import slug
 
 CHUNK_CHARS = 400_000  # of episodes in one packed piece: what opening one of them costs
@@ -25,41 +23,35 @@ def index_of(named: list[tuple[Run, str]]) -> tuple[dict[str, Any], list[tuple[s
 
     A row of the index is [task, status, label, steps, tokens, retrieved, lessons, attempts, error].
     """
-    places: dict[str, int] = {}
-    tasks, listed, pieces = [], [], []
+    tasks: dict[str, tuple[int, str, str]] = {}
+    keys, listed, pieces = [slug(label) for _, label in named], [], []
     for number, (run, label) in enumerate(named):
         rows = []
-        for row in run.rows:
-            if row["task_id"] not in places:
-                places[row["task_id"]] = len(tasks)
-                tasks.append([row["task_id"], row["task_type"], row["query"][:QUERY_CHARS]])
-            rows.append([places[row["task_id"]], *_facts(row)])
-        starts = []
-        for start, text in _packed(run):
-            pieces.append((f"r{number}c{len(starts)}", text))
-            starts.append(start)
-        listed.append({"key": slug(label), "label": label, "n_tasks": run.n_tasks, "starts": starts, "rows": rows})
-    keys = [run["key"] for run in listed]
-    for number, run in enumerate(listed):
-        run["key"] += f"-{number}" if keys.count(run["key"]) > 1 else ""
-    return {"runs": listed, "tasks": tasks}, pieces
+        with explaining(run.path):
+            for row in run.rows:
+                about = (len(tasks), row["task_type"], row["query"][:QUERY_CHARS])
+                rows.append([tasks.setdefault(row["task_id"], about)[0], *_facts(row)])
+            packed = list(_packed(run))
+        pieces += [(f"r{number}c{place}", text) for place, (_, text) in enumerate(packed)]
+        starts = [start for start, _ in packed]
+        key = f"{keys[number]}-{number}" if keys.count(keys[number]) > 1 else keys[number]
+        listed.append({"key": key, "label": label, "n_tasks": run.n_tasks, "starts": starts, "rows": rows})
+    return {"runs": listed, "tasks": [[id, *about] for id, (_, *about) in tasks.items()]}, pieces
 
 
 def embedded(value: Any) -> str:
     """JSON that may stand in a <script> element: ASCII, and nothing in it can end the element or open a comment."""
-    return (
-        json.dumps(value, separators=(",", ":")).replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-    )
+    signs = {ord(sign): f"\\u{ord(sign):04x}" for sign in "&<>"}
+    return json.dumps(value, separators=(",", ":")).translate(signs)
 
 
 def _facts(row: dict) -> list[Any]:
-    used = usage_of(row)
     chosen = answer_of(row)
     return [
         row["status"],
         row["verdict"]["label"],
         len(chosen["steps"]),
-        used.prompt_tokens + used.completion_tokens,
+        both(usage_of(row)),
         len(row["retrieved"]),
         len(row["lessons"]),
         len(row["trajectories"]),
@@ -73,7 +65,9 @@ def _packed(run: Run) -> Iterator[tuple[int, str]]:
     lines: list[str] = []
     size = start = 0
     for place, row in enumerate(run.rows):
-        line = json.dumps(_with_lessons(row, known), separators=(",", ":"))
+        kept = {key: value for key, value in row.items() if key not in ("records", "index", "schema")}  # said elsewhere
+        kept["retrieved"] = [found | known.get(found["id"], {}) for found in row["retrieved"]]
+        line = json.dumps(kept, separators=(",", ":"))
         if lines and size + len(line) > CHUNK_CHARS:
             yield start, _pack(lines)
             lines, size, start = [], 0, place
@@ -87,32 +81,13 @@ def _pack(lines: list[str]) -> str:
     return base64.b64encode(gzip.compress("\n".join(lines).encode("ascii"), 6, mtime=0)).decode("ascii")
 
 
-def _with_lessons(row: dict, known: dict[str, dict]) -> dict:
-    """The row with the texts of what it retrieved, and without what it says twice."""
-    retrieved = [{**found, **known.get(found["id"], {})} for found in row["retrieved"]]
-    kept = {key: value for key, value in row.items() if key not in ("records", "index", "schema")}
-    return kept | {"retrieved": retrieved}
-
-
 def lessons_of(run: Run) -> dict[str, dict]:
-    """{record id: {items, task_id, outcome}} of all that the run could retrieve; what was made here wins."""
-    known = {
-        record["id"]: {key: record[key] for key in ("items", "task_id", "outcome")}
-        for row in run.rows
-        for record in row["records"]
-    }
-    memory = run.config.get("memory") or {}
-    for path in (memory.get("path"), run.path / "bank.sqlite"):
-        if path is not None and any(found["id"] not in known for row in run.rows for found in row["retrieved"]):
-            known = _in_bank(Path(path), memory.get("namespace", "default")) | known
-    return known
+    """{record id: {items, task_id, outcome}} of all that the run could retrieve; what was made here wins.
 
-
-def _in_bank(path: Path, namespace: str) -> dict[str, dict]:
-    """The records of a bank file; nothing where it cannot be read: the report then shows their ids alone."""
-    try:
-        records = read_records(path, namespace)
-    except UserError:
-        return {}
-    names = ("items", "task_id", "outcome")
-    return {record.id: {name: to_dict(record)[name] for name in names} for record in records}
+    What cannot be read from its banks is missing: the report then shows ids alone.
+    """
+    records = [record for row in run.rows for record in row["records"]]
+    made = {record["id"] for record in records}
+    if any(id not in made for row in run.rows for id in shown_in(row)):
+        records = [*map(to_dict, read_banks(run, must=False)), *records]
+    return {record["id"]: {name: record[name] for name in ("items", "task_id", "outcome")} for record in records}

@@ -13,7 +13,7 @@ LEVEL = 0.05  # of Holm's p over the table, under which a difference is called o
 
 def headline(study: Study) -> str:
     """One sentence with the rates; no arm is picked out because it came out best."""
-    known = [cell for cell in study.cells if cell["success"] is not None]
+    known = study.counted
     if not known:
         return f"No run on {study.env} has finished"
     if len(known) == 1:
@@ -59,8 +59,7 @@ def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, st
 
 def warnings(study: Study) -> list[str]:
     """What a reader must know before believing the headline."""
-    found = []
-    counted = [cell for cell in study.cells if cell["n"]]
+    found, counted = [], study.counted
     if unfinished := [cell["label"] for cell in study.cells if not cell["complete"]]:
         some = any(cell["partial"] for cell in study.cells)
         fate = "counted as far as they go" if some else "not counted (--partial counts them)"
@@ -80,7 +79,7 @@ def warnings(study: Study) -> list[str]:
 def legend(study: Study) -> str:
     """How the intervals in the picture were made, and on what."""
     kinds = "Wilson's interval for one seed, a bootstrap over tasks for several"
-    sources = sorted({str(cell["label_source"]) for cell in study.cells if cell["n"]} - {"none"})
+    sources = sorted({str(cell["label_source"]) for cell in study.counted} - {"none"})
     labels = f"; the learner's labels: {', '.join(sources)}" if sources else ""
     said = f"Success rate and 95 % interval ({kinds}); infra errors are in no rate{labels}."
     if any(cell.get("difference") is not None for cell in study.cells):
