@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ class JsonLines:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
             raise refused(path, error) from error
-        self._cut_torn_line()
+        self._cut_to_line()
 
     def append(self, row: dict[str, Any], hint: str = "") -> None:
         """Write one line. hint: what the error says besides, when the write fails."""
@@ -56,24 +57,20 @@ class JsonLines:
 
     def drop_last(self) -> None:
         """Remove the last line."""
-        data = self.path.read_bytes()
-        os.ftruncate(self._file, data.rstrip(b"\n").rfind(b"\n") + 1)
+        self._cut_to_line(-1)
 
     def close(self) -> None:
         """Close the file. A thread that still writes gets an error, never a new file with the same descriptor."""
         file, self._file = self._file, -1
         os.close(file)
 
-    def _cut_torn_line(self) -> None:
+    def _cut_to_line(self, last: int = 0) -> None:
+        """Cut the file off behind its last newline; with -1 behind the one before a newline at its end."""
         size = os.fstat(self._file).st_size
-        end, block = size, 1 << 16
-        while end > 0:  # from the end: the file of a long run is large
-            start = max(0, end - block)
-            found = os.pread(self._file, end - start, start).rfind(b"\n")
-            if found >= 0:
-                end = start + found + 1
-                break
-            end = start
+        if size == 0:  # which cannot be mapped
+            return
+        with mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) as data:  # not read whole: a long run's is large
+            end = data.rfind(b"\n", 0, size + last) + 1
         if end < size:
             os.ftruncate(self._file, end)
 

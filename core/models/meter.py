@@ -44,7 +44,7 @@ class Budget:
         """The first limit that is used up, in words like "tokens=1000 (1034 used)"; None while there is none."""
         used = {
             "calls": spent.calls,
-            "tokens": spent.prompt_tokens + spent.completion_tokens,
+            "tokens": spent.tokens,
             "usd": spent.cost_usd,
             "wall_s": wall_s,
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from core.errors import StopRun, UserError
 from core.models.base import ChatModel, Reply
 from core.models.key_value import KeyValueFile
-from core.types import Message, Usage
+from core.types import Message, Usage, digest
 
 MODES = ("off", "read_write", "replay")
 
@@ -47,7 +46,7 @@ class CachedModel:
     ) -> Reply:
         """The kept answer, else (read_write) the model's. Raises StopRun on a miss in replay."""
         decoding = {"seed": seed, "temperature": temperature, "max_tokens": max_tokens, "schema": schema}
-        key = _key([self.inner.identity(), messages, role, sample, decoding])
+        key = digest(self.inner.identity(), messages, role, sample, decoding)
         kept = self._get(key)
         if kept is not None:
             return kept
@@ -85,8 +84,3 @@ class CachedModel:
         kept = {name: value for name, value in vars(reply).items() if name not in ("from_cache", "retries")}
         text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
         self._file.put(key, self.name, role, text)
-
-
-def _key(request: list[Any]) -> str:
-    text = json.dumps(request, ensure_ascii=False, sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

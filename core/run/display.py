@@ -52,8 +52,7 @@ class RunProgress:
         self._valid += row["status"] in ("success", "failure")
         self._won += row["status"] == "success"
         self._lessons += len(row["lessons"])
-        usage = usage_of(row)
-        self._tokens += usage.prompt_tokens + usage.completion_tokens
+        self._tokens += usage_of(row).tokens
 
     def _facts(self) -> str:
         rate = f"{100 * self._won / self._valid:.0f} %" if self._valid else "- %"

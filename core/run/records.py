@@ -11,7 +11,7 @@ import json
 import os
 import time
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +24,10 @@ from core.run.upgrade import upgraded_manifest, upgraded_row
 from core.types import Episode, Lesson, MemoryRecord, Usage, content_id
 
 # Fields of a record that are written only where a policy has set them, so that lines of the plain bank stay short.
-_OPTIONAL = {
-    "domain": "",
-    "tags": (),
-    "confidence": None,
-    "n_used": 0,
-    "n_used_success": 0,
-    "n_helpful": 0,
-    "n_harmful": 0,
-    "last_used": None,
-    "trust": 1.0,
-    "parents": (),
-    "provenance": {},
-}
+_BY_POLICIES = (
+    "domain tags confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
+)
+_UNSET = {f.name: {} if f.default is MISSING else f.default for f in fields(MemoryRecord) if f.name in _BY_POLICIES}
 
 
 class RunRecords:
@@ -163,7 +154,7 @@ def episode_row(episode: Episode) -> dict:
     row = asdict(episode)
     for record in row["records"]:
         del record["query_embedding"], record["created_at"]
-        for name, default in _OPTIONAL.items():
+        for name, default in _UNSET.items():
             if record[name] == default:
                 del record[name]
     for judgement in (row["verdict"], *row["verdicts"], row["selection"] or {}):

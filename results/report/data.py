@@ -59,7 +59,7 @@ def _facts(row: dict) -> list[Any]:
         row["status"],
         row["verdict"]["label"],
         len(chosen["steps"]),
-        used.prompt_tokens + used.completion_tokens,
+        used.tokens,
         len(row["retrieved"]),
         len(row["lessons"]),
         len(row["trajectories"]),
