@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import StopRun, UserError
-from core.redact import in_strings
 
 
 class JsonLines:
@@ -30,7 +29,7 @@ class JsonLines:
 
     def append(self, row: dict[str, Any], hint: str = "") -> None:
         """Write one line. hint: what the error says besides, when the write fails."""
-        row = in_strings(row, self._redact)
+        row = in_strings(row, self._redact)  # in the finished JSON a secret may look like a part of it
         text = json.dumps(row, ensure_ascii=False) + "\n"
         try:
             data = text.encode("utf-8")
@@ -73,6 +72,17 @@ class JsonLines:
             end = data.rfind(b"\n", 0, size + last) + 1
         if end < size:
             os.ftruncate(self._file, end)
+
+
+def in_strings(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:
+    """A copy of JSON data with every text in it changed; the keys of its objects only where `keys` says so."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key) if keys else key: in_strings(part, change, keys=keys) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [in_strings(part, change, keys=keys) for part in value]
+    return value
 
 
 def refused(path: Path, error: OSError, hint: str = "") -> StopRun:

@@ -140,19 +140,7 @@ def _scaling_of(found: dict[str, Any]) -> list[tuple[str, str]]:
 def print_runs(summaries: list[dict[str, Any]], folder: Path) -> None:
     """One line a run of a sweep."""
     table = Table(title="sweep", title_justify="left")
-    headings = (
-        "run",
-        "success",
-        "rate",
-        "95 % interval",
-        "steps",
-        "lessons",
-        "infra errors",
-        "labels",
-        "tokens",
-        "stream",
-    )
-    for heading in headings:
+    for heading in "run,success,rate,95 % interval,steps,lessons,infra errors,labels,tokens,stream".split(","):
         table.add_column(heading, justify="left" if heading in ("run", "labels", "stream") else "right")
     for s in summaries:
         interval = " to ".join(percent(v) for v in s["ci95"]) if s["ci95"] else "-"

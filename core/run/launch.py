@@ -12,7 +12,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from core.errors import UserError
-from core.redact import Redactor, in_strings
+from core.jsonl import in_strings
+from core.redact import Redactor
 from prompts import registry
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from core.errors import UserError
 from core.interrupt import Interrupts
-from core.jsonl import JsonLines, refused
-from core.redact import Redactor, in_strings
+from core.jsonl import JsonLines, in_strings, refused
+from core.redact import Redactor
 from core.run.rollout_log import RolloutLog
 from core.run.upgrade import upgraded_manifest, upgraded_row
 from core.types import Episode, Lesson, MemoryRecord, Usage, content_id

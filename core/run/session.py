@@ -9,10 +9,11 @@ from typing import Any
 from omegaconf import DictConfig
 
 from core.build import make
+from core.jsonl import in_strings
 from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
-from core.redact import Redactor, in_strings
+from core.redact import Redactor
 from core.run.display import RunProgress, print_summary
 from core.run.launch import choice, command_line, resume_hint, save_hydra
 from core.run.manifest import continued, manifest
