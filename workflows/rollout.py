@@ -54,7 +54,7 @@ class Rollout:
         restart = restart or single
         try:
             observation = env.reset(task) if restart else ""
-            check = registry.render(
+            check = self.role.prompts.render(
                 registry.MATTS_SEQUENTIAL_CHECK_PROMPT,
                 first=before.sample == 0,
                 observation="" if single else observation,

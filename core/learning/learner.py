@@ -9,7 +9,6 @@ from core.learning.structured import parse_lessons
 from core.models.base import Reply, Role
 from core.seeding import derive_seed
 from core.types import Extraction, Task
-from prompts import registry
 
 
 @dataclass(kw_only=True)
@@ -27,7 +26,7 @@ class Learner:
         purpose   a name for the call; its seed depends on it, and on `sample` where one is given
         """
         structured = self.role.llm.supports_schema
-        prompt = registry.render(template, query=task.query, structured=structured, **values)
+        prompt = self.role.prompts.render(template, query=task.query, structured=structured, **values)
         names = (purpose,) if sample is None else (sample, purpose)
         seed = derive_seed(self.seed, task.id, *names)
         message = {"role": "user", "content": prompt}

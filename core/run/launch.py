@@ -1,20 +1,17 @@
-"""What only Hydra knows of a run (the options chosen, the command line, its sweep), and the prompts it runs with."""
+"""What only Hydra knows of a run (the options chosen, the command line, its sweep)."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from core.errors import UserError
 from core.jsonl import in_strings
 from core.redact import Redactor
-from prompts import registry
 
 
 def choice(group: str) -> str:
@@ -57,13 +54,3 @@ def save_hydra(cfg: DictConfig, run_dir: Path, redact: Redactor) -> None:
     for name, part in parts.items():
         safe = in_strings(OmegaConf.to_container(part, enum_to_str=True), redact)
         (folder / f"{name}.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(safe)), encoding="utf-8")
-
-
-def use_prompts(folder: str | None, stack: ExitStack) -> None:
-    """For this run a folder's templates in the place of the project's. Raises UserError for one that replaces none."""
-    if folder is None:
-        return
-    own, known = {path.stem for path in Path(folder).glob("*.jinja")}, registry.hashes()
-    if not own or not own <= set(known):
-        raise UserError(f"prompts={folder} must hold NAME.jinja, each NAME one of {', '.join(known)}.")
-    stack.enter_context(registry.preferring(Path(folder)))

@@ -18,7 +18,7 @@ from core.memory.store.clock import SECONDS_A_DAY, ages
 from core.models.base import Reply, Role
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Scored, Usage
-from prompts import registry
+from prompts.registry import PROJECT
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,7 +158,8 @@ class ConsolidationContext:
     def render(self, name: str, **values: object) -> str:
         """A prompt, in the form for structured replies where the model can be held to a schema."""
         structured = self.role is not None and self.role.llm.supports_schema
-        return registry.render(name, **values, structured=structured)
+        prompts = PROJECT if self.role is None else self.role.prompts
+        return prompts.render(name, **values, structured=structured)
 
 
 def none_if_broken(ask: Callable[[], Answer]) -> Answer | None:
