@@ -52,8 +52,7 @@ class Agent:
 
     def opening(self, observation: str, instructions: str, memories: list[Scored]) -> list[Message]:
         """The system prompt and the first observation, one of them with the retrieved lessons where there are any."""
-        caps = {"max_chars": self.max_memory_chars, "max_tokens": self.max_memory_tokens}
-        block = memory_block(memories, **caps, thinks=self.thinks, prompts=self.prompts)
+        block = self.memory_block(memories)
         system = self.prompts.render(
             registry.SYSTEM_INSTRUCTION_WITH_MEMORY,
             instructions=instructions.strip(),
@@ -62,6 +61,20 @@ class Agent:
         )
         user = f"{block}\n\n{observation}" if block and self.inject == "user" else observation
         return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+    def memory_block(self, memories: list[Scored]) -> str:
+        """Retrieved lessons as delimited, escaped, capped data; "" when there are none."""
+        items: list[Lesson] = []
+        chars, tokens, most = 0, 0, self.max_memory_tokens
+        for warning, lesson in ((memory.warning, lesson) for memory in memories for lesson in memory.record.items):
+            title = f"(warning: {warning}) {lesson.title}" if warning else lesson.title
+            texts = [escape(text) for text in (title, lesson.description, lesson.content)]
+            chars += sum(map(len, texts))
+            tokens += sum(map(estimate_tokens, texts))
+            if chars > self.max_memory_chars or (most is not None and tokens > most):
+                break
+            items.append(Lesson(title=texts[0], description=texts[1], content=texts[2]))
+        return self.prompts.render(registry.MEMORY_BLOCK, items=items, thinks=self.thinks) if items else ""
 
     def parse(self, text: str) -> tuple[str, str | None]:
         """(thought, action) of a reply; action None when none can be read."""
@@ -114,28 +127,6 @@ def _line_of(text: str, *, tagged: bool = False) -> str:
 
 def _bare(action: str) -> str:
     return action.strip().strip("`*").strip()
-
-
-def memory_block(
-    memories: list[Scored],
-    max_chars: int,
-    max_tokens: int | None = None,
-    *,
-    thinks: bool = True,
-    prompts: Prompts = PROJECT,
-) -> str:
-    """Retrieved lessons as delimited, escaped, capped data; "" when there are none."""
-    items: list[Lesson] = []
-    chars = tokens = 0
-    for warning, lesson in ((memory.warning, lesson) for memory in memories for lesson in memory.record.items):
-        title = f"(warning: {warning}) {lesson.title}" if warning else lesson.title
-        texts = [escape(text) for text in (title, lesson.description, lesson.content)]
-        chars += sum(map(len, texts))
-        tokens += sum(map(estimate_tokens, texts))
-        if chars > max_chars or (max_tokens is not None and tokens > max_tokens):
-            break
-        items.append(Lesson(title=texts[0], description=texts[1], content=texts[2]))
-    return prompts.render(registry.MEMORY_BLOCK, items=items, thinks=thinks) if items else ""
 
 
 def estimate_tokens(text: str) -> int:
