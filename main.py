@@ -103,7 +103,6 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         roles=roles,
         meter=meter,
         bank=bank,
-        redact=redact,
     ) as session:
         for episode in stream.run(workflow, tasks, cfg.max_concurrency):
             session.episode(episode)

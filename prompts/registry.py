@@ -24,14 +24,6 @@ MEMORY_BLOCK = "memory_block"  # fills the slot {{ memory_block }} of the system
 MERGE_LESSONS_PROMPT = "merge_lessons"  # this and the next are for memory.consolidate, not in the paper
 RELATE_LESSONS_PROMPT = "relate_lessons"
 
-INTENTS = (
-    SYSTEM_INSTRUCTION_WITH_MEMORY,
-    JUDGE_PROMPT,
-    EXTRACT_SUCCESS_PROMPT,
-    EXTRACT_FAILURE_PROMPT,
-    MATTS_PARALLEL_CONTRAST_PROMPT,
-    MATTS_SEQUENTIAL_CHECK_PROMPT,
-)
 _FOLDER = Path(__file__).parent
 
 

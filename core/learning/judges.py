@@ -47,20 +47,15 @@ class LLMJudge(Learner):
             "answer": cut(trajectory.answer or (last.action if last else ""), self.max_chars // 4) or "(none)",
         }
         reply = self.ask(registry.JUDGE_PROMPT, "judge", task, JUDGE_SCHEMA, trajectory.sample, **values)
-        label = parse_status(reply.text)
+        label, thoughts = parse_status(reply.text), parse_json(reply.text, "thoughts")
         return Verdict(
             label=label or "failure",
             source="llm",
-            reason=_thoughts(reply.text),
+            reason=str(thoughts["thoughts"]) if thoughts else reply.text.strip(),
             parsed=label is not None,
             truncated=reply.finish_reason == "length",
             usage=reply.usage,
         )
-
-
-def _thoughts(text: str) -> str:
-    answer = parse_json(text, "thoughts")
-    return str(answer["thoughts"]) if answer else text.strip()
 
 
 @dataclass(kw_only=True)

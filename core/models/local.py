@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -87,8 +88,6 @@ class LocalModel(ChatModel):
             return self._server
 
     def _start(self) -> Any:
-        import os
-
         import xllamacpp
 
         params = xllamacpp.CommonParams()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from core.jsonl import in_strings
-from core.redact import Redactor
+if TYPE_CHECKING:
+    from core.run.records import RunRecords
 
 
 def choice(group: str) -> str:
@@ -46,11 +47,11 @@ def resume_hint(run_dir: Path) -> str:
     return f"\nto go on where it stopped: {shlex.join(['python', 'main.py', *words, f'run_dir={run_dir}'])}"
 
 
-def save_hydra(cfg: DictConfig, run_dir: Path, redact: Redactor) -> None:
+def save_hydra(cfg: DictConfig, records: RunRecords) -> None:
     """Write what Hydra writes to .hydra: only now, because the run directory must first prove to be this run's."""
-    folder = run_dir / ".hydra"
+    folder = records.path / ".hydra"
     folder.mkdir(exist_ok=True)
     parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}
     for name, part in parts.items():
-        safe = in_strings(OmegaConf.to_container(part, enum_to_str=True), redact)
-        (folder / f"{name}.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(safe)), encoding="utf-8")
+        safe = records.safe(OmegaConf.to_container(part, enum_to_str=True))
+        OmegaConf.save(OmegaConf.create(safe), folder / f"{name}.yaml")

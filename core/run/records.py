@@ -88,7 +88,7 @@ class RunRecords:
         temporary = self.path / f".{name}.tmp"
         try:
             with temporary.open("w", encoding="utf-8") as file:
-                file.write(json.dumps(self._safe(value), indent=2, ensure_ascii=False) + "\n")
+                file.write(json.dumps(self.safe(value), indent=2, ensure_ascii=False) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(self.path / name)
@@ -107,7 +107,7 @@ class RunRecords:
         self.rollouts.close()
         os.close(self._lock_file)
 
-    def _safe(self, value: Any) -> Any:
+    def safe(self, value: Any) -> Any:
         """The value as JSON data without secrets, as it would be read from its file."""
         return in_strings(json.loads(json.dumps(value, default=str)), self._redact)
 
@@ -121,18 +121,17 @@ class RunRecords:
         return descriptor
 
     def _check_fingerprint(self, fingerprint: dict[str, Any]) -> None:
-        manifest = self.path / "manifest.json"
-        if not manifest.exists():
-            episodes = self.path / "episodes.jsonl"
-            if episodes.exists() and episodes.stat().st_size > 0:
-                raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
-            return
         try:
-            before = upgraded_manifest(json.loads(manifest.read_text(encoding="utf-8")))
+            if (manifest := self.read_json("manifest.json")) is None:
+                episodes = self.path / "episodes.jsonl"
+                if episodes.exists() and episodes.stat().st_size > 0:
+                    raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
+                return
+            before = upgraded_manifest(manifest)
             self.run = before["run"]
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{manifest} is damaged: {error}.") from error
-        changes = differences(before["fingerprint"], self._safe(fingerprint))
+            raise UserError(f"{self.path / 'manifest.json'} is damaged: {error}.") from error
+        changes = differences(before["fingerprint"], self.safe(fingerprint))
         if changes:
             raise UserError(
                 f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"
