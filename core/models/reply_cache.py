@@ -47,16 +47,18 @@ class CachedModel:
         """The kept answer, else (read_write) the model's. Raises StopRun on a miss in replay."""
         decoding = {"seed": seed, "temperature": temperature, "max_tokens": max_tokens, "schema": schema}
         key = digest(self.inner.identity(), messages, role, sample, decoding)
-        kept = self._get(key)
-        if kept is not None:
-            return kept
+        if (text := self._file.get(key)) is not None:
+            kept = json.loads(text)
+            return Reply(**kept | {"usage": Usage(**kept["usage"]), "from_cache": True})
         if self.mode == "replay":
             raise StopRun(
                 f"llm.cache=replay: {self.path} holds no answer to this request of role {role}, sample {sample}: "
                 "its prompt, model or decoding differs from the recorded ones."
             )
         reply = self.inner.chat(messages, role=role, sample=sample, **decoding)
-        self._put(key, role, reply)
+        kept = {name: value for name, value in vars(reply).items() if name not in ("from_cache", "retries")}
+        text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
+        self._file.put(key, self.name, role, text)
         return reply
 
     def identity(self) -> dict[str, Any]:
@@ -72,15 +74,3 @@ class CachedModel:
     def close(self) -> None:
         self._file.close()
         self.inner.close()
-
-    def _get(self, key: str) -> Reply | None:
-        text = self._file.get(key)
-        if text is None:
-            return None
-        kept = json.loads(text)
-        return Reply(**kept | {"usage": Usage(**kept["usage"]), "from_cache": True})
-
-    def _put(self, key: str, role: str, reply: Reply) -> None:
-        kept = {name: value for name, value in vars(reply).items() if name not in ("from_cache", "retries")}
-        text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
-        self._file.put(key, self.name, role, text)

@@ -172,12 +172,11 @@ def usage_of(row: dict) -> Usage:
 
 def records_of(row: dict) -> list[MemoryRecord]:
     """Every memory record that an episode's row added to the bank, the answer's first."""
-
-    def record_of(values: dict) -> MemoryRecord:
+    found = []
+    for values in row["records"]:
         tuples = {name: tuple(values[name]) for name in ("tags", "parents") if name in values}
-        return MemoryRecord(**values | tuples | {"items": tuple(Lesson(**item) for item in values["items"])})
-
-    return [record_of(values) for values in row["records"]]
+        found.append(MemoryRecord(**values | tuples | {"items": tuple(Lesson(**item) for item in values["items"])}))
+    return found
 
 
 def outcomes_of(row: dict) -> list[str]:
