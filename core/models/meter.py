@@ -80,7 +80,7 @@ class Meter:
     episode: Budget = field(default_factory=Budget)
     log: JsonLines | None = None
     wall_s: float = 0.0
-    _used: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage), init=False)  # by role, and "total"
+    _used: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage, total=Usage()), init=False)  # by role
     _counts: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter), init=False)  # likewise
     _episodes: dict[str, _Account] = field(default_factory=dict, init=False)
     _stopped: dict[str, str] = field(default_factory=dict, init=False)
