@@ -192,8 +192,8 @@ def run_columns(run: Run) -> dict[str, Any]:
         "order": (config.get("stream") or {}).get("order", "file"),
         "n_tasks": run.n_tasks,
         "complete": run.complete,
-        "tokens_rounds": rounds["tokens"],  # of the bank's own work
-        "cost_rounds": float("nan") if rounds["cost_usd"] is None else rounds["cost_usd"],
+        "tokens_consolidation": rounds["tokens"],  # of the bank's own work
+        "cost_consolidation": float("nan") if rounds["cost_usd"] is None else rounds["cost_usd"],
         "command": shlex.join(run.manifest["command"][1:]),
         "code": str(run.manifest["git"]["sha"])[:8],
         "data": run.manifest["fingerprint"]["dataset"].get("sha256"),

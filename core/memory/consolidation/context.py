@@ -18,7 +18,7 @@ from core.memory.store.clock import SECONDS_A_DAY, ages
 from core.models.base import Reply
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
-from prompts import registry
+from prompts.registry import PROJECT
 
 if TYPE_CHECKING:
     import numpy as np
@@ -162,7 +162,8 @@ class ConsolidationContext:
         """A prompt, in the form for structured replies where the model can be held to a schema."""
         role = self.settings.role
         structured = role is not None and role.llm.supports_schema
-        return registry.render(name, **values, structured=structured)
+        prompts = PROJECT if role is None else role.prompts
+        return prompts.render(name, **values, structured=structured)
 
 
 def none_if_broken(ask: Callable[[], Answer]) -> Answer | None:
