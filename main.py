@@ -32,7 +32,7 @@ from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines
 from core.redact import RedactingFilter, Redactor
-from core.run.launch import alone, resume_hint, use_prompts
+from core.run.launch import alone, resume_hint
 from core.types import content_id
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ def main(cfg: DictConfig) -> float | None:
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
     """Build every part once, stream the tasks, leave the summary."""
     check_config(cfg)
-    use_prompts(cfg.prompts, stack)
     from core.run.dry_run import print_plan
     from core.run.manifest import fingerprint
     from core.run.records import RunRecords
@@ -104,7 +103,6 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         roles=roles,
         meter=meter,
         bank=bank,
-        redact=redact,
     ) as session:
         for episode in stream.run(workflow, tasks, cfg.max_concurrency):
             session.episode(episode)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from core.memory.protocol import Memory
 from core.redact import Redactor
 from core.types import Task
+from prompts.registry import PROJECT, Prompts
 
 if TYPE_CHECKING:
     from core.jsonl import JsonLines
@@ -51,6 +53,10 @@ def check_config(cfg: Any) -> None:
         raise UserError(f"unknown budget {', '.join(unknown)}: known are run and episode.")
     if not isinstance(cfg.dry_run, bool):
         raise UserError(f"dry_run={cfg.dry_run}: give true or false.")
+    if cfg.prompts is not None:
+        own, known = {path.stem for path in Path(cfg.prompts).glob("*.jinja")}, PROJECT.hashes()
+        if not own or not own <= set(known):
+            raise UserError(f"prompts={cfg.prompts} must hold NAME.jinja, each NAME one of {', '.join(known)}.")
     if cfg.refine is not None and "refine" not in cfg.workflow:
         raise UserError(f"refine={cfg.refine}: this workflow refines nothing; choose workflow=matts_sequential.")
     for key, least in NUMBERS.items():
@@ -108,7 +114,8 @@ def build_roles(cfg: Any, models: dict[str, ChatModel], meter: Meter) -> dict[st
     for name, model in models.items():
         given = {**cfg.roles[name]}
         given["seed"] = cfg.seed if given.get("seed") is None else given["seed"]
-        roles[name] = make({"_target_": "core.models.base.Role", **given}, name=name, llm=model, meter=meter)
+        given = {"_target_": "core.models.base.Role", **given}
+        roles[name] = make(given, name=name, llm=model, meter=meter, prompts=Prompts(own=cfg.get("prompts")))
     return roles
 
 
@@ -144,7 +151,7 @@ def build_bank(
 def build_agent(cfg: Any) -> Any:
     """The agent. `cfg.memory` sets where in its prompt the lessons go and how long they may be."""
     shown = {SHOWN[key]: value for key, value in cfg.memory.items() if key in SHOWN and value is not None}
-    return make_with(cfg.agent, shown)
+    return make_with(cfg.agent, shown | {"prompts": Prompts(own=cfg.prompts)})
 
 
 def build_learner(node: Any, role: Any) -> Any:
@@ -200,7 +207,7 @@ def make(node: Any, **deps: Any) -> Any:
         raise
 
 
-PLAIN = {"int": int, "float": (int, float), "bool": bool, "str": str, "None": type(None)}
+PLAIN = {"int", "float", "bool", "str", "NoneType"}
 
 
 def check_types(node: Any, given: Any = ()) -> None:
@@ -219,9 +226,6 @@ def check_types(node: Any, given: Any = ()) -> None:
 
 def fits(value: Any, annotation: str) -> bool:
     """Whether a value is of an annotated type, as far as the annotation is made of plain types alone."""
-    kinds = annotation.split(" | ")
-    if any(kind not in PLAIN for kind in kinds):
-        return True
-    if isinstance(value, bool):  # which Python also takes for an int
-        return "bool" in kinds
-    return any(isinstance(value, PLAIN[kind]) for kind in kinds)
+    kinds = set(annotation.replace("None", "NoneType").split(" | "))
+    own = type(value).__name__
+    return not kinds <= PLAIN or own in kinds or (own == "int" and "float" in kinds)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from core.errors import StopRun, UserError
-from core.redact import in_strings
 
 
 class JsonLines:
@@ -25,11 +25,11 @@ class JsonLines:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
             raise refused(path, error) from error
-        self._cut_torn_line()
+        self._cut_to_line()
 
     def append(self, row: dict[str, Any], hint: str = "") -> None:
         """Write one line. hint: what the error says besides, when the write fails."""
-        row = in_strings(row, self._redact)
+        row = in_strings(row, self._redact)  # in the finished JSON a secret may look like a part of it
         text = json.dumps(row, ensure_ascii=False) + "\n"
         try:
             data = text.encode("utf-8")
@@ -51,24 +51,20 @@ class JsonLines:
 
     def drop_last(self) -> None:
         """Remove the last line."""
-        data = self.path.read_bytes()
-        os.ftruncate(self._file, data.rstrip(b"\n").rfind(b"\n") + 1)
+        self._cut_to_line(-1)
 
     def close(self) -> None:
         """Close the file. A thread that still writes gets an error, never a new file with the same descriptor."""
         file, self._file = self._file, -1
         os.close(file)
 
-    def _cut_torn_line(self) -> None:
+    def _cut_to_line(self, last: int = 0) -> None:
+        """Cut the file off behind its last newline; with -1 behind the one before a newline at its end."""
         size = os.fstat(self._file).st_size
-        end, block = size, 1 << 16
-        while end > 0:  # from the end: the file of a long run is large
-            start = max(0, end - block)
-            found = os.pread(self._file, end - start, start).rfind(b"\n")
-            if found >= 0:
-                end = start + found + 1
-                break
-            end = start
+        if size == 0:  # which cannot be mapped
+            return
+        with mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) as data:  # not read whole: a long run's is large
+            end = data.rfind(b"\n", 0, size + last) + 1
         if end < size:
             os.ftruncate(self._file, end)
 
@@ -83,6 +79,17 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
             except ValueError as error:
                 raise UserError(f"{path} line {number} is damaged: {error}.") from error
+
+
+def in_strings(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:
+    """A copy of JSON data with every text in it changed; the keys of its objects only where `keys` says so."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key) if keys else key: in_strings(part, change, keys=keys) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [in_strings(part, change, keys=keys) for part in value]
+    return value
 
 
 def refused(path: Path, error: OSError, hint: str = "") -> StopRun:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 from urllib.parse import quote
 
 from core.credentials import FORMS, LOOSER
@@ -42,20 +41,6 @@ class Redactor:
         for form in (*LOOSER.values(), *FORMS.values()):
             text = form.sub(HIDDEN, text)
         return text
-
-
-def in_strings(value: Any, redact: Callable[[str], str]) -> Any:
-    """A copy of JSON data with `redact` done to each text in it; never to keys, numbers and what holds them together.
-
-    Redacting the finished JSON instead would break it where a secret looks like a part of it.
-    """
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, dict):
-        return {key: in_strings(part, redact) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [in_strings(part, redact) for part in value]
-    return value
 
 
 def _telling(value: str) -> bool:

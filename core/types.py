@@ -10,10 +10,15 @@ from typing import Any
 Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
 
 
+def digest(*parts: Any) -> str:
+    """The sha256, in hex, of JSON data and dataclasses."""
+    text = json.dumps(parts, ensure_ascii=False, sort_keys=True, default=asdict)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def content_id(*parts: Any) -> str:
     """A 16-digit hex id that depends on the content alone, so that two identical runs agree on it."""
-    text = json.dumps(parts, ensure_ascii=False, sort_keys=True, default=asdict)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return digest(*parts)[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +41,14 @@ class Usage:
     reasoning_tokens: int = 0  # part of completion_tokens that the model spent thinking aloud
     cost_usd: float | None = 0.0
 
+    @property
+    def tokens(self) -> int:
+        """Those of prompt and reply."""
+        return self.prompt_tokens + self.completion_tokens
+
     def __add__(self, other: Usage) -> Usage:
-        known = self.cost_usd is not None and other.cost_usd is not None
-        return Usage(
-            calls=self.calls + other.calls,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
-            cost_usd=self.cost_usd + other.cost_usd if known else None,
-        )
+        pairs = {name: (mine, getattr(other, name)) for name, mine in vars(self).items()}
+        return Usage(**{name: None if None in pair else sum(pair) for name, pair in pairs.items()})
 
 
 @dataclass(frozen=True, kw_only=True)

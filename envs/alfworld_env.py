@@ -24,7 +24,7 @@ from core.errors import UserError
 from core.process import WorkerProcess
 from core.types import Task
 from envs.alfworld_engine import AlfworldEngine, Opening, Turn
-from envs.alfworld_games import SPLITS, Game, default_cache, find_data, list_games, write_whole
+from envs.alfworld_games import SPLITS, Game, default_cache, find_data, list_games
 from envs.alfworld_match import nearest
 from envs.base import BaseEnv, EnvStateError
 
@@ -52,7 +52,6 @@ class AlfworldEnv(BaseEnv):
     cache_dir: str | None = None
     _worker: WorkerProcess = field(init=False, repr=False)
     _games: dict[str, dict[str, Game]] = field(default_factory=dict, init=False, repr=False)  # split -> task id -> game
-    _generated: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # path -> GeneratedGame
     _game: Game | None = field(default=None, init=False, repr=False)
     _opening: Opening | None = field(default=None, init=False, repr=False)
     _turn: Turn | None = field(default=None, init=False, repr=False)
@@ -117,11 +116,11 @@ class AlfworldEnv(BaseEnv):
         if self._n_resets % GAMES_PER_PROCESS == 0:
             self._worker.close()
         self._worker.start()
-        self._make_if_new(self._game.path)
+        self._game.prepare(self._worker)
         self._opening = self._worker.call("load", self._game.path)
         self._turn = self._opening.turn
         scene = self._turn.observation.removeprefix(BANNER).strip()
-        return self._shown(f"{scene}\n\nCommands: {', '.join(self._opening.commands)}")
+        return f"{scene}\n\nCommands: {', '.join(self._opening.commands)}{self._hint()}"
 
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         command = nearest(action, self._turn.admissible) if self.match == "nearest" else action
@@ -130,43 +129,30 @@ class AlfworldEnv(BaseEnv):
         if command != action:
             info["played"] = command
         if self.show_admissible:
-            info |= {"admissible": self.admissible(), "hint_chars": len(self._listing())}
-        return self._shown(self._turn.observation), float(self._turn.won), self._turn.won, info
+            info |= {"admissible": self.admissible(), "hint_chars": len(self._hint())}
+        return self._turn.observation + self._hint(), float(self._turn.won), self._turn.won, info
 
     def _need_game(self) -> None:
         if self._opening is None:
             raise EnvStateError("no game: call reset first")
 
-    def _shown(self, observation: str) -> str:
-        return observation + self._listing() if self.show_admissible else observation
-
-    def _listing(self) -> str:
-        return f"\n\nAdmissible commands: {'; '.join(self._turn.admissible)}"
+    def _hint(self) -> str:
+        """What an observation ends with for the agent alone."""
+        return f"\n\nAdmissible commands: {'; '.join(self._turn.admissible)}" if self.show_admissible else ""
 
     def _listed(self, split: str) -> dict[str, Game]:
         """Task id -> game, in the benchmark's order."""
         _check_split(split)
         if split not in self._games:
-            games = self._generate() if split == "generated" else list_games(find_data(self.data), split, self._cache())
+            cache = Path(self.cache_dir).expanduser().resolve() if self.cache_dir else default_cache()
+            if split == "generated":
+                from envs.alfworld_generate import generate
+
+                games = generate(self.seed, self.generated_games, cache)
+            else:
+                games = list_games(find_data(self.data), split, cache)
             self._games[split] = {f"alfworld/{split}/{game.folder}": game for game in games}
         return self._games[split]
-
-    def _generate(self) -> list[Game]:
-        from envs.alfworld_generate import generate
-
-        made = generate(self.seed, self.generated_games, self._cache())
-        self._generated = {row.game.path: row for row in made}
-        return [row.game for row in made]
-
-    def _make_if_new(self, path: str) -> None:
-        made = self._generated.get(path)
-        if made is None or Path(path).exists():
-            return
-        write_whole(Path(path).with_name("traj_data.json"), json.dumps(made.traj_data))
-        self._worker.call("make", path, made.data)
-
-    def _cache(self) -> Path:
-        return Path(self.cache_dir).expanduser().resolve() if self.cache_dir else default_cache()
 
 
 def _check_split(split: str) -> None:

@@ -20,7 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
 from core.errors import UserError
+from core.process import WorkerProcess
 from core.types import content_id
+from single_turn_bench.files import write_whole
 
 GAME_FILE = "game.tw-pddl"
 SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
@@ -44,6 +46,9 @@ class Game:
     query: str
     type: str
     sha256: str
+
+    def prepare(self, worker: WorkerProcess) -> None:
+        """See that the worker's engine can load the file: as a rule it is there."""
 
 
 def default_cache() -> Path:
@@ -70,7 +75,7 @@ def list_games(data: Path, split: str, cache: Path) -> list[Game]:
     if kept.get("signature") != signature:
         games = [asdict(game) for game in map(read_game, files) if game]
         kept = {"signature": signature, "games": games}
-        write_whole(index, json.dumps(kept))
+        write_whole(index, json.dumps(kept).encode())
     games = [Game(**row) for row in kept["games"]]
     twice = [folder for folder, n in Counter(game.folder for game in games).items() if n > 1]
     if twice:
@@ -152,11 +157,3 @@ def _unpack(tar: tarfile.TarFile, into: Path) -> None:
 def _stamp(path: str | Path) -> tuple[int, int]:
     stat = Path(path).stat()
     return stat.st_size, stat.st_mtime_ns
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that nobody ever sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        file.write(text)
-    Path(file.name).replace(path)

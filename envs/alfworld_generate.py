@@ -16,10 +16,12 @@ from random import Random
 from typing import Any
 
 from core.errors import UserError
+from core.process import WorkerProcess
 from core.types import content_id
 from envs.alfworld_games import GAME_FILE, TASK_TYPES, Game
 from envs.alfworld_problem import Goal, problem
 from envs.alfworld_scene import LAMP_STANDS, Scene, Tables, floor_plans, kind, load_scene, load_tables
+from single_turn_bench.files import write_whole
 
 OTHER_THINGS = 14  # kinds of things beside the goal's, at most
 TOOLS = {
@@ -30,12 +32,17 @@ TOOLS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeneratedGame:
+class GeneratedGame(Game):
     """data: the game file without its walkthrough, which the planner adds when the game is first played."""
 
-    game: Game
     data: dict[str, Any]
     traj_data: dict[str, Any]
+
+    def prepare(self, worker: WorkerProcess) -> None:
+        """Have the files written, unless they are."""
+        if not Path(self.path).exists():
+            write_whole(Path(self.path).with_name("traj_data.json"), json.dumps(self.traj_data).encode())
+            worker.call("make", self.path, self.data)
 
 
 def generate(seed: int, count: int, cache: Path) -> list[GeneratedGame]:
@@ -45,7 +52,10 @@ def generate(seed: int, count: int, cache: Path) -> list[GeneratedGame]:
     """
     tables = load_tables()
     scenes = [load_scene(tables, number) for number in floor_plans(tables)]
-    left = {type_: _goals_by_scene(tables, scenes, type_) for type_ in TASK_TYPES}
+    left = {
+        type_: {scene.number: goals for scene in scenes if (goals := list(_goals(tables, scene, type_)))}
+        for type_ in TASK_TYPES
+    }
     made = []
     for i in range(count):
         rng = Random(content_id("alfworld-generated", seed, i))
@@ -58,11 +68,6 @@ def generate(seed: int, count: int, cache: Path) -> list[GeneratedGame]:
         if not goals:
             del open_scenes[number]
     return made
-
-
-def _goals_by_scene(tables: Tables, scenes: list[Scene], type_: str) -> dict[int, list[Goal]]:
-    goals = {scene.number: list(_goals(tables, scene, type_)) for scene in scenes}
-    return {number: found for number, found in goals.items() if found}
 
 
 def _goals(tables: Tables, scene: Scene, type_: str) -> Iterator[Goal]:
@@ -94,13 +99,11 @@ def _game(tables: Tables, goal: Goal, rng: Random, cache: Path) -> GeneratedGame
     folder = f"{title}/game_{content_id(data)}"
     params = {"object_target": goal.thing, "parent_target": goal.target, "toggle_target": lamp}
     return GeneratedGame(
-        game=Game(
-            folder=folder,
-            path=str(cache / "generated" / folder / GAME_FILE),
-            query=query,
-            type=goal.type,
-            sha256=hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest(),
-        ),
+        folder=folder,
+        path=str(cache / "generated" / folder / GAME_FILE),
+        query=query,
+        type=goal.type,
+        sha256=hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest(),
         data=data,
         traj_data={
             "task_id": folder.split("/")[1],

@@ -36,10 +36,11 @@ def nearest(command: str, admissible: Sequence[str]) -> str:
         return command
     wanted = _words(command)
     numbered = any(word.isdigit() for word in wanted)  # "go to sofa" names the sofa where there is only one
-    choices = [(_words(choice), choice) for choice in admissible]
-    scored = sorted(
-        ((_likeness(wanted, words if numbered else _names(words)), choice) for words, choice in choices), reverse=True
-    )
+    scored = []
+    for choice in admissible:
+        words = [word for word in _words(choice) if numbered or not word.isdigit()]
+        scored.append((_likeness(wanted, words), choice))
+    scored.sort(reverse=True)
     if not scored or scored[0][0] == 0 or (len(scored) > 1 and scored[0][0] == scored[1][0]):
         return command
     return scored[0][1]
@@ -50,10 +51,6 @@ def _words(command: str) -> list[str]:
     text = re.sub(r"^[\s\d.>*-]*", "", command[:500].lower())
     words = [word for word in re.findall(r"[a-z/]+|\d+", text) if word not in FILLERS]
     return [VERBS.get(words[0], words[0]), *words[1:]] if words else []
-
-
-def _names(words: list[str]) -> list[str]:
-    return [word for word in words if not word.isdigit()]
 
 
 def _likeness(wanted: list[str], choice: list[str]) -> float:

@@ -13,7 +13,8 @@ contract, so that every env has the same. Single-turn benchmarks are envs whose 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,7 @@ class EnvStateError(RuntimeError):
 
 
 @dataclass(kw_only=True)
-class BaseEnv(ABC):
+class BaseEnv(AbstractContextManager):
     """Not thread-safe: one live episode at a time, k rollouts have k envs.
 
     instructions   what the agent is told about this benchmark; part of the system prompt
@@ -97,9 +98,6 @@ class BaseEnv(ABC):
     def describe(self) -> dict[str, Any]:
         """For the manifest: {dataset, sha256, ...}; whatever is needed to know that two runs saw the same tasks."""
         return {"dataset": type(self).__name__, "sha256": None}
-
-    def __enter__(self):
-        return self
 
     def __exit__(self, *_exc) -> None:
         self.close()

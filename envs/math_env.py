@@ -46,9 +46,8 @@ class SingleTurnEnv(BaseEnv):
         data = load_rows(self.dataset, self.path, count=self.count, sha256=self.sha256)
         other = next((row for row in data.rows if bool(row.options) != self.multiple_choice), None)
         if other:
-            has, wants = (
-                ("options", "envs.qa_env.ChoiceEnv") if other.options else ("no options", "envs.math_env.MathEnv")
-            )
+            has = "options" if other.options else "no options"
+            wants = "envs.qa_env.ChoiceEnv" if other.options else "envs.math_env.MathEnv"
             raise UserError(f"{other.id} has {has}: give it env._target_={wants}.")
         return data
 
@@ -88,7 +87,7 @@ class MathEnv(SingleTurnEnv):
     """Free answers. timeout_s limits the comparison of one answer, in seconds; over it the answer is wrong."""
 
     timeout_s: float = 5.0
-    _graded: tuple[tuple[str, str], bool] | None = field(default=None, init=False, repr=False)
+    _graded: tuple[tuple[str, str | None], bool] | None = field(default=None, init=False, repr=False)
 
     @cached_property
     def _grader(self) -> MathGrader:
@@ -105,8 +104,6 @@ class MathEnv(SingleTurnEnv):
         return [f"\\boxed{{{self._row.answer}}}"]
 
     def evaluate(self, prediction: str | None) -> bool:
-        if prediction is None:
-            return False
         # Asked twice for each episode, by the step and by the rollout; the second time costs nothing.
         if self._graded is None or self._graded[0] != (self._row.id, prediction):
             self._graded = ((self._row.id, prediction), self._grader.equal(prediction, gold_answer(self._row.answer)))

@@ -28,7 +28,7 @@ class ChoiceEnv(SingleTurnEnv):
     def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
         found = find_choice(response, len(self._row.options))
         _, _, order = self._shown(self._row)
-        return found.letter, {"rule": found.rule, "order": ",".join(map(str, order))}
+        return found.answer, {"rule": found.rule, "order": ",".join(map(str, order))}
 
     def get_ground_truth(self) -> str:
         return self._shown(self._row)[1]
@@ -40,9 +40,7 @@ class ChoiceEnv(SingleTurnEnv):
         return [f"The answer is ({letter})." for letter in LETTERS[: len(self._row.options)]]
 
     def evaluate(self, prediction: str | None) -> bool:
-        if prediction is None:
-            return False
-        return find_choice(prediction, len(self._row.options)).letter == self.get_ground_truth()
+        return find_choice(prediction or "", len(self._row.options)).answer == self.get_ground_truth()
 
     def _shown(self, row: Row) -> tuple[tuple[str, ...], str, tuple[int, ...]]:
         """(options, letter of the right one, order) as this seed shows them."""

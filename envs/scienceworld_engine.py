@@ -15,26 +15,19 @@ from envs.scienceworld_jvm import Jvm
 
 
 @dataclass(kw_only=True)
-class Engine:
+class Engine(Jvm):
     """One game in one JVM. Its random numbers and settings are global there, so it plays one episode at a time.
 
-    heap        of the JVM; searching some gold paths fails with less than 256m
-    timeout_s   for one call
+    heap   searching some gold paths fails with less than 256m
     """
 
-    heap: str
-    timeout_s: float
-    _jvm: Jvm = field(init=False, repr=False)
     _game: Any = field(default=None, init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        self._jvm = Jvm(heap=self.heap, timeout_s=self.timeout_s)
-
-    def start(self) -> None:
-        """Start the JVM unless it is alive. Raises UserError without Java, InfraError if it fails."""
-        if self._jvm.start():
-            package = self._jvm.gateway.jvm.scienceworld.runtime.pythonapi
-            self._game = self._jvm.call(package.PythonInterface)
+    def start(self) -> bool:
+        """Start the JVM and a game in it unless it is alive; whether it did. Raises what `Jvm.start` raises."""
+        if started := super().start():
+            self._game = self.call(self.gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface)
+        return started
 
     def load(self, task: str, variation: int, simplification: str, *, gold: bool = False) -> None:
         """Set up a task at its beginning (0.1 s); with gold, search the path for `gold_path` first (0.1 to 20 s)."""
@@ -76,40 +69,31 @@ class Engine:
         # The split is a function of the name alone; the setter spares loading every task just to ask for it
         self._ask("taskStr_$eq", task)
         listed = self._ask(f"getVariations{split.title()}")
-        text = self._jvm.call(listed.toString)
+        text = self.call(listed.toString)
         self._drop(listed)
         return [int(number) for number in re.findall(r"\d+", text)]
 
-    def close(self) -> None:
-        """End the JVM. Idempotent."""
-        self._jvm.close()
-        self._game = None
-
-    def abort(self) -> None:
-        """From another thread: kill the JVM, so that the call under way raises InfraError."""
-        self._jvm.abort()
-
     def _ask(self, method: str, *args: Any) -> Any:
-        if self._jvm.gateway is None:
+        if self.gateway is None:
             raise InfraError("the ScienceWorld engine is not running: reset first")
-        return self._jvm.call(getattr(self._game, method), *args)
+        return self.call(getattr(self._game, method), *args)
 
     def _fetch(self, method: str) -> list[str]:
         """A list of texts, joined over there: py4j would take one exchange per element."""
         listed = self._ask(method)
-        text = self._jvm.call(self._jvm.gateway.jvm.java.lang.String.join, "\n", listed)
+        text = self.call(self.gateway.jvm.java.lang.String.join, "\n", listed)
         self._drop(listed)
         return text.split("\n") if text else []
 
     def _check_state(self) -> None:
         """Raise InfraError after an error inside the engine, which from then on gives -100 as for a failed task."""
         option = self._ask("agentInterface")
-        state = self._jvm.call(option.get)
-        if self._jvm.call(state.isInErrorState):
-            raise self._jvm.broken(self._jvm.call(state.getErrorStateMessage))
+        state = self.call(option.get)
+        if self.call(state.isInErrorState):
+            raise self.broken(self.call(state.getErrorStateMessage))
         self._drop(option, state)
 
     def _drop(self, *references: Any) -> None:
         """Tell the JVM that these objects are no longer needed; else it keeps them, and all they refer to, for good."""
         for reference in references:
-            self._jvm.call(self._jvm.gateway.detach, reference)
+            self.call(self.gateway.detach, reference)

@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,7 +72,8 @@ class Jvm:
     gateway: Any = field(default=None, init=False, repr=False)  # py4j's; None while there is no JVM
     _process: subprocess.Popen | None = field(default=None, init=False, repr=False)
     _stderr: Any = field(default=None, init=False, repr=False)
-    _folder: Any = field(default=None, init=False, repr=False)
+    _folder: str = field(default="", init=False, repr=False)
+    _opened: ExitStack = field(default_factory=ExitStack, init=False, repr=False)  # what `close` closes
 
     def __post_init__(self) -> None:
         here = weakref.ref(self)  # the hook cannot be taken back, so it must not keep us alive
@@ -93,18 +95,21 @@ class Jvm:
 
         classpath = os.pathsep.join((find_jar_path(), str(jar)))
         server = ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the JVM; a pipe nobody reads would fill up
-        self._folder = tempfile.TemporaryDirectory(prefix="scienceworld-", ignore_cleanup_errors=True)
+        folder = tempfile.TemporaryDirectory(prefix="scienceworld-", ignore_cleanup_errors=True)
+        self._folder = self._opened.enter_context(folder)
+        self._stderr = self._opened.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - a pipe would fill up
         try:
             self._process = subprocess.Popen(
                 [java, *JVM_OPTIONS, f"-Xmx{self.heap}", "-classpath", classpath, *server],
-                cwd=self._folder.name,
+                cwd=self._folder,
                 bufsize=0,  # select knows nothing of lines that Python has read ahead
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
                 process_group=0,  # Ctrl-C reaches the whole group, and it is for the run to decide what then ends
             )
+            self._opened.enter_context(self._process)  # closes its pipes
+            self._opened.callback(self._process.kill)  # it holds nothing that needs an orderly end
             self._connect(port=int(self._read_line()), token=self._read_line())
         except (OSError, ValueError, Py4JError) as error:
             raise self.broken(error) from None
@@ -135,19 +140,9 @@ class Jvm:
         return InfraError(f"the ScienceWorld engine broke: {cause}")
 
     def close(self) -> None:
-        """Kill the JVM; it holds nothing that needs an orderly end. Idempotent."""
-        if self.gateway is not None:
-            self.gateway.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process.stdin.close()
-            self._process.stdout.close()
-        if self._stderr is not None:
-            self._stderr.close()
-        if self._folder is not None:
-            self._folder.cleanup()
-        self._process = self._stderr = self._folder = self.gateway = None
+        """Kill the JVM. Idempotent."""
+        self._opened.close()
+        self._process = self.gateway = None
 
     def abort(self) -> None:
         """From another thread: kill the JVM and leave the rest to whoever waits for it."""
@@ -172,10 +167,11 @@ class Jvm:
                 enable_memory_management=False,  # else the garbage collector talks to JVMs that are gone
             )
         )
+        self._opened.callback(self.gateway.close)
         java = self.gateway.jvm.java
         # The engine prints pages per step: let it print to nowhere rather than into a pipe that we would have to drain
         java.lang.System.setOut(java.io.PrintStream(os.devnull))
-        for path in (self._folder.name, str(Path(self._folder.name, SCRATCH))):
+        for path in (self._folder, str(Path(self._folder, SCRATCH))):
             java.io.File(path).deleteOnExit()  # for when we are gone; last in, first out
         self._send_at_once()
 

@@ -12,7 +12,7 @@ from core.build import build_bank, build_meter, build_models, build_roles, make,
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
-from core.memory.store.bank_file import embedder_of
+from core.memory.store.database import embedder_of
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Verdict, content_id
 from mcp_server import checks

@@ -1,4 +1,4 @@
-"""The prompts by intent: `render(NAME, **values)` fills a template. All prompts are made here.
+"""The prompts by intent: `PROJECT.render(NAME, **values)` fills a template. All prompts are made here.
 
 Templates are Jinja with StrictUndefined and are rendered once: values (questions, lessons, model text) are data and
 may hold braces, backslashes or template syntax. The manifest records the hash of every template.
@@ -7,8 +7,7 @@ may hold braces, backslashes or template syntax. The manifest records the hash o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -25,47 +24,39 @@ MEMORY_BLOCK = "memory_block"  # fills the slot {{ memory_block }} of the system
 MERGE_LESSONS_PROMPT = "merge_lessons"  # this and the next are for memory.consolidate, not in the paper
 RELATE_LESSONS_PROMPT = "relate_lessons"
 
-INTENTS = (
-    SYSTEM_INSTRUCTION_WITH_MEMORY,
-    JUDGE_PROMPT,
-    EXTRACT_SUCCESS_PROMPT,
-    EXTRACT_FAILURE_PROMPT,
-    MATTS_PARALLEL_CONTRAST_PROMPT,
-    MATTS_SEQUENTIAL_CHECK_PROMPT,
-)
 _FOLDER = Path(__file__).parent
-_OWN: list[Path] = []  # folders of the run whose templates come first
 
 
-@contextmanager
-def preferring(folder: Path) -> Iterator[None]:
-    """Templates of this folder take the place of those here until the block ends, in every thread of the process."""
-    _OWN.append(folder)
-    try:
-        yield
-    finally:
-        _OWN.remove(folder)
+@dataclass(frozen=True, kw_only=True)
+class Prompts:
+    """The templates of a run. own: a folder whose templates take the place of those here; None: there is none."""
+
+    own: str | None = None
+
+    def render(self, name: str, **values: object) -> str:
+        """A template's text with its values; a missing value raises jinja2.UndefinedError."""
+        return _environment(*self._folders()).get_template(f"{name}.jinja").render(**values).strip()
+
+    def hashes(self) -> dict[str, str]:
+        """sha256 of every template, for the manifest: two runs with the same hashes were asked the same way."""
+        found = [path for folder in reversed(self._folders()) for path in sorted(folder.glob("*.jinja"))]
+        return {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+
+    def _folders(self) -> tuple[Path, ...]:
+        return (_FOLDER,) if self.own is None else (Path(self.own), _FOLDER)
+
+
+PROJECT = Prompts()
 
 
 @cache
-def _environment(*own: Path):
+def _environment(*folders: Path):
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
-        loader=FileSystemLoader([*own, _FOLDER]),
+        loader=FileSystemLoader(folders),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=False,
     )
-
-
-def render(name: str, **values: object) -> str:
-    """A template's text with its values; a missing value raises jinja2.UndefinedError."""
-    return _environment(*_OWN).get_template(f"{name}.jinja").render(**values).strip()
-
-
-def hashes() -> dict[str, str]:
-    """sha256 of every template, for the manifest: two runs with the same hashes were asked the same way."""
-    found = [path for folder in (_FOLDER, *_OWN) for path in sorted(folder.glob("*.jinja"))]
-    return {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}

@@ -88,7 +88,7 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
     facts |= {name: _spent(valid, name) for name in ("tokens", "cost")}
     facts |= {"steps_won": _seed_mean(won, "steps"), "steps_lost": _seed_mean(lost, "steps")}
     for name in ("tokens", "cost"):
-        rounds = episodes.drop_duplicates("run_dir")[f"{name}_rounds"]
+        rounds = episodes.drop_duplicates("run_dir")[f"{name}_consolidation"]
         whole = episodes[name].sum(skipna=False) + rounds.sum(skipna=False)
         facts[f"{name}_per_success"] = _plain(whole / len(won)) if len(won) else None
     facts["lessons_per_100"] = 100 * episodes["n_lessons"].sum() / len(valid) if len(valid) else None
@@ -229,7 +229,7 @@ def _spent(episodes: pd.DataFrame, column: str) -> float | None:
     own = _seed_mean(episodes, column)
     if own is None:
         return None
-    shares = episodes.groupby("seed")[f"{column}_rounds"].agg(lambda rounds: rounds.iloc[0] / len(rounds))
+    shares = episodes.groupby("seed")[f"{column}_consolidation"].agg(lambda rounds: rounds.iloc[0] / len(rounds))
     return None if shares.isna().any() else own + float(shares.mean())
 
 

@@ -11,8 +11,13 @@ Format = Callable[[dict[str, Any]], str]
 Column = tuple[str, Format]  # its heading, and how a row's value in it is written
 
 
+def plain(column: str, write: Callable[[Any], str] = str) -> Format:
+    """A value as it is, or as `write` writes it; "-" where it is not known."""
+    return lambda row: "-" if row.get(column) is None else write(row[column])
+
+
 def number(column: str, digits: int = 1, scale: float = 1.0, sign: str = "") -> Format:
-    return lambda row: "-" if row.get(column) is None else f"{row[column] * scale:{sign},.{digits}f}"
+    return plain(column, lambda value: f"{value * scale:{sign},.{digits}f}")
 
 
 def interval(column: str, low: str, high: str, sign: str = "") -> Format:
@@ -37,19 +42,11 @@ def success(row: dict[str, Any]) -> str:
 
 
 def p_value(column: str) -> Format:
-    def show(row: dict[str, Any]) -> str:
-        p = row.get(column)
-        return "-" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
-
-    return show
+    return plain(column, lambda p: "<0.001" if p < 0.001 else f"{p:.3f}")
 
 
 def seeds(row: dict[str, Any]) -> str:
     return f"{row['n_seeds']}" + (f" (+{row['n_partial']} partial)" if row["n_partial"] and not row["partial"] else "")
-
-
-def pass_at(row: dict[str, Any]) -> str:
-    return "-" if row.get("pass_at") is None else " / ".join(f"{100 * p:.1f}" for p in row["pass_at"])
 
 
 def of_type(kind: str) -> Column:
@@ -59,11 +56,11 @@ def of_type(kind: str) -> Column:
 
 
 HEADINGS: dict[str, Column] = {
-    "method": ("method", lambda row: row["label"]),
+    "method": ("method", plain("label")),
     "seeds": ("seeds", seeds),
-    "n": ("n", lambda row: str(row["n"])),
-    "infra_errors": ("infra errors", lambda row: str(row["n_infra_error"])),
-    "labels": ("labels", lambda row: row["label_source"]),
+    "n": ("n", plain("n")),
+    "infra_errors": ("infra errors", plain("n_infra_error")),
+    "labels": ("labels", plain("label_source")),
     "success": ("success % [95 %]", success),
     "sd": ("sd over seeds", number("sd", 1, 100)),
     "difference": ("difference [95 %]", interval("difference", "difference_low", "difference_high", "+")),
@@ -84,16 +81,13 @@ HEADINGS: dict[str, Column] = {
     "hit_rate": ("retrieval hit %", number("hit_rate", 1, 100)),
     "late_early": ("late - early [95 %]", interval("late_early", "late_early_low", "late_early_high", "+")),
     "gain": ("difference, late - early", interval("gain", "gain_low", "gain_high", "+")),
-    "judge_n": ("judged", lambda row: str(row["judge_n"])),
+    "judge_n": ("judged", plain("judge_n")),
     "agreement": ("agreement %", number("judge_agreement", 1, 100)),
     "kappa": ("kappa", number("judge_kappa", 2)),
-    "confusion": (
-        "true+ false+ false- true-",
-        lambda row: " ".join(str(row[f"judge_{c}"]) for c in ("tp", "fp", "fn", "tn")),
-    ),
+    "confusion": ("true+ false+ false- true-", lambda row: "{judge_tp} {judge_fp} {judge_fn} {judge_tn}".format(**row)),
     "avg_at_k": ("avg@k %", number("avg_at_k", 1, 100)),
     "best_of_n": ("best of n %", number("best_of_n", 1, 100)),
-    "pass_at": ("pass@1 / 2 / ... %", pass_at),
-    "n_attempts": ("attempts", lambda row: str(row["n_attempts"])),
+    "pass_at": ("pass@1 / 2 / ... %", plain("pass_at", lambda curve: " / ".join(f"{100 * p:.1f}" for p in curve))),
+    "n_attempts": ("attempts", plain("n_attempts")),
     "published": ("published", comparable),
 }

@@ -193,8 +193,8 @@ def run_columns(run: Run) -> dict[str, Any]:
         "n_tasks": run.n_tasks,
         "complete": run.complete,
         "trace": content_id(sorted([row["task_id"], [each["id"] for each in row["trajectories"]]] for row in run.rows)),
-        "tokens_rounds": rounds["tokens"],  # of the bank's own work
-        "cost_rounds": float("nan") if rounds["cost_usd"] is None else rounds["cost_usd"],
+        "tokens_consolidation": rounds["tokens"],  # of the bank's own work
+        "cost_consolidation": float("nan") if rounds["cost_usd"] is None else rounds["cost_usd"],
         "command": shlex.join(run.manifest["command"][1:]),
         "code": str(run.manifest["git"]["sha"])[:8],
         "data": run.manifest["fingerprint"]["dataset"].get("sha256"),

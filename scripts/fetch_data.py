@@ -23,6 +23,7 @@ from typing import Any
 from core.errors import UserError
 from scripts.command_line import parser, plain_errors
 from single_turn_bench.datasets import FETCHED, check_unique, load_named, read_file
+from single_turn_bench.files import write_whole
 from single_turn_bench.rows import Row, parse_row
 from single_turn_bench.specs import GPQA_ZIP_SHA256, GPQA_ZIP_URL, SPECS, DatasetSpec, FileSpec, HubSource
 
@@ -74,11 +75,10 @@ def as_line(row: Row) -> str:
 
 def keep(name: str, suffix: str, data: bytes, origin: dict[str, Any], folder: Path) -> Path:
     """The data and, beside it, where it is from and its hash; loading checks the hash. The older form is removed."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}{suffix}"
-    path.write_bytes(data)
+    write_whole(path, data)
     record = {"dataset": name, "file": path.name, "sha256": hashlib.sha256(data).hexdigest(), **origin}
-    (folder / f"{name}.source.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    write_whole(folder / f"{name}.source.json", (json.dumps(record, indent=1) + "\n").encode())
     for other in {".jsonl", ".jsonl.gz", ".zip"} - {suffix}:
         (folder / f"{name}{other}").unlink(missing_ok=True)
     return path

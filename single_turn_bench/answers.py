@@ -60,6 +60,9 @@ class Extracted:
     rule: str
 
 
+NOTHING = Extracted(None, "none")
+
+
 def extract_answer(text: str) -> Extracted:
     """What the first rule that fires finds. A last "final answer is 5" behind the last box overrules the box."""
     text = strip_thinking(text)
@@ -72,7 +75,7 @@ def extract_answer(text: str) -> Extracted:
         return Extracted(stated[:MAX_ANSWER], "final_answer")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
-        return Extracted(None, "none")
+        return NOTHING
     if is_bare(lines[-1]):
         return Extracted(lines[-1][:MAX_ANSWER], "last_line")
     return last_value(text) or Extracted(lines[-1][:MAX_ANSWER], "last_line")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from single_turn_bench.scan import balanced
+from single_turn_bench.scan import SPACES, balanced
 
 MAX_BOXES = 20  # looked at, from the end
 MAX_CONTENT = 10_000
@@ -60,9 +60,7 @@ def in_a_box(text: str, position: int) -> bool:
 
 
 def read_box(text: str, match: re.Match) -> Box | None:
-    start = match.end()
-    while start < len(text) and text[start] == " ":
-        start += 1
+    start = SPACES.match(text, match.end()).end()
     if text.startswith("{", start):
         content = balanced(text, start, MAX_CONTENT)
         return Box(match.start(), start + len(content) + 2, content.strip()) if content is not None else None

@@ -10,9 +10,8 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from single_turn_bench.answers import strip_thinking
+from single_turn_bench.answers import NOTHING, Extracted, strip_thinking
 from single_turn_bench.boxes import boxed_answer
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -53,51 +52,42 @@ OPTION_LABEL = re.compile(r"(?m)^\s*\(?[A-Z][).:]\s")
 NEXT_QUESTION = re.compile(r"\n\s*(?:#+\s*)?(?:Question|Q)\b[^\n]{0,10}[:\n]")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """letter is None exactly when rule is "none". Rules: boxed, statement, lone, bracketed, mention, none."""
-
-    letter: str | None
-    rule: str
-
-
 def extract_choice(response: str, n_options: int) -> str | None:
     """The letter that a response chooses among n_options (1 to 26), or None."""
-    return find_choice(response, n_options).letter
+    return find_choice(response, n_options).answer
 
 
-def find_choice(response: str, n_options: int) -> Choice:
-    """The letter and the rule that found it. A clear statement of a letter out of range chooses nothing."""
+def find_choice(response: str, n_options: int) -> Extracted:
+    """The letter and the rule that found it: boxed, statement, lone, bracketed, mention or none.
+
+    A clear statement of a letter out of range chooses nothing.
+    """
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
     text = own_answer(strip_thinking(response))
-    rule, letter = clear_choice(text)
-    if letter is not None:
-        return Choice(letter, rule) if letter in LETTERS[:n_options] else Choice(None, "none")
+    clear = clear_choice(text)
+    if clear is not None:
+        return clear if clear.answer in LETTERS[:n_options] else NOTHING
     prose = OPTION_LABEL.sub(" ", text)
     for rule, pattern in (("bracketed", BRACKETED), ("mention", MENTION)):
         found = [match["bare"] for match in pattern.finditer(prose) if match["bare"] in LETTERS[:n_options]]
         if found:
-            return Choice(found[-1], rule)
-    return Choice(None, "none")
+            return Extracted(found[-1], rule)
+    return NOTHING
 
 
-def clear_choice(text: str) -> tuple[str, str | None]:
-    """(rule, letter) of the last statement, a box among them; else of a letter alone on the last or the first line."""
-    found = [(match.end(), letter_of(match), "statement") for pattern in STATEMENTS for match in pattern.finditer(text)]
+def clear_choice(text: str) -> Extracted | None:
+    """The last statement, a box among them; else a letter alone on the last or the first line."""
+    matches = [match for pattern in STATEMENTS for match in pattern.finditer(text)]
+    found = [(match.end(), match[match.lastgroup].upper(), "statement") for match in matches]
     box = boxed_answer(text)
-    inside = BOXED.match(box.content) if box else None
-    if inside:
+    if box and (inside := BOXED.match(box.content)):
         found.append((box.end, inside["bare"].upper(), "boxed"))
     if found:
         _, letter, rule = max(found)
-        return rule, letter
+        return Extracted(letter, rule)
     letter = lone_letter([line for line in text.splitlines() if line.strip()] or [""])
-    return ("lone", letter) if letter else ("none", None)
-
-
-def letter_of(match: re.Match) -> str:
-    return next(letter for letter in match.groupdict().values() if letter).upper()
+    return Extracted(letter, "lone") if letter else None
 
 
 def lone_letter(lines: list[str]) -> str | None:

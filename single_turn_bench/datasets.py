@@ -62,57 +62,45 @@ def load_rows(
 
 
 def load_named(spec: DatasetSpec, path: Path | None) -> Dataset:
+    """As `load_rows`, of a dataset in specs.SPECS."""
+    if found := locate(spec, path):
+        return assemble(spec.name, found)
+    wanted = [file.names[0] for file in spec.files]
     if path is not None:
-        if not path.exists():
-            raise UserError(f"There is no file or folder {path} to read {spec.name} from.")
-        found = find_files(spec, [path, *subfolders(path)]) if path.is_dir() else [(path, official_file(spec, path))]
-        if not found:
-            wanted = ", ".join(file.names[0] for file in spec.files)
-            raise UserError(f"The folder {path} holds no file of {spec.name}, such as {wanted}.")
-        return assemble(spec.name, found)
-    if found := find_files(spec, [HERE]):
-        return assemble(spec.name, found)
-    for suffix in (".jsonl", ".jsonl.gz", ".zip"):
-        fetched = FETCHED / f"{spec.name}{suffix}"
-        if fetched.is_file():
-            return assemble(spec.name, [(fetched, fetched_file(spec, fetched))])
-    raise UserError(absent(spec))
-
-
-def absent(spec: DatasetSpec) -> str:
-    wanted = " and ".join(file.names[0] for file in spec.files)
+        raise UserError(f"The folder {path} holds no file of {spec.name}, such as {', '.join(wanted)}.")
     fetch = f"run `python -m scripts.fetch_data {spec.name}`, or " if spec.hub else ""
-    return f"The dataset {spec.name} is not here: {fetch}put {wanted} into single_turn_bench/."
+    raise UserError(f"The dataset {spec.name} is not here: {fetch}put {' and '.join(wanted)} into single_turn_bench/.")
 
 
-def subfolders(folder: Path) -> list[Path]:
-    return sorted(entry for entry in folder.iterdir() if entry.is_dir())
-
-
-def find_files(spec: DatasetSpec, folders: Sequence[Path]) -> list[tuple[Path, FileSpec]]:
-    """The first file that is there for each part of the dataset."""
-    found = []
-    for file in spec.files:
-        candidates = (folder / name for folder in folders for name in file.names)
-        first = next((candidate for candidate in candidates if candidate.is_file()), None)
-        if first is not None:
-            found.append((first, file))
-    return found
-
-
-def official_file(spec: DatasetSpec, path: Path) -> FileSpec:
-    """What is known of a file by its name; nothing is demanded of a file with a name of its own."""
+def locate(spec: DatasetSpec, path: Path | None) -> list[tuple[Path, FileSpec]]:
+    """The files of a dataset that are here, and what must be true of each. path: see `load_rows`."""
+    if path is None:
+        return in_folders(spec, [HERE]) or fetched(spec)
+    if path.is_dir():
+        return in_folders(spec, [path, *sorted(entry for entry in path.iterdir() if entry.is_dir())])
+    if not path.exists():
+        raise UserError(f"There is no file or folder {path} to read {spec.name} from.")
     known = (file for file in spec.files if path.name in file.names)
-    return next(known, FileSpec(names=(path.name,)))
+    return [(path, next(known, FileSpec(names=(path.name,))))]  # nothing is demanded of a file with a name of its own
 
 
-def fetched_file(spec: DatasetSpec, path: Path) -> FileSpec:
-    """The hash that the fetching script recorded beside the file."""
-    record = FETCHED / f"{spec.name}.source.json"
-    if not record.is_file():
-        raise UserError(f"{path.name} has no {record.name} beside it: fetch the dataset again.")
-    digest = json.loads(record.read_text(encoding="utf-8"))["sha256"]
-    return FileSpec(names=(path.name,), count=spec.count, sha256=((path.name, digest),))
+def in_folders(spec: DatasetSpec, folders: Sequence[Path]) -> list[tuple[Path, FileSpec]]:
+    """The first file that is there for each part of the dataset."""
+    parts = ([(folder / name, file) for folder in folders for name in file.names] for file in spec.files)
+    found = (next((place for place in part if place[0].is_file()), None) for part in parts)
+    return [place for place in found if place]
+
+
+def fetched(spec: DatasetSpec) -> list[tuple[Path, FileSpec]]:
+    """The fetched file, with the hash that the fetching script recorded beside it."""
+    for path in (FETCHED / f"{spec.name}{suffix}" for suffix in (".jsonl", ".jsonl.gz", ".zip")):
+        if path.is_file():
+            record = FETCHED / f"{spec.name}.source.json"
+            if not record.is_file():
+                raise UserError(f"{path.name} has no {record.name} beside it: fetch the dataset again.")
+            digest = json.loads(record.read_text(encoding="utf-8"))["sha256"]
+            return [(path, FileSpec(names=(path.name,), count=spec.count, sha256={path.name: digest}))]
+    return []
 
 
 def assemble(name: str, found: Sequence[tuple[Path, FileSpec]]) -> Dataset:
@@ -120,10 +108,8 @@ def assemble(name: str, found: Sequence[tuple[Path, FileSpec]]) -> Dataset:
     rows: list[Row] = []
     digests = []
     for path, spec in found:
-        digest = sha256(path) if path.is_file() else ""
-        part = read_file(path, spec, name, digest)
-        digests.append(digest)
-        rows += part
+        digests.append(sha256(path) if path.is_file() else "")
+        rows += read_file(path, spec, name, digests[-1])
     check_unique(rows, " and ".join(path.name for path, _ in found))
     single = len(found) == 1
     return Dataset(
@@ -141,8 +127,8 @@ def read_file(path: Path, spec: FileSpec, dataset: str, digest: str) -> list[Row
     check_unique(rows, path.name)
     if spec.count is not None and len(rows) != spec.count:
         raise UserError(f"{path.name} has {len(rows)} rows, the official file {spec.count}: get it again.")
-    official = dict(spec.sha256).get(path.name)
-    if official is not None and official != digest:
+    official = spec.sha256.get(path.name, digest)
+    if official != digest:
         raise UserError(f"{path.name} has sha256 {digest[:12]}..., the official file {official[:12]}...: get it again.")
     return rows
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -36,7 +37,7 @@ class TimeLeft:
 
 
 @dataclass(kw_only=True)
-class MathGrader:
+class MathGrader(AbstractContextManager):
     """Usable from several threads: one answer at a time is with the worker.
 
     timeout_s   seconds that one call of `equal` may take, the worker's start not counted
@@ -72,9 +73,6 @@ class MathGrader:
         """End the worker. The grader may be used again: the next answer that needs a worker starts one."""
         with self._lock:
             self._worker.kill()
-
-    def __enter__(self) -> MathGrader:
-        return self
 
     def __exit__(self, *_exc) -> None:
         self.close()

@@ -1,4 +1,7 @@
-"""Rows out of files: .jsonl, .jsonl.gz, and the official GPQA archive. A complaint is one sentence with its place."""
+"""Rows out of files: .jsonl, .jsonl.gz, and the official GPQA archive. A complaint is one sentence with its place.
+
+And files written whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ import gzip
 import hashlib
 import io
 import json
+import os
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from core.errors import UserError
 from single_turn_bench.specs import GPQA_ZIP_MEMBER, GPQA_ZIP_PASSWORD
@@ -22,7 +26,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_objects(path: Path) -> Iterator[tuple[str, Any]]:
+def read_objects(path: Path) -> Iterator[tuple[str, dict]]:
     """("FILE line N", decoded row) of a .jsonl, .jsonl.gz or .zip file, blank lines left out."""
     if path.suffix == ".zip":
         yield from zip_rows(path)
@@ -32,11 +36,14 @@ def read_objects(path: Path) -> Iterator[tuple[str, Any]]:
             continue
         where = f"{path.name} line {number}"
         try:
-            yield where, json.loads(line)
+            row = json.loads(line)
         except ValueError as error:
             raise UserError(f"{where}: not JSON ({error}).") from error
         except RecursionError as error:
             raise UserError(f"{where}: not JSON that can be read (nested too deep).") from error
+        if not isinstance(row, dict):
+            raise UserError(f"{where}: a row is a JSON object, this is a {type(row).__name__}.")
+        yield where, row
 
 
 def text_lines(path: Path) -> list[str]:
@@ -62,3 +69,17 @@ def zip_rows(path: Path) -> Iterator[tuple[str, dict]]:
         raise UserError(f"{path.name} cannot be read as the official GPQA archive: {error}.") from error
     for number, row in enumerate(csv.DictReader(io.StringIO(text, newline="")), start=1):
         yield f"{path.name} row {number}", row
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file so that nobody ever sees half of it; a write that fails leaves what was there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)

@@ -101,7 +101,8 @@ def normalize(answer: str) -> str:
         text = pattern.sub(replacement, text)
     text = REPEATING.sub(repeating_fraction, brace_arguments(brace_groups(text)))
     text = trim(text)
-    while (inside := whole_group(text)) is not None:  # {1,3}: plain braces group, they are no set
+    # {1,3}: plain braces group, they are no set
+    while text.startswith("{") and (inside := balanced(text, 0)) is not None and len(inside) + 2 == len(text):
         text = trim(inside)
     return text
 
@@ -127,16 +128,8 @@ def unbox(text: str) -> str:
     r"""\boxed{x} inside an answer is x."""
     for _ in range(4):
         match = re.search(r"\\(?:boxed|fbox|framebox)\s*\{", text)
-        inside = balanced(text, match.end() - 1, len(text)) if match else None
+        inside = balanced(text, match.end() - 1) if match else None
         if inside is None:
             return text
         text = text[: match.start()] + inside + text[match.end() + len(inside) + 1 :]
     return text
-
-
-def whole_group(text: str) -> str | None:
-    """The inside of `{...}` when the plain braces hold everything."""
-    if not text.startswith("{"):
-        return None
-    inside = balanced(text, 0, len(text))
-    return inside if inside is not None and len(inside) + 2 == len(text) else None

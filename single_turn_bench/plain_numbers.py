@@ -51,57 +51,29 @@ def read(text: str) -> PlainNumber | None:
     match = NUMBER.match(text.strip())
     if match is None or text.count("(") != text.count(")") or ("(" in text and "," in text):  # (1,234) is a pair
         return None
-    value = fraction_value(match) if match["d1"] or match["d2"] else decimal_value(match)
-    if value is None:
+    whole, decimals = re.sub("[, ]", "", match["whole"] or ""), match["decimals"] or ""
+    power = int(match["p1"] or match["p2"] or match["p3"] or 0) + SCALES.get(match["scale"], 0)
+    top = match["n1"] or match["n2"] or whole + decimals
+    bottom = int(match["d1"] or match["d2"] or 10 ** len(decimals))
+    if not top or bottom == 0 or abs(power) > MAX_DIGITS:
         return None
-    whole, decimals = digits(match)
+    value = (Fraction(int(top), bottom) + int(match["mixed"] or 0)) * Fraction(10) ** power
     return PlainNumber(
         value=-value if match["sign"] == "-" else value,
-        decimals=len(decimals) - power(match) if decimals else None,
+        decimals=len(decimals) - power if decimals else None,
         significant=len((whole + decimals).lstrip("0")),
         percent=match["percent"] is not None,
         unit=(match["unit"] or "").strip(),
     )
 
 
-def fraction_value(match: re.Match) -> Fraction | None:
-    top, bottom = int(match["n1"] or match["n2"]), int(match["d1"] or match["d2"])
-    if bottom == 0:
-        return None
-    return (Fraction(top, bottom) + int(match["mixed"] or 0)) * 10 ** power(match)
-
-
-def power(match: re.Match) -> int:
-    """The power of ten by which the digits are multiplied: by \\times 10^{3}, by `million`."""
-    return int(match["p1"] or match["p2"] or match["p3"] or 0) + SCALES.get(match["scale"], 0)
-
-
-def digits(match: re.Match) -> tuple[str, str]:
-    """The digits before and after the point, without what separates thousands."""
-    return re.sub("[, ]", "", match["whole"] or ""), match["decimals"] or ""
-
-
-def decimal_value(match: re.Match) -> Fraction | None:
-    whole, decimals = digits(match)
-    exponent = power(match)
-    if not (whole or decimals) or abs(exponent) > MAX_DIGITS:
-        return None
-    return Fraction(int(whole + decimals)) * Fraction(10) ** (exponent - len(decimals))
-
-
-def with_decimal_comma(text: str) -> PlainNumber | None:
-    """`2,74` read as 2.74, as half the world writes it. Only for a comparison with a plain number."""
-    match = COMMA_DECIMAL.match(text.strip())
-    return read(f"{match[1]}.{match[2]}") if match else None
-
-
 def compare(pred: str, gold: str) -> bool | None:
     """Whether two texts are the same number; None when one of them is not a number."""
     p, g = read(pred), read(gold)
-    if p is None and g is not None:
-        p = with_decimal_comma(pred)
+    if p is None and g is not None:  # beside a plain number 2,74 is 2.74, as half the world writes it
+        p = read(COMMA_DECIMAL.sub(r"\1.\2", pred.strip()))
     if g is None and p is not None:
-        g = with_decimal_comma(gold)
+        g = read(COMMA_DECIMAL.sub(r"\1.\2", gold.strip()))
     if p is None or g is None or (p.unit and g.unit and p.unit != g.unit and 1 in (len(p.unit), len(g.unit))):
         return None  # 5m and 5s may be products with a variable
     if p.percent == g.percent:

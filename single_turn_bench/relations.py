@@ -105,14 +105,11 @@ def value(text: str) -> str:
     relation = read(text)
     if relation is None:
         return text
+    if named := solved(relation):
+        return named[1]
     if relation.is_membership and names_only(relation.sides[0]):
         return relation.sides[1]
-    if not relation.is_equation:
-        return text
-    named = solved(relation)
-    if named:
-        return named[1]
-    return relation.sides[-1] if len(relation.sides) > 2 else text
+    return relation.sides[-1] if relation.is_equation and len(relation.sides) > 2 else text
 
 
 def interval(relation: Relation) -> str | None:

@@ -42,10 +42,8 @@ class Row:
         return None if self.answer_index is None else LETTERS[self.answer_index]
 
 
-def parse_row(raw: Any, dataset: str, where: str) -> Row:
+def parse_row(raw: dict, dataset: str, where: str) -> Row:
     """A Row of one decoded line. `where` is "FILE line N"; raises UserError when a field is missing or senseless."""
-    if not isinstance(raw, dict):
-        raise UserError(f"{where}: a row is a JSON object, this is a {type(raw).__name__}.")
     if "Correct Answer" in raw:
         raw = from_gpqa(raw, where)
     metadata = raw.get("metadata") or {}
@@ -54,6 +52,7 @@ def parse_row(raw: Any, dataset: str, where: str) -> Row:
     options = read_options(raw.get("options"), where)
     index = answer_index(raw, metadata, options, where) if options else None
     answer = LETTERS[index] if index is not None else text_field(raw, ("answer",), where)
+    level = re.search(r"\d+", str(raw.get("level", metadata.get("level"))))  # of "Level 5", too
     solution = raw.get("solution") or None
     if options is None and "####" in answer:
         solution, answer = answer, answer.rpartition("####")[2].strip()
@@ -64,31 +63,30 @@ def parse_row(raw: Any, dataset: str, where: str) -> Row:
         options=options,
         answer_index=index,
         subject=subject,
-        level=read_level(raw.get("level", metadata.get("level"))),
+        level=int(level.group()) if level else None,
         solution=solution,
     )
 
 
 def text_field(raw: dict, names: tuple[str, ...], where: str) -> str:
-    for name in names:
-        if raw.get(name) is not None and str(raw[name]).strip():
-            return str(raw[name])
-    raise UserError(f"{where}: no field {' or '.join(repr(name) for name in names)}.")
+    if (text := first_text(raw, names)) is None:
+        raise UserError(f"{where}: no field {' or '.join(repr(name) for name in names)}.")
+    return text
+
+
+def first_text(raw: dict, names: tuple[str, ...]) -> str | None:
+    """The first of these fields that is neither absent nor empty."""
+    texts = (str(raw[name]) for name in names if raw.get(name) is not None)
+    return next((text for text in texts if text.strip()), None)
 
 
 def own_id(raw: dict, question: str) -> str:
     """The dataset's own id; without one (GSM8K), a hash of the question, which no reordering changes."""
     if raw.get("question_id") is not None and raw.get("category"):
         return f"{raw['category']}/{raw['question_id']}"
-    for name in ("unique_id", "id", "question_id"):
-        if raw.get(name) is not None and str(raw[name]).strip():
-            return str(raw[name]).strip()
+    if own := first_text(raw, ("unique_id", "id", "question_id")):
+        return own.strip()
     return hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-
-
-def read_level(level: Any) -> int | None:
-    digits = re.search(r"\d+", str(level)) if level is not None else None
-    return int(digits.group()) if digits else None
 
 
 def read_options(options: Any, where: str) -> tuple[str, ...] | None:

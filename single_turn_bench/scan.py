@@ -13,26 +13,23 @@ OPENERS, CLOSERS = "([{", ")]}"
 MAX_DEPTH = 40
 
 ARITY = {"frac": 2, "sqrt": 1, "binom": 2}
+PAIRS = {"{": re.compile(r"\\.|[{}]", re.S), "(": re.compile(r"\\.|[()]", re.S)}
+SPACES = re.compile(" *")
 TOKEN = re.compile(r"\\(?:[A-Za-z]+|.|$)", re.S)
 COMMAND = re.compile(r"\\(frac|sqrt|binom)(?![a-z])\s*(\[[^\[\]]*\])?")
 
 
-def balanced(text: str, start: int, limit: int) -> str | None:
-    """What stands between the `{` at `start` and its `}`, or None when it does not close within `limit` characters."""
-    depth = 0
-    position = start
-    end = min(len(text), start + limit)
-    while position < end:
-        char = text[position]
-        if char == "\\":
-            position += 1
-        elif char == "{":
-            depth += 1
-        elif char == "}":
-            depth -= 1
-            if depth == 0:
-                return text[start + 1 : position]
-        position += 1
+def balanced(text: str, start: int, limit: int | None = None) -> str | None:
+    """What stands between the opener at `start` and its closer; None when it does not close within `limit` characters.
+
+    The opener is `{` or `(`; brackets of other kinds and escaped ones do not count.
+    """
+    opener, depth = text[start], 0
+    for match in PAIRS[opener].finditer(text, start, len(text) if limit is None else start + limit):
+        if match.group()[0] != "\\":
+            depth += 1 if match.group() == opener else -1
+        if depth == 0:
+            return text[start + 1 : match.start()]
     return None
 
 
@@ -65,11 +62,8 @@ def split_top(text: str, separators: str) -> list[str]:
 
 def enclosing(text: str) -> tuple[str, str, str] | None:
     """(opener, inside, closer) when one pair of brackets holds the whole text; set braces come back as `{` and `}`."""
-    text = text.strip()
-    if len(text) < 2 or text[0] not in OPENERS + "\\":
-        return None
-    plain = text.replace("\\{", "{").replace("\\}", "}")
-    if plain[0] not in OPENERS or plain[-1] not in CLOSERS:
+    plain = text.strip().replace("\\{", "{").replace("\\}", "}")
+    if not plain or plain[0] not in OPENERS or plain[-1] not in CLOSERS:
         return None
     for position, char, depth in depths(plain):
         if char in CLOSERS and depth <= 1 and position < len(plain) - 1:
@@ -81,20 +75,12 @@ def brace_groups(text: str) -> str:
     r"""`^(1/4)` to `^{1/4}` and `\sqrt (5)` to `\sqrt{5}`: LaTeX groups with braces only."""
     for _ in range(len(text)):
         match = re.search(r"(\^|\\sqrt)\s*\(", text)
-        close = closing_parenthesis(text, match.end() - 1) if match else None
-        if close is None:
+        inside = balanced(text, match.end() - 1) if match else None
+        if inside is None:
             return text
-        text = f"{text[: match.start()]}{match.group(1)}{{{text[match.end() : close]}}}{text[close + 1 :]}"
+        rest = text[match.end() + len(inside) + 1 :]
+        text = f"{text[: match.start()]}{match.group(1)}{{{inside}}}{rest}"
     return text
-
-
-def closing_parenthesis(text: str, start: int) -> int | None:
-    depth = 0
-    for position in range(start, len(text)):
-        depth += (text[position] == "(") - (text[position] == ")")
-        if depth == 0:
-            return position
-    return None
 
 
 def brace_arguments(text: str) -> str:
@@ -110,12 +96,11 @@ def brace_arguments(text: str) -> str:
 
 
 def next_argument(text: str, position: int) -> tuple[str, int]:
-    while position < len(text) and text[position] == " ":
-        position += 1
-    if position >= len(text):
+    position = SPACES.match(text, position).end()
+    if position == len(text):
         return "", position
     if text[position] == "{":
-        inside = balanced(text, position, len(text))
+        inside = balanced(text, position)
         return (inside, position + len(inside) + 2) if inside is not None else (text[position + 1 :], len(text))
     if text[position] == "\\":
         end = TOKEN.match(text, position).end()

@@ -10,18 +10,64 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from single_turn_bench import plain_numbers, relations
-from single_turn_bench.groups import Group, group
+from single_turn_bench.scan import enclosing, split_top
 from single_turn_bench.units import strip_unit
 
 MAX_ITEMS = 40
 MAX_LEVELS = 8
+SIGNS = re.compile(r"\\pm(?![a-z])")
 WORDS = re.compile(r"^[A-Za-z][A-Za-z' -]*$")
 
 BASED = re.compile(r"^\(?(?P<digits>[0-9A-F]*\d[0-9A-F]*|[A-F]+)\)?(?:_\{?(?P<base>\d+)\}?)?$")
 
 Equal = Callable[[str, str], bool]  # (pred, gold) -> whether they are equal
+
+
+@dataclass(frozen=True)
+class Group:
+    """kind: list (bare), set, tuple (round or square brackets, which `brackets` keeps), or one (a single value)."""
+
+    kind: str
+    items: tuple[str, ...]
+    brackets: str = ""
+
+
+def group(text: str) -> Group:
+    """How the text is built at its top level."""
+    if len(values := members(text)) > 1:
+        return Group("list", values)
+    opener, inside, closer = enclosing(text) or ("", "", "")
+    if opener + closer == "{}":
+        return Group("set", members(inside))
+    if opener != "{" and len(items := split_items(inside)) > 1:
+        return Group("tuple", tuple(items), opener + closer)
+    return Group("one", (text,))
+
+
+def members(text: str) -> tuple[str, ...]:
+    return tuple(value for item in split_items(text) for value in both_signs(item))
+
+
+def split_items(text: str) -> list[str]:
+    """At semicolons when there are any, else at commas; those in 1,234 stay when others have a space."""
+    if "\\begin" in text:
+        return [text]
+    separator = ";" if len(split_top(text, ";")) > 1 else ","
+    if separator == "," and re.search(r",\s", text):
+        text = re.sub(r"(?<![\d.])(\d{1,3})((?:,\d{3})+)(?!\d)", lambda match: match[0].replace(",", ""), text)
+    return [item for item in split_top(text, separator) if item]
+
+
+def both_signs(item: str) -> list[str]:
+    r"""1 \pm \sqrt{19} stands for two values; with several signs, all the upper ones or all the lower ones."""
+    if not SIGNS.search(item):
+        return [item]
+    upper = re.sub(r"\\mp(?![a-z])", "-", SIGNS.sub("+", item))
+    lower = re.sub(r"\\mp(?![a-z])", "+", SIGNS.sub("-", item))
+    return [upper, lower]
 
 
 def equivalent(pred: str, gold: str, leaf: Equal, level: int = 0) -> bool:
@@ -45,12 +91,9 @@ def equivalent(pred: str, gold: str, leaf: Equal, level: int = 0) -> bool:
     p, g = group(pred), group(gold)
     if p.kind == g.kind == "one":
         return same_value(pred, gold, same, leaf)
-    if p.kind == "one":
-        single, other = alike(pred, gold, g)
-        return same(single, other) if (single, other) != (pred, gold) else leaf(pred, gold)
-    if g.kind == "one":
-        single, other = alike(gold, pred, p)
-        return same(other, single) if (single, other) != (gold, pred) else leaf(pred, gold)
+    if "one" in (p.kind, g.kind):
+        plain = alike(pred, gold, g) if p.kind == "one" else alike(gold, pred, p)[::-1]
+        return same(*plain) if plain != (pred, gold) else leaf(pred, gold)
     return same_groups(p, g, same)
 
 
@@ -141,9 +184,7 @@ def same_value(pred: str, gold: str, same: Equal, leaf: Equal) -> bool:
         if bool(p) != bool(g) and not (p or g).is_order:
             return False  # `a + 3z = 0` against `0`
         plain_pred, plain_gold = strip_unit(pred), strip_unit(gold)
-    if (plain_pred, plain_gold) == (pred, gold):
-        return leaf(pred, gold)
-    return same(plain_pred, plain_gold)
+    return leaf(pred, gold) if (plain_pred, plain_gold) == (pred, gold) else same(plain_pred, plain_gold)
 
 
 def same_relations(p: relations.Relation, g: relations.Relation, same: Equal) -> bool:

@@ -41,7 +41,7 @@ def write_archive(folder: Path) -> Path:
     path = folder / "games.tar.xz"
     with tarfile.open(path, "w:xz") as tar:
         for split, row in (("valid_seen", new), ("valid_unseen", old)):
-            file = folder / "json_2.1.1" / split / row.game.folder / "game.tw-pddl"
+            file = folder / "json_2.1.1" / split / row.folder / "game.tw-pddl"
             file.parent.mkdir(parents=True)
             file.write_text(json.dumps(row.data | {"solvable": True}))
             tar.add(file, file.relative_to(folder))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from core.agents.agent import ActAgent, CoTAgent, ReActAgent, estimate_tokens, memory_block
+from core.agents.agent import ActAgent, CoTAgent, ReActAgent, estimate_tokens
 from core.errors import UserError
 from core.learning.transcript import cut, strip_lessons, transcript
 from core.types import Lesson, MemoryRecord, Scored, Step, Trajectory
 
 REACT = ReActAgent(answer_format="Thought, then Action.")
 COT = CoTAgent(answer_format="Think.")
+
+
+def memory_block(memories, chars=6000, tokens=None):
+    agent = CoTAgent(answer_format="Think.", max_memory_chars=chars, max_memory_tokens=tokens)
+    return agent.memory_block(memories)
 
 
 def memory(*lessons: Lesson) -> Scored:

@@ -22,8 +22,8 @@ MEMORY = "store search policies consolidation formats".split()
 STORE = {"core", "core/memory/store"}
 ARROWS = {
     "core": set(),
-    "core/build.py": {"core", "core/models", "core/memory"},
-    "core/models": FLAT,
+    "core/build.py": {"core", "core/models", "core/memory", "prompts"},
+    "core/models": {"core", "prompts"},
     "core/agents": {*MODELS, "prompts"},
     "core/learning": {*MODELS, "prompts"},
     "core/memory/store": {*MODELS, "core/memory/search"},  # to check and to remove the index that the search saved

@@ -268,7 +268,7 @@ def test_a_prompt_is_shown_and_its_hash_recorded(outside, made):
     assert ["What earlier tasks taught:" in text for text in shown] == [False] + [True] * 39
     own = (outside.parts / "prompts/memory_block.jinja").read_bytes()
     prompts = read_json(run_dir / "manifest.json")["fingerprint"]["prompts"]
-    assert prompts == registry.hashes() | {"memory_block": hashlib.sha256(own).hexdigest()}
+    assert prompts == registry.PROJECT.hashes() | {"memory_block": hashlib.sha256(own).hexdigest()}
     done = outside.shell(f"python main.py $TOY run_dir={run_dir}")  # without them it is another run
     assert done.returncode == 1
     assert "prompts.memory_block" in done.stderr
@@ -361,9 +361,9 @@ def test_prompts_of_a_run_end_with_it(here, tmp_path):
     own = tmp_path / "own"
     own.mkdir()
     (own / "judge.jinja").write_text('{{ trajectory }} Status: "success" or "failure"')
-    before = registry.hashes()
+    before = registry.PROJECT.hashes()
     run_dir, _ = here(*TOY, f"prompts={own}", "limit=2")
-    assert registry.hashes() == before
+    assert registry.PROJECT.hashes() == before
     plain, _ = here(*TOY, "limit=2", run_dir=tmp_path / "plain")
     judge, usual = (read_json(path / "summary.json")["tokens"]["judge"] for path in (run_dir, plain))
     assert 0 < judge < usual

@@ -45,12 +45,24 @@ def test_without_memory_only_the_agent_is_asked(cli):
     assert "judge" not in done.stdout
 
 
+def test_the_prompts_are_those_of_the_runs_own_parts(here, capsys):
+    shown = {}
+    for words in ("workflow=reasoningbank", "workflow=matts_sequential", "memory=awm"):
+        here(*TOY, words, "limit=1", "dry_run=true")
+        shown[words] = capsys.readouterr().out.split("extractor: first prompt")[1]
+    assert "After check 1:\n(the attempt will stand here)" in shown["workflow=matts_sequential"]
+    assert "You write down the workflows" in shown["memory=awm"]
+    assert len(set(shown.values())) == 3
+
+
 @pytest.mark.parametrize(
     ("words", "calls"),
     [
         ("workflow=matts_parallel k=5", {"agent": 5, "judge": 5, "extractor": 1, "selector": 1}),
         ("workflow=matts_parallel k=5 contrast=null", {"agent": 5, "judge": 5, "extractor": 5, "selector": 1}),
         ("workflow=matts_parallel k=5 memory=none", {"agent": 5, "selector": 1}),
+        ("workflow=matts_parallel k=5 memory=none select=judge", {"agent": 5, "judge": 5}),
+        ("memory=synapse", {"agent": 1, "judge": 1}),
         ("workflow=matts_sequential r=2", {"agent": 3, "judge": 3, "extractor": 1}),
     ],
 )

@@ -223,9 +223,9 @@ def test_the_embedding_cache_embeds_a_text_once_and_across_runs(tmp_path):
     class Counting(HashingEmbedder):
         calls = 0
 
-        def embed(self, texts):
+        def measure(self, texts):
             Counting.calls += len(texts)
-            return super().embed(texts)
+            return super().measure(texts)
 
     path = str(tmp_path / "cache.sqlite")
     first = CachedEmbedder(inner=Counting(), path=path)

@@ -44,7 +44,7 @@ def test_undoing_everything_newest_first_gives_back_each_state(bank):
     states.append((state(bank), found(bank)))
     bank.snapshot("merged")
     bank.add(record("query number 9", id="r9"))
-    assert bank.rollback_snapshot("merged") == 1
+    assert bank.rollback("merged") == 1
     assert (state(bank), found(bank)) == states[1]
     bank.rollback(1)
     assert (state(bank), found(bank)) == states[0]
@@ -92,7 +92,7 @@ def test_snapshots_are_refused_twice_and_unknown(bank):
     with pytest.raises(UserError, match="already"):
         bank.snapshot("one")
     with pytest.raises(UserError, match="it has one"):
-        bank.rollback_snapshot("two")
+        bank.rollback("two")
     with pytest.raises(UserError, match="no journal entry 99"):
         bank.rollback(99)
 

@@ -99,11 +99,11 @@ def test_snapshots_of_one_name_are_each_ones_own(tenants):
     bob.snapshot("start")
     worked = state(bob)
     work(ann)
-    ann.rollback_snapshot("start")
+    ann.rollback("start")
     assert ann.get("m") is None
     assert state(bob) == worked
     with pytest.raises(UserError, match="it has start"):
-        bob.rollback_snapshot("else")
+        bob.rollback("else")
 
 
 def test_forgetting_leaves_the_others_record_its_links_and_its_past(tenants, tmp_path):

@@ -56,7 +56,7 @@ class TestContract(EnvContract):
         return make(task_names=QUICK)
 
     def worker_pid(self, env):
-        return env._engine._jvm.pid
+        return env._engine.pid
 
 
 def test_the_default_is_one_test_variation_of_each_of_the_thirty_tasks(env):

@@ -58,7 +58,7 @@ def test_the_jvm_keeps_nothing_of_what_it_was_asked():
             assert "Ambiguous" in env.step("open door")[0]  # no answer to the menu: the engine's state is looked into
             assert env.step("wait1")[0].startswith("Unknown action.")
             env.admissible()
-            server = env._engine._jvm.gateway.java_gateway_server
+            server = env._engine.gateway.java_gateway_server
             kept.append(server.getGateway().getBindings().size())
         own = kept[1] - kept[0]  # the two references of this very question
         assert kept[2] - kept[1] == own <= 3
@@ -77,7 +77,7 @@ from envs.scienceworld_env import ScienceWorldEnv
 env = ScienceWorldEnv(instructions="", max_steps=1)
 def work():
     env.reset(Task(id="scienceworld/mendelian-genetics-known-plant/90", query=""))
-    print(env._engine._jvm.pid, env._engine._jvm._folder.name, flush=True)
+    print(env._engine.pid, env._engine._folder, flush=True)
     {then}
 thread = threading.Thread(target=work)
 thread.start()

@@ -71,11 +71,6 @@ class Workflow:
                 f"this workflow makes one attempt per task and refines nothing: k={self.k} r={self.r} need a matts one."
             )
 
-    @classmethod
-    def calls(cls, k: int | None, r: int | None) -> dict[str, int]:
-        """For dry_run: how often each role is asked for one task that is learned from; an attempt is one call."""
-        return dict.fromkeys(("agent", "judge", "extractor"), k or 1)
-
     def run_task(self, index: int, task: Task, *, write: bool = True) -> Episode:
         """One task, from the question to the lessons. The stream calls this for every task.
 

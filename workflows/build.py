@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from core.build import build_agent, build_learner, make, make_with, part, takes
+from core.learning.attempts import Attempts
 from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
-from core.run.dry_run import Plan
+from core.run.dry_run import ATTEMPT, Listener, Plan
 from core.run.records import RunRecords
-from core.types import Task
+from core.types import Task, Verdict
 from envs.pool import EnvPool
 from workflows.base import Workflow
 from workflows.rollout import Rollout
 
 
 def build_workflow(
-    cfg: Any, envs: EnvPool, bank: Memory, roles: dict[str, Role], records: RunRecords, meter: Meter
+    cfg: Any, envs: EnvPool, bank: Memory, roles: dict[str, Role], records: RunRecords | None, meter: Meter
 ) -> Workflow:
     """The workflow of `cfg.workflow`. It is given those of the parts below that it has a field for."""
     agent = roles["agent"]
@@ -38,20 +40,25 @@ def build_workflow(
 
 
 def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role]) -> Plan:
-    """dry_run: what the run would do, from its parts. A part without a field `role` asks no model."""
-    workflow = part(cfg.workflow)
-    learns = cfg.setting.learn and workflow.has_memory and part(cfg.memory).learns
-    contrast = cfg.contrast if takes(cfg.workflow, "contrast") else None
-    calls = workflow.calls(cfg.workflow.get("k"), cfg.workflow.get("r"))
-    if contrast is None:  # each attempt is distilled alone
-        calls["extractor"] = calls["agent"]
-    asked = {"judge": cfg.judge, "extractor": contrast or cfg.distiller, "selector": cfg.select}
-    silent = {role for role, node in asked.items() if not takes(node, "role")}
-    if not learns:
-        silent |= {"judge", "extractor"}
-    calls = {role: n for role, n in calls.items() if role not in silent}
+    """dry_run: what the run would do, from what the workflow's steps ask of attempts that are not made."""
+    listeners = {
+        name: Listener(name=role.llm.name, supports_schema=role.llm.supports_schema) for name, role in roles.items()
+    }
+    listening = {name: replace(role, llm=listeners[name], meter=Meter()) for name, role in roles.items()}
+    # Of the bank only the class is there: whether it learns is all that is asked of it.
+    workflow = build_workflow(cfg, envs, part(cfg.memory), listening, None, Meter())
+    rounds = 1 + (workflow.r or 0)
+    label = "success" if workflow.learn_from == "both" else workflow.learn_from
+    attempts = [ATTEMPT] * (workflow.k or 1) * rounds
+    verdicts = [Verdict(label=label, source="none")] * len(attempts)
+    made = Attempts(task=tasks[0], trajectories=attempts, evaluate=lambda _: verdicts)
+    if takes(cfg.judge, "role"):  # a part without this field asks no model
+        workflow.evaluate(made)
+    if takes(cfg.select, "role"):
+        workflow.select(made)
+    workflow.extract(made, [])
     with envs.lease() as env:
-        opening = build_agent(cfg).opening(env.reset(tasks[0]), env.instructions, [])
+        opening = workflow.rollout.agent.opening(env.reset(tasks[0]), env.instructions, [])
         steps = cfg.max_steps or env.max_steps
-    rounds = 1 + (cfg.workflow.get("r") or 0)
-    return Plan(tasks=tasks, steps=steps, roles=roles, calls=calls, opening=opening, rounds=rounds)
+    asked = {"agent": [opening] * len(attempts)} | {name: each.heard for name, each in listeners.items() if each.heard}
+    return Plan(tasks=tasks, steps=steps, roles=roles, asked=asked, rounds=rounds)

@@ -34,10 +34,6 @@ class MattsParallel(Workflow):
         if self.r not in (None, 0):
             raise UserError(f"workflow=matts_parallel refines nothing: r={self.r} needs workflow=matts_sequential.")
 
-    @classmethod
-    def calls(cls, k: int | None, r: int | None) -> dict[str, int]:
-        return super().calls(k, r) if k == 1 else {"agent": k, "judge": k, "extractor": 1, "selector": 1}
-
     def select(self, attempts: Attempts) -> Selection | None:
         """One of the attempts that did not break; the first of them where the selector's model breaks."""
         if len(attempts) == 1:

@@ -30,10 +30,6 @@ class MattsSequential(Workflow):
         if self.refine not in ("restart", "continue"):
             raise UserError(f"refine={self.refine}: choose restart or continue.")
 
-    @classmethod
-    def calls(cls, k: int | None, r: int | None) -> dict[str, int]:
-        return {"agent": 1 + r, "judge": 1 + r, "extractor": 1}
-
     def attempt(self, index: int, task: Task, memories: list[Scored]) -> Attempts:
         """The attempt and its rounds. A round that breaks, or that a budget cuts off, is the last."""
         rounds: list[Trajectory] = []

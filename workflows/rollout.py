@@ -54,13 +54,14 @@ class Rollout:
         restart = restart or single
         try:
             observation = env.reset(task) if restart else ""
-            check = registry.render(
+            check = self.role.prompts.render(
                 registry.MATTS_SEQUENTIAL_CHECK_PROMPT,
                 first=before.sample == 0,
                 observation="" if single else observation,
             )
             attempt.opening = conversation(before)
-            attempt.opening[-1] = with_text_added(attempt.opening[-1], check)
+            last = attempt.opening[-1]  # a user message: providers want the roles to take turns
+            attempt.opening[-1] = {**last, "content": f"{last['content']}\n\n{check}".strip()}
             if not restart and before.ended_by in ("goal", "end"):
                 return self._note(env, attempt, before)
             attempt.reward = 0.0 if restart else before.reward
@@ -141,11 +142,6 @@ def turns(step: Step) -> list[Message]:
     """A step as two messages of the conversation."""
     reply = step.text or NO_REPLY
     return [{"role": "assistant", "content": reply}, {"role": "user", "content": step.observation}]
-
-
-def with_text_added(message: Message, text: str) -> Message:
-    """A user message with a text added, because providers want the roles to take turns."""
-    return {**message, "content": f"{message['content']}\n\n{text}".strip()}
 
 
 def with_id(task_id: str, made: Trajectory) -> Trajectory:

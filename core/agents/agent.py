@@ -12,6 +12,7 @@ from core.models.base import Reply, Role
 from core.models.reply_text import strip_thinking
 from core.types import Lesson, Message, Scored
 from prompts import registry
+from prompts.registry import PROJECT, Prompts
 
 Responder = Callable[[list[Message], int, int], Reply]  # (messages, sample, seed) -> the next reply
 
@@ -31,12 +32,14 @@ class Agent:
     max_memory_chars   of all retrieved lessons together; from the first that does not fit on, lessons are left out
     max_memory_tokens  the same in tokens, by a cautious estimate (`estimate_tokens`); None has no such cap
     inject             system (the paper) | user: which message holds the retrieved lessons
+    prompts            the templates of its messages
     """
 
     answer_format: str
     max_memory_chars: int = 6000
     max_memory_tokens: int | None = None
     inject: str = "system"
+    prompts: Prompts = PROJECT
     uses_gold: ClassVar[bool] = False
     thinks: ClassVar[bool] = True  # whether a reply has room for a thought beside the action
 
@@ -49,8 +52,8 @@ class Agent:
 
     def opening(self, observation: str, instructions: str, memories: list[Scored]) -> list[Message]:
         """The system prompt and the first observation, one of them with the retrieved lessons where there are any."""
-        block = memory_block(memories, self.max_memory_chars, self.max_memory_tokens, thinks=self.thinks)
-        system = registry.render(
+        block = self.memory_block(memories)
+        system = self.prompts.render(
             registry.SYSTEM_INSTRUCTION_WITH_MEMORY,
             instructions=instructions.strip(),
             answer_format=self.answer_format.strip(),
@@ -58,6 +61,20 @@ class Agent:
         )
         user = f"{block}\n\n{observation}" if block and self.inject == "user" else observation
         return [{"role": "system", "content": system}, {"role": "user", "content": user}]
+
+    def memory_block(self, memories: list[Scored]) -> str:
+        """Retrieved lessons as delimited, escaped, capped data; "" when there are none."""
+        items: list[Lesson] = []
+        chars, tokens, most = 0, 0, self.max_memory_tokens
+        for warning, lesson in ((memory.warning, lesson) for memory in memories for lesson in memory.record.items):
+            title = f"(warning: {warning}) {lesson.title}" if warning else lesson.title
+            texts = [escape(text) for text in (title, lesson.description, lesson.content)]
+            chars += sum(map(len, texts))
+            tokens += sum(map(estimate_tokens, texts))
+            if chars > self.max_memory_chars or (most is not None and tokens > most):
+                break
+            items.append(Lesson(title=texts[0], description=texts[1], content=texts[2]))
+        return self.prompts.render(registry.MEMORY_BLOCK, items=items, thinks=self.thinks) if items else ""
 
     def parse(self, text: str) -> tuple[str, str | None]:
         """(thought, action) of a reply; action None when none can be read."""
@@ -110,21 +127,6 @@ def _line_of(text: str, *, tagged: bool = False) -> str:
 
 def _bare(action: str) -> str:
     return action.strip().strip("`*").strip()
-
-
-def memory_block(memories: list[Scored], max_chars: int, max_tokens: int | None = None, *, thinks: bool = True) -> str:
-    """Retrieved lessons as delimited, escaped, capped data; "" when there are none."""
-    items: list[Lesson] = []
-    chars = tokens = 0
-    for warning, lesson in ((memory.warning, lesson) for memory in memories for lesson in memory.record.items):
-        title = f"(warning: {warning}) {lesson.title}" if warning else lesson.title
-        texts = [escape(text) for text in (title, lesson.description, lesson.content)]
-        chars += sum(map(len, texts))
-        tokens += sum(map(estimate_tokens, texts))
-        if chars > max_chars or (max_tokens is not None and tokens > max_tokens):
-            break
-        items.append(Lesson(title=texts[0], description=texts[1], content=texts[2]))
-    return registry.render(registry.MEMORY_BLOCK, items=items, thinks=thinks) if items else ""
 
 
 def estimate_tokens(text: str) -> int:

@@ -28,11 +28,7 @@ class GoldAgent(Player):
 
     def begin(self, env: Any, role: Role, task: str) -> Responder:
         actions = iter(env.walkthrough())
-
-        def play(messages: list[Message], sample: int, seed: int) -> Reply:
-            return _reply(next(actions, ""), "gold")
-
-        return play
+        return lambda messages, sample, seed: _reply(next(actions, ""), "gold")
 
 
 @dataclass(kw_only=True)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.learning.distiller import ask_for_lessons
+from core.learning.learner import Learner
 from core.learning.transcript import cut, transcript
-from core.models.base import Role
 from core.types import Extraction, Lesson, Scored, Task, Trajectory, Verdict
 from prompts import registry
 
@@ -39,7 +38,7 @@ class Synapse:
 
 
 @dataclass(kw_only=True)
-class WorkflowInducer:
+class WorkflowInducer(Learner):
     """memory=awm: reusable workflows induced from successes (Agent Workflow Memory, Wang et al. 2024).
 
     failures    also induce from attempts judged failed, as in the paper's figure 7
@@ -47,8 +46,6 @@ class WorkflowInducer:
     max_chars   of the attempt in the prompt, cut in the middle
     """
 
-    role: Role
-    seed: int
     failures: bool = False
     max_items: int = 3
     max_chars: int = 24000
@@ -59,12 +56,6 @@ class WorkflowInducer:
         """Workflows from one attempt. gold is not used. Raises InfraError."""
         if verdict.label != "success" and not self.failures:
             return Extraction()
-        prompt = registry.render(
-            registry.INDUCE_WORKFLOWS_PROMPT,
-            query=task.query,
-            trajectory=transcript(trajectory, self.max_chars, memories),
-            max_items=self.max_items,
-            structured=self.role.llm.supports_schema,
-        )
-        sample = trajectory.sample
-        return ask_for_lessons(self.role, self.seed, task, sample, "workflows", prompt, self.max_items, MAX_WORKFLOW)
+        template = registry.INDUCE_WORKFLOWS_PROMPT
+        values = {"trajectory": transcript(trajectory, self.max_chars, memories)}
+        return self.lessons(template, "workflows", task, self.max_items, trajectory.sample, MAX_WORKFLOW, **values)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from core.checks import check_choice
 from core.learning.attempts import Attempts
-from core.learning.distiller import ask_for_lessons
+from core.learning.learner import Learner
 from core.learning.transcript import fit, transcript
-from core.models.base import Role
 from core.types import Extraction, Scored
 from prompts import registry
 
@@ -16,7 +15,7 @@ MAX_CONTENT = 900  # characters of one lesson: up to 5 sentences
 
 
 @dataclass(kw_only=True)
-class Contrast:
+class Contrast(Learner):
     """One call over all attempts (section 3.3). In the paper the model gets no labels and finds out what went well.
 
     labels      none | judge: whether each attempt is shown with its verdict
@@ -24,8 +23,6 @@ class Contrast:
     max_tokens  of all attempts together, by estimate; the longest are cut first, in the middle
     """
 
-    role: Role
-    seed: int
     labels: str = "none"
     max_items: int = 5
     max_tokens: int = 24000
@@ -43,12 +40,6 @@ class Contrast:
 
     def _ask(self, template: str, purpose: str, attempts: Attempts, memories: list[Scored]) -> Extraction:
         texts = [transcript(trajectory, memories=memories) for trajectory in attempts.trajectories]
-        prompt = registry.render(
-            template,
-            query=attempts.task.query,
-            trajectories=fit(texts, self.max_tokens),
-            labels=[verdict.label for verdict in attempts.verdicts()] if self.labels == "judge" else [],
-            max_items=self.max_items,
-            structured=self.role.llm.supports_schema,
-        )
-        return ask_for_lessons(self.role, self.seed, attempts.task, 0, purpose, prompt, self.max_items, MAX_CONTENT)
+        labels = [verdict.label for verdict in attempts.verdicts()] if self.labels == "judge" else []
+        values = {"trajectories": fit(texts, self.max_tokens), "labels": labels}
+        return self.lessons(template, purpose, attempts.task, self.max_items, 0, MAX_CONTENT, **values)

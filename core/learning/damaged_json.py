@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from core.models.reply_text import map_strings
+from core.jsonl import in_strings
 
 _MAX_PARTS = 10_000  # short ones, that json-repair is given: the bound on the time that garbage can take
 
@@ -58,7 +58,7 @@ def repaired(text: str, begin: int) -> tuple[Any, int]:
     except (ValueError, RecursionError):
         return None, len(text)
     # What json-repair put together itself is no string of the reply.
-    return map_strings(value, lambda said: strings.get(said, Cut(said))), end
+    return in_strings(value, lambda said: strings.get(said, Cut(said)), keys=True), end
 
 
 def _without_strings(text: str, begin: int) -> tuple[str, dict[str, str], int]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from core.learning.learner import Learner
 from core.learning.schemas import object_schema, text_schema
 from core.learning.structured import parse_json, parse_status
 from core.learning.transcript import cut, transcript
-from core.models.base import Role
-from core.seeding import derive_seed
 from core.types import Task, Trajectory, Verdict
 from prompts import registry
 
@@ -29,14 +28,12 @@ class Judge(Protocol):
 
 
 @dataclass(kw_only=True)
-class LLMJudge:
+class LLMJudge(Learner):
     """judge=llm, as in the paper (section 3.2): a model at temperature 0 reads the attempt, not the reference answer.
 
     max_chars   of the trajectory in the prompt, cut in the middle
     """
 
-    role: Role
-    seed: int
     max_chars: int = 24000
     uses_gold: bool = field(default=False, init=False)
 
@@ -44,36 +41,21 @@ class LLMJudge:
         """success or failure. A reply that cannot be read counts as failure and is marked as not parsed."""
         last = trajectory.steps[-1] if trajectory.steps else None
         state = last.observation_without_hint if last else ""
-        prompt = registry.render(
-            registry.JUDGE_PROMPT,
-            query=task.query,
-            trajectory=transcript(trajectory, self.max_chars),
-            final_state=cut(state, self.max_chars // 4) or "(no further state)",
-            answer=cut(trajectory.answer or (last.action if last else ""), self.max_chars // 4) or "(none)",
-            structured=self.role.llm.supports_schema,
-        )
-        seed = derive_seed(self.seed, task.id, trajectory.sample, "judge")
-        reply = self.role.chat(
-            [{"role": "user", "content": prompt}],
-            task=task.id,
-            sample=trajectory.sample,
-            seed=seed,
-            schema=JUDGE_SCHEMA,
-        )
-        label = parse_status(reply.text)
+        values = {
+            "trajectory": transcript(trajectory, self.max_chars),
+            "final_state": cut(state, self.max_chars // 4) or "(no further state)",
+            "answer": cut(trajectory.answer or (last.action if last else ""), self.max_chars // 4) or "(none)",
+        }
+        reply = self.ask(registry.JUDGE_PROMPT, "judge", task, JUDGE_SCHEMA, trajectory.sample, **values)
+        label, thoughts = parse_status(reply.text), parse_json(reply.text, "thoughts")
         return Verdict(
             label=label or "failure",
             source="llm",
-            reason=_thoughts(reply.text),
+            reason=str(thoughts["thoughts"]) if thoughts else reply.text.strip(),
             parsed=label is not None,
             truncated=reply.finish_reason == "length",
             usage=reply.usage,
         )
-
-
-def _thoughts(text: str) -> str:
-    answer = parse_json(text, "thoughts")
-    return str(answer["thoughts"]) if answer else text.strip()
 
 
 @dataclass(kw_only=True)

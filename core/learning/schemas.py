@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+LONGEST = 600  # characters of a lesson's content, unless more is asked for
+
 
 def object_schema(properties: dict) -> dict:
     """An object with exactly these keys."""
@@ -18,7 +20,7 @@ def text_schema(longest: int) -> dict:
     return {"type": "string", "minLength": 1, "maxLength": longest}
 
 
-def lessons_schema(max_items: int, max_content: int = 600) -> dict:
+def lessons_schema(max_items: int, max_content: int = LONGEST) -> dict:
     """{items: 1 to max_items of {title, description, content}}.
 
     The lengths keep a small model from running on. A text ends there in mid-sentence, so they leave room for the

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from core.learning.attempts import Attempts
+from core.learning.learner import Learner
 from core.learning.schemas import object_schema, text_schema
 from core.learning.structured import parse_json
 from core.learning.transcript import fit, transcript
-from core.models.base import Role
-from core.seeding import derive_seed
 from core.types import Selection
 from prompts import registry
 
@@ -67,30 +66,18 @@ SCHEMA = object_schema({"analysis": text_schema(600), "index": {"type": "integer
 
 
 @dataclass(kw_only=True)
-class BestOfN(First):
+class BestOfN(Learner, First):
     """select=bon, as in the paper (section 3.3 and appendix A): a model reads all attempts and names the best.
 
     max_tokens  of all attempts together, by estimate; the longest are cut first, in the middle
     """
 
-    role: Role
-    seed: int
     max_tokens: int = 24000
 
     def pick(self, attempts: Attempts) -> Selection:
         """The attempt that the model names; the first, marked as not parsed, where its reply cannot be read."""
-        prompt = registry.render(
-            registry.SELECT_BEST_PROMPT,
-            query=attempts.task.query,
-            trajectories=fit([transcript(attempt) for attempt in attempts.trajectories], self.max_tokens),
-            structured=self.role.llm.supports_schema,
-        )
-        reply = self.role.chat(
-            [{"role": "user", "content": prompt}],
-            task=attempts.task.id,
-            seed=derive_seed(self.seed, attempts.task.id, "selector"),
-            schema=SCHEMA,
-        )
+        texts = fit([transcript(attempt) for attempt in attempts.trajectories], self.max_tokens)
+        reply = self.ask(registry.SELECT_BEST_PROMPT, "selector", attempts.task, SCHEMA, trajectories=texts)
         answer = parse_json(reply.text, "index") or {}
         number = _number(answer.get("index"))
         readable = number is not None and 1 <= number <= len(attempts)

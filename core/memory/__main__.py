@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from core.memory.formats import FORMATS
 from core.memory.store.filter import STATUSES
 from core.models.embedding import MINILM, NamedEmbedder
 
+NAMES = "stats list_ show search add mark status export import_ consolidate snapshot rollback forget doctor".split()
+COMMANDS = {name.strip("_"): getattr(commands, name) for name in NAMES}
 WRITES = ("add", "mark", "status", "import", "consolidate", "snapshot", "rollback", "forget", "doctor")
 MAKES = ("add", "import")  # a bank that is not there yet
 
@@ -21,14 +24,9 @@ def main(argv: list[str] | None = None) -> int:
     """The exit code: 0, or 2 with one sentence for bad input."""
     given = parser().parse_args(argv)
     try:
-        bank = open_bank(given)
-        try:
-            for line in getattr(commands, given.command + ("_" if given.command in ("list", "import") else ""))(
-                bank, given
-            ):
+        with closing(open_bank(given)) as bank:
+            for line in COMMANDS[given.command](bank, given):
                 print(line)
-        finally:
-            bank.close()
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -41,7 +39,7 @@ def open_bank(given: argparse.Namespace) -> Any:
     """The bank of the command line: for reading only, unless the command changes it."""
     from core.memory.bank import MemoryBank
     from core.memory.policies.cosine import Cosine
-    from core.memory.store.bank_file import embedder_of
+    from core.memory.store.database import embedder_of
     from core.memory.store.repair import check_integrity, repair
 
     if given.command == "doctor" and (reason := check_integrity(given.bank, thorough=True)):
@@ -49,15 +47,11 @@ def open_bank(given: argparse.Namespace) -> Any:
     if not given.bank.exists() and given.command not in MAKES:
         raise UserError(f"there is no bank {given.bank}.")
     read_only = given.command not in WRITES
-    made_by = embedder_of(given.bank, read_only=read_only)
-    name = getattr(given, "embedder", None) or made_by or MINILM
+    name = getattr(given, "embedder", None) or embedder_of(given.bank, read_only=read_only) or MINILM
     namespace = getattr(given, "namespace", None) or "default"
+    embedder = NamedEmbedder(name=name)
     return MemoryBank(
-        path=str(given.bank),
-        embedder=NamedEmbedder(name=name),
-        policy=Cosine(),
-        namespace=namespace,
-        read_only=read_only,
+        path=str(given.bank), embedder=embedder, policy=Cosine(), namespace=namespace, read_only=read_only
     )
 
 
@@ -65,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
     top = argparse.ArgumentParser(prog="python -m core.memory", description=__doc__.split(": ", 1)[1])
     add = top.add_subparsers(dest="command", required=True, metavar="COMMAND").add_parser
-    one = {name: add(name, help=text, description=text) for name, text in HELP.items()}
+    one = {name: add(name, help=do.__doc__, description=do.__doc__) for name, do in COMMANDS.items()}
     for sub in one.values():
         sub.add_argument("bank", type=Path, metavar="BANK", help="the bank's SQLite file")
     for name in ("stats", "list", "show", "search"):
@@ -104,24 +98,6 @@ def parser() -> argparse.ArgumentParser:
     for name in ("id", "task", "run"):
         chosen.add_argument(f"--{name}")
     return top
-
-
-HELP = {
-    "stats": "count what is in a bank",
-    "list": "one line a record, oldest first",
-    "show": "one record in full",
-    "search": "what a task would find",
-    "add": "store a lesson by hand",
-    "mark": "count a record as helpful or harmful",
-    "status": "release a record from quarantine, archive it, bring it back: only active ones are retrieved",
-    "export": "write all records to a file",
-    "import": "add the records of a file",
-    "consolidate": "deduplicate, merge and prune now, without a model",
-    "snapshot": "name the present state, or list what there is to go back to",
-    "rollback": "undo every change after a point; can itself be undone",
-    "forget": "delete records, and what was merged from them, for good",
-    "doctor": "check everything, set a damaged file aside and rebuild the bank",
-}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from core.errors import UserError
+from core.checks import check_choice
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.policies.base import Policy
 from core.memory.protocol import Memory
@@ -61,8 +61,7 @@ class MemoryBank(BankFile, Memory):
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise UserError(f"memory.{name}={getattr(self, name)}: give {' or '.join(known)}.")
+            check_choice(self, "memory", name, known)
         super().__post_init__()
         self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only)
 
@@ -81,41 +80,33 @@ class MemoryBank(BankFile, Memory):
             self.embedder.prefetch(query)
 
     def nearest(
-        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, **how: str
-    ) -> list[Scored]:
-        """The k records with the highest cosine to a text, of those that pass `where`, none from exclude_task.
-
-        how: unit and key, where they are to be others than the bank's.
-        """
-        # Also for an empty bank: an embedder that breaks must do so before the attempt, not when its record is added.
-        return self.nearest_vector(self.embedder.embed([query])[0], k, exclude_task, where, **how)
-
-    def nearest_vector(
         self,
-        vector: Any,
+        query: Any,
         k: int,
         exclude_task: str | None = None,
         where: Filter | None = None,
         unit: str | None = None,
         key: str | None = None,
     ) -> list[Scored]:
-        """`nearest` to a unit vector, float32 (d,)."""
+        """The k records with the highest cosine to a query, of those that pass `where`, none from exclude_task.
+
+        query       a text, or its unit vector, float32 (d,)
+        unit, key   where they are to be others than the bank's
+        """
+        # Also for an empty bank: an embedder that breaks must do so before the attempt, not when its record is added.
+        vector = self.embedder.embed([query])[0] if isinstance(query, str) else query
         where, unit, items = self._within(where), unit or self.unit, (key or self.key) == "item"
         exclude = self._store.rowids_of_task(where.namespace, exclude_task) if exclude_task else set()
         hits, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
         return self._search.scored(hits, unit, version)[:k]
 
-    def neighbours(self, id: str, k: int, min_score: float = -1.0, where: Filter | None = None) -> list[Scored]:
-        """The records nearest to a record's query, itself left out, down to min_score. UserError for an unknown id."""
+    def neighbours(self, id: str, k: int) -> list[Scored]:
+        """The k records nearest to a record's query, itself left out. UserError for an unknown id."""
         import numpy as np
 
-        record = self.get(id)
-        if record is None:
-            raise UserError(f"the bank {self.path} has no record {id}.")
-        vector = np.array(record.query_embedding, dtype=np.float32)
-        hits = self.nearest_vector(vector, k + 1, where=where, unit="record", key="query")
-        hits = [hit for hit in hits if (hit.record.namespace, hit.record.id) != (record.namespace, id)]
-        return [hit for hit in hits if hit.score >= min_score][:k]
+        vector = np.array(self.existing(id).query_embedding, dtype=np.float32)
+        hits = self.nearest(vector, k + 1, unit="record", key="query")
+        return [hit for hit in hits if hit.record.id != id][:k]
 
     def lexical(self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None) -> list[Scored]:
         """The k records whose query and items match the words of a text best: BM25 of SQLite's FTS5, higher is better.
@@ -203,5 +194,5 @@ class MemoryBank(BankFile, Memory):
         return self._item_vectors(record) if self.key == "item" else []
 
     def _item_vectors(self, record: MemoryRecord) -> list[bytes]:
-        texts = [f"{item.title}\n{item.description}\n{item.content}" for item in record.items]
+        texts = [item.text for item in record.items]
         return [row.tobytes() for row in self.embedder.embed(texts)] if texts else []

@@ -1,4 +1,4 @@
-"""What `python -m core.memory` does, one function a command: (bank, arguments) -> lines to print."""
+"""The commands of `python -m core.memory`: (bank, arguments) -> lines to print. The docstrings are its help."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from core.errors import UserError
 from core.memory import formats
 from core.memory.formats.markdown import shown
 from core.memory.store.filter import Filter
@@ -18,6 +17,7 @@ from core.types import Lesson, MemoryRecord, Scored, content_id
 
 
 def stats(bank: Any, given: Namespace) -> Iterator[str]:
+    """count what is in a bank"""
     records = bank.records()
     size = sum(file.stat().st_size for file in Path(bank.path).parent.glob(f"{Path(bank.path).name}*"))
     found = {
@@ -43,19 +43,20 @@ def stats(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def list_(bank: Any, given: Namespace) -> Iterator[str]:
+    """one line a record, oldest first"""
     records = bank.records(given.namespace, given.status)
     for record in records[-given.limit :] if given.limit else records:
         yield _line(record, given.json)
 
 
 def show(bank: Any, given: Namespace) -> Iterator[str]:
-    record = bank.get(given.id)
-    if record is None:
-        raise UserError(f"the bank {bank.path} has no record {given.id} in the namespace {bank.namespace}.")
+    """one record in full"""
+    record = bank.existing(given.id)
     yield json.dumps(to_dict(record)) if given.json else shown(record, bank.links(record.id))
 
 
 def search(bank: Any, given: Namespace) -> Iterator[str]:
+    """what a task would find"""
     where = Filter(domain=given.domain, tags=tuple(given.tag or ()), outcome=given.outcome)
     ask = bank.lexical if given.lexical else bank.nearest
     hits: list[Scored] = ask(given.query, given.k, where=where)
@@ -64,6 +65,7 @@ def search(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def add(bank: Any, given: Namespace) -> Iterator[str]:
+    """store a lesson by hand"""
     item = Lesson(title=given.title, description=given.description, content=given.content)
     task = given.task or content_id("task", given.query)
     record = MemoryRecord(
@@ -84,6 +86,7 @@ def add(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def mark(bank: Any, given: Namespace) -> Iterator[str]:
+    """count a record as helpful or harmful"""
     from core.memory.consolidation.by_hand import mark_record
 
     record = mark_record(bank, given.id, given.verdict == "helpful")
@@ -91,22 +94,25 @@ def mark(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def status(bank: Any, given: Namespace) -> Iterator[str]:
+    """release a record from quarantine, archive it, bring it back: only active ones are retrieved"""
     from core.memory.consolidation.by_hand import set_status
 
     yield f"{given.id} {set_status(bank, given.id, given.status, 'by hand').status}"
 
 
 def export(bank: Any, given: Namespace) -> Iterator[str]:
+    """write all records to a file"""
     yield f"{formats.export(bank, given.file, given.format, given.namespace)} records written to {given.file}"
 
 
 def import_(bank: Any, given: Namespace) -> Iterator[str]:
+    """add the records of a file"""
     added, known = formats.load(bank, given.file, given.format, given.namespace)
     yield f"{added} records added, {known} were there already or refused"
 
 
 def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
-    """One round of the policies that need no model; those that do run with main.py or the server."""
+    """deduplicate, merge and prune now, without a model"""
     from core.memory.consolidation.confidence import Confidence
     from core.memory.consolidation.consolidator import Consolidator
     from core.memory.consolidation.deduplicate import Deduplicate
@@ -126,6 +132,7 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def snapshot(bank: Any, given: Namespace) -> Iterator[str]:
+    """name the present state, or list what there is to go back to"""
     if given.name:
         yield f"{given.name} is change {bank.snapshot(given.name)}"
         return
@@ -136,26 +143,21 @@ def snapshot(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def rollback(bank: Any, given: Namespace) -> Iterator[str]:
-    named = given.to in bank.snapshots()
-    if not named and not given.to.isdigit():
-        raise UserError(f"--to {given.to}: give the number of a change or the name of a snapshot.")
-    before = bank.seq()
-    everyone = given.namespace is None
-    if named:
-        count = bank.rollback_snapshot(given.to, everyone=everyone)
-    else:
-        count = bank.rollback(int(given.to), everyone=everyone)
+    """undo every change after a point; can itself be undone"""
+    before, named = bank.seq(), given.to in bank.snapshots() or not given.to.isdigit()
+    count = bank.rollback(given.to if named else int(given.to), everyone=given.namespace is None)
     yield f"{count} changes undone; undo that with --to {before}"
 
 
 def forget(bank: Any, given: Namespace) -> Iterator[str]:
+    """delete records, and what was merged from them, for good"""
     gone = bank.forget(id=given.id, task=given.task, run=given.run)
     yield f"{len(gone)} records deleted for good" + (f": {', '.join(gone[:20])}" if gone else "")
 
 
 def doctor(bank: Any, given: Namespace) -> Iterator[str]:
-    """The damaged file was rebuilt when the bank was opened, thoroughly checked; here is what lies around it."""
-    yield "the database is whole"
+    """check everything, set a damaged file aside and rebuild the bank"""
+    yield "the database is whole"  # a damaged one was rebuilt when it was opened
     yield from bank.verify_indexes()
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from core.models.meter import Meter
 from core.models.reply_text import storable
 from core.types import Message, Usage
+from prompts.registry import PROJECT, Prompts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,7 @@ class Role:
     temperature  None is not sent
     max_tokens   None: the model's own `max_tokens` holds, and without one the provider's
     seed         what this role's seeds are derived from; None takes the run's
+    prompts      what it is asked with
     """
 
     name: str
@@ -78,6 +80,7 @@ class Role:
     max_tokens: int | None
     seed: int | None = None
     meter: Meter = field(default_factory=Meter, repr=False)
+    prompts: Prompts = PROJECT
     sent: dict[str, Any] = field(default_factory=dict, init=False)  # of the last call, for the manifest
 
     def chat(

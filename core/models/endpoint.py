@@ -134,21 +134,16 @@ class Endpoint:
         provider = self.model.split("/")[0]
         with self._lock:
             if self._client is None and provider in (*_OPENAI_CLIENT, *_HTTP_HANDLER):
+                import openai
+                from litellm.llms.custom_httpx.http_handler import HTTPHandler
+
                 self._http = http_client()
-                self._client = self._openai() if provider in _OPENAI_CLIENT else self._handler()
+                if provider in _OPENAI_CLIENT:
+                    how = {"api_key": self._key() or "none", "base_url": self.api_base, "max_retries": 0}
+                    self._client = openai.OpenAI(**how, http_client=self._http)
+                else:
+                    self._client = HTTPHandler(client=self._http)
             return self._client
-
-    def _handler(self) -> Any:
-        from litellm.llms.custom_httpx.http_handler import HTTPHandler
-
-        return HTTPHandler(client=self._http)
-
-    def _openai(self) -> Any:
-        import openai
-
-        return openai.OpenAI(
-            api_key=self._key() or "none", base_url=self.api_base, max_retries=0, http_client=self._http
-        )
 
     def _key(self) -> str | None:
         return os.environ.get(self.api_key_env) if self.api_key_env else None

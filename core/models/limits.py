@@ -69,12 +69,10 @@ class Limiter:
 
     def strictest(self, others: Iterable[Limiter]) -> Limiter:
         """One limiter with the lowest of each limit, for models that share a provider."""
-        every = [self, *others]
-
-        def lowest(name: str) -> int | None:
-            return min((v for limiter in every if (v := getattr(limiter, name)) is not None), default=None)
-
-        limits = {name: lowest(name) for name in ("max_in_flight", "requests_per_min", "tokens_per_min")}
+        every, limits = [self, *others], {}
+        for name in ("max_in_flight", "requests_per_min", "tokens_per_min"):
+            known = [limit for limiter in every if (limit := getattr(limiter, name)) is not None]
+            limits[name] = min(known, default=None)
         return Limiter(**limits, closing=self.closing, clock=self.clock)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -50,7 +51,9 @@ class LocalModel(ChatModel):
     ) -> Reply:
         wanted = {"temperature": temperature, "max_tokens": max_tokens or self.max_tokens, "seed": seed}
         sent: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
-        request = {"messages": [{**m, "content": _sendable(m["content"])} for m in messages], **sent}
+        # llama.cpp's JSON reader refuses lone surrogates; control tokens inside content would end the turn.
+        safe = [{**message, "content": storable(message["content"]).replace("<|", "< |")} for message in messages]
+        request = {"messages": safe, **sent}
         if schema:
             request["response_format"] = {"type": "json_schema", "json_schema": {"name": role, "schema": schema}}
         try:
@@ -87,8 +90,6 @@ class LocalModel(ChatModel):
             return self._server
 
     def _start(self) -> Any:
-        import os
-
         import xllamacpp
 
         params = xllamacpp.CommonParams()
@@ -117,11 +118,6 @@ class LocalModel(ChatModel):
         """Stop the engine and free its memory; a later call loads it again."""
         with self._lock:
             self._server = None
-
-
-def _sendable(text: str) -> str:
-    # llama.cpp's JSON reader refuses lone surrogates; control tokens inside content would end the turn.
-    return storable(text).replace("<|", "< |")
 
 
 def _mark(file: Path) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -44,7 +44,7 @@ class Budget:
         """The first limit that is used up, in words like "tokens=1000 (1034 used)"; None while there is none."""
         used = {
             "calls": spent.calls,
-            "tokens": spent.prompt_tokens + spent.completion_tokens,
+            "tokens": spent.tokens,
             "usd": spent.cost_usd,
             "wall_s": wall_s,
         }
@@ -80,8 +80,8 @@ class Meter:
     episode: Budget = field(default_factory=Budget)
     log: JsonLines | None = None
     wall_s: float = 0.0
-    _totals: dict[str, dict] = field(default_factory=lambda: defaultdict(_nothing), init=False)
-    _spent: Usage = field(default=Usage(), init=False)
+    _used: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage, total=Usage()), init=False)  # by role
+    _counts: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter), init=False)  # likewise
     _episodes: dict[str, _Account] = field(default_factory=dict, init=False)
     _stopped: dict[str, str] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -103,7 +103,7 @@ class Meter:
 
     def exhausted(self) -> str | None:
         """Which limit of the run's budget is used up, in words; None while there is none."""
-        reached = self.run.reached(self._spent, self.wall_s + time.monotonic() - self._began)
+        reached = self.run.reached(self._used["total"], self.wall_s + time.monotonic() - self._began)
         return reached and f"budget.run.{reached}"
 
     def stopped(self, task: str) -> str | None:
@@ -147,11 +147,8 @@ class Meter:
     def totals(self) -> dict[str, dict[str, Any]]:
         """By role and in total, over all starts: what the calls used. Replies out of the cache are counted apart."""
         with self._lock:
-            by_role = {role: dict(sums) for role, sums in sorted(self._totals.items())}
-        whole = _nothing()
-        for sums in by_role.values():
-            _add_up(whole, sums)
-        return {role: _rounded(sums) for role, sums in {**by_role, "total": whole}.items()}
+            roles = (*sorted(self._used.keys() - {"total"}), "total")
+            return {role: _sums(self._counts[role], self._used[role]) for role in roles}
 
     def close(self) -> None:
         if self.log is not None:
@@ -168,14 +165,11 @@ class Meter:
             self._count(row)
 
     def _count(self, row: dict[str, Any]) -> None:
-        sums = _nothing()
-        sums["errors" if row["error"] else "from_cache" if row["from_cache"] else "calls"] += 1
-        sums["retries"], sums["latency_s"] = row["retries"], row["latency_s"]
-        if row["usage"] and not row["from_cache"]:
-            for name in (*_TOKENS, "cost_usd"):
-                sums[name] = row["usage"][name]
-            self._spent += Usage(**row["usage"])
-        _add_up(self._totals[row["role"]], sums)
+        kind = "errors" if row["error"] else "from_cache" if row["from_cache"] else "calls"
+        used = Usage(**row["usage"]) if row["usage"] and not row["from_cache"] else Usage()
+        for name in (row["role"], "total"):
+            self._used[name] += used
+            self._counts[name].update({kind: 1, "retries": row["retries"], "latency_s": row["latency_s"]})
 
     def _charge(self, facts: dict[str, Any], usage: Usage, from_cache: bool) -> None:
         with self._lock:
@@ -187,18 +181,8 @@ class Meter:
             raise StopRun("budget: usd cannot be held, the model's price is unknown; give llm.price_per_mtok.")
 
 
-def _nothing() -> dict[str, Any]:
-    return dict.fromkeys(("calls", "errors", "from_cache", "retries", *_TOKENS), 0) | {
-        "cost_usd": 0.0,
-        "latency_s": 0.0,
-    }
-
-
-def _add_up(into: dict[str, Any], more: dict[str, Any]) -> None:
-    for name, value in more.items():
-        # An unknown price makes the sum unknown: it is never counted as nothing.
-        into[name] = None if value is None or into[name] is None else into[name] + value
-
-
-def _rounded(sums: dict[str, Any]) -> dict[str, Any]:
-    return {name: round(value, 6) if isinstance(value, float) else value for name, value in sums.items()}
+def _sums(counts: Counter, used: Usage) -> dict[str, Any]:
+    sums = {name: counts[name] for name in ("calls", "errors", "from_cache", "retries")}
+    sums |= {name: getattr(used, name) for name in _TOKENS}
+    cost = None if used.cost_usd is None else round(used.cost_usd, 6)
+    return sums | {"cost_usd": cost, "latency_s": round(float(counts["latency_s"]), 6)}

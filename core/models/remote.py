@@ -50,12 +50,13 @@ class LiteLLMModel(Endpoint):
         )
         response, retries = self.call("completion", asked, self._checked, messages=messages, **sent)
         choice = response.choices[0]
+        refused = not choice.message.content and _refusal(choice.message)
         if "response_format" in sent:
             sent["response_format"] = "json_schema"
         return Reply(
             text=_text(choice.message),
             usage=usage_of_response(response, self.price_per_mtok),
-            finish_reason=_finish_reason(choice),
+            finish_reason="refusal" if refused else choice.finish_reason or "",
             model=response.model or self.model,
             sent=sent,
             reasoning=getattr(choice.message, "reasoning_content", None) or "",
@@ -96,11 +97,6 @@ def _text(message: Any) -> str:
 
 def _refusal(message: Any) -> str:
     return (getattr(message, "provider_specific_fields", None) or {}).get("refusal") or ""
-
-
-def _finish_reason(choice: Any) -> str:
-    refused = not choice.message.content and _refusal(choice.message)
-    return "refusal" if refused else choice.finish_reason or ""
 
 
 def share_limits(models: list[Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from core.errors import StopRun, UserError
 from core.models.base import ChatModel, Reply
 from core.models.key_value import KeyValueFile
-from core.types import Message, Usage
+from core.types import Message, Usage, digest
 
 MODES = ("off", "read_write", "replay")
 
@@ -47,17 +46,19 @@ class CachedModel:
     ) -> Reply:
         """The kept answer, else (read_write) the model's. Raises StopRun on a miss in replay."""
         decoding = {"seed": seed, "temperature": temperature, "max_tokens": max_tokens, "schema": schema}
-        key = _key([self.inner.identity(), messages, role, sample, decoding])
-        kept = self._get(key)
-        if kept is not None:
-            return kept
+        key = digest(self.inner.identity(), messages, role, sample, decoding)
+        if (text := self._file.get(key)) is not None:
+            kept = json.loads(text)
+            return Reply(**kept | {"usage": Usage(**kept["usage"]), "from_cache": True})
         if self.mode == "replay":
             raise StopRun(
                 f"llm.cache=replay: {self.path} holds no answer to this request of role {role}, sample {sample}: "
                 "its prompt, model or decoding differs from the recorded ones."
             )
         reply = self.inner.chat(messages, role=role, sample=sample, **decoding)
-        self._put(key, role, reply)
+        kept = {name: value for name, value in vars(reply).items() if name not in ("from_cache", "retries")}
+        text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
+        self._file.put(key, self.name, role, text)
         return reply
 
     def identity(self) -> dict[str, Any]:
@@ -73,20 +74,3 @@ class CachedModel:
     def close(self) -> None:
         self._file.close()
         self.inner.close()
-
-    def _get(self, key: str) -> Reply | None:
-        text = self._file.get(key)
-        if text is None:
-            return None
-        kept = json.loads(text)
-        return Reply(**kept | {"usage": Usage(**kept["usage"]), "from_cache": True})
-
-    def _put(self, key: str, role: str, reply: Reply) -> None:
-        kept = {name: value for name, value in vars(reply).items() if name not in ("from_cache", "retries")}
-        text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
-        self._file.put(key, self.name, role, text)
-
-
-def _key(request: list[Any]) -> str:
-    text = json.dumps(request, ensure_ascii=False, sort_keys=True)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

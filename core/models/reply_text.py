@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
+
+from core.jsonl import in_strings
 
 # LaTeX commands that begin like a newline, a return or a tab in JSON. No model means \b or \f.
 _LATEX = frozenset(
@@ -56,17 +57,6 @@ def escape_latex(text: str) -> str:
     return _ESCAPE.sub(keep, text)
 
 
-def map_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """The value with every string in it changed, those in its lists and dicts too."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, list):
-        return [map_strings(item, change) for item in value]
-    if isinstance(value, dict):
-        return {change(key): map_strings(item, change) for key, item in value.items()}
-    return value
-
-
 def storable(value: Any) -> Any:
     """The value with half surrogate pairs replaced in its strings: no store and no provider takes them."""
-    return map_strings(value, lambda text: type(text)(text.encode("utf-8", "replace").decode()))
+    return in_strings(value, lambda text: type(text)(text.encode("utf-8", "replace").decode()), keys=True)

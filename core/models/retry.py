@@ -67,8 +67,6 @@ def retry_after(headers: Any) -> float | None:
     from datetime import UTC, datetime
 
     text = str((headers or {}).get("retry-after") or "").strip()
-    if not text:
-        return None
     try:
         return max(0.0, float(text))
     except ValueError:

@@ -52,8 +52,7 @@ class RunProgress:
         self._valid += row["status"] in ("success", "failure")
         self._won += row["status"] == "success"
         self._lessons += len(row["lessons"])
-        usage = usage_of(row)
-        self._tokens += usage.prompt_tokens + usage.completion_tokens
+        self._tokens += usage_of(row).tokens
 
     def _facts(self) -> str:
         rate = f"{100 * self._won / self._valid:.0f} %" if self._valid else "- %"
@@ -141,19 +140,7 @@ def _scaling_of(found: dict[str, Any]) -> list[tuple[str, str]]:
 def print_runs(summaries: list[dict[str, Any]], folder: Path) -> None:
     """One line a run of a sweep."""
     table = Table(title="sweep", title_justify="left")
-    headings = (
-        "run",
-        "success",
-        "rate",
-        "95 % interval",
-        "steps",
-        "lessons",
-        "infra errors",
-        "labels",
-        "tokens",
-        "stream",
-    )
-    for heading in headings:
+    for heading in "run,success,rate,95 % interval,steps,lessons,infra errors,labels,tokens,stream".split(","):
         table.add_column(heading, justify="left" if heading in ("run", "labels", "stream") else "right")
     for s in summaries:
         interval = " to ".join(percent(v) for v in s["ci95"]) if s["ci95"] else "-"

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from core.models.base import Role
-from core.types import Message, Task
-from prompts import registry
+from core.models.base import ChatModel, Reply, Role
+from core.types import Message, Step, Task, Trajectory, Usage
 
 # Assumptions. The real numbers are known only after a run, and are then in its summary.json.
 REPLY_TOKENS = {"agent": 400, "judge": 200, "extractor": 400, "selector": 100}
 OBSERVATION_TOKENS = 60
 CHARS_PER_TOKEN = 4
 PLACEHOLDER = "(the attempt will stand here)"
+ATTEMPT = Trajectory(
+    id="",
+    sample=0,
+    opening=(),
+    steps=(Step(text=PLACEHOLDER, thought="", action=PLACEHOLDER, observation=""),),
+    answer=PLACEHOLDER,
+    ended_by="end",
+    reward=0.0,
+    success=False,
+    gold="",
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """Calls and tokens of one role over the whole run; cost_usd None when the price is unknown."""
+@dataclass(kw_only=True)
+class Listener(ChatModel):
+    """Stands in for a model: keeps the messages of each call that it would get, and says nothing."""
 
-    calls: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost_usd: float | None
+    name: str
+    supports_schema: bool
+    heard: list[list[Message]] = field(default_factory=list, init=False)
+
+    def chat(
+        self, messages: list[Message], *, role, sample=0, seed=None, temperature=0.0, max_tokens=None, schema=None
+    ) -> Reply:
+        self.heard.append(messages)
+        return Reply(text="", usage=Usage(), finish_reason="stop", model=self.name)
 
 
 @dataclass(kw_only=True)
@@ -35,36 +49,22 @@ class Plan:
     """What is known before a run.
 
     steps     of one attempt, at most
-    calls     for one task, by role; an attempt counts as one call of the agent
-    opening   the first messages of the first task, without retrieved lessons
+    asked     by role, the messages of each call for one task: without retrieved lessons, and with a placeholder for
+              each attempt, which counts as one call of the agent
     rounds    attempts that follow each other in one conversation
     """
 
     tasks: list[Task]
     steps: int
     roles: dict[str, Role]
-    calls: dict[str, int]
-    opening: list[Message]
+    asked: dict[str, list[list[Message]]]
     rounds: int = 1
 
-    def prompts(self) -> dict[str, list[Message]]:
-        """The first prompt of the agent, the judge and the extractor, with a placeholder for the attempt."""
-        query = self.tasks[0].query
-        made = {"agent": self.opening}
-        if "judge" in self.calls:
-            parts = {"trajectory": PLACEHOLDER, "final_state": PLACEHOLDER, "answer": PLACEHOLDER}
-            made["judge"] = self._user("judge", registry.JUDGE_PROMPT, query=query, **parts)
-        if "extractor" in self.calls:
-            parts = {"trajectory": PLACEHOLDER, "max_items": 3}
-            made["extractor"] = self._user("extractor", registry.EXTRACT_SUCCESS_PROMPT, query=query, **parts)
-        return made
-
-    def estimate(self, role: str) -> Estimate:
-        """An upper bound. The agent's prompt grows at each step; the other roles read each attempt once."""
-        messages = self.prompts().get(role, self.opening)
-        first = sum(len(message["content"]) for message in messages) // CHARS_PER_TOKEN
+    def estimate(self, role: str) -> Usage:
+        """An upper bound over the run. The agent's prompt grows at each step; other roles read each attempt once."""
+        first = sum(len(message["content"]) for message in self.asked[role][0]) // CHARS_PER_TOKEN
         reply = min(REPLY_TOKENS[role], self.roles[role].max_tokens or REPLY_TOKENS[role])
-        attempts, calls = self.calls["agent"], self.calls[role]
+        attempts, calls = len(self.asked["agent"]), len(self.asked[role])
         turn = reply + OBSERVATION_TOKENS
         if role == "agent":
             steps, times = self.steps * self.rounds, len(self.tasks) * calls // self.rounds
@@ -74,25 +74,21 @@ class Plan:
             read = turn * self.steps * attempts // calls
         prompt, completion = times * (steps * first + read), times * steps * reply
         cost = self.roles[role].llm.price(prompt, completion)
-        return Estimate(calls=times * steps, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
-
-    def _user(self, role: str, template: str, **values: Any) -> list[Message]:
-        text = registry.render(template, structured=self.roles[role].llm.supports_schema, **values)
-        return [{"role": "user", "content": text}]
+        return Usage(calls=times * steps, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
 
 
 def print_plan(plan: Plan) -> None:
     """Roles with their decoding, the first prompts, then the estimate and what it assumes."""
     console = Console(soft_wrap=True)
-    for role, messages in plan.prompts().items():
-        for message in messages:
+    for role, calls in plan.asked.items():
+        for message in calls[0]:
             console.rule(f"{role}: first prompt, {message['role']}", align="left")
             console.print(Text(message["content"]))
     console.print(_table(plan))
-    for problem in dict.fromkeys(plan.roles[role].llm.problem() for role in plan.calls):
+    for problem in dict.fromkeys(plan.roles[role].llm.problem() for role in plan.asked):
         if problem:
             console.print(f"to run it: {problem}", style="red")
-    replies = ", ".join(f"{REPLY_TOKENS[role]} tokens for {role}" for role in plan.calls)
+    replies = ", ".join(f"{REPLY_TOKENS[role]} tokens for {role}" for role in plan.asked)
     console.print(
         f"At most, if every attempt takes all its {plan.steps} steps. Assumed: replies of {replies}; observations of "
         f"{OBSERVATION_TOKENS}; {CHARS_PER_TOKEN} characters a token; no retrieved lessons, no retries. "
@@ -104,16 +100,16 @@ def _table(plan: Plan) -> Table:
     table = Table(title=f"{len(plan.tasks)} tasks", title_justify="left")
     for heading in ("role", "model and decoding", "calls", "prompt", "reply", "USD"):
         table.add_column(heading, justify="left" if heading in ("role", "model and decoding") else "right")
-    total: float | None = 0.0
-    for name in plan.calls:
+    total = Usage()
+    for name in plan.asked:
         role, sums = plan.roles[name], plan.estimate(name)
         decoding = {"temperature": role.temperature, "max_tokens": role.max_tokens, "seed": role.seed}
         given = " ".join(f"{key}={value}" for key, value in decoding.items() if value is not None)
         counts = [f"{n:,}" for n in (sums.calls, sums.prompt_tokens, sums.completion_tokens)]
         table.add_row(name, f"{role.llm.name}\n{given}", *counts, _usd(sums.cost_usd))
-        total = None if total is None or sums.cost_usd is None else total + sums.cost_usd
+        total += sums
     table.add_section()
-    table.add_row("total", *[""] * 4, _usd(total))
+    table.add_row("total", *[""] * 4, _usd(total.cost_usd))
     return table
 
 

@@ -1,19 +1,18 @@
-"""What only Hydra knows of a run (the options chosen, the command line, its sweep), and the prompts it runs with."""
+"""What only Hydra knows of a run (the options chosen, the command line, its sweep)."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from core.errors import UserError
-from core.redact import Redactor, in_strings
-from prompts import registry
+if TYPE_CHECKING:
+    from core.run.records import RunRecords
 
 
 def choice(group: str) -> str:
@@ -48,21 +47,11 @@ def resume_hint(run_dir: Path) -> str:
     return f"\nto go on where it stopped: {shlex.join(['python', 'main.py', *words, f'run_dir={run_dir}'])}"
 
 
-def save_hydra(cfg: DictConfig, run_dir: Path, redact: Redactor) -> None:
+def save_hydra(cfg: DictConfig, records: RunRecords) -> None:
     """Write what Hydra writes to .hydra: only now, because the run directory must first prove to be this run's."""
-    folder = run_dir / ".hydra"
+    folder = records.path / ".hydra"
     folder.mkdir(exist_ok=True)
     parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}
     for name, part in parts.items():
-        safe = in_strings(OmegaConf.to_container(part, enum_to_str=True), redact)
-        (folder / f"{name}.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(safe)), encoding="utf-8")
-
-
-def use_prompts(folder: str | None, stack: ExitStack) -> None:
-    """For this run a folder's templates in the place of the project's. Raises UserError for one that replaces none."""
-    if folder is None:
-        return
-    own, known = {path.stem for path in Path(folder).glob("*.jinja")}, registry.hashes()
-    if not own or not own <= set(known):
-        raise UserError(f"prompts={folder} must hold NAME.jinja, each NAME one of {', '.join(known)}.")
-    stack.enter_context(registry.preferring(Path(folder)))
+        safe = records.safe(OmegaConf.to_container(part, enum_to_str=True))
+        OmegaConf.save(OmegaConf.create(safe), folder / f"{name}.yaml")

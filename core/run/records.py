@@ -12,32 +12,23 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
 from core.interrupt import Interrupts
-from core.jsonl import JsonLines, read_lines, refused
-from core.redact import Redactor, in_strings
+from core.jsonl import JsonLines, in_strings, read_lines, refused
+from core.redact import Redactor
 from core.run.rollout_log import RolloutLog
 from core.run.upgrade import upgraded_manifest, upgraded_row
 from core.types import Episode, Lesson, MemoryRecord, Usage, content_id
 
 # Fields of a record that are written only where a policy has set them, so that lines of the plain bank stay short.
-_OPTIONAL = {
-    "domain": "",
-    "tags": (),
-    "confidence": None,
-    "n_used": 0,
-    "n_used_success": 0,
-    "n_helpful": 0,
-    "n_harmful": 0,
-    "last_used": None,
-    "trust": 1.0,
-    "parents": (),
-    "provenance": {},
-}
+_BY_POLICIES = (
+    "domain tags confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
+)
+_UNSET = {f.name: {} if f.default is MISSING else f.default for f in fields(MemoryRecord) if f.name in _BY_POLICIES}
 
 
 class RunRecords:
@@ -98,7 +89,7 @@ class RunRecords:
         temporary = self.path / f".{name}.tmp"
         try:
             with temporary.open("w", encoding="utf-8") as file:
-                file.write(json.dumps(self._safe(value), indent=2, ensure_ascii=False) + "\n")
+                file.write(json.dumps(self.safe(value), indent=2, ensure_ascii=False) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(self.path / name)
@@ -117,7 +108,7 @@ class RunRecords:
         self.rollouts.close()
         os.close(self._lock_file)
 
-    def _safe(self, value: Any) -> Any:
+    def safe(self, value: Any) -> Any:
         """The value as JSON data without secrets, as it would be read from its file."""
         return in_strings(json.loads(json.dumps(value, default=str)), self._redact)
 
@@ -131,18 +122,17 @@ class RunRecords:
         return descriptor
 
     def _check_fingerprint(self, fingerprint: dict[str, Any]) -> None:
-        manifest = self.path / "manifest.json"
-        if not manifest.exists():
-            episodes = self.path / "episodes.jsonl"
-            if episodes.exists() and episodes.stat().st_size > 0:
-                raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
-            return
         try:
-            before = upgraded_manifest(json.loads(manifest.read_text(encoding="utf-8")))
+            if (manifest := self.read_json("manifest.json")) is None:
+                episodes = self.path / "episodes.jsonl"
+                if episodes.exists() and episodes.stat().st_size > 0:
+                    raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
+                return
+            before = upgraded_manifest(manifest)
             self.run = before["run"]
         except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{manifest} is damaged: {error}.") from error
-        changes = differences(before["fingerprint"], self._safe(fingerprint))
+            raise UserError(f"{self.path / 'manifest.json'} is damaged: {error}.") from error
+        changes = differences(before["fingerprint"], self.safe(fingerprint))
         if changes:
             raise UserError(
                 f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"
@@ -170,7 +160,7 @@ def episode_row(episode: Episode) -> dict:
     row = asdict(episode)
     for record in row["records"]:
         del record["query_embedding"], record["created_at"]
-        for name, default in _OPTIONAL.items():
+        for name, default in _UNSET.items():
             if record[name] == default:
                 del record[name]
     for judgement in (row["verdict"], *row["verdicts"], row["selection"] or {}):
@@ -189,12 +179,11 @@ def usage_of(row: dict) -> Usage:
 
 def records_of(row: dict) -> list[MemoryRecord]:
     """Every memory record that an episode's row added to the bank, the answer's first."""
-
-    def record_of(values: dict) -> MemoryRecord:
+    found = []
+    for values in row["records"]:
         tuples = {name: tuple(values[name]) for name in ("tags", "parents") if name in values}
-        return MemoryRecord(**values | tuples | {"items": tuple(Lesson(**item) for item in values["items"])})
-
-    return [record_of(values) for values in row["records"]]
+        found.append(MemoryRecord(**values | tuples | {"items": tuple(Lesson(**item) for item in values["items"])}))
+    return found
 
 
 def outcomes_of(row: dict) -> list[str]:

@@ -21,6 +21,7 @@ def scaling(rows: list[dict]) -> dict[str, Any]:
 def of_attempts(rows: list[dict]) -> dict[str, Any]:
     """Side by side. Attempts that broke are in no denominator.
 
+    select            how answers were selected, where there was a choice
     pass_at_1         mean over a task's attempts: what one attempt at random gives
     best_of_n         of the selected attempt: the run's success rate
     pass_at_k_oracle  any attempt: what a selector that knew the truth would reach; never what the run scores
@@ -30,7 +31,7 @@ def of_attempts(rows: list[dict]) -> dict[str, Any]:
     return {
         "kind": "parallel",
         "k": max(len(row["trajectories"]) for row in rows),
-        "select": select_of(rows),
+        "select": "+".join(sorted({row["selection"]["by"] for row in rows} - {"only"})) or "only",
         "pass_at_1": mean([pass_at_k(n, won, 1) for n, won in tasks]),
         "best_of_n": mean([float(row["status"] == "success") for row in rows]),
         "pass_at_k_oracle": mean([pass_at_k(n, won, n) for n, won in tasks]),
@@ -55,11 +56,6 @@ def of_rounds(rows: list[dict]) -> dict[str, Any]:
 def pass_at_k(n: int, won: int, k: int) -> float | None:
     """Chance that one of k attempts wins, from `won` of n, without bias (Chen et al. 2021); None for fewer than k."""
     return None if n < k else 1.0 - comb(n - won, k) / comb(n, k)
-
-
-def select_of(rows: list[dict]) -> str:
-    """How answers were selected, where there was a choice."""
-    return "+".join(sorted({row["selection"]["by"] for row in rows} - {"only"})) or "only"
 
 
 def mean(values: list[float]) -> float | None:

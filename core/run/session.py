@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,6 @@ from core.build import make
 from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
-from core.redact import Redactor, in_strings
 from core.run.display import RunProgress, print_summary
 from core.run.launch import choice, command_line, resume_hint, save_hydra
 from core.run.manifest import continued, manifest
@@ -40,7 +38,6 @@ class Session:
     roles: dict[str, Role]
     meter: Meter
     bank: Memory
-    redact: Redactor
     summary: dict[str, Any] = field(default_factory=dict, init=False)
     _tracker: Tracker = field(init=False, repr=False)
     _progress: RunProgress = field(init=False, repr=False)
@@ -48,10 +45,9 @@ class Session:
     def __enter__(self) -> Session:
         if len(self.records.rows) < len(self.tasks):  # starting a finished run again leaves its manifest as it is
             self._write_manifest()
-        save_hydra(self.cfg, self.records.path, self.redact)
+        save_hydra(self.cfg, self.records)
         self._tracker = make(self.cfg.tracker)
-        plain = json.loads(json.dumps(self.config, default=str))
-        self._tracker.start(str(self.records.path), in_strings(plain, self.redact))
+        self._tracker.start(str(self.records.path), self.records.safe(self.config))
         self._progress = RunProgress(len(self.tasks), self.records.rows, self._title()).__enter__()
         return self
 

@@ -23,12 +23,10 @@ class SweepTable(Callback):
     def print(self, folder: Path) -> None:
         from core.run.display import print_runs
 
-        print_runs([read_summary(path) for path in sorted(folder.glob("*/summary.json"), key=_job_number)], folder)
-
-
-def read_summary(path: Path) -> dict[str, Any]:
-    """A run's summary with the name of its directory as "run"."""
-    return {"run": path.parent.name, **json.loads(path.read_text(encoding="utf-8"))}
+        found = sorted(folder.glob("*/summary.json"), key=_job_number)
+        print_runs(
+            [{"run": path.parent.name, **json.loads(path.read_text(encoding="utf-8"))} for path in found], folder
+        )
 
 
 def _job_number(path: Path) -> tuple[int, str]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from core.memory.store.schema import to_dict
-from core.run.metrics import both
 from core.run.records import answer_of, shown_in, usage_of
 from results.load import Run, explaining, read_banks
 from results.studies import slug
@@ -51,7 +50,7 @@ def _facts(row: dict) -> list[Any]:
         row["status"],
         row["verdict"]["label"],
         len(chosen["steps"]),
-        both(usage_of(row)),
+        usage_of(row).tokens,
         len(row["retrieved"]),
         len(row["lessons"]),
         len(row["trajectories"]),

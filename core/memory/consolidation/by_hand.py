@@ -15,7 +15,7 @@ def mark_record(bank: MemoryBank, id: str, helpful: bool) -> MemoryRecord:
     """Count a record as helpful or harmful, and change its confidence where that is kept. Returns the new record."""
     confidence = getattr(bank.consolidate, "confidence", None)
     with bank.change(f"mark: {id} {'helpful' if helpful else 'harmful'}") as change:
-        record = _existing(bank, id)
+        record = bank.existing(id)
         name = "n_helpful" if helpful else "n_harmful"
         fields: dict[str, Any] = {name: getattr(record, name) + 1}
         if confidence is not None:
@@ -41,7 +41,7 @@ def unmerge(bank: MemoryBank, id: str) -> list[str]:
     Raises UserError for a record that is no merge, and for one that was itself merged into another: undo that first.
     """
     with bank.change(f"unmerge: {id}") as change:
-        merged = _existing(bank, id)
+        merged = bank.existing(id)
         if not merged.parents:
             raise UserError(f"the record {id} was not merged from others.")
         later = [source for source, relation, target, _ in bank.links(id) if relation == "supersedes" and target == id]
@@ -54,10 +54,3 @@ def unmerge(bank: MemoryBank, id: str) -> list[str]:
         for original in originals:
             change.update(original, status="active")
     return originals
-
-
-def _existing(bank: MemoryBank, id: str) -> MemoryRecord:
-    record = bank.get(id)
-    if record is None:
-        raise UserError(f"the bank has no record {id}.")
-    return record

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +99,7 @@ class Consolidator:
 
     def usage(self, bank: MemoryBank) -> Usage:
         """What all rounds of this run have cost."""
-        return Usage(**self.progress(bank).usage)
+        return self.progress(bank).usage
 
     def close(self) -> None:
         """Wait for a round in the background; raises the error that ended it."""
@@ -116,7 +116,7 @@ class Consolidator:
             if self._is_counted(bank, seen):  # asked again: only inside the transaction can no other process do it
                 return
             before = self.progress(bank)
-            ctx = self._context(bank, before)
+            ctx = ConsolidationContext(bank=bank, settings=self, fresh=before.round)
             for id in dict.fromkeys(seen.used):
                 if (record := bank.get(id)) is not None:
                     change.update(id, **self._used(ctx, record, seen.label))
@@ -143,7 +143,7 @@ class Consolidator:
         with self._round_lock, self._one_process(bank) as mine:
             while mine and (at := self.progress(bank)).round:
                 for number in range(at.step, len(self._policies)):
-                    policy, ctx = self._policies[number], self._context(bank, at)
+                    policy, ctx = self._policies[number], ConsolidationContext(bank=bank, settings=self, fresh=at.round)
                     if (proposed := policy.plan(ctx)) or ctx.usage.calls:
                         reason = f"{policy.name}: {'; '.join(each.reason for each in proposed) or 'nothing'}"
                         self._write(bank, at, reason, proposed, ctx.usage, step=number + 1)
@@ -194,20 +194,8 @@ class Consolidator:
             if step is None:
                 after = replace(present, round=(), step=0).begun(self.every)
             else:
-                usage = asdict(Usage(**present.usage) + spent)
-                after = replace(present, step=step, round=(*present.round, *made), usage=usage)
+                after = replace(present, step=step, round=(*present.round, *made), usage=present.usage + spent)
             self._save(bank, change, after)
-
-    def _context(self, bank: MemoryBank, at: Progress) -> ConsolidationContext:
-        return ConsolidationContext(
-            bank=bank,
-            fresh=at.round,
-            confidence=self.confidence or Confidence(),
-            role=self.role,
-            seed=self.seed,
-            candidates=self.candidates,
-            ticks_per_day=self.ticks_per_day,
-        )
 
     def _start_rounds(self, bank: MemoryBank) -> None:
         """Run the rounds that are due in the background, unless they are running already."""

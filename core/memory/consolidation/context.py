@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
 from core.memory.store.clock import SECONDS_A_DAY, ages
-from core.models.base import Reply, Role
+from core.models.base import Reply
 from core.seeding import derive_seed
-from core.types import Lesson, MemoryRecord, Scored, Usage
-from prompts import registry
+from core.types import Lesson, MemoryRecord, Usage
+from prompts.registry import PROJECT
 
 if TYPE_CHECKING:
     import numpy as np
 
     from core.memory.bank import MemoryBank
+    from core.memory.consolidation.consolidator import Consolidator
 
 Answer = TypeVar("Answer")
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
@@ -66,21 +67,21 @@ class ConsolidationPolicy(Protocol):
 class ConsolidationContext:
     """What a policy may look at, and the model that it may ask.
 
-    fresh           ids of the records that came since the last round, oldest first, and of those that this round made
-    candidates      how many neighbours by query, and as many by words, a fresh record is compared with
-    ticks_per_day   how many tasks of the stream count as a day, where the bank's clock is the stream
-    usage           of the model calls made so far
+    settings   of the consolidation: candidates, ticks_per_day, role, seed, confidence
+    fresh      ids of the records that came since the last round, oldest first, and of those that this round made
+    usage      of the model calls made so far
     """
 
     bank: MemoryBank
+    settings: Consolidator
     fresh: tuple[str, ...]
-    confidence: Confidence
-    role: Role | None = None
-    seed: int = 0
-    candidates: int = 50
-    ticks_per_day: float = 1.0
     usage: Usage = field(default_factory=Usage)
     _vectors: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def confidence(self) -> Confidence:
+        """The arithmetic of a record's confidence; the usual one where the bank keeps none."""
+        return self.settings.confidence or Confidence()
 
     def fresh_records(self) -> list[MemoryRecord]:
         """The fresh records that are still active, oldest first."""
@@ -92,16 +93,16 @@ class ConsolidationContext:
 
         Only these are compared with it: a round over n fresh records makes 2 n searches and never looks at all pairs.
         """
-        hits = self.bank.neighbours(record.id, self.candidates, -1.0)
-        hits = [*hits, *self.bank.lexical(record.text, self.candidates)]
+        most = self.settings.candidates
+        hits = [*self.bank.neighbours(record.id, most), *self.bank.lexical(record.text, most)]
         others = {hit.record.id: hit.record for hit in hits if hit.record.id != record.id}
         return sorted(others.values(), key=lambda other: (other.tick, other.id))
 
-    def similar(self, record: MemoryRecord, least: float, most: float = 1.0) -> list[Scored]:
+    def similar(self, record: MemoryRecord, least: float, most: float = 1.0) -> list[MemoryRecord]:
         """The near records with a similarity from `least` to `most`, most similar first."""
-        scored = [Scored(record=other, score=self.similarity(record, other)) for other in self.near(record)]
-        scored = [hit for hit in scored if least <= hit.score <= most]
-        return sorted(scored, key=lambda hit: -hit.score)
+        scored = [(self.similarity(record, other), other) for other in self.near(record)]
+        scored = [(score, other) for score, other in scored if least <= score <= most]
+        return [other for _, other in sorted(scored, key=lambda pair: -pair[0])]
 
     def similarity(self, one: MemoryRecord, other: MemoryRecord) -> float:
         """Cosine of two records' lessons as texts. Their queries do not count: like tasks may teach unlike lessons."""
@@ -123,13 +124,13 @@ class ConsolidationContext:
 
     def age_days(self, record: MemoryRecord) -> float:
         """Days of the bank's clock since the record was made."""
-        return ages(self.bank, self.ticks_per_day)(record)
+        return ages(self.bank, self.settings.ticks_per_day)(record)
 
     def idle_days(self, record: MemoryRecord) -> float:
         """Days of the bank's clock since the record was last used, or since it was made if it never was."""
         if record.last_used is None:
             return self.age_days(record)
-        a_day = self.ticks_per_day if self.bank.clock == "stream" else SECONDS_A_DAY
+        a_day = self.settings.ticks_per_day if self.bank.clock == "stream" else SECONDS_A_DAY
         return min(self.age_days(record), max(self.now() - record.last_used, 0) / a_day)
 
     def now(self) -> int:
@@ -144,21 +145,25 @@ class ConsolidationContext:
         """
         marks = record.n_helpful - record.n_harmful
         stored = round(self.confidence.of(record), 6)
-        return (stored, marks, record.n_used_success, record.trust, -record.tick, _descending(record.id))
+        descending = tuple(-ord(letter) for letter in record.id)
+        return (stored, marks, record.n_used_success, record.trust, -record.tick, descending)
 
     def ask(self, prompt: str, schema: dict, *names: object) -> Reply:
         """One call of the extractor's model, with a seed derived from the names. UserError when there is no model."""
-        if self.role is None:
+        role = self.settings.role
+        if role is None:
             raise UserError("memory.consolidate asks a model here and was given none: choose voting, or null.")
-        seed = derive_seed(self.seed, *names)
-        reply = self.role.chat([{"role": "user", "content": prompt}], sample=0, seed=seed, schema=schema)
+        seed = derive_seed(self.settings.seed, *names)
+        reply = role.chat([{"role": "user", "content": prompt}], sample=0, seed=seed, schema=schema)
         self.usage = self.usage + reply.usage
         return reply
 
     def render(self, name: str, **values: object) -> str:
         """A prompt, in the form for structured replies where the model can be held to a schema."""
-        structured = self.role is not None and self.role.llm.supports_schema
-        return registry.render(name, **values, structured=structured)
+        role = self.settings.role
+        structured = role is not None and role.llm.supports_schema
+        prompts = PROJECT if role is None else role.prompts
+        return prompts.render(name, **values, structured=structured)
 
 
 def none_if_broken(ask: Callable[[], Answer]) -> Answer | None:
@@ -180,7 +185,3 @@ def lesson_for_prompt(lesson: Lesson, max_chars: int) -> Lesson:
 def _escaped(text: str) -> str:
     text = re.sub(r"<(?=/?\s*lessons)", "&lt;", text, flags=re.IGNORECASE)
     return text.replace("<|", "< |").replace("\x00", "")
-
-
-def _descending(id: str) -> tuple[int, ...]:
-    return tuple(-ord(letter) for letter in id)

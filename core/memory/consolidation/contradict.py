@@ -46,7 +46,7 @@ class Contradict:
         changes = []
         for record in ctx.fresh_records():
             linked = {frozenset((source, target)) for source, _, target, _ in ctx.bank.links(record.id)}
-            others = [hit.record for hit in ctx.similar(record, self.low, self.high)]
+            others = ctx.similar(record, self.low, self.high)
             others = [other for other in others if frozenset((record.id, other.id)) not in linked | asked]
             for other in others[: self.most]:
                 asked.add(frozenset((record.id, other.id)))

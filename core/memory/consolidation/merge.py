@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from core.checks import check_choice, check_numbers
@@ -51,9 +51,7 @@ class Merge:
             same_kind = (one.outcome, one.domain) == (other.outcome, other.domain)
             return same_kind and ctx.similarity(one, other) >= self.min_score
 
-        def neighbours(record: MemoryRecord) -> list[MemoryRecord]:
-            return [hit.record for hit in ctx.similar(record, self.min_score)]
-
+        neighbours = partial(ctx.similar, least=self.min_score)
         found = groups(ctx.fresh_records(), neighbours, alike, self.least, self.most)
         oldest_first = [sorted(group, key=lambda record: (record.tick, record.id)) for group in found]
         return [proposed for group in oldest_first if (proposed := self.propose(ctx, group)) is not None]
@@ -78,24 +76,21 @@ class Merge:
         )
 
     def merged(self, ctx: ConsolidationContext, group: list[MemoryRecord], lessons: tuple[Lesson, ...]) -> MemoryRecord:
-        """The record that replaces a group, which is given oldest first."""
+        """The record that replaces a group, which is given oldest first; what is not set here is its first record's."""
         lineage = {"tasks": _lineage(group, "tasks", "task_id")}
         lineage["trajectories"] = _lineage(group, "trajectories", "source_trajectory_id")
         sources = {record.label_source for record in group}
         counters = ("n_used", "n_used_success", "n_helpful", "n_harmful")
-        return MemoryRecord(
+        return replace(
+            group[0],
             id=content_id("merge", [record.id for record in group], lessons),
             original_query=self.query(group, lessons),
+            query_embedding=(),
             items=lessons,
-            source_trajectory_id=group[0].source_trajectory_id,
             score=round(sum(record.score for record in group) / len(group), 9),
-            outcome=group[0].outcome,
             label_source=sources.pop() if len(sources) == 1 else "mixed",
-            task_id=group[0].task_id,
-            namespace=group[0].namespace,
             created_at=wall_clock(),
             tick=ctx.bank.tick(),  # made now: its confidence is the present one
-            domain=group[0].domain,
             tags=tuple(sorted({tag for record in group for tag in record.tags})),
             confidence=round(sum(ctx.present_confidence(record) for record in group) / len(group), 9),
             **{name: sum(getattr(record, name) for record in group) for name in counters},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from core.types import Usage
 
@@ -17,7 +16,7 @@ class Progress:
     fresh: tuple[str, ...] = ()  # ids of the records that wait for a round
     round: tuple[str, ...] = ()  # ids of the records of the round under way, those that it made included
     step: int = 0  # policies of this round that are done
-    usage: dict[str, Any] = field(default_factory=lambda: asdict(Usage()))  # of all models asked so far
+    usage: Usage = field(default_factory=Usage)  # of all models asked so far
 
     def begun(self, every: int) -> Progress:
         """With the next round begun, if none is under way and enough records wait."""
@@ -32,5 +31,8 @@ class Progress:
     @classmethod
     def from_text(cls, text: str | None) -> Progress:
         """From JSON; the beginning for None."""
-        values = json.loads(text or "{}")
-        return cls(**{name: tuple(value) if name in ("fresh", "round") else value for name, value in values.items()})
+        if text is None:
+            return cls()
+        values = json.loads(text)
+        values |= {name: tuple(values[name]) for name in ("fresh", "round")} | {"usage": Usage(**values["usage"])}
+        return cls(**values)

@@ -66,11 +66,8 @@ class LLMChecker:
 def parse_relation(text: str) -> str | None:
     """The last relation that a reply states; None for "unrelated" and for a reply that cannot be read."""
     answer = parse_json(text, "relation")
-    if answer:
-        word = str(answer["relation"]).lower()
-    else:
-        found = _RELATION.findall(strip_thinking(text))
-        word = found[-1].lower() if found else ""
+    words = [str(answer["relation"])] if answer else _RELATION.findall(strip_thinking(text))
+    word = words[-1].lower() if words else ""
     return word if word in RELATIONS else None
 
 

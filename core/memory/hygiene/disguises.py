@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import codecs
 import re
 import unicodedata
+from contextlib import suppress
 
 # Cyrillic and Greek letters that look Latin (a part of Unicode's confusables.txt that words can be spelt with).
 _LOOKALIKES = str.maketrans(
@@ -41,17 +41,11 @@ def _base64_texts(text: str) -> list[str]:
     found = []
     for match in _BASE64.finditer(text):
         code = match.group().rstrip("=")
-        try:
-            raw = base64.b64decode(code + "=" * (-len(code) % 4), validate=True)
-        except (binascii.Error, ValueError):
-            continue
         for encoding in ("utf-8", "utf-16-le"):
-            try:
-                inner = raw.decode(encoding)
-            except UnicodeDecodeError:
-                continue
-            if inner.isascii() and inner.isprintable():
-                found.append(inner)
+            with suppress(ValueError):  # no base64, or no text in this encoding
+                inner = base64.b64decode(code + "=" * (-len(code) % 4), validate=True).decode(encoding)
+                if inner.isascii() and inner.isprintable():
+                    found.append(inner)
     return found
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from core.checks import check_numbers
 from core.errors import UserError
@@ -45,7 +44,6 @@ class Guard:
     max_content: int = 1200
     max_query: int = 8000
     _likeness: Likeness | None = field(default=None, init=False, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.ignore, str) or (unknown := set(self.ignore) - set(rules())):
@@ -70,25 +68,21 @@ class Guard:
         notes |= found
         parents = [parent for id in record.parents if (parent := bank.get(id)) is not None]
         trust = min([record.trust, *(parent.trust for parent in parents)])
-        changes: dict[str, Any] = {"trust": trust}
-        if not record.items:
-            changes["status"] = "archived"  # all of it was copied: stored so that it counts, never retrieved
+        # All of it was copied: stored so that it counts, never retrieved.
+        status, provenance = record.status if record.items else "archived", {**record.provenance}
         if notes:
-            changes["provenance"] = record.provenance | {"hygiene": sorted(notes)}
+            provenance["hygiene"] = sorted(notes)
         if self.quarantine and (broken or trust == 0.0):
-            why = sorted({*record.provenance.get("quarantine", ()), *(broken or ("lineage",))})
-            provenance = changes.get("provenance", record.provenance) | {"quarantine": why}
-            changes |= {"trust": 0.0, "status": "quarantined", "provenance": provenance}
-        return replace(record, **changes)
+            trust, status = 0.0, "quarantined"
+            provenance["quarantine"] = sorted({*provenance.get("quarantine", ()), *(broken or ("lineage",))})
+        return replace(record, trust=trust, status=status, provenance=provenance)
 
     def _broken_rules(self, query: str, items: tuple[Lesson, ...], bank: MemoryBank) -> tuple[str, ...]:
         """The rules that the query or the lessons break."""
         texts = (query, *(item.text for item in items))
         broken = {rule for text in texts for rule in suspicions(text)} - set(self.ignore)
         if self.likeness is not None and not broken:
-            with self._lock:
-                if self._likeness is None:
-                    self._likeness = Likeness(bank.embedder)
+            self._likeness = self._likeness or Likeness(bank.embedder)
             # The query is not compared: a task may be about anything.
             if any(self._likeness.of(item.text) > self.likeness for item in items):
                 broken.add("likeness")
@@ -107,26 +101,22 @@ class Guard:
         """(the record with its texts scrubbed and cut, the kinds of what was found in them)."""
         found: set[str] = set()
 
-        def clean(text: str, longest: int) -> str:
+        def clean(text: str, most: int) -> str:
             if self.scrub:
                 text, kinds = scrub(text)
                 found.update(kinds)
-            if len(text) > longest:
+            if len(text) > most:
                 found.add("cut")
-            return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+            return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
+        longest = {"title": self.max_title, "description": self.max_description, "content": self.max_content}
         items = tuple(
-            Lesson(
-                title=clean(item.title, self.max_title),
-                description=clean(item.description, self.max_description),
-                content=clean(item.content, self.max_content),
-            )
-            for item in record.items
+            Lesson(**{name: clean(text, longest[name]) for name, text in vars(item).items()}) for item in record.items
         )
         query, tags = clean(record.original_query, self.max_query), tuple(clean(tag, 200) for tag in record.tags)
-        texts = {name: record.provenance.get(name) for name in ("url", "context")}  # that a client gave with it
-        given = {name: clean(text, 2000) for name, text in texts.items() if isinstance(text, str)}
-        provenance = record.provenance | given
+        provenance = record.provenance
+        if isinstance(url := provenance.get("url"), str):  # that a client gave with it
+            provenance = provenance | {"url": clean(url, 2000)}
         return replace(record, items=items, original_query=query, tags=tags, provenance=provenance), found
 
 

@@ -52,10 +52,8 @@ class Ranking:
         if isinstance(self.tags, str) or not all(isinstance(tag, str) for tag in self.tags):
             raise UserError(f"retrieval.tags={self.tags}: give a list of words.")
 
-    def within(self, where: Filter | None) -> Filter | None:
-        """The policy's filter and the caller's together; the caller's holds where both set a field. None: no filter."""
-        if where is None and self.domain is None and self.outcome is None and not self.tags:
-            return None
+    def within(self, where: Filter | None) -> Filter:
+        """The policy's filter and the caller's together; the caller's holds where both set a field."""
         where = where or Filter()
         return replace(
             where,

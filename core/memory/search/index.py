@@ -117,7 +117,7 @@ class VectorIndex:
             keys = self._keys[places].tolist()
             found = [(key[0], key[1], round(score, 6)) for key, score in zip(keys, scores.tolist())]
             hits = [hit for hit in found if hit[0] not in exclude] if exclude else found
-            hits = sorted(hits, key=_order)
+            hits = sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
             if distinct:
                 hits = list({hit[0]: hit for hit in reversed(hits)}.values())[::-1]
             hits = hits[:k]
@@ -131,11 +131,9 @@ class VectorIndex:
 
         parts = []
         for part, start in ((self.main, 0), (self._tail, self.main.ntotal)):
-            if part.ntotal:
-                chosen = None
-                if allowed is not None:
-                    chosen = allowed[(allowed >= start) & (allowed < start + part.ntotal)] - start
-                scores, places = _search(part, query, n, chosen)
+            inside = None if allowed is None else (allowed >= start) & (allowed < start + part.ntotal)
+            if part.ntotal and (inside is None or inside.any()):
+                scores, places = _search(part, query, n, None if inside is None else allowed[inside] - start)
                 if places[-1] < 0:  # fewer were found than asked for
                     scores, places = scores[places >= 0], places[places >= 0]
                 parts.append((scores, places + start if start else places))
@@ -163,10 +161,6 @@ class VectorIndex:
         return self._masks[where]
 
 
-def _order(hit: tuple[int, int, float]) -> tuple[float, int, int]:
-    return -hit[2], hit[0], hit[1]
-
-
 def _search(part: Any, query: Any, n: int, chosen: Any) -> tuple[Any, Any]:
     """(scores, places) of the n nearest of the chosen places (None: of all); places are -1 where there are fewer."""
     import faiss
@@ -174,8 +168,6 @@ def _search(part: Any, query: Any, n: int, chosen: Any) -> tuple[Any, Any]:
 
     graph = not isinstance(part, faiss.IndexFlat)
     if chosen is not None and len(chosen) <= FEW:
-        if len(chosen) == 0:
-            return np.empty(1, dtype=np.float32), np.array([-1])
         rows = part.reconstruct_batch(chosen)
         scores, places = faiss.knn(query, rows, min(n, len(chosen)), faiss.METRIC_INNER_PRODUCT)
         return scores[0], chosen[places[0]]

@@ -17,8 +17,7 @@ from core.memory.search import index_file
 from core.memory.store.changes import Change
 from core.memory.store.database import Store
 from core.memory.store.jobs import Jobs
-from core.memory.store.repair import verify_indexes
-from core.memory.store.schema import BARE, RECORDS, TRACKED, to_dict, to_record
+from core.memory.store.schema import BARE, RECORDS, TRACKED, create, fill_lexicon, to_dict, to_record
 from core.models.embedding import Embedder
 from core.types import MemoryRecord
 
@@ -35,14 +34,6 @@ def read_records(path: Path, namespace: str) -> list[MemoryRecord]:
     with closing(Store(path, read_only=True)) as store:
         rows = store.rows(f"{BARE} FROM records WHERE namespace = ? ORDER BY rowid", (namespace,))
     return [to_record(row) for row in rows]
-
-
-def embedder_of(path: Path, *, read_only: bool = False) -> str | None:
-    """The name of the embedder that a bank was made with; None for a new bank."""
-    if not path.exists():
-        return None
-    with closing(Store(path, read_only=read_only)) as store:
-        return store.meta("embedder")
 
 
 @dataclass(kw_only=True)
@@ -85,6 +76,13 @@ class BankFile:
         """The record of an id; None when there is none."""
         found = self._store.rows(f"{RECORDS} WHERE r.namespace = ? AND r.id = ?", (self.namespace, id))
         return to_record(found[0]) if found else None
+
+    def existing(self, id: str) -> MemoryRecord:
+        """The record of an id. UserError when there is none."""
+        record = self.get(id)
+        if record is None:
+            raise UserError(f"the bank {self.path} has no record {id} in the namespace {self.namespace}.")
+        return record
 
     def ids(self) -> set[str]:
         """Of all records of the namespace but those that the bank made itself, by merging others."""
@@ -146,7 +144,7 @@ class BankFile:
 
     def seq(self) -> int:
         """The last entry of the journal; 0 when there is none."""
-        return self._store.seq()
+        return self._store.rows("SELECT coalesce(max(seq), 0) FROM journal")[0][0]
 
     def journal(self) -> list[dict[str, Any]]:
         """{seq, at, tick, reason, undo} of every change, everyone's, oldest first.
@@ -161,15 +159,20 @@ class BankFile:
         entries = self._store.rows("SELECT seq, at, tick, reason FROM journal ORDER BY seq")
         return [dict(zip(("seq", "at", "tick", "reason"), row)) | {"undo": undo[row[0]]} for row in entries]
 
-    def rollback(self, to_seq: int, *, everyone: bool = False) -> int:
+    def rollback(self, to: int | str, *, everyone: bool = False) -> int:
         """Undo what was changed in the namespace, or in all, after an entry of the journal; returns how many changes.
 
-        That is itself one change, so it can be undone. What was forgotten stays forgotten. UserError for no such entry.
+        to   the entry's number, or the name of a snapshot; UserError where there is none such
+        That is itself one change, so it can be undone. What was forgotten stays forgotten.
         """
-        if not 0 <= to_seq <= self.seq():
-            raise UserError(f"the bank {self.path} has no journal entry {to_seq}: the journal ends at {self.seq()}.")
-        with self.change(f"rollback to {to_seq}") as change:
-            count = change.roll_back(to_seq, everyone=everyone)
+        if isinstance(to, str):
+            if to not in (marks := self.snapshots()):
+                raise UserError(f"the bank {self.path} has no snapshot {to}: it has {', '.join(marks) or 'none'}.")
+            to = marks[to]
+        if not 0 <= to <= self.seq():
+            raise UserError(f"the bank {self.path} has no journal entry {to}: the journal ends at {self.seq()}.")
+        with self.change(f"rollback to {to}") as change:
+            count = change.roll_back(to, everyone=everyone)
         self._embed_missing()
         return count
 
@@ -185,13 +188,6 @@ class BankFile:
         """Name -> place in the journal, oldest first."""
         query = "SELECT key, CAST(value AS INTEGER) FROM facts WHERE namespace = ? AND key GLOB ? ORDER BY 2"
         return {key.removeprefix(_MARK): seq for key, seq in self._store.rows(query, (self.namespace, f"{_MARK}*"))}
-
-    def rollback_snapshot(self, name: str, *, everyone: bool = False) -> int:
-        """`rollback` to a snapshot. UserError when there is none of that name."""
-        marks = self.snapshots()
-        if name not in marks:
-            raise UserError(f"the bank {self.path} has no snapshot {name}: it has {', '.join(marks) or 'none'}.")
-        return self.rollback(marks[name], everyone=everyone)
 
     def forget(
         self, *, id: str | None = None, task: str | None = None, run: str | None = None, namespace: str | None = None
@@ -242,8 +238,19 @@ class BankFile:
         return sorted(one for one in back.keys() & here.keys() - gone if here[one].status in back[one])
 
     def verify_indexes(self) -> Iterator[str]:
-        """Check and mend what belongs to the bank beside its records; yields what was found. UserError on damage."""
-        return verify_indexes(self._store, self._embed)
+        """Make anew what follows from the records, but the index's file, which is checked whenever it is read.
+
+        Yields a line for each part. UserError on damage.
+        """
+        lost = self._store.embed_missing(self._embed)
+        yield f"{len(self)} records, " + (f"{lost} had no vector and have one now" if lost else "each with its vector")
+        with self._store.unjournaled() as db:
+            db.execute("DROP TABLE lexicon")
+            create(db)
+            fill_lexicon(db)
+        yield "the words of every record are indexed anew"
+        self._store.rewrite_journal()
+        yield f"the journal's file is written anew: {self.seq()} changes"
 
     def _embed_missing(self) -> None:
         """Vectors for what a repair or a rollback could bring back without them."""

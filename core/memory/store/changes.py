@@ -9,7 +9,7 @@ from typing import Any
 from core.errors import UserError
 from core.memory.store import schema
 from core.memory.store.filter import STATUSES
-from core.memory.store.schema import FIELDS, RECORDS, TRACKED, storable, to_column, to_record, to_row
+from core.memory.store.schema import FIELDS, RECORDS, TRACKED, storable, to_column, to_record
 from core.types import MemoryRecord
 
 RELATIONS = ("entails", "contradicts", "refines", "duplicate_of", "supersedes")
@@ -60,7 +60,8 @@ class Change:
     def put(self, record: MemoryRecord, vector: bytes, items: Collection[bytes] = ()) -> bool:
         """`add` with the vectors at hand."""
         _check_status(record.status)
-        row = self._db.execute(schema.INSERT, to_row(record)).fetchone()
+        values = vars(record)
+        row = self._db.execute(schema.INSERT, [to_column(name, values[name]) for name in FIELDS]).fetchone()
         if row is None:
             return False
         self._db.execute("INSERT INTO vectors VALUES (?, ?)", (row[0], vector))

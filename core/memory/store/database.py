@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from core.errors import StopRun, UserError
@@ -22,6 +22,14 @@ BUSY_S = 60  # how long a writer waits for others
 State = tuple[int, int, str | None]  # (highest rowid, last entry of `touched`, journal entry of the last forgetting)
 
 
+def embedder_of(path: Path, *, read_only: bool = False) -> str | None:
+    """The name of the embedder that a bank was made with; None where there is no bank, or nothing in it."""
+    if not path.exists():
+        return None
+    with closing(Store(path, read_only=read_only)) as store:
+        return store.meta("embedder")
+
+
 class Store:
     """A bank file. Thread-safe. Opened read-only, it never writes, not even its tables.
 
@@ -33,7 +41,7 @@ class Store:
     def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
         self._write_lock, self._read_lock = threading.Lock(), threading.RLock()
-        self._writer: int | None = None  # the thread that has a change open
+        self._writer: int | None = None  # the thread that has a transaction open
         self._db: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._journal: JournalFile | None = None
@@ -92,9 +100,15 @@ class Store:
 
     @contextmanager
     def unjournaled(self) -> Iterator[sqlite3.Connection]:
-        """A transaction without a journal entry, for what is no memory: all that is executed in here, or nothing."""
+        """A transaction without a journal entry, for what is no memory: all that is executed in here, or nothing.
+
+        A second one inside the first is a RuntimeError.
+        """
+        if self._writer == threading.get_ident():
+            raise RuntimeError("a change is open already: changes cannot be nested")
         with self._explaining(), self._write_lock, self._journal.turn():
             self._db.execute("BEGIN IMMEDIATE")
+            self._writer = threading.get_ident()
             try:
                 yield self._db
                 self._db.execute("COMMIT")
@@ -102,21 +116,17 @@ class Store:
                 if self._db.in_transaction:  # a full disk has rolled back already
                     self._db.execute("ROLLBACK")
                 raise
+            finally:
+                self._writer = None
 
     @contextmanager
     def change(self, reason: str, namespace: str, embed: Embed, embedder: str) -> Iterator[Change]:
-        """One transaction with one journal entry; the first names the embedder. Nested is a RuntimeError."""
-        if self._writer == threading.get_ident():
-            raise RuntimeError("a change is open already: changes cannot be nested")
+        """One transaction with one journal entry; the first names the embedder."""
         with self.unjournaled() as db:
-            self._writer = threading.get_ident()
-            try:
-                change = Change(db, reason, namespace, embed)
-                yield change
-                if change.made:
-                    self._enter(db, change, embedder)
-            finally:
-                self._writer = None
+            change = Change(db, reason, namespace, embed)
+            yield change
+            if change.made:
+                self._enter(db, change, embedder)
 
     def _enter(self, db: sqlite3.Connection, change: Change, embedder: str) -> None:
         """Add a change to the journal and to its file."""
@@ -185,10 +195,6 @@ class Store:
         """A fact about the file (schema, embedder); None when it was never set."""
         found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
         return found[0][0] if found else None
-
-    def seq(self) -> int:
-        """The last entry of the journal; 0 when there is none."""
-        return self.rows("SELECT coalesce(max(seq), 0) FROM journal")[0][0]
 
     def count(self) -> int:
         """How many records there are."""

@@ -95,25 +95,30 @@ def replay_2(db: Any, line: dict[str, Any]) -> None:
     if line["undo"] is not None:  # else it is not a change but a part of what there is
         entry = [line[name] for name in ("seq", "at", "tick", "reason")]
         db.execute("INSERT OR REPLACE INTO journal VALUES (?, ?, ?, ?, ?)", (*entry, json.dumps(line["undo"])))
-    for kind, *rest in line["redo"]:
-        if kind == "put":
-            values = [_column(name, rest[0][name]) for name in FIELDS]
-            marks = ", ".join("?" * (len(FIELDS) + 1))
-            db.execute(f"INSERT OR REPLACE INTO records (rowid, {_NAMES}) VALUES ({marks})", (rest[1], *values))
-        elif kind == "update":
-            for name in FIELDS:
-                if name in rest[1]:
-                    db.execute(f"UPDATE records SET {name} = ? WHERE id = ?", (_column(name, rest[1][name]), rest[0]))
-        elif kind == "remove":
-            db.execute("DELETE FROM records WHERE id = ?", rest)
-        elif kind == "link":
-            db.execute("INSERT OR REPLACE INTO links VALUES (?, ?, ?, ?)", rest)
-        elif kind == "unlink":
-            db.execute("DELETE FROM links WHERE (source, relation, target) = (?, ?, ?)", rest)
-        elif rest[1] is not None:
-            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", rest)
-        else:
-            db.execute("DELETE FROM meta WHERE key = ?", rest[:1])
+    for step in line["redo"]:
+        _do_2(db, *step)
+
+
+def _do_2(db: Any, kind: str, *rest: Any, records: str = "records") -> None:
+    """Do one step of schema 2, of an undo or a redo, in its tables. records: the name of the table of them."""
+    if kind in ("put", "restore"):
+        rowid, values = rest[:2] if kind == "restore" else rest[1::-1]
+        row = (rowid, *(_column(name, values[name]) for name in FIELDS))
+        db.execute(f"INSERT OR REPLACE INTO {records} (rowid, {_NAMES}) VALUES ({_marks(row)})", row)
+    elif kind == "update":
+        for name in FIELDS:
+            if name in rest[1]:
+                db.execute(f"UPDATE {records} SET {name} = ? WHERE id = ?", (_column(name, rest[1][name]), rest[0]))
+    elif kind == "remove":
+        db.execute(f"DELETE FROM {records} WHERE id = ?", rest)
+    elif kind == "link":
+        db.execute("INSERT OR REPLACE INTO links VALUES (?, ?, ?, ?)", rest)
+    elif kind == "unlink":
+        db.execute("DELETE FROM links WHERE (source, relation, target) = (?, ?, ?)", rest)
+    elif rest[1] is not None:
+        db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", rest)
+    else:
+        db.execute("DELETE FROM meta WHERE key = ?", rest[:1])
 
 
 def _to_2(db: Any) -> None:
@@ -138,87 +143,67 @@ def _to_3(db: Any) -> None:
         db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
     db.execute("DROP TABLE IF EXISTS touched")
     create(db)
+    db.execute("UPDATE old_records SET status = 'quarantined' WHERE status = 'candidate'")
+    db.execute("UPDATE old_journal SET undo = '[]' WHERE NOT json_valid(undo)")  # a repair may have read nonsense
     db.execute(f"INSERT INTO records (rowid, {_NAMES}) SELECT rowid, {_NAMES} FROM old_records")
-    db.execute("UPDATE records SET status = 'quarantined' WHERE status = 'candidate'")
     db.execute("INSERT INTO meta SELECT key, value FROM old_meta WHERE key IN ('embedder', 'unembedded')")
-    past = _Past(db)
-    for link in db.execute("SELECT source, relation, target, note FROM old_links").fetchall():
-        db.execute("INSERT INTO links VALUES (?, ?, ?, ?, ?)", (past.space(link[0], link[2]), *link))
+    spaces = dict(db.execute(f"{_REMOVED} UNION ALL SELECT id, namespace FROM old_records"))
+    for source, *rest in db.execute("SELECT source, relation, target, note FROM old_links").fetchall():
+        db.execute("INSERT INTO links VALUES (?, ?, ?, ?, ?)", (_space(spaces, source, rest[1]), source, *rest))
+    tenants = sorted({"default", *spaces.values()})
     facts = "SELECT key, value FROM old_meta WHERE key NOT IN ('schema', 'embedder', 'unembedded')"
     for key, value in db.execute(facts).fetchall():
-        db.executemany("INSERT INTO facts VALUES (?, ?, ?)", [(space, key, value) for space in past.tenants])
-    steps = "CASE WHEN json_valid(undo) THEN undo ELSE '[]' END"  # a repair may have read nonsense
-    for *entry, undo in db.execute(f"SELECT seq, at, tick, reason, {steps} FROM old_journal ORDER BY seq DESC"):
-        past.undo(entry, json.loads(undo))
+        db.executemany("INSERT INTO facts VALUES (?, ?, ?)", [(space, key, value) for space in tenants])
+    for *entry, undo in db.execute("SELECT seq, at, tick, reason, undo FROM old_journal ORDER BY seq DESC"):
+        _walk_back(db, entry, json.loads(undo), spaces, tenants)
     for table in old:
         db.execute(f"DROP TABLE old_{table}")
 
 
 STEPS = (_to_2, _to_3)
 
+_REMOVED = (
+    "SELECT json_extract(value, '$[2].id'), json_extract(value, '$[2].namespace') "
+    "FROM old_journal, json_each(undo) WHERE json_extract(value, '$[0]') = 'restore'"
+)
 
-class _Past:
-    """A bank of schema 2, walked backwards by its journal: what an entry's steps lead back to is what it has found."""
 
-    def __init__(self, db: Any) -> None:
-        self._db = db
-        self._rowids: dict[str, int] = {}
-        self._spaces: dict[str, str] = {}
-        self._rows: dict[int, list] = {}  # records that once were other than they are now
-        for rowid, id, space in db.execute("SELECT rowid, id, namespace FROM records"):
-            self._rowids[id], self._spaces[id] = rowid, space
-        for (undo,) in db.execute("SELECT undo FROM old_journal WHERE json_valid(undo) AND instr(undo, '\"restore\"')"):
-            for step in json.loads(undo):
-                if step[0] == "restore":
-                    self._spaces.setdefault(step[2]["id"], step[2]["namespace"])
-        self.tenants = sorted({"default", *self._spaces.values()})
+def _space(spaces: dict[str, str], source: str, target: str) -> str:
+    """The namespace of a link; spaces: those of the records, by their ids."""
+    return spaces.get(source) or spaces.get(target) or "default"
 
-    def space(self, source: str, target: str) -> str:
-        """The namespace of a link."""
-        return self._spaces.get(source) or self._spaces.get(target) or "default"
 
-    def undo(self, entry: list, steps: list[list]) -> None:
-        """Write an entry of the journal, with the rows that it found."""
-        found: dict[str, dict[tuple, list | None]] = {table: {} for table in TRACKED}
-        for kind, *rest in steps:
-            if kind == "forgotten":
-                entry[3] += f"; {rest[0]} sha256:{rest[1]}"
-            elif kind == "fact":
-                for space in self.tenants:
-                    found["facts"][space, rest[0]] = None if rest[1] is None else [space, *rest]
-            elif kind in ("link", "unlink"):
-                key = (self.space(rest[0], rest[2]), *rest[:3])
-                found["links"][key] = [*key, rest[3]] if kind == "link" else None
-            elif kind == "restore" or rest[0] in self._rowids:
-                rowid, row = self._record(kind, rest)
-                found["records"][rowid, *row[1:3]] = row if kind != "remove" else None
-        self._db.execute("INSERT INTO journal VALUES (?, ?, ?, ?)", entry)
-        for table, rows in found.items():
-            names = ", ".join(TRACKED[table][0])
-            for key, row in rows.items():
-                values = row or [*key, *[None] * (len(TRACKED[table][0]) - len(key))]
-                marks = ", ".join("?" * (len(values) + 2))
-                query = f"INSERT INTO undo_{table} (seq, was_there, {names}) VALUES ({marks})"
-                self._db.execute(query, (entry[0], row is not None, *values))
-
-    def _record(self, kind: str, rest: list) -> tuple[int, list]:
-        """The (row id, row) of the record that a step restores, updates or removes."""
-        if kind == "restore":
-            rowid, values, vector, _ = rest
-            self._rowids[values["id"]] = rowid
-            row = [rowid, *(_column(name, values[name]) for name in FIELDS)]
-            if vector is not None:
-                self._db.execute("INSERT OR IGNORE INTO vectors VALUES (?, ?)", (rowid, base64.b64decode(vector)))
+def _walk_back(db: Any, entry: list, steps: list[list], spaces: dict[str, str], tenants: list[str]) -> None:
+    """Write an entry of the journal with the rows that it found: those that its steps lead back to in old_records."""
+    found: dict[str, dict[tuple, tuple | None]] = {table: {} for table in TRACKED}
+    for kind, *rest in steps:
+        if kind == "forgotten":
+            entry[3] += f"; {rest[0]} sha256:{rest[1]}"
+        elif kind == "fact":
+            found["facts"] |= {(space, rest[0]): None if rest[1] is None else (space, *rest) for space in tenants}
+        elif kind in ("link", "unlink"):
+            key = (_space(spaces, rest[0], rest[2]), *rest[:3])
+            found["links"][key] = (*key, rest[3]) if kind == "link" else None
         else:
-            rowid = self._rowids[rest[0]]
-            query = f"SELECT rowid, {_NAMES} FROM records WHERE rowid = ?"
-            row = self._rows.get(rowid) or list(self._db.execute(query, (rowid,)).fetchone())
-        if kind == "update":
-            row = [row[0], *(_column(n, rest[1][n]) if n in rest[1] else old for n, old in zip(FIELDS, row[1:]))]
-        if kind == "remove":
-            del self._rowids[rest[0]]
-        self._rows[rowid] = row
-        return rowid, row
+            id = (rest[1]["id"] if kind == "restore" else rest[0],)
+            now = db.execute(f"SELECT rowid, {_NAMES} FROM old_records WHERE id = ?", id).fetchone()
+            _do_2(db, kind, *rest, records="old_records")
+            before = db.execute(f"SELECT rowid, {_NAMES} FROM old_records WHERE id = ?", id).fetchone()
+            if now or before:
+                found["records"][(now or before)[:3]] = before
+            if kind == "restore" and rest[2] is not None:
+                db.execute("INSERT OR IGNORE INTO vectors VALUES (?, ?)", (rest[0], base64.b64decode(rest[2])))
+    db.execute("INSERT INTO journal VALUES (?, ?, ?, ?)", entry)
+    for table, rows in found.items():
+        for key, row in rows.items():
+            values = row or key
+            names = ", ".join(TRACKED[table][0][: len(values)])
+            query = f"INSERT INTO undo_{table} (seq, was_there, {names}) VALUES (?, ?, {_marks(values)})"
+            db.execute(query, (entry[0], row is not None, *values))
+
+
+def _marks(values: Any) -> str:
+    return ", ".join("?" * len(values))
 
 
 def _column(name: str, value: Any) -> Any:

@@ -63,8 +63,8 @@ def repair(path: Path, reason: str) -> None:
     new, wal = path.with_name(path.name + ".rebuild"), path.with_name(path.name + "-wal")
     aside = path.with_name(f"{path.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
     with closing(journal_file.JournalFile(path, alone=True)):
-        for old in (new, path.with_name(new.name + "-wal"), path.with_name(new.name + "-shm")):
-            old.unlink(missing_ok=True)
+        for old in path.parent.glob(f"{new.name}*"):
+            old.unlink()
         count = _rebuild(new, path, reason)
         if path.exists():
             os.link(path, aside)
@@ -82,7 +82,7 @@ def repair(path: Path, reason: str) -> None:
 def _rebuild(new: Path, damaged: Path, reason: str) -> int:
     """Make a bank of what can be read and of what the journal says, which is right where they differ."""
     with closing(sqlite3.connect(new, isolation_level=None)) as db:
-        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=FULL")
         db.execute("BEGIN")
         _salvage(db, damaged)
         _replay(db, damaged)
@@ -92,11 +92,7 @@ def _rebuild(new: Path, damaged: Path, reason: str) -> int:
         db.execute(query, (now(), f"rebuilt: {reason}"))
         schema.finish(db)
         db.execute("COMMIT")
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        [count] = db.execute("SELECT count(*) FROM records").fetchone()
-    with new.open("rb") as file:
-        os.fsync(file.fileno())
-    return count
+        return db.execute("SELECT count(*) FROM records").fetchone()[0]
 
 
 def _salvage(db: Any, damaged: Path) -> None:
@@ -157,23 +153,3 @@ def _drop_unreadable(db: Any) -> None:
         except (ValueError, TypeError, LookupError):
             spoilt.append(row[:1])
     db.executemany("DELETE FROM records WHERE rowid = ?", spoilt)
-
-
-def verify_indexes(store: Any, embed: Any) -> Iterator[str]:
-    """Check and mend what follows from the records of an open bank; yields a line for each. UserError on damage.
-
-    Not the index's file: it is checked whenever it is read.
-    """
-    lost = store.embed_missing(embed)
-    yield f"{store.count()} records, " + (f"{lost} had no vector and have one now" if lost else "each with its vector")
-    with store.unjournaled() as db:
-        try:
-            db.execute("INSERT INTO lexicon(lexicon) VALUES ('integrity-check')")
-        except sqlite3.DatabaseError:
-            db.execute("DROP TABLE lexicon")
-            schema.create(db)
-        lost = schema.fill_lexicon(db)
-        db.execute("DELETE FROM lexicon WHERE rowid NOT IN (SELECT rowid FROM records)")
-    yield "the words of every record are indexed" + (f", {lost} of them anew" if lost else "")
-    store.rewrite_journal()
-    yield f"the journal's file is written anew: {store.seq()} changes"

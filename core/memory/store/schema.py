@@ -69,10 +69,10 @@ def finish(db: Any) -> None:
         _keep_undo(db, table, columns, n_key)
 
 
-def fill_lexicon(db: Any) -> int:
-    """Enter the records that the full-text index lacks; returns how many."""
+def fill_lexicon(db: Any) -> None:
+    """Enter the records that the full-text index lacks."""
     query = "INSERT INTO lexicon (rowid, query, items) SELECT rowid, query, items FROM words"
-    return db.execute(f"{query} WHERE rowid NOT IN (SELECT rowid FROM lexicon)").rowcount
+    db.execute(f"{query} WHERE rowid NOT IN (SELECT rowid FROM lexicon)")
 
 
 def _keep_undo(db: Any, table: str, columns: tuple[str, ...], n_key: int) -> None:
@@ -98,12 +98,6 @@ def _run(db: Any, script: str) -> None:
         if sqlite3.complete_statement(statement):
             db.execute(statement)
             statement = ""
-
-
-def to_row(record: MemoryRecord) -> list[Any]:
-    """The values of FIELDS as SQLite stores them."""
-    values = vars(record)
-    return [to_column(name, values[name]) for name in FIELDS]
 
 
 def to_column(name: str, value: Any) -> Any:

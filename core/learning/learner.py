@@ -1,0 +1,50 @@
+"""What judges, distillers and selectors that ask a model have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.learning.schemas import LONGEST, lessons_schema
+from core.learning.structured import parse_lessons
+from core.models.base import Reply, Role
+from core.seeding import derive_seed
+from core.types import Extraction, Task
+
+
+@dataclass(kw_only=True)
+class Learner:
+    """Asks its role's model about a task. seed: what the seeds of its calls are derived from."""
+
+    role: Role
+    seed: int
+
+    def ask(
+        self, template: str, purpose: str, task: Task, schema: dict, sample: int | None = None, **values: object
+    ) -> Reply:
+        """One call with a prompt of this template. Raises InfraError.
+
+        purpose   a name for the call; its seed depends on it, and on `sample` where one is given
+        """
+        structured = self.role.llm.supports_schema
+        prompt = self.role.prompts.render(template, query=task.query, structured=structured, **values)
+        names = (purpose,) if sample is None else (sample, purpose)
+        seed = derive_seed(self.seed, task.id, *names)
+        message = {"role": "user", "content": prompt}
+        return self.role.chat([message], task=task.id, sample=sample or 0, seed=seed, schema=schema)
+
+    def lessons(
+        self,
+        template: str,
+        purpose: str,
+        task: Task,
+        max_items: int,
+        sample: int,
+        max_content: int = LONGEST,
+        **values: object,
+    ) -> Extraction:
+        """The same call, whose reply is read as lessons. max_content: characters of the content of one."""
+        schema = lessons_schema(max_items, max_content)
+        reply = self.ask(template, purpose, task, schema, sample, max_items=max_items, **values)
+        cut_off = reply.finish_reason == "length"
+        found, dropped = parse_lessons(reply.text, max_items, truncated=cut_off)
+        return Extraction(lessons=tuple(found), n_dropped=dropped, n_truncated=int(cut_off), usage=reply.usage)
