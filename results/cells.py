@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from core.errors import UserError
+from core.run.arms import named
 from core.run.scaling import pass_at_k
 from results import cell_notes
 from results.stats import confusion, holm, late_minus_early, paired, rate_interval
@@ -20,7 +21,7 @@ BLOCK = ("env", "model", "task_set")  # cells that may stand in one table and be
 TELLING = tuple("k r top_k learn_from memory retrieval judge setting order agent llm workflow".split())
 PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # of results.stats.paired
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
-SHARED = ["cell", "arm", *BLOCK, "n_tasks", *TELLING]
+SHARED = ["cell", "arm", "overridden", *BLOCK, "n_tasks", *TELLING]
 NAMED = 6  # configuration keys in a note
 
 
@@ -162,10 +163,16 @@ def _labels(table: pd.DataFrame) -> list[str]:
     for _, like in table.groupby(["arm", *BLOCK], dropna=False):
         tells = [key for key in TELLING if like[key].astype(str).nunique() > 1]
         rows = records(like)
-        labels = [" ".join([row["arm"], *(f"{key}={short(row[key])}" for key in tells)]) for row in rows]
+        labels = [named(row["arm"], row["overridden"].split() + told(row, tells)) for row in rows]
         for row, label in zip(rows, labels, strict=True):
             found[row["cell"]] = f"{label} #{row['cell'][:4]}" if labels.count(label) > 1 else label
     return [found[cell] for cell in table["cell"]]
+
+
+def told(row: dict[str, Any], tells: list[str]) -> list[str]:
+    """What tells a cell from others of its arm, as words, without what its overridden settings say already."""
+    said = {word.partition("=")[0].removeprefix("workflow.") for word in row["overridden"].split()}
+    return [f"{key}={short(row[key])}" for key in tells if key not in said]
 
 
 def _compared(cells: Cells, baseline: str) -> Cells:
@@ -174,8 +181,9 @@ def _compared(cells: Cells, baseline: str) -> Cells:
     table = cells.table
     bases = {}
     for block, group in table.groupby(list(BLOCK), sort=False):
-        words = [baseline in label.split() for label in group["label"]]
-        ways = (group["label"] == baseline, group["arm"] == baseline, words)
+        words = [baseline in label.split()[1:] for label in group["label"]]
+        as_named = (group["arm"] == baseline) & (group["overridden"] == "")
+        ways = (group["label"] == baseline, as_named, words)
         named = next((found for way in ways if len(found := group[way])), group[:0])
         bases[block] = named.iloc[0]["cell"] if len(named) == 1 and named.iloc[0]["n"] else None
         if bases[block] is None and len(group) > 1:

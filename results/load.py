@@ -16,6 +16,7 @@ from core.build import ROLES
 from core.errors import UserError
 from core.memory.store.bank_file import read_records
 from core.models.reply_text import storable
+from core.run.arms import overridden
 from core.run.manifest import ARM_KEYS, flat, identity, without
 from core.run.metrics import steps, tokens
 from core.run.records import answer_of, outcomes_of, read_episodes
@@ -36,7 +37,7 @@ class Run:
     path: Path
     manifest: dict[str, Any]
     summary: dict[str, Any]  # {} while the run has not ended once
-    choices: dict[str, str | None]  # {config group: option}
+    hydra: dict[str, Any]  # Hydra's own configuration of the run
     composed: dict[str, Any]  # the configuration with its interpolations as written
     rows: list[dict[str, Any]]
 
@@ -53,6 +54,18 @@ class Run:
     def memory(self) -> dict[str, Any]:
         """The configuration of its memory; {} where it has none."""
         return self.config.get("memory") or {}
+
+    @property
+    def choices(self) -> dict[str, str | None]:
+        """{config group: option}."""
+        return self.hydra.get("runtime", {}).get("choices", {})
+
+    @cached_property
+    def overridden(self) -> list[str]:
+        """What the run has otherwise than its arm says (core/run/arms.py)."""
+        if "overridden" in self.manifest:
+            return self.manifest["overridden"]
+        return overridden(self.choices.get("arm"), self.hydra, self.config)  # of a run before this was noted
 
     @property
     def arm(self) -> str | None:
@@ -117,7 +130,7 @@ def read_run(path: str | Path) -> Run:
             path=path,
             manifest=upgraded_manifest(manifest),
             summary=_read(path / "summary.json"),
-            choices=_read(path / ".hydra" / "hydra.yaml").get("runtime", {}).get("choices", {}),
+            hydra=_read(path / ".hydra" / "hydra.yaml"),
             composed=_read(path / ".hydra" / "config.yaml") or manifest["config"],
             rows=[row for row in rows if row["status"] != "stopped"],
         )
@@ -179,6 +192,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "cell": run.cell,
         "task_set": run.task_set,
         "arm": run.arm or "unknown",
+        "overridden": " ".join(run.overridden),
         "env": choices.get("env") or "unknown",
         **{group: choices.get(group) or "-" for group in ("agent", "workflow", "memory", "retrieval", "judge", "llm")},
         "model": run.manifest["models"]["agent"]["model"],

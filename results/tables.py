@@ -31,6 +31,7 @@ REFERENCE_AGENTS = ("gold", "random")  # agents without a model: the ceiling and
 REFERENCE = ["benchmark", "model", "method", "published", "ours", "comparable?", "source"]
 
 
+DEFAULT = "main"  # the table that is made where none is asked for
 ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
 EFFECT = ("difference", "flips", "p", "p_holm", "sd_seeds", "p_tasks")
 
@@ -122,7 +123,8 @@ def swept(key: str, values: str) -> list[str]:
 def is_cell(row: dict[str, Any], cell: dict[str, str]) -> bool:
     """Whether a row (of cells or of runs) is a wanted cell, as far as it has its columns."""
     columns = {COLUMN.get(key, key): value for key, value in cell.items()}
-    return all(short(row[column]) == value for column, value in columns.items() if column in row)
+    others = {word.partition("=")[0] for word in row["overridden"].split()} - set(cell)
+    return not others and all(short(row[column]) == value for column, value in columns.items() if column in row)
 
 
 def fill(experiment: str, command: str, cell: dict[str, str]) -> str:
@@ -164,11 +166,17 @@ def with_table_arms(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def chosen(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
-    """The episodes of the cells that the table wants: of its experiment, of runs made by hand, else of any others."""
+    """The episodes of the cells that the table wants: of its experiment, of runs made by hand, else of any others.
+
+    The default table also has every run by hand that is no cell of its experiment: a workflow of one's own, an arm that
+    was overridden, a second baseline.
+    """
     if not table.experiment:
         return frame
     cells = [{k: v for k, v in cell.items() if k != "seed"} for cell in wanted(table.experiment, "")]
-    runs = [row for row in records(frame.drop_duplicates("run_dir")) if any(is_cell(row, cell) for cell in cells)]
+    runs = records(frame.drop_duplicates("run_dir"))
+    if table is not TABLES[DEFAULT]:
+        runs = [row for row in runs if any(is_cell(row, cell) for cell in cells)]
     made = [typed(row["command"]).get("experiment", "") for row in runs]
     own = ("", table.experiment) if table.experiment in made else made
     dirs = [row["run_dir"] for row, experiment in zip(runs, made, strict=True) if experiment in own]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from core.errors import UserError
 from results.render import FORMATS
-from results.tables import TABLES, build_tables, load_episodes
+from results.tables import DEFAULT, TABLES, build_tables, load_episodes
 from scripts.command_line import parser, plain_errors
 
 
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--partial", action="store_true", help="count runs that did not finish, marked with *")
     options.add_argument("-o", "--output", type=Path)
     given = options.parse_args(arguments)
-    frame, names = load_episodes(given.runs), given.table or ["main"]
+    frame, names = load_episodes(given.runs), given.table or [DEFAULT]
     if given.format == "csv" and len(names) > 1:
         raise UserError("--format csv writes one table: give one --table.")
     made = [build_tables(frame, name, baseline=given.baseline, partial=given.partial) for name in names]

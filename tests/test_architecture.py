@@ -65,7 +65,15 @@ ARROWS = {
         *(f"core/memory/{room}" for room in ("policies", "consolidation", "formats")),
     },
     "scripts": {*MODELS, "core/build.py", "core/run", "results", "results/report", "envs", "single_turn_bench"},
-    "scripts/bench": {*MODELS, "core/memory", "core/memory/policies", "envs", "scripts", "single_turn_bench"},
+    "scripts/bench": {
+        *MODELS,
+        "core/memory",
+        "core/memory/policies",
+        "envs",
+        "results",
+        "scripts",
+        "single_turn_bench",
+    },
     "main.py": {"core", "core/build.py", "core/memory", "core/run", "envs", "workflows"},
 }
 PACKAGES = {room.split("/")[0] for room in ARROWS}

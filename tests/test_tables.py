@@ -263,18 +263,64 @@ def test_a_table_finds_its_runs_among_others(copy, here, capsys):
     assert main([str(copy), "--table", "main", "--table", "learning", "--format", "csv"]) == 2
 
 
-def test_an_arm_that_is_no_cell_of_the_table_is_named(copy, here, capsys):
+def test_an_arm_that_is_no_cell_of_a_table_is_shown_in_the_default_one_and_named_below_the_others(copy, here, capsys):
     here(*TOY, "arm=random_retrieval", "limit=12", run_dir=copy / "stranger")
-    line = "left out, no cell of main_table: runs of random_retrieval (1). --table all shows every run."
+    line = "left out, no cell of learn_from: runs of matts_sequential (2), random_retrieval (1). --table all shows every run."
     assert main([str(copy)]) == 0
     said = capsys.readouterr().out
+    assert "| random_retrieval |" in said and "left out" not in said
+    assert main([str(copy), "--table", "learn_from"]) == 0
+    said = capsys.readouterr().out
     assert f"- {line}\n" in said and "| random_retrieval |" not in said
-    assert main([str(copy), "--format", "csv"]) == 0
+    assert main([str(copy), "--format", "csv", "--table", "learn_from"]) == 0
     said = capsys.readouterr()
     assert line in said.err and "random_retrieval" not in said.out
     assert main([str(copy), "--table", "all"]) == 0
     said = capsys.readouterr().out
     assert "| random_retrieval |" in said and "left out" not in said
+
+
+def test_a_run_of_another_experiment_is_named_below_the_default_table(copy, here, capsys):
+    run_dir, _ = here(*TOY, "arm=random_retrieval", "limit=12", run_dir=copy / "stranger")
+    manifest = read_json(run_dir / "manifest.json")
+    manifest["command"] = ["main.py", "experiment=retrieval", *manifest["command"][1:]]
+    (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    assert main([str(copy)]) == 0
+    said = capsys.readouterr().out
+    assert "left out, no cell of main_table: runs of random_retrieval (1)." in said
+
+
+def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsys):
+    """It runs as ReasoningBank, whatever it was called, and is no run of the baseline."""
+    for seed in (0, 1):
+        words = ("arm=no_memory", "workflow=reasoningbank", f"seed={seed}")
+        _, said = here(*TOY, *words, "limit=12", run_dir=copy / f"mislabelled{seed}")
+        assert "no_memory workflow=reasoningbank on toy" in said
+    here(*TOY, "workflow=matts_parallel", "limit=12", "k=2", run_dir=copy / "without_an_arm")
+    here(*TOY, "arm=reasoningbank", "workflow.learn_from=failure", "limit=12", run_dir=copy / "narrowed")
+    cells, texts = build_tables(load_episodes([str(copy)]), "main")
+    table = cells.table.set_index("label")
+    assert {"no_memory", "no_memory workflow=reasoningbank", "reasoningbank", "matts_parallel"} <= set(table.index)
+    assert "reasoningbank workflow.learn_from=failure" in set(table.index)
+    assert table.loc["no_memory", "success"] == 0.0
+    assert table.loc["no_memory workflow=reasoningbank", "won"] == table.loc["reasoningbank", "won"] == 16
+    # It does not fill the cell of the arm whose name it bears.
+    for seed in (0, 1):
+        shutil.rmtree(copy / f"toy-scripted-no_memory-seed{seed}")
+    cells, texts = build_tables(load_episodes([str(copy)]), "main")
+    assert any("no finished run of the baseline no_memory" in note for note in cells.notes)
+    assert any(note.startswith("missing: ") and "arm=no_memory" in note for text in texts for note in text.notes)
+
+
+def test_what_an_arm_promises_is_read_from_its_file(copy):
+    run = copy / "toy-scripted-reasoningbank-seed0"
+    manifest = read_json(run / "manifest.json")
+    assert manifest.pop("overridden") == []  # as in a run made before it was noted
+    (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    file = run / ".hydra" / "hydra.yaml"
+    assert read_run(run).overridden == []
+    file.write_text(file.read_text().replace("workflow: reasoningbank", "workflow: vanilla"), encoding="utf-8")
+    assert read_run(run).overridden == ["workflow=vanilla"]
 
 
 def test_a_sweep_may_be_written_in_hydras_ways():

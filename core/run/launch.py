@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+
+from core.run.arms import overridden
 
 if TYPE_CHECKING:
     from core.run.records import RunRecords
@@ -18,6 +20,12 @@ if TYPE_CHECKING:
 def choice(group: str) -> str:
     """The option chosen for a config group."""
     return HydraConfig.get().runtime.choices[group]
+
+
+def arm_label(config: dict[str, Any]) -> tuple[str, list[str]]:
+    """(the run's arm, or without one its workflow; what of the arm is overridden). config: the resolved one."""
+    hydra = OmegaConf.to_container(HydraConfig.get(), enum_to_str=True)
+    return choice("arm") or choice("workflow"), overridden(choice("arm"), hydra, config)
 
 
 def alone() -> bool:

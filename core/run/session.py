@@ -11,8 +11,9 @@ from core.build import make
 from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
+from core.run.arms import named
 from core.run.display import RunProgress, print_summary
-from core.run.launch import choice, command_line, resume_hint, save_hydra
+from core.run.launch import arm_label, choice, command_line, resume_hint, save_hydra
 from core.run.manifest import continued, manifest
 from core.run.metrics import by_pass, summarise
 from core.run.records import RunRecords
@@ -74,10 +75,11 @@ class Session:
                 print(f"stopped: {self.meter.exhausted()}.{resume_hint(self.records.path)}")
 
     def _title(self) -> str:
-        arm = choice("arm") or choice("workflow")
-        return f"{arm} on {choice('env')}, setting={choice('setting')}, seed={self.config['seed']}"
+        arm, words = arm_label(self.config)
+        return f"{named(arm, words)} on {choice('env')}, setting={choice('setting')}, seed={self.config['seed']}"
 
     def _write_manifest(self) -> None:
         roles = {name: role.describe() for name, role in self.roles.items()}
         now = manifest(self.fingerprint, self.config, command_line(), self.tasks, roles)
+        now["overridden"] = arm_label(self.config)[1]
         self.records.write_json("manifest.json", continued(self.records.read_json("manifest.json"), now))
