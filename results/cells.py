@@ -60,7 +60,8 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
         waiting = runs[~runs["complete"]].drop_duplicates("run_dir")
         notes += [unfinished(run, runs, partial) for run in waiting.itertuples()]
         facts = {"n_partial": len(waiting), "partial": partial and len(waiting) > 0}
-        rows.append({**runs.iloc[0][SHARED], **facts, **measure(counted[counted["cell"] == cell])})
+        as_named = runs.sort_values("overridden", kind="stable").iloc[0]  # one configuration may have had two names
+        rows.append({**as_named[SHARED], **facts, **measure(counted[counted["cell"] == cell])})
     table = pd.DataFrame(rows)
     table.insert(0, "label", _labels(table))
     notes += cell_notes.errors(records(table)) + cell_notes.replicates(records(table))
@@ -160,7 +161,7 @@ def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 def _labels(table: pd.DataFrame) -> list[str]:
     """The arm, and what tells cells of one arm apart."""
     found: dict[str, str] = {}
-    for _, like in table.groupby(["arm", *BLOCK], dropna=False):
+    for _, like in table.groupby(["arm", "overridden", *BLOCK], dropna=False):
         tells = [key for key in TELLING if like[key].astype(str).nunique() > 1]
         rows = records(like)
         labels = [named(row["arm"], row["overridden"].split() + told(row, tells)) for row in rows]

@@ -265,7 +265,8 @@ def test_a_table_finds_its_runs_among_others(copy, here, capsys):
 
 def test_an_arm_that_is_no_cell_of_a_table_is_shown_in_the_default_one_and_named_below_the_others(copy, here, capsys):
     here(*TOY, "arm=random_retrieval", "limit=12", run_dir=copy / "stranger")
-    line = "left out, no cell of learn_from: runs of matts_sequential (2), random_retrieval (1). --table all shows every run."
+    line = "left out, no cell of learn_from: runs of random_retrieval (1), matts_sequential (2). "
+    line += "--table all shows every run."
     assert main([str(copy)]) == 0
     said = capsys.readouterr().out
     assert "| random_retrieval |" in said and "left out" not in said
@@ -294,14 +295,22 @@ def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsy
     """It runs as ReasoningBank, whatever it was called, and is no run of the baseline."""
     for seed in (0, 1):
         words = ("arm=no_memory", "workflow=reasoningbank", f"seed={seed}")
-        _, said = here(*TOY, *words, "limit=12", run_dir=copy / f"mislabelled{seed}")
-        assert "no_memory workflow=reasoningbank on toy" in said
+        here(*TOY, *words, "retrieval.top_k=2", "limit=12", run_dir=copy / f"mislabelled{seed}")
+        here(*TOY, *words, "limit=12", run_dir=copy / f"same_as_reasoningbank{seed}")
+        assert "no_memory workflow=reasoningbank on toy" in capsys.readouterr().out
     here(*TOY, "workflow=matts_parallel", "limit=12", "k=2", run_dir=copy / "without_an_arm")
     here(*TOY, "arm=reasoningbank", "workflow.learn_from=failure", "limit=12", run_dir=copy / "narrowed")
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
     table = cells.table.set_index("label")
-    assert {"no_memory", "no_memory workflow=reasoningbank", "reasoningbank", "matts_parallel"} <= set(table.index)
-    assert "reasoningbank workflow.learn_from=failure" in set(table.index)
+    assert set(table.index) == {
+        "no_memory",
+        "no_memory workflow=reasoningbank",
+        "reasoningbank",
+        "reasoningbank workflow.learn_from=failure",
+        "matts_parallel",
+        "matts_sequential",
+    }
+    assert any("same_as_reasoningbank0 is left out: another run" in note for note in cells.notes)
     assert table.loc["no_memory", "success"] == 0.0
     assert table.loc["no_memory workflow=reasoningbank", "won"] == table.loc["reasoningbank", "won"] == 16
     # It does not fill the cell of the arm whose name it bears.
