@@ -113,7 +113,7 @@ def fetch_gpqa(spec: DatasetSpec, folder: Path) -> Path:
 
 
 def keep_gpqa(data: bytes, spec: DatasetSpec, folder: Path, sha256: str = GPQA_ZIP_SHA256) -> Path:
-    official = FileSpec(names=("gpqa.zip",), count=spec.count, sha256=(("gpqa.zip", sha256),))
+    official = FileSpec(names=("gpqa.zip",), count=spec.count, sha256={"gpqa.zip": sha256})
     with tempfile.TemporaryDirectory() as scratch:
         archive = Path(scratch) / "gpqa.zip"
         archive.write_bytes(data)
