@@ -52,7 +52,8 @@ def spread(first: np.ndarray, *others: np.ndarray) -> Spread | None:
 
     Each sample is (tasks, seeds), NaN where nothing counts; they share the seeds and no task. The variance is that
     between seeds, and that between tasks beyond what chance alone gives (two-way analysis of variance); with one seed,
-    only that between tasks can be seen. Degrees of freedom: Satterthwaite's (1946). None where nothing varies.
+    only that between tasks can be seen. Degrees of freedom: Satterthwaite's (1946), no fewer
+    than the least of a part has. None where nothing varies.
     """
     samples = [_columns(sample) for sample in (first, *others)]
     seeds = np.logical_and.reduce([~np.isnan(sample).all(axis=0) for sample in samples])
@@ -68,7 +69,7 @@ def spread(first: np.ndarray, *others: np.ndarray) -> Spread | None:
     for parts in (between + beyond, [one for one, _ in tasks]):  # the second where all seeds came out alike
         variance = sum(part for part, _ in parts)
         if variance > NOTHING**2:
-            df = variance**2 / sum(part**2 / many for part, many in parts)
+            df = max(variance**2 / sum(part**2 / many for part, many in parts), min(many for _, many in parts))
             return Spread(mean=float(differences.mean()), error=sqrt(variance), df=df)
     return None
 
