@@ -64,6 +64,7 @@ HEADINGS: dict[str, Column] = {
     "success": ("success % [95 %]", success),
     "sd": ("sd over seeds", number("sd", 1, 100)),
     "difference": ("difference [95 %]", interval("difference", "difference_low", "difference_high", "+")),
+    "n_pairs": ("pairs", number("n_pairs", 0)),
     "flips": ("won / lost", lambda row: "-" if row.get("won") is None else f"{row['won']:.0f} / {row['lost']:.0f}"),
     "p": ("p", p_value("p")),
     "p_tasks": ("p by tasks", p_value("p_tasks")),

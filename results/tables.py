@@ -33,7 +33,7 @@ REFERENCE = ["benchmark", "model", "method", "published", "ours", "comparable?",
 
 DEFAULT = "main"  # the table that is made where none is asked for
 ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
-EFFECT = ("difference", "flips", "p", "p_holm", "sd_seeds", "p_tasks")
+EFFECT = ("difference", "n_pairs", "flips", "p", "p_holm", "sd_seeds", "p_tasks")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,7 @@ def measured(table):
     """{arm: its cells without intervals and tests, whose statistics are no longer those of version 1}."""
     table = table.replace("| errors |", "| infra errors |")  # its heading in version 1
     lines = [[cell.strip() for cell in line.strip("| ").split("|")] for line in table.splitlines() if line[:1] == "|"]
-    computed = ("p", "p (Holm)", "p by seeds", "p by tasks", "sd by seeds")
+    computed = ("pairs", "p", "p (Holm)", "p by seeds", "p by tasks", "sd by seeds")
     rows = [dict(zip(lines[0], line, strict=True)) for line in lines if len(line) == len(lines[0])]
     return {
         row["method"]: {head: cell.partition(" [")[0] for head, cell in row.items() if head not in computed}
