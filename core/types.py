@@ -69,6 +69,11 @@ class Step:
         return self.observation[: -self.hint_chars].rstrip() if self.hint_chars else self.observation
 
 
+# What an attempt that was cut off ran into by its own doing (core/errors.py, AttemptOver): it is judged, counted and
+# learned from as it stands.
+CUT_OFF = ("budget", "context", "content_filter", "time")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
     """One attempt at a task. `opening` and the steps together are the whole conversation."""
@@ -78,13 +83,13 @@ class Trajectory:
     opening: tuple[Message, ...]
     steps: tuple[Step, ...]
     answer: str | None
-    ended_by: str  # goal | end (over, not solved) | step_limit | stuck | budget | infra_error
+    ended_by: str  # goal | end (over, not solved) | step_limit | stuck | one of CUT_OFF | infra_error
     reward: float  # sum over the steps
     success: bool  # by the env's own evaluation; in setting=test_time only metrics use it
     gold: str  # the env's answer; likewise
     info: dict[str, Any] = field(default_factory=dict)  # plain facts of the env's last step: score, parse rule, ...
     usage: Usage = Usage()
-    error: str | None = None  # what broke, as "kind: message"; where ended_by is budget, which limit
+    error: str | None = None  # what broke, as "kind: message"; where an attempt was cut off, what did it
 
     @property
     def has_output(self) -> bool:

@@ -99,7 +99,7 @@ def test_an_attempt_past_its_time_is_an_infra_error_and_the_others_go_on(here, m
     assert [t["ended_by"] for t in row["trajectories"]] == ended
     assert row["status"] == status
     if "infra_error" in ended:
-        assert row["trajectories"][1]["error"] == "timeout: the attempt took longer than episode_timeout_s=1"
+        assert row["trajectories"][1]["error"] == "timeout: a call hung for longer than episode_timeout_s=1"
     if status == "infra_error":
         assert read_json(run_dir / "summary.json")["infra_errors"] == {"timeout": 1}
 

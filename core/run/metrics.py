@@ -8,7 +8,7 @@ from typing import Any
 
 from core.run.records import answer_of, outcomes_of, usage_of
 from core.run.scaling import mean, scaling
-from core.types import Usage
+from core.types import CUT_OFF, Usage
 
 
 def wilson(successes: float, n: int, z: float = 1.959964) -> list[float] | None:
@@ -40,9 +40,10 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
         "n_infra_error": len(broken),
         "infra_errors": dict(sorted(Counter(answer_of(row)["error"].split(":")[0] for row in broken).items())),
         "n_stopped": sum(row["status"] == "stopped" for row in rows),
-        "n_budget": sum(answer_of(row)["ended_by"] == "budget" for row in valid),
-        "n_step_limit": sum(answer_of(row)["ended_by"] == "step_limit" for row in valid),
-        "n_stuck": sum(answer_of(row)["ended_by"] == "stuck" for row in valid),
+        **{
+            f"n_{end}": sum(answer_of(row)["ended_by"] == end for row in valid)
+            for end in (*CUT_OFF, "step_limit", "stuck")
+        },
         "n_empty_replies": sum(not step["text"].strip() for row in rows for step in all_steps(row)),
         "n_truncated": sum(step["finish_reason"] == "length" for row in rows for step in all_steps(row)),
         "n_invalid_actions": sum(not step["valid"] for row in rows for step in all_steps(row)),
