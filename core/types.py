@@ -28,6 +28,12 @@ class Task:
     id: str  # stable and unique over all benchmarks, e.g. "math500/test/algebra/1.json"; never a position
     query: str  # what is asked; lessons are stored and retrieved by it
     type: str = ""  # the benchmark's own category, for breakdowns
+    visit: int = 0  # how many passes of the stream came before (stream.passes)
+
+    @property
+    def seeded_by(self) -> tuple[str, ...]:
+        """What the seeds of the calls about it are derived from: each pass has its own, the first the id alone."""
+        return (self.id, f"pass {self.visit + 1}") if self.visit else (self.id,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +141,7 @@ class Extraction:
     lessons: tuple[Lesson, ...] = ()
     n_dropped: int = 0  # items that did not parse, were over the limit or were cut off
     n_truncated: int = 0  # replies cut off by their token limit
-    attempt: int | None = None  # the attempt they come from; None: several, stored with the answer's verdict
+    attempts: tuple[int, ...] = ()  # the attempts they come from; (): all of them
     error: str | None = None  # what broke while distilling, as "extractor: kind: message"
     usage: Usage = Usage()
 
@@ -220,3 +226,4 @@ class Episode:
     learning_errors: tuple[str, ...]  # errors of the judge, the selector and the extractor
     records: tuple[MemoryRecord, ...]  # what this episode adds to the bank, without embeddings; the answer's first
     schema: int = 2
+    retries: int | None = None  # another try at a task that broke: the index of its first episode. Else left out

@@ -101,7 +101,7 @@ class Rollout:
 
     def _note(self, env: BaseEnv, attempt: _Attempt, before: Trajectory) -> Trajectory:
         """The model's note on an attempt that is over: its outcome stays."""
-        seed = derive_seed(self.seed, attempt.task.id, attempt.sample, 0, "agent")
+        seed = derive_seed(self.seed, *attempt.task.seeded_by, attempt.sample, 0, "agent")
         reply = self.agent.begin(env, self.role, attempt.task.id)(list(attempt.opening), attempt.sample, seed)
         note = replace(self._read(reply)[0], observation=NOT_TAKEN, valid=True)
         made = replace(before, sample=attempt.sample, opening=tuple(attempt.opening), steps=(note,), usage=reply.usage)
@@ -112,7 +112,7 @@ class Rollout:
         for number in range(self.max_steps or env.max_steps):
             if self.timeout_s is not None and time.monotonic() - attempt.began >= self.timeout_s:
                 raise AttemptOver(f"episode_timeout_s={self.timeout_s:g} is over", "time")
-            seed = derive_seed(self.seed, attempt.task.id, attempt.sample, number, "agent")
+            seed = derive_seed(self.seed, *attempt.task.seeded_by, attempt.sample, number, "agent")
             reply = respond(list(messages), attempt.sample, seed)
             attempt.usage += reply.usage
             (step, action), done = self._read(reply), False
