@@ -79,10 +79,10 @@ class Stream:
         yield from self._first(workflow, tasks, workers, retries)
         for _ in range(retries if workflow.learns else min(retries, 1)):
             rows = sorted(current(workflow.records.rows), key=lambda row: row["index"])  # the oldest try first
-            broken = [place_of(row) for row in rows if row["status"] == "infra_error"]
+            broken = [row for row in rows if row["status"] == "infra_error"]
             if not workflow.learns:  # those of this start were tried often enough, at once
-                broken = [place_of(row) for row in rows if row["status"] == "infra_error" and row["index"] < begun]
-            yield from self._again(workflow, tasks, broken, workers, retries)
+                broken = [row for row in broken if row["index"] < begun]
+            yield from self._again(workflow, tasks, [place_of(row) for row in broken], workers, retries)
 
     def _first(self, workflow: Workflow, tasks: list[Task], workers: int, retries: int) -> Iterator[Episode]:
         """The tasks that were not run yet, each at its place."""

@@ -81,7 +81,9 @@ class Session:
             if kinds := self.summary["infra_errors"]:
                 causes = ", ".join(f"{count} by {kind}" for kind, count in kinds.items())
                 broken = f"{self.summary['n_infra_error']} of {n_tasks} tasks broke"
-                raise StopRun(f"{broken} ({causes}) and are in no number: the run is not complete, try them again")
+                raise StopRun(
+                    f"{broken} ({causes}) and are in no number: the run is not complete, its command tries again"
+                )
 
     def _title(self) -> str:
         arm = choice("arm") or choice("workflow")
