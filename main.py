@@ -76,7 +76,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     stack.callback(envs.close)
     stream = make(cfg.stream)
     with envs.lease() as env:
-        tasks = select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit) * stream.passes
+        tasks = stream.every_pass(select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit))
         dataset = env.describe()
     models = build_models(cfg, stack)
     if cfg.dry_run:
@@ -104,7 +104,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         meter=meter,
         bank=bank,
     ) as session:
-        for episode in stream.run(workflow, tasks, cfg.max_concurrency):
+        for episode in stream.run(workflow, tasks, cfg.max_concurrency, cfg.retry_broken, cfg.stop_after_broken):
             session.episode(episode)
     return session.summary["success_rate"]
 

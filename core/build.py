@@ -28,10 +28,12 @@ NUMBERS = {  # key: least value
     "max_repeats": 2,
     "max_concurrency": 1,
     "episode_timeout_s": 1,
+    "retry_broken": 0,
+    "stop_after_broken": 1,
     "k": 1,
     "r": 0,
 }
-NULLABLE = ("limit", "max_steps", "max_repeats", "episode_timeout_s", "k", "r")
+NULLABLE = ("limit", "max_steps", "max_repeats", "episode_timeout_s", "stop_after_broken", "k", "r")
 GROUPS = (
     "env agent llm judge_llm extractor_llm selector_llm embedder memory retrieval judge setting workflow select tracker"
 ).split()

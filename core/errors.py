@@ -2,9 +2,11 @@
 
 UserError       a mistake that the user can correct; main prints its one sentence and exits
 StopRun         nothing further can succeed (no key, server gone, disk full); as above, and the run can be resumed
-InfraError      a model or an env broke in one episode: recorded as infra_error, never counted as a failure
+InfraError      a model or an env broke in one episode: recorded as infra_error, never a failure, tried again
 TransientError  an InfraError that is worth another try (rate limit, timeout, 5xx)
-OverBudget      a call that was refused because the run's or the episode's budget is used up
+AttemptOver     what an agent ran into by its own doing: its attempt ends there, and is judged, counted and learned
+                from. To a judge, a selector or a distiller the same error is an InfraError like others
+OverBudget      an AttemptOver: a call that was refused because the run's or the episode's budget is used up
 """
 
 
@@ -19,8 +21,8 @@ class StopRun(UserError):
 class InfraError(Exception):
     """A model or an env broke. The message names the cause and is recorded with the episode.
 
-    kind   one word for counting: timeout, connection, rate_limit, server, bad_reply, bad_request, context_overflow,
-           content_filter, local, budget; env for everything an environment raises
+    kind   one word for counting: timeout, connection, rate_limit, server, bad_reply, bad_request, local; env for
+           everything an environment raises; and those of AttemptOver
     """
 
     def __init__(self, message: str, kind: str = "env") -> None:
@@ -36,7 +38,17 @@ class TransientError(InfraError):
         self.retry_after = retry_after
 
 
-class OverBudget(InfraError):
+class AttemptOver(InfraError):
+    """Ends an agent's attempt, which is then evaluated by what it reached. The kind is what the attempt ended by:
+
+    context         the conversation outgrew the model's context window
+    content_filter  the provider's filter refused the conversation, or left nothing of the answer
+    time            episode_timeout_s was over before the next step
+    budget          see OverBudget
+    """
+
+
+class OverBudget(AttemptOver):
     """No call was made. whole_run: the run's budget is used up, so it ends; else the episode's, so its attempt ends."""
 
     def __init__(self, message: str, *, whole_run: bool) -> None:

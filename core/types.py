@@ -28,6 +28,12 @@ class Task:
     id: str  # stable and unique over all benchmarks, e.g. "math500/test/algebra/1.json"; never a position
     query: str  # what is asked; lessons are stored and retrieved by it
     type: str = ""  # the benchmark's own category, for breakdowns
+    visit: int = 0  # how many passes of the stream came before (stream.passes)
+
+    @property
+    def seeded_by(self) -> tuple[str, ...]:
+        """What the seeds of the calls about it are derived from: each pass has its own, the first the id alone."""
+        return (self.id, f"pass {self.visit + 1}") if self.visit else (self.id,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +75,11 @@ class Step:
         return self.observation[: -self.hint_chars].rstrip() if self.hint_chars else self.observation
 
 
+# What an attempt that was cut off ran into by its own doing (core/errors.py, AttemptOver): it is judged, counted and
+# learned from as it stands.
+CUT_OFF = ("budget", "context", "content_filter", "time")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
     """One attempt at a task. `opening` and the steps together are the whole conversation."""
@@ -78,13 +89,13 @@ class Trajectory:
     opening: tuple[Message, ...]
     steps: tuple[Step, ...]
     answer: str | None
-    ended_by: str  # goal | end (over, not solved) | step_limit | stuck | budget | infra_error
+    ended_by: str  # goal | end (over, not solved) | step_limit | stuck | one of CUT_OFF | infra_error
     reward: float  # sum over the steps
     success: bool  # by the env's own evaluation; in setting=test_time only metrics use it
     gold: str  # the env's answer; likewise
     info: dict[str, Any] = field(default_factory=dict)  # plain facts of the env's last step: score, parse rule, ...
     usage: Usage = Usage()
-    error: str | None = None  # what broke, as "kind: message"; where ended_by is budget, which limit
+    error: str | None = None  # what broke, as "kind: message"; where an attempt was cut off, what did it
 
     @property
     def has_output(self) -> bool:
@@ -130,7 +141,7 @@ class Extraction:
     lessons: tuple[Lesson, ...] = ()
     n_dropped: int = 0  # items that did not parse, were over the limit or were cut off
     n_truncated: int = 0  # replies cut off by their token limit
-    attempt: int | None = None  # the attempt they come from; None: several, stored with the answer's verdict
+    attempts: tuple[int, ...] = ()  # the attempts they come from; (): all of them
     error: str | None = None  # what broke while distilling, as "extractor: kind: message"
     usage: Usage = Usage()
 
@@ -215,3 +226,4 @@ class Episode:
     learning_errors: tuple[str, ...]  # errors of the judge, the selector and the extractor
     records: tuple[MemoryRecord, ...]  # what this episode adds to the bank, without embeddings; the answer's first
     schema: int = 2
+    retries: int | None = None  # another try at a task that broke: the index of its first episode. Else left out

@@ -50,7 +50,10 @@ class EnvPool:
                         self._free.append(env)
 
     def limited(self, env: BaseEnv, work: Callable[[], Out]) -> Out:
-        """The result of work(), an attempt in a leased env. After timeout_s the env is killed: InfraError.
+        """The result of work(), an attempt in a leased env.
+
+        An attempt begins no step after timeout_s (workflows/rollout.py). When the call that it is in by then does not
+        return within as long again, it hangs: the env is killed, and InfraError raised.
 
         Work that waits for something else, such as a model's answer, cannot be killed: its thread runs on, unheard.
         """
@@ -65,10 +68,10 @@ class EnvPool:
                 outcome.set_exception(error)
 
         threading.Thread(target=run, name="worker-attempt", daemon=True).start()
-        wait([outcome], self._timeout_s)
+        wait([outcome], 2 * self._timeout_s)
         if not outcome.done():
             env.abort()
-            raise InfraError(f"the attempt took longer than episode_timeout_s={self._timeout_s:g}", "timeout")
+            raise InfraError(f"a call hung for longer than episode_timeout_s={self._timeout_s:g}", "timeout")
         return outcome.result()
 
     def close(self) -> None:

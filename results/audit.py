@@ -84,7 +84,7 @@ def denominators(run: Run) -> Iterator[str]:
             yield f"{where(row)}: status {row['status']}, but its attempt is a {true}"
         if row["status"] == "infra_error" and (row["lessons"] or row["records"]):
             yield f"{where(row)}: an infra_error was learned from"
-    if run.summary and run.complete and run.summary["complete"]:
+    if _ended(run):
         valid = [row for row in run.rows if row["status"] in VALID]
         now = {"n": len(valid), "n_infra_error": len(run.rows) - len(valid), **rate(valid)}
         for key, value in now.items():
@@ -104,7 +104,7 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
     for twice in sorted({each for each in ids if ids.count(each) > 1}):
         yield f"record {twice} was made twice"
     bank, alone = run.path / "bank.sqlite", run.memory.get("path") is None and not run.memory.get("consolidate")
-    if bank.is_file() and alone and _own_kind(run):
+    if bank.is_file() and alone and _own_kind(run) and _ended(run):
         stored = {record.id for record in read_records(bank, run.memory.get("namespace", "default"))}
         for name in sorted(stored.symmetric_difference(ids)):
             yield f"record {name} is {'in the bank only' if name in stored else 'not in the bank'}"
@@ -159,10 +159,18 @@ def _text(attempt: dict, *, opening: bool = False) -> str:
 def bank_owners(run: Run) -> dict[str, set[str]]:
     """{record: tasks of its lineage} of the run's bank and of the one it was given."""
     owners: dict[str, set[str]] = {}
-    for record in read_banks(run, must=_own_kind(run)):
+    for record in read_banks(run, must=_own_kind(run) and _ended(run)):
         lineage = record.provenance.get("tasks", ()) if record.parents else ()
         owners.setdefault(record.id, set()).update((record.task_id, *lineage))
     return owners
+
+
+def _ended(run: Run) -> bool:
+    """Whether the summary tells of these episodes. Else the run goes on, or was copied while it did: its bank may be of
+    another moment than its episodes, and what they lack is no sign of a loss.
+    """
+    told = run.summary.get("n", 0) + run.summary.get("n_infra_error", 0), run.summary.get("n_retried", 0)
+    return told == (run.n_tasks, sum("retries" in row for row in run.rows)) and run.complete
 
 
 def _own_kind(run: Run) -> bool:

@@ -38,7 +38,7 @@ def to_wandb(paths: list[str], project: str, mode: str) -> None:
         run = read_run(path)
         tracker = WandbTracker(project=project, mode=mode)
         tracker.start(str(path), run.config)
-        for row in run.rows:
-            tracker.log(row["index"], logged(row["status"], len(row["lessons"])))
+        for place, row in enumerate(run.rows):
+            tracker.log(place, logged(row["status"], len(row["lessons"])))
         tracker.finish(run.summary or summarise(run.rows, run.n_tasks))
         print(f"{path}: {len(run.rows)} episodes to wandb ({mode})")

@@ -18,8 +18,8 @@ from core.memory.store.bank_file import read_records
 from core.models.reply_text import storable
 from core.run.arms import overridden
 from core.run.manifest import ARM_KEYS, flat, identity, without
-from core.run.metrics import steps, tokens
-from core.run.records import answer_of, outcomes_of, read_episodes
+from core.run.metrics import VALID, steps, tokens
+from core.run.records import answer_of, current, outcomes_of, place_of, read_episodes
 from core.run.upgrade import upgraded_manifest
 from core.types import MemoryRecord, content_id
 
@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KNOBS = ("seed", "k", "r", "refine")  # top-level keys that act through the nodes they are written into
-VALID = ("success", "failure")  # what counts: an infra_error is in no denominator
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One run directory. `rows` are its finished episodes, in order; nothing of a torn line or a stopped one."""
+    """One run directory. `rows` are its finished episodes, one a task, in order; nothing of a torn or a stopped one."""
 
     path: Path
     manifest: dict[str, Any]
@@ -79,6 +78,7 @@ class Run:
 
     @property
     def complete(self) -> bool:
+        """Whether every task has an episode. One that broke is no result: the run's command tries it again."""
         return len(self.rows) == self.n_tasks
 
     @cached_property
@@ -132,7 +132,7 @@ def read_run(path: str | Path) -> Run:
             summary=_read(path / "summary.json"),
             hydra=_read(path / ".hydra" / "hydra.yaml"),
             composed=_read(path / ".hydra" / "config.yaml") or manifest["config"],
-            rows=[row for row in rows if row["status"] != "stopped"],
+            rows=current([row for row in rows if row["status"] != "stopped"]),
         )
 
 
@@ -226,7 +226,7 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     chosen, spent = answer_of(row), tokens([row])
     costs = [used["cost_usd"] for used in row["usage"].values()]
     return {
-        "index": row["index"],
+        "index": place_of(row),
         "task_id": storable(row["task_id"]),
         "task_type": storable(row["task_type"]),
         "status": row["status"],

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from core.errors import UserError
 from core.models.reply_text import storable
+from core.run.records import place_of
 from results.load import Run, episode_columns, find_runs, read_run
 from scripts.command_line import parser, plain_errors
 
@@ -61,7 +62,7 @@ def episodes(run: Run, status: str | None, kind: str | None, flagged: bool) -> T
         state = Text(row["status"], COLOUR[row["status"]])
         cells = [facts["n_retrieved"], facts["n_lessons"], facts["steps"], f"{facts['tokens']:,}"]
         task, verdict = clean(row["task_id"]), facts["verdict"] or "-"
-        table.add_row(str(row["index"]), task, state, verdict, *map(str, cells), clean(note))
+        table.add_row(str(place_of(row)), task, state, verdict, *map(str, cells), clean(note))
     return table
 
 
@@ -71,7 +72,7 @@ def find_row(run: Run, wish: str) -> dict[str, Any]:
         return run.rows[int(wish)]
     found = [row for row in run.rows if row["task_id"] == wish] or [r for r in run.rows if r["task_id"].endswith(wish)]
     if len(found) != 1:
-        places = ", ".join(str(row["index"]) for row in found[:10])
+        places = ", ".join(str(place_of(row)) for row in found[:10])
         raise UserError(f"{wish} names {len(found)} episodes" + (f": give its place, {places}." if found else "."))
     return found[0]
 

@@ -63,11 +63,11 @@ class Outside:
         words = ["bash", "-c", "\n".join([*exports, command])]
         return subprocess.run(words, cwd=REPO, env=env, capture_output=True, text=True, timeout=200, check=False)
 
-    def run(self, name: str, command: str) -> Path:
+    def run(self, name: str, command: str, status: int = 0) -> Path:
         """A command of the page, with its records in a folder of this name."""
         folder = self.home / "runs" / name
         done = self.shell(command + f" run_dir={folder}" * ("main.py" in command))
-        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        assert done.returncode == status, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "stdout").write_text(done.stdout)
         return folder
@@ -250,7 +250,7 @@ def test_a_model_provider_is_asked_in_every_role(made):
 
 
 def test_a_program_that_fails_is_no_failure_of_the_agent(outside):
-    run_dir = outside.run("broken", "python main.py $TOY llm=program llm.command=[ls,/nowhere] limit=2")
+    run_dir = outside.run("broken", "python main.py $TOY llm=program llm.command=[ls,/nowhere] limit=2", status=1)
     assert read_json(run_dir / "summary.json")["n_infra_error"] == 2
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 import pytest
 from conftest import TOY, read_json, read_rows
 
-from core.errors import InfraError, UserError
+from core.errors import InfraError, StopRun, UserError
 from core.process import WorkerProcess
 from envs import toy_script
 from envs.pool import EnvPool
@@ -82,7 +83,9 @@ def test_limits_that_allow_nothing_are_refused(here, words):
         ("workflow=reasoningbank", ["end"], "failure"),
     ],
 )
-def test_an_attempt_past_its_time_is_an_infra_error_and_the_others_go_on(here, monkeypatch, words, ended, status):
+def test_an_attempt_past_its_time_is_an_infra_error_and_the_others_go_on(
+    here, monkeypatch, tmp_path, words, ended, status
+):
     original, hang = toy_script.play, threading.Event()
 
     def play(messages, role, sample):
@@ -92,14 +95,16 @@ def test_an_attempt_past_its_time_is_an_infra_error_and_the_others_go_on(here, m
 
     monkeypatch.setattr("envs.toy_script.play", play)
     began = time.monotonic()
-    run_dir, _ = here(*TOY, words, "limit=1", "episode_timeout_s=1")
+    run_dir = tmp_path / "run"
+    with pytest.raises(StopRun, match="1 of 1 tasks broke") if status == "infra_error" else nullcontext():
+        here(*TOY, words, "limit=1", "episode_timeout_s=1", "retry_broken=0", run_dir=run_dir)
     assert time.monotonic() - began < 30
     hang.set()
     row = read_rows(run_dir)[0]
     assert [t["ended_by"] for t in row["trajectories"]] == ended
     assert row["status"] == status
     if "infra_error" in ended:
-        assert row["trajectories"][1]["error"] == "timeout: the attempt took longer than episode_timeout_s=1"
+        assert row["trajectories"][1]["error"] == "timeout: a call hung for longer than episode_timeout_s=1"
     if status == "infra_error":
         assert read_json(run_dir / "summary.json")["infra_errors"] == {"timeout": 1}
 

@@ -9,9 +9,11 @@ import pytest
 from conftest import read_json, read_rows
 from faulty import FAULTS, FaultyServer
 
+from core.errors import StopRun
 from core.models import retry
 
 ATTEMPTS = 3
+ONCE = ("retry_broken=0", "stop_after_broken=null")  # what broke stays broken
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def check(run_dir, server, n):
     assert len({row["task_id"] for row in rows}) == n
     statuses = Counter(row["status"] for row in rows)
     assert set(statuses) <= {"success", "failure", "infra_error"}
-    assert (summary["complete"], summary["n"] + summary["n_infra_error"]) == (True, n)
+    assert (summary["complete"], summary["n"] + summary["n_infra_error"]) == (statuses["infra_error"] == 0, n)
     assert sum(summary["infra_errors"].values()) == summary["n_infra_error"] == statuses["infra_error"]
     assert max(server.tries.values()) <= ATTEMPTS  # no request reached the server more often than configured
     made = [call for call in calls if call["role"] != "embedder"]
@@ -59,23 +61,31 @@ def check(run_dir, server, n):
     return statuses, made
 
 
-def test_a_thousand_calls_sixteen_at_a_time(faulty, here):
+def test_a_thousand_calls_sixteen_at_a_time(faulty, here, tmp_path):
     server = faulty(play)
     more = ("env.families=8", "env.boxes_per_family=125", "max_concurrency=16", "workflow=vanilla", "max_steps=1")
-    run_dir, _ = here(*overrides(server, *more))
+    run_dir = tmp_path / "run"
+    with pytest.raises(StopRun, match="of 1000 tasks broke"):
+        here(*overrides(server, *more, *ONCE), run_dir=run_dir)
     statuses, made = check(run_dir, server, 1000)
     assert len(made) == 1000
     assert 0 < statuses["infra_error"] < 80  # 0.3 ** 3 of 1000 is 27
     broke = sum(server.faults[fault] for fault in FAULTS) / sum(server.faults.values())
     assert 0.25 < broke < 0.35
     assert all(server.faults[fault] > 10 for fault in FAULTS)
+    here(*overrides(server, *more), run_dir=run_dir)  # the same command, which may try again now
+    summary, rows = read_json(run_dir / "summary.json"), read_rows(run_dir)
+    assert (summary["complete"], summary["n"], summary["n_retried"]) == (True, 1000, statuses["infra_error"])
+    assert [row["index"] for row in rows] == list(range(1000 + statuses["infra_error"]))
 
 
-def test_the_whole_loop_learns_on_among_the_faults(faulty, here):
+def test_the_whole_loop_learns_on_among_the_faults(faulty, here, tmp_path):
     server = faulty(play)
-    run_dir, rate = here(*overrides(server, "env.families=4", "env.boxes_per_family=12"))
+    run_dir = tmp_path / "run"
+    with pytest.raises(StopRun, match="of 48 tasks broke"):
+        here(*overrides(server, "env.families=4", "env.boxes_per_family=12", *ONCE), run_dir=run_dir)
     check(run_dir, server, 48)
-    assert rate > 0.7  # 44 of 48 without any fault
+    assert read_json(run_dir / "summary.json")["success_rate"] > 0.7  # 44 of 48 without any fault
     for row in read_rows(run_dir):
         if row["status"] == "infra_error":
             assert (row["lessons"], row["records"], row["verdict"]["label"]) == ([], [], None)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import read_json, read_rows
 
-from core.errors import InfraError, UserError
+from core.errors import AttemptOver, UserError
 from core.learning.judges import JUDGE_SCHEMA
 from core.learning.schemas import lessons_schema
 from core.learning.structured import parse_lessons, parse_status
@@ -47,8 +47,8 @@ def test_no_text_breaks_a_call(model, text):
     model.chat([{"role": "user", "content": text}], role="agent", seed=1, max_tokens=4)
 
 
-def test_a_prompt_over_the_context_is_an_infra_error(model):
-    with pytest.raises(InfraError, match="context size"):
+def test_a_prompt_over_the_context_ends_the_attempt(model):
+    with pytest.raises(AttemptOver, match="context size"):
         model.chat([{"role": "user", "content": "word " * 9000}], role="agent")
 
 

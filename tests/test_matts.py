@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import nullcontext
 
 import pytest
 from conftest import TOY, read_json, read_rows
 
-from core.errors import InfraError, UserError
+from core.errors import InfraError, StopRun, UserError
 from core.learning.attempts import Attempts
 from core.learning.selectors import BestOfN, Judged, Majority
 from core.learning.transcript import count_tokens, cut_tokens, fit
@@ -26,9 +27,12 @@ SEQUENTIAL = (*TOY, "workflow=matts_sequential")
 
 @pytest.fixture
 def played(here, monkeypatch, tmp_path):
-    """Run with a player of one's own: play(messages, role, sample) -> text, or None for the toy's own."""
+    """Run with a player of one's own: play(messages, role, sample) -> text, or None for the toy's own.
 
-    def run(player, *words, name="run"):
+    ends   what the StopRun that the run ends with says
+    """
+
+    def run(player, *words, name="run", ends=None):
         original = toy_script.play
         seen = []
 
@@ -39,8 +43,9 @@ def played(here, monkeypatch, tmp_path):
 
         with monkeypatch.context() as patch:
             patch.setattr("envs.toy_script.play", play)
-            run_dir, _ = here(*words, run_dir=tmp_path / name)
-        return read_rows(run_dir), read_json(run_dir / "summary.json"), seen
+            with pytest.raises(StopRun, match=ends) if ends else nullcontext():
+                here(*words, run_dir=tmp_path / name)
+        return read_rows(tmp_path / name), read_json(tmp_path / name / "summary.json"), seen
 
     return run
 
@@ -198,7 +203,7 @@ def test_all_that_break_are_an_infra_error_and_teach_nothing(played):
     def breaks(messages, role, sample):
         raise InfraError("no answer", "timeout")
 
-    rows, summary, seen = played(breaks, *PARALLEL, "limit=3")
+    rows, summary, seen = played(breaks, *PARALLEL, "limit=3", "retry_broken=0", ends="3 tasks in a row")
     assert (summary["n"], summary["n_infra_error"], summary["scaling"]) == (0, 3, {})
     assert {role for role, _, _ in seen} == {"agent"}
     assert all(row["records"] == [] and row["lessons"] == [] for row in rows)
@@ -268,7 +273,7 @@ def test_a_round_that_breaks_is_an_infra_error_and_teaches_nothing(played):
         if role == "agent" and sample == 1:
             raise InfraError("no answer", "timeout")
 
-    rows, summary, _ = played(breaks, *SEQUENTIAL, "limit=3")
+    rows, summary, _ = played(breaks, *SEQUENTIAL, "limit=3", "retry_broken=0", ends="3 tasks in a row")
     assert (summary["n"], summary["n_infra_error"]) == (0, 3)
     assert all(row["records"] == [] for row in rows)
     assert [t["ended_by"] for t in rows[0]["trajectories"]] == ["end", "infra_error"]

@@ -26,6 +26,8 @@ def row(status, label=None, kind="", steps=2, cost=0.5):
     }
     verdict = {"label": label, "source": "llm" if label else "none", "parsed": True, "truncated": False}
     return {
+        "index": 0,
+        "task_id": "t",
         "status": status,
         "task_type": kind,
         "reward": float(status == "success"),

@@ -112,6 +112,7 @@ def test_broken_episodes_are_named_and_in_no_rate(runs, page, tmp_path):
 
     made = page(runs / "none-0", rewritten(runs / "bank-0", tmp_path / "broken", broken))
     assert "2 episodes broke (infra error)" in made.text and "in 38 pairs" in made.text
+    assert "(2 tasks are broken and in no rate)" in made.text
 
 
 def test_what_chance_may_do_is_not_called_better(runs, page, tmp_path):

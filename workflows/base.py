@@ -135,7 +135,7 @@ class Workflow:
             trajectory, verdict = attempts.trajectories[number], attempts.verdicts()[number]
             gold = trajectory.gold if self.setting.show_answer else None
             distil = partial(self.distiller.distil, attempts.task, trajectory, verdict, memories, gold)
-            return replace(guarded("extractor", distil, Extraction()), attempt=number)
+            return replace(guarded("extractor", distil, Extraction()), attempts=(number,))
 
         learnable = self.learnable(attempts)
         return list(ordered_map(one, learnable, len(learnable)))

@@ -23,7 +23,7 @@ def build_workflow(
 ) -> Workflow:
     """The workflow of `cfg.workflow`. It is given those of the parts below that it has a field for."""
     agent = roles["agent"]
-    limits = {"max_steps": cfg.max_steps, "max_repeats": cfg.max_repeats}
+    limits = {"max_steps": cfg.max_steps, "max_repeats": cfg.max_repeats, "timeout_s": cfg.episode_timeout_s}
     parts = {
         "envs": envs,
         "rollout": Rollout(agent=build_agent(cfg), role=agent, seed=agent.seed, **limits),

@@ -36,7 +36,10 @@ def build_episode(
     task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0
     answer = trajectories[chosen]
     counted = [] if stopped else extractions
-    sources = [(chosen if made.attempt is None else made.attempt, made) for made in counted]
+    # Lessons of several attempts are stored with the verdict on the answer, where it is one of these attempts.
+    sources = [
+        (made.attempts[0] if made.attempts and chosen not in made.attempts else chosen, made) for made in counted
+    ]
     kept = [(source, made) for source, made in sources if made.lessons and verdicts[source].label is not None]
     records = {source: _record(index, task, trajectories[source], verdicts[source], made) for source, made in kept}
     asked = (*verdicts, *([selection] if selection else ()), *extractions)

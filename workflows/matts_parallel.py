@@ -57,4 +57,4 @@ class MattsParallel(Workflow):
         if len(learnable) < 2:
             return super().extract(attempts, memories)
         contrast = partial(self.contrast.parallel, attempts.only(learnable), memories)
-        return [guarded("extractor", contrast, Extraction())]
+        return [replace(guarded("extractor", contrast, Extraction()), attempts=tuple(learnable))]

@@ -8,7 +8,7 @@ from functools import partial
 from core.errors import InfraError, UserError
 from core.learning.attempts import Attempts
 from core.learning.contrast import Contrast
-from core.types import Extraction, Scored, Selection, Task, Trajectory
+from core.types import CUT_OFF, Extraction, Scored, Selection, Task, Trajectory
 from envs.base import BaseEnv
 from workflows.base import Workflow, guarded
 
@@ -31,14 +31,14 @@ class MattsSequential(Workflow):
             raise UserError(f"refine={self.refine}: choose restart or continue.")
 
     def attempt(self, index: int, task: Task, memories: list[Scored]) -> Attempts:
-        """The attempt and its rounds. A round that breaks, or that a budget cuts off, is the last."""
+        """The attempt and its rounds. A round that breaks, or that is cut off, is the last."""
         rounds: list[Trajectory] = []
         try:
             with self.envs.lease() as env:
                 finished = self.records.rollouts.finished(index)  # by an earlier start of this run
-                while len(rounds) <= self.r and not (rounds and rounds[-1].ended_by in ("infra_error", "budget")):
+                while len(rounds) <= self.r and not (rounds and rounds[-1].ended_by in ("infra_error", *CUT_OFF)):
                     made = finished.get(len(rounds)) or self._round(env, task, memories, rounds, resumed=bool(finished))
-                    if rounds and made.ended_by == "budget" and not made.steps:
+                    if rounds and made.ended_by in CUT_OFF and not made.steps:
                         break  # it never began: the round before it stays the answer
                     if made.sample not in finished:
                         self.checkpoint(index, task, made)

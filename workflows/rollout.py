@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
 from core.agents.agent import Agent, Responder
-from core.errors import InfraError, OverBudget
+from core.errors import AttemptOver, InfraError
 from core.models.base import Reply, Role
 from core.seeding import derive_seed
 from core.types import Message, Scored, Step, Task, Trajectory, Usage, content_id
@@ -25,6 +26,7 @@ class Rollout:
 
     max_steps     actions in one attempt; None takes the env's own limit
     max_repeats   so many steps in a row with the same action and observation end an attempt; None never ends one so
+    timeout_s     no step is begun later than this many seconds after the attempt; None: no limit
     """
 
     agent: Agent
@@ -32,9 +34,10 @@ class Rollout:
     seed: int
     max_steps: int | None = None
     max_repeats: int | None = None
+    timeout_s: float | None = None
 
     def run(self, env: BaseEnv, task: Task, memories: list[Scored], sample: int = 0) -> Trajectory:
-        """One attempt. An InfraError of the model or the env ends it, and is recorded with the steps until then."""
+        """One attempt. An error of the model or the env ends it, and is recorded with the steps until then."""
         attempt = _Attempt(task=task, sample=sample)
         try:
             attempt.opening = self.agent.opening(env.reset(task), env.instructions, memories)
@@ -66,8 +69,8 @@ class Rollout:
                 return self._note(env, attempt, before)
             attempt.reward = 0.0 if restart else before.reward
             self._finish(env, attempt)
-        except OverBudget as error:  # no note is written, and the round before stays the answer
-            attempt.ended_by, attempt.error = "budget", str(error)
+        except AttemptOver as error:  # no note is written, and the round before stays the answer
+            attempt.cut_off(error)
         except InfraError as error:
             attempt.fail(error)
         return attempt.trajectory()
@@ -89,8 +92,8 @@ class Rollout:
         """Play from the attempt's opening to its end, then let the env evaluate it."""
         try:
             self._play(env, attempt, self.agent.begin(env, self.role, attempt.task.id))
-        except OverBudget as error:  # evaluated by what it reached, as at the step limit
-            attempt.ended_by, attempt.error = "budget", str(error)
+        except AttemptOver as error:  # evaluated by what it reached, as at the step limit
+            attempt.cut_off(error)
         attempt.success = env.evaluate(attempt.answer)
         attempt.gold = env.get_ground_truth()
         if attempt.ended_by == "end" and attempt.success:
@@ -98,7 +101,7 @@ class Rollout:
 
     def _note(self, env: BaseEnv, attempt: _Attempt, before: Trajectory) -> Trajectory:
         """The model's note on an attempt that is over: its outcome stays."""
-        seed = derive_seed(self.seed, attempt.task.id, attempt.sample, 0, "agent")
+        seed = derive_seed(self.seed, *attempt.task.seeded_by, attempt.sample, 0, "agent")
         reply = self.agent.begin(env, self.role, attempt.task.id)(list(attempt.opening), attempt.sample, seed)
         note = replace(self._read(reply)[0], observation=NOT_TAKEN, valid=True)
         made = replace(before, sample=attempt.sample, opening=tuple(attempt.opening), steps=(note,), usage=reply.usage)
@@ -107,7 +110,9 @@ class Rollout:
     def _play(self, env: BaseEnv, attempt: _Attempt, respond: Responder) -> None:
         messages: list[Message] = list(attempt.opening)
         for number in range(self.max_steps or env.max_steps):
-            seed = derive_seed(self.seed, attempt.task.id, attempt.sample, number, "agent")
+            if self.timeout_s is not None and time.monotonic() - attempt.began >= self.timeout_s:
+                raise AttemptOver(f"episode_timeout_s={self.timeout_s:g} is over", "time")
+            seed = derive_seed(self.seed, *attempt.task.seeded_by, attempt.sample, number, "agent")
             reply = respond(list(messages), attempt.sample, seed)
             attempt.usage += reply.usage
             (step, action), done = self._read(reply), False
@@ -170,12 +175,16 @@ class _Attempt:
     info: dict[str, Any] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     error: str | None = None
+    began: float = field(default_factory=time.monotonic)
 
     def repeats(self) -> int:
         """How many of the last steps have the same action and observation, at least 1."""
         ends = ((step.action, step.observation) for step in reversed(self.steps))
         last = next(ends)
         return 1 + sum(1 for _ in takewhile(lambda end: end == last, ends))
+
+    def cut_off(self, error: AttemptOver) -> None:
+        self.ended_by, self.error = error.kind, str(error)
 
     def fail(self, error: InfraError) -> None:
         self.ended_by, self.error = "infra_error", f"{error.kind}: {error}"
@@ -189,6 +198,6 @@ class _Attempt:
         }
 
     def trajectory(self) -> Trajectory:
-        values = {name: value for name, value in vars(self).items() if name != "task"}
+        values = {name: value for name, value in vars(self).items() if name not in ("task", "began")}
         made = Trajectory(**values | {"id": "", "opening": tuple(self.opening), "steps": tuple(self.steps)})
         return with_id(self.task.id, made)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 
 from core.checks import check_choice, check_numbers
 from core.concurrency import ordered_map
+from core.errors import StopRun
+from core.run.records import current, place_of
 from core.seeding import derive_seed
 from core.types import Episode, Task
 from workflows.base import Workflow
@@ -38,32 +41,87 @@ class Stream:
             return sorted(tasks, key=lambda task: (derive_seed(seed, task.type, "stream"), task.type))
         return list(tasks)
 
+    def every_pass(self, tasks: list[Task]) -> list[Task]:
+        """The tasks of all passes."""
+        return [replace(task, visit=number) for number in range(self.passes) for task in tasks]
+
     def settled(self, done: int, n_tasks: int) -> int:
         """How many of `done` episodes have been consolidated: all but those of an unfinished batch."""
-        return done if done == n_tasks else done - done % self.batch
+        return done if done >= n_tasks else done - done % self.batch
 
-    def run(self, workflow: Workflow, tasks: list[Task], workers: int) -> Iterator[Episode]:
+    def run(
+        self, workflow: Workflow, tasks: list[Task], workers: int, retries: int = 0, stop_after: int | None = None
+    ) -> Iterator[Episode]:
         """Run the tasks that are not recorded yet; yields each episode, in order, once it is recorded.
 
         Up to `workers` tasks run at once where they do not depend on each other: those of a batch, or all where nothing
         is learned. The stream ends early when the run's budget is used up.
+
+        retries      further tries at a task that broke: at once where nothing is learned, else at the stream's end
+        stop_after   so many tasks in a row that broke raise StopRun; None: never
         """
+        in_a_row: set[int] = set()  # places: a task that is tried again and breaks again is one task
+        with closing(self._episodes(workflow, tasks, workers, retries)) as episodes:
+            for episode in episodes:
+                yield episode
+                if episode.status == "stopped":
+                    return
+                place = episode.index if episode.retries is None else episode.retries
+                in_a_row = in_a_row | {place} if episode.status == "infra_error" else set()
+                if len(in_a_row) == stop_after:
+                    cause = episode.trajectories[episode.chosen].error
+                    raise StopRun(f"{stop_after} tasks in a row broke (stop_after_broken), the last by {cause}")
+
+    def _episodes(self, workflow: Workflow, tasks: list[Task], workers: int, retries: int) -> Iterator[Episode]:
         if workflow.meter.exhausted():
             return
+        begun = len(workflow.records.rows)
+        yield from self._first(workflow, tasks, workers, retries)
+        for _ in range(retries if workflow.learns else min(retries, 1)):
+            rows = sorted(current(workflow.records.rows), key=lambda row: row["index"])  # the oldest try first
+            broken = [row for row in rows if row["status"] == "infra_error"]
+            if not workflow.learns:  # those of this start were tried often enough, at once
+                broken = [row for row in broken if row["index"] < begun]
+            yield from self._again(workflow, tasks, [place_of(row) for row in broken], workers, retries)
+
+    def _first(self, workflow: Workflow, tasks: list[Task], workers: int, retries: int) -> Iterator[Episode]:
+        """The tasks that were not run yet, each at its place."""
         done = len(workflow.records.rows)
         batch = self.batch if workflow.learns else len(tasks)
+        write = workflow.learns and batch == 1
 
         def run(index: int) -> Episode:
             if workflow.learns and index + 1 < len(tasks):
                 workflow.bank.prefetch(tasks[index + 1].query)
-            return workflow.run_task(index, tasks[index], write=batch == 1)
+            return tried(workflow, index, tasks[index], 0 if workflow.learns else retries, write=write)
 
         for start in range(done - done % batch, len(tasks), batch):
             end = min(start + batch, len(tasks))
             todo = range(max(start, done), end)
             for episode in ordered_map(run, todo, min(workers, len(todo))):
-                if batch > 1:  # written in the stream's order, learned from at the batch's end
+                if not write:  # written in the stream's order, learned from at the batch's end
                     workflow.consolidate(episode, due=end - start if episode.index == end - 1 else 0)
                 yield episode
-                if episode.status == "stopped":
-                    return
+
+    def _again(
+        self, workflow: Workflow, tasks: list[Task], broken: list[int], workers: int, retries: int
+    ) -> Iterator[Episode]:
+        """Another try at the tasks of these places, each as a further episode at the end of the stream."""
+        first = len(workflow.records.rows)
+
+        def run(number: int) -> Episode:
+            place = broken[number]
+            made = tried(workflow, first + number, tasks[place], 0 if workflow.learns else retries, write=False)
+            return replace(made, retries=place)
+
+        for episode in ordered_map(run, range(len(broken)), 1 if workflow.learns else min(workers, len(broken))):
+            workflow.consolidate(episode)
+            yield episode
+
+
+def tried(workflow: Workflow, index: int, task: Task, retries: int, *, write: bool) -> Episode:
+    """The episode of a task, or of its last try where it broke every time."""
+    for _ in range(retries):
+        if (episode := workflow.run_task(index, task, write=write)).status != "infra_error":
+            return episode
+    return workflow.run_task(index, task, write=write)

@@ -28,7 +28,7 @@ class Learner:
         structured = self.role.llm.supports_schema
         prompt = self.role.prompts.render(template, query=task.query, structured=structured, **values)
         names = (purpose,) if sample is None else (sample, purpose)
-        seed = derive_seed(self.seed, task.id, *names)
+        seed = derive_seed(self.seed, *task.seeded_by, *names)
         message = {"role": "user", "content": prompt}
         return self.role.chat([message], task=task.id, sample=sample or 0, seed=seed, schema=schema)
 

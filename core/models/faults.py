@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.errors import InfraError, StopRun, TransientError
+from core.errors import AttemptOver, InfraError, StopRun, TransientError
 from core.models.retry import retry_after
 
 RETRIED = {408: "timeout", 409: "conflict", 429: "rate_limit"}  # and every 5xx
@@ -15,16 +15,39 @@ _NO_CREDIT = {
     429: ("insufficient_quota", "billing_not_active"),
 }
 _FAILED = ("error", "network_error")  # reasons to end an answer, which litellm renames to "stop"
+# What servers say of a request that is longer than the model's context window, beside what litellm knows by itself.
+_TOO_LONG = (
+    "context_length_exceeded",
+    "maximum context length",
+    "exceed context limit",
+    "available context size",
+    "exceed_context_size",
+    "context window",
+    "prompt is too long",
+    "input is too long",
+    "prompt too long",
+    "maximum number of tokens allowed",
+)
+_FILTERED = (
+    "content management policy",
+    "content_filter",
+    "content_policy_violation",
+    "responsibleaipolicyviolation",
+    "requires moderation",
+)
 _REFUSED = ("ConnectError", "ConnectionRefusedError")
 _BROKEN_OFF = ("RemoteProtocolError", "ReadError", "WriteError", "APIConnectionError", "ConnectionResetError")
 _UNREADABLE = ("JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError")
 
 
 def explain(error: Exception, model: str, api_base: str | None) -> Exception:
-    """StopRun (no call can succeed), TransientError (worth another try) or InfraError (this request will never do)."""
+    """What to raise: StopRun (no call can succeed), TransientError (worth another try), AttemptOver (what is in this
+    request will never do: an agent ran into that by itself) or InfraError (the provider will not have it)."""
     where = api_base or "its server"
     short = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     status = getattr(error, "status_code", None) or 0
+    if kind := _own_doing(error, status, f"{short} {str(getattr(error, 'body', None))[:300]}"):
+        return AttemptOver(f"{model}: {short}", kind)
     if status in (401, 403) or "issing credentials" in short or ("issing" in short and "API key" in short):
         return StopRun(f"{model} refused the key: {short}")
     if "LLM Provider NOT provided" in short:
@@ -37,8 +60,6 @@ def explain(error: Exception, model: str, api_base: str | None) -> Exception:
         return TransientError(f"{model} cannot be reached at {where}: {_root(error)}.", "unreachable")
     if status == 404:
         return StopRun(f"{model} is not known at {where}: {short}")
-    if kind := _final(error, short):
-        return InfraError(f"{model}: {short}", kind)
     if kind := _transient(error, status):
         asked = retry_after(getattr(error, "litellm_response_headers", None))
         return TransientError(f"{model}: {short}", kind, asked)
@@ -57,6 +78,8 @@ def within(choice: Any, model: str) -> Exception | None:
     short = f"{code} {' '.join(message.split())[:300]}".strip()
     if _no_credit(status, f"{code} {message}"):
         return _stop_without_credit(model, short)
+    if kind := _own_doing(None, status or 400, f"{code} {message}"):
+        return AttemptOver(f"{model}: {short}", kind)
     return TransientError(f"{model}: the provider failed within its answer: {short}", RETRIED.get(status, "server"))
 
 
@@ -68,11 +91,15 @@ def _stop_without_credit(model: str, said: str) -> StopRun:
     return StopRun(f"{model}: the account has no credit left; top it up, and the same command resumes ({said}).")
 
 
-def _final(error: Exception, short: str) -> str | None:
-    if _is(error, ("ContextWindowExceededError",)):
-        return "context_overflow"
-    lowered = short.lower()
-    filtered = "content management policy" in lowered or "content_filter" in lowered
+def _own_doing(error: Exception | None, status: int, said: str) -> str | None:
+    """The kind of AttemptOver behind a refusal; None where the request's content is not to blame.
+
+    A limit of tokens a minute also tells of a request that is too large, but is the account's: 429, tried again.
+    """
+    said, refused = said.lower(), status in (400, 403, 413, 422)
+    if _is(error, ("ContextWindowExceededError",)) or (refused and any(words in said for words in _TOO_LONG)):
+        return "context"
+    filtered = refused and any(words in said for words in _FILTERED)
     return "content_filter" if _is(error, ("ContentPolicyViolationError",)) or filtered else None
 
 
@@ -95,7 +122,7 @@ def _root(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error).splitlines()[0]
 
 
-def _is(error: BaseException, names: tuple[str, ...]) -> bool:
+def _is(error: BaseException | None, names: tuple[str, ...]) -> bool:
     return any(kind.__name__ in names for kind in type(error).__mro__)
 
 

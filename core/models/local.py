@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from core.errors import InfraError, UserError
+from core.errors import AttemptOver, InfraError, UserError
 from core.models.base import ChatModel, Reply
 from core.models.reply_text import storable
 from core.models.wheel import wheel_file
@@ -64,7 +64,9 @@ class LocalModel(ChatModel):
             answer = json.loads(answer)
         if "error" in answer:
             message = str(answer["error"].get("message", answer["error"]))
-            raise InfraError(f"llama.cpp: {message}", "context_overflow" if "context" in message else "local")
+            if "context size" in message:
+                raise AttemptOver(f"llama.cpp: {message}", "context")
+            raise InfraError(f"llama.cpp: {message}", "local")
         return self._reply(answer, sent | {"schema": bool(schema)})
 
     def _reply(self, answer: dict, sent: dict) -> Reply:

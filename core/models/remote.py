@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import InfraError, TransientError
+from core.errors import AttemptOver, TransientError
 from core.models.base import Reply
 from core.models.connections import load_litellm
 from core.models.endpoint import Endpoint
@@ -76,7 +76,7 @@ class LiteLLMModel(Endpoint):
         if failure := within(choice, self.model):
             raise failure
         if choice.finish_reason == "content_filter" and not _text(choice.message).strip():
-            raise InfraError(f"{self.model}: the provider's filter left nothing of the answer", "content_filter")
+            raise AttemptOver(f"{self.model}: the provider's filter left nothing of the answer", "content_filter")
         return response
 
     def _supported(self, wanted: dict[str, Any]) -> dict[str, Any]:

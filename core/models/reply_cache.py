@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import StopRun, UserError
+from core.errors import AttemptOver, StopRun, UserError
 from core.models.base import ChatModel, Reply
 from core.models.key_value import KeyValueFile
 from core.types import Message, Usage, digest
@@ -27,7 +27,8 @@ class CachedModel:
     """A ChatModel whose answers are kept in a SQLite file.
 
     The key is the whole request (model, its server or file, messages, decoding, schema) with the role and the sample
-    index: k samples of one prompt stay k answers. Errors are not kept.
+    index: k samples of one prompt stay k answers. Errors are not kept, except those that ended an attempt by its own
+    doing: a replay ends it at the same place, while read_write asks again.
     """
 
     inner: ChatModel
@@ -50,12 +51,18 @@ class CachedModel:
         if (text := self._file.get(key)) is not None:
             kept = json.loads(text)
             return Reply(**kept | {"usage": Usage(**kept["usage"]), "from_cache": True})
+        if self.mode == "replay" and (refusal := self._file.get(f"{key} refused")):
+            raise AttemptOver(*json.loads(refusal))
         if self.mode == "replay":
             raise StopRun(
                 f"llm.cache=replay: {self.path} holds no answer to this request of role {role}, sample {sample}: "
                 "its prompt, model or decoding differs from the recorded ones."
             )
-        reply = self.inner.chat(messages, role=role, sample=sample, **decoding)
+        try:
+            reply = self.inner.chat(messages, role=role, sample=sample, **decoding)
+        except AttemptOver as error:
+            self._file.put(f"{key} refused", self.name, role, json.dumps([str(error), error.kind]))
+            raise
         kept = {name: value for name, value in vars(reply).items() if name not in ("from_cache", "retries")}
         text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
         self._file.put(key, self.name, role, text)

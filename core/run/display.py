@@ -10,10 +10,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from core.run.records import usage_of
 
 PLAIN_EVERY_S = 5.0
+MOST_BROKEN = 20  # tasks that broke, in the table of a run
+MOST_CHARS = 200  # of what broke one
 
 
 class RunProgress:
@@ -48,7 +51,7 @@ class RunProgress:
             print(f"{self._label}  {self._done}/{self._total}  {self._facts()}  about {left:.0f} s left", flush=True)
 
     def _count(self, row: dict) -> None:
-        self._done += 1
+        self._done += "retries" not in row  # another try at a task that was counted as broken
         self._valid += row["status"] in ("success", "failure")
         self._won += row["status"] == "success"
         self._lessons += len(row["lessons"])
@@ -73,6 +76,8 @@ def print_summary(summary: dict[str, Any], title: str, run_dir: Path) -> None:
     table = Table(title=title, title_justify="left", show_header=False, min_width=60)
     for name, value in _facts_of(summary):
         table.add_row(name, value)
+    for broken in summary["broken"][:MOST_BROKEN]:
+        table.add_row(Text(f"  broke: {broken['task_id']}", "red"), Text(broken["error"][:MOST_CHARS]))
     console = Console(soft_wrap=True) if not sys.stdout.isatty() else Console()
     console.print(table)
     for name in ("episodes.jsonl", "bank.sqlite", "summary.json", "manifest.json", "calls.jsonl", "timings.jsonl"):
@@ -85,7 +90,7 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         ("success rate", f"{percent(s['success_rate'])}   ({s['n_success']} of {s['n']})"),
         ("95 % interval", " to ".join(percent(v) for v in s["ci95"]) if s["ci95"] else "-"),
         *([("mean score", percent(s["mean_reward"]))] if s["mean_reward"] != s["success_rate"] else []),
-        ("tasks", f"{s['n']} of {s['n_tasks']}" + ("" if s["complete"] else "   (stopped early)")),
+        ("tasks", f"{s['n']} of {s['n_tasks']}" + ("" if s["complete"] else "   (not complete)")),
         ("mean steps", _number(s["mean_steps"])),
         ("lessons", f"{s['n_lessons']}   ({s['n_lessons_dropped']} dropped)"),
         ("tasks with a retrieved lesson", str(s["n_retrieved"])),
@@ -98,9 +103,13 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     counts = {
         "infra errors (not counted)": s["n_infra_error"],
+        "tried again": s["n_retried"],
         "ended by the step limit": s["n_step_limit"],
         "ended stuck (max_repeats)": s["n_stuck"],
         "ended by the episode's budget": s["n_budget"],
+        "ended by the context window": s["n_context"],
+        "ended by a content filter": s["n_content_filter"],
+        "ended by episode_timeout_s": s["n_time"],
         "stopped by the run's budget": s["n_stopped"],
         "empty replies": s["n_empty_replies"],
         "replies cut off": s["n_truncated"],

@@ -21,8 +21,10 @@ PACKAGES = (
     "sympy math-verify datasets numpy alfworld textworld scienceworld"
 ).split()
 # Keys that cannot change a result: where it is written, who tracks it, how many work at once; the hashes of the prompts
-# stand in the fingerprint by themselves.
-FREE_KEYS = ("run_dir", "tracker", "max_concurrency", "env.workers", "dry_run", "budget.run", "prompts")
+# stand in the fingerprint by themselves; where a task that broke was tried again, its episode says so.
+FREE_KEYS = (
+    "run_dir tracker max_concurrency env.workers dry_run budget.run prompts retry_broken stop_after_broken"
+).split()
 # The keys that make an arm: the runs of one table should differ in nothing else.
 ARM_KEYS = "workflow memory retrieval distiller contrast judge select setting stream.batch stream.passes".split()
 MODELS = (*LLMS, "embedder.inner")

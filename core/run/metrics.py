@@ -6,9 +6,11 @@ from collections import Counter, defaultdict
 from math import sqrt
 from typing import Any
 
-from core.run.records import answer_of, outcomes_of, usage_of
+from core.run.records import answer_of, outcomes_of, place_of, usage_of
 from core.run.scaling import mean, scaling
-from core.types import Usage
+from core.types import CUT_OFF, Usage
+
+VALID = ("success", "failure")  # what counts: an infra_error is in no denominator
 
 
 def wilson(successes: float, n: int, z: float = 1.959964) -> list[float] | None:
@@ -24,25 +26,31 @@ def wilson(successes: float, n: int, z: float = 1.959964) -> list[float] | None:
 def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage | None = None) -> dict[str, Any]:
     """summary.json: infra errors are counted apart and are in no denominator.
 
+    rows      one episode a task (core.run.records.current)
     n_tasks   what the run set out to do
     rounds    what the bank's own work on its lessons cost (memory.consolidate); None where there is none
     """
-    valid = [row for row in rows if row["status"] in ("success", "failure")]
+    valid = [row for row in rows if row["status"] in VALID]
     broken = [row for row in rows if row["status"] == "infra_error"]
     total = sum((usage_of(row) for row in rows), rounds or Usage())
     return {
         "n": len(valid),
         "n_tasks": n_tasks,
-        "complete": len(valid) + len(broken) == n_tasks,
+        "complete": len(valid) == n_tasks,
         **rate(valid),
         "mean_reward": mean([row["reward"] for row in valid]),
         "mean_steps": mean([steps(row) for row in valid]),
         "n_infra_error": len(broken),
         "infra_errors": dict(sorted(Counter(answer_of(row)["error"].split(":")[0] for row in broken).items())),
+        "broken": [
+            {"task_id": row["task_id"], "index": place_of(row), "error": answer_of(row)["error"]} for row in broken
+        ],
+        "n_retried": sum("retries" in row for row in rows),
         "n_stopped": sum(row["status"] == "stopped" for row in rows),
-        "n_budget": sum(answer_of(row)["ended_by"] == "budget" for row in valid),
-        "n_step_limit": sum(answer_of(row)["ended_by"] == "step_limit" for row in valid),
-        "n_stuck": sum(answer_of(row)["ended_by"] == "stuck" for row in valid),
+        **{
+            f"n_{end}": sum(answer_of(row)["ended_by"] == end for row in valid)
+            for end in (*CUT_OFF, "step_limit", "stuck")
+        },
         "n_empty_replies": sum(not step["text"].strip() for row in rows for step in all_steps(row)),
         "n_truncated": sum(step["finish_reason"] == "length" for row in rows for step in all_steps(row)),
         "n_invalid_actions": sum(not step["valid"] for row in rows for step in all_steps(row)),
@@ -89,8 +97,8 @@ def by_pass(rows: list[dict], n_tasks: int, passes: int) -> list[dict]:
     if passes == 1:
         return []
     size = n_tasks // passes
-    valid = [row for row in rows if row["status"] in ("success", "failure")]
-    groups = [[row for row in valid if row["index"] // size == number] for number in range(passes)]
+    valid = [row for row in rows if row["status"] in VALID]
+    groups = [[row for row in valid if place_of(row) // size == number] for number in range(passes)]
     return [{"n": len(group), **rate(group)} for group in groups]
 
 

@@ -34,7 +34,7 @@ _UNSET = {f.name: {} if f.default is MISSING else f.default for f in fields(Memo
 class RunRecords:
     """The records of one run directory, held by one process at a time.
 
-    `rows` are the finished episodes as dictionaries (schema 2), those of earlier starts included.
+    `rows` are the finished episodes as dictionaries (schema 2), those of earlier starts included; see `current`.
     Raises UserError when another process writes there, when the configuration differs from the one the directory was
     made with, or when its records are damaged; StopRun when the disk refuses a write. `redact` keeps secrets out.
     """
@@ -152,12 +152,28 @@ def read_episodes(path: Path) -> list[dict]:
     for place, row in enumerate(rows):
         if row.get("index") != place:
             raise UserError(f"{path} line {place + 1} holds index {row.get('index')}.")
+        first = row.get("retries")
+        if first is not None and (first not in range(place) or rows[first]["task_id"] != row["task_id"]):
+            raise UserError(f"{path} line {place + 1} retries index {first}, which is another task's.")
     return rows
+
+
+def place_of(row: dict) -> int:
+    """The place of an episode's task in the stream; `index` is the place of the episode, which may be a later try."""
+    return row.get("retries", row["index"])
+
+
+def current(rows: list[dict]) -> list[dict]:
+    """One episode a task, in the stream's order: of a task that broke and was tried again the last one."""
+    last = {place_of(row): row for row in rows}
+    return [last[place] for place in sorted(last)]
 
 
 def episode_row(episode: Episode) -> dict:
     """An episode as a line of the file, without what can differ between identical runs or is stored elsewhere."""
     row = asdict(episode)
+    if row["retries"] is None:
+        del row["retries"]
     for record in row["records"]:
         del record["query_embedding"], record["created_at"]
         for name, default in _UNSET.items():

@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from core.build import make
+from core.errors import StopRun
 from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
@@ -15,8 +16,8 @@ from core.run.arms import named
 from core.run.display import RunProgress, print_summary
 from core.run.launch import arm_label, choice, command_line, resume_hint, save_hydra
 from core.run.manifest import continued, manifest
-from core.run.metrics import by_pass, summarise
-from core.run.records import RunRecords
+from core.run.metrics import VALID, by_pass, summarise
+from core.run.records import RunRecords, current
 from core.run.tracking import Tracker, logged
 from core.types import Episode, Task
 
@@ -44,7 +45,8 @@ class Session:
     _progress: RunProgress = field(init=False, repr=False)
 
     def __enter__(self) -> Session:
-        if len(self.records.rows) < len(self.tasks):  # starting a finished run again leaves its manifest as it is
+        whole = sum(row["status"] in VALID for row in current(self.records.rows))
+        if whole < len(self.tasks):  # starting a finished run again leaves its manifest as it is
             self._write_manifest()
         save_hydra(self.cfg, self.records)
         self._tracker = make(self.cfg.tracker)
@@ -58,10 +60,14 @@ class Session:
         self._tracker.log(episode.index, logged(episode.status, len(episode.lessons)))
 
     def __exit__(self, broke: type[BaseException] | None, *_exc: object) -> None:
-        """The summary is written in any case; it is printed and tracked where no exception ended the stream."""
+        """The summary is written in any case; it is printed and tracked where no exception ended the stream.
+
+        Raises StopRun where tasks are broken: the same command tries them again.
+        """
         self._progress.__exit__()
-        rows, n_tasks = self.records.rows, len(self.tasks)
+        rows, n_tasks = current(self.records.rows), len(self.tasks)
         self.summary = summarise(rows, n_tasks, self.records.wall_s(), self.bank.spent())
+        self.summary["broken"] = self.records.safe(self.summary["broken"])
         self.summary["calls"] = self.meter.totals()
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
         about = {"setting": self.config["setting"]["name"], "seed": self.config["seed"]}
@@ -71,8 +77,14 @@ class Session:
         if broke is None:
             self._tracker.finish(self.summary)
             print_summary(self.summary, self._title(), self.records.path)
-            if not self.summary["complete"]:
-                print(f"stopped: {self.meter.exhausted()}.{resume_hint(self.records.path)}")
+            if not self.summary["complete"] and (reason := self.meter.exhausted()):
+                print(f"stopped: {reason}.{resume_hint(self.records.path)}")
+            if kinds := self.summary["infra_errors"]:
+                causes = ", ".join(f"{count} by {kind}" for kind, count in kinds.items())
+                broken = f"{self.summary['n_infra_error']} of {n_tasks} tasks broke"
+                raise StopRun(
+                    f"{broken} ({causes}) and are in no number: the run is not complete, its command tries again"
+                )
 
     def _title(self) -> str:
         arm, words = arm_label(self.config)

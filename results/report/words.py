@@ -12,7 +12,13 @@ LEVEL = 0.05  # of Holm's p over the table, under which a difference is called o
 
 
 def headline(study: Study) -> str:
-    """One sentence with the rates; no arm is picked out because it came out best."""
+    """One sentence with the rates, and how many tasks are in none; no arm is picked out because it came out best."""
+    broken = sum(cell["n_infra_error"] for cell in study.counted)
+    missing = "1 task is" if broken == 1 else f"{broken} tasks are"
+    return _rates(study) + (f" ({missing} broken and in no rate)" if broken else "")
+
+
+def _rates(study: Study) -> str:
     known = study.counted
     if not known:
         return f"No run on {study.env} has finished"
@@ -69,7 +75,10 @@ def warnings(study: Study) -> list[str]:
         found.append(f"Partial: runs of {', '.join(unfinished)} have not finished and are {fate}.")
     if errors := sum(cell["n_infra_error"] for cell in counted):
         what = "1 episode" if errors == 1 else f"{errors} episodes"
-        found.append(f"{what} broke (infra error): in no rate and no comparison, and nothing was learned there.")
+        found.append(
+            f"{what} broke (infra error): in no rate and no comparison, and nothing was learned there."
+            " The command of the run tries them again."
+        )
     if counted and max(cell["n_seeds"] for cell in counted) == 1:
         found.append("One seed: another one may come out otherwise, and no test here allows for that.")
     if any(cell["setting"] in TRUE_LABELS or "oracle" in str(cell["label_source"]) for cell in counted):
