@@ -39,7 +39,8 @@ ROLES = ("agent", "judge", "extractor", "selector")
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
 # Keys of `memory` that say how lessons are shown, not how they are stored: {key: the field of the agent it sets}.
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
-OTHERS = ("run_dir", "dry_run", "budget", "roles", "distiller", "contrast", "refine", "stream", "prompts")
+SWITCHES = ("dry_run", "strip_lessons")  # true or false
+OTHERS = (*SWITCHES, "run_dir", "budget", "roles", "distiller", "contrast", "refine", "stream", "prompts")
 
 
 def check_config(cfg: Any) -> None:
@@ -51,8 +52,9 @@ def check_config(cfg: Any) -> None:
         raise UserError(f"unknown role {', '.join(unknown)}: known are {', '.join(ROLES)}.")
     if unknown := set(cfg.budget) - {"run", "episode"}:
         raise UserError(f"unknown budget {', '.join(unknown)}: known are run and episode.")
-    if not isinstance(cfg.dry_run, bool):
-        raise UserError(f"dry_run={cfg.dry_run}: give true or false.")
+    for key in SWITCHES:
+        if not isinstance(cfg[key], bool):
+            raise UserError(f"{key}={cfg[key]}: give true or false.")
     if cfg.prompts is not None:
         own, known = {path.stem for path in Path(cfg.prompts).glob("*.jinja")}, PROJECT.hashes()
         if not own or not own <= set(known):

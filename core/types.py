@@ -203,7 +203,7 @@ class Episode:
     status: str  # success | failure | infra_error | stopped (by the run's budget; runs again when the run is continued)
     reward: float
     verdict: Verdict
-    retrieved: tuple[dict, ...]  # {id, score}
+    retrieved: tuple[dict, ...]  # {id, score, n_items, n_shown: how many of its items the prompt had room for}
     trajectories: tuple[Trajectory, ...]
     chosen: int  # which of them is the answer
     verdicts: tuple[Verdict, ...]  # one for each attempt; `verdict` is the answer's

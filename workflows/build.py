@@ -35,6 +35,7 @@ def build_workflow(
         "setting": make(cfg.setting),
         "records": records,
         "meter": meter,
+        "strip_lessons": cfg.strip_lessons,
     }
     return make_with(cfg.workflow, parts)
 

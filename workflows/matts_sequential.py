@@ -45,7 +45,7 @@ class MattsSequential(Workflow):
                     rounds.append(made)
         except InfraError as error:  # no env could be had, or the round ran out of time
             rounds.append(self.rollout.broken(task, error, len(rounds)))
-        return self.as_attempts(task, rounds)
+        return self.as_attempts(task, rounds, memories)
 
     def _round(
         self, env: BaseEnv, task: Task, memories: list[Scored], rounds: list[Trajectory], *, resumed: bool
@@ -75,4 +75,4 @@ class MattsSequential(Workflow):
         if last not in self.learnable(attempts):
             return []
         judged = [number for number, verdict in enumerate(attempts.verdicts()) if verdict.label is not None]
-        return [guarded("extractor", partial(self.contrast.sequential, attempts.only(judged), memories), Extraction())]
+        return [guarded("extractor", partial(self.contrast.sequential, attempts.only(judged)), Extraction())]

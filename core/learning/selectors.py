@@ -76,7 +76,7 @@ class BestOfN(Learner, First):
 
     def pick(self, attempts: Attempts) -> Selection:
         """The attempt that the model names; the first, marked as not parsed, where its reply cannot be read."""
-        texts = fit([transcript(attempt) for attempt in attempts.trajectories], self.max_tokens)
+        texts = fit([transcript(attempt) for attempt in attempts.read()], self.max_tokens)
         reply = self.ask(registry.SELECT_BEST_PROMPT, "selector", attempts.task, SCHEMA, trajectories=texts)
         answer = parse_json(reply.text, "index") or {}
         number = _number(answer.get("index"))

@@ -15,7 +15,7 @@ from core.run.display import RunProgress, print_summary
 from core.run.launch import choice, command_line, resume_hint, save_hydra
 from core.run.manifest import continued, manifest
 from core.run.metrics import by_pass, summarise
-from core.run.records import RunRecords
+from core.run.records import RunRecords, not_shown
 from core.run.tracking import Tracker, logged
 from core.types import Episode, Task
 
@@ -53,7 +53,13 @@ class Session:
 
     def episode(self, episode: Episode) -> None:
         """Show and track an episode that was just recorded."""
-        self._progress.update(self.records.rows[-1])
+        row = self.records.rows[-1]
+        self._progress.update(row)
+        if not_shown(row):
+            self._progress.warn(
+                "not every retrieved lesson fits into the prompt: raise agent.max_memory_chars or memory.max_tokens. "
+                "What was left out is n_not_shown in summary.json."
+            )
         self._tracker.log(episode.index, logged(episode.status, len(episode.lessons)))
 
     def __exit__(self, broke: type[BaseException] | None, *_exc: object) -> None:

@@ -3,6 +3,8 @@
 Schema 1: parts were named by their modules; `verdicts` and `selection` stood in an episode only where it had several
 attempts; the answer's `record` stood beside `other_records`; `errors` were learning errors; an attempt that broke ended
 by `error`; `aside` was a step's `hint_chars`.
+
+Keys that a manifest does not know have the value that runs of its time behaved by (`SINCE`).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 # Packages in which a class name means one class (a test holds that), and former names of classes.
 OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
+SINCE = {"strip_lessons": True}
 
 
 def named(config: Any) -> Any:
@@ -30,9 +33,10 @@ def named(config: Any) -> Any:
 
 
 def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest whose configuration names parts by their classes, see `named`."""
+    """A manifest whose configuration names parts by their classes, see `named`, and has the keys of `SINCE`."""
     begun = manifest["fingerprint"]
-    return manifest | {"fingerprint": begun | {"config": named(begun["config"])}}
+    fingerprint = begun | {"config": SINCE | named(begun["config"])}
+    return manifest | {"config": SINCE | manifest["config"], "fingerprint": fingerprint}
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
