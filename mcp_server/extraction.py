@@ -8,9 +8,9 @@ from typing import Any
 
 from core.build import build_learner
 from core.errors import UserError
+from core.learning.transcript import without_lessons
 from core.memory.bank import MemoryBank
 from core.models.reply_text import storable
-from core.learning.transcript import without_lessons
 from core.types import Scored, Step, Task, Trajectory, content_id
 from mcp_server import checks
 from mcp_server.service import Service, clients_verdict, describe_stored, new_record, recalled

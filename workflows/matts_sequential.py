@@ -17,11 +17,13 @@ from workflows.base import Workflow, guarded
 class MattsSequential(Workflow):
     """Memory-aware test-time scaling, sequential (section 3.3). The last round is the answer; r=0 is the base loop.
 
-    contrast   distils all rounds together; None distils each of them alone
-    refine     restart | continue: whether a round in a multi-turn env starts a new episode or goes on with the old one
+    contrast     distils all rounds together; None distils each of them alone
+    keep_answer  where the last round ended without stating an answer and one before it has one, that one is the answer
+    refine       restart | continue: whether a round in a multi-turn env starts a new episode or goes on with the old one
     """
 
     contrast: Contrast | None
+    keep_answer: bool = True
     refine: str = "restart"
 
     def check_sizes(self) -> None:
@@ -63,7 +65,16 @@ class MattsSequential(Workflow):
         return self.envs.limited(env, work)
 
     def select(self, attempts: Attempts) -> Selection | None:
-        return Selection(index=len(attempts) - 1, by="last") if self.r else None
+        if not self.r:
+            return None
+        last, rounds = len(attempts) - 1, attempts.trajectories
+        stated = [number for number, made in enumerate(rounds) if made.answer is not None]
+        if self.keep_answer and stated and stated[-1] < last and rounds[last].ended_by != "infra_error":
+            reason = (
+                f"round {last} stated no answer" if stated[-1] == last - 1 else f"rounds after {stated[-1]} stated none"
+            )
+            return Selection(index=stated[-1], by="kept", reason=reason)
+        return Selection(index=last, by="last")
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
         """One call over all rounds. Where the last round broke, the task has no result and nothing is learned."""
@@ -72,7 +83,7 @@ class MattsSequential(Workflow):
             return []
         if self.contrast is None or last == 0:
             return super().extract(attempts, memories)
-        if last not in self.learnable(attempts):
+        if self.select(attempts).index not in self.learnable(attempts):
             return []
         judged = [number for number, verdict in enumerate(attempts.verdicts()) if verdict.label is not None]
         return [guarded("extractor", partial(self.contrast.sequential, attempts.only(judged)), Extraction())]

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from core.learning.learner import Learner
-from core.learning.schemas import object_schema, text_schema
+from core.learning.schemas import THOUGHTS, object_schema, text_schema
 from core.learning.structured import parse_json, parse_status
 from core.learning.transcript import cut, transcript
 from core.types import Task, Trajectory, Verdict
 from prompts import registry
 
 JUDGE_SCHEMA = object_schema(
-    {"thoughts": text_schema(400), "status": {"type": "string", "enum": ["success", "failure"]}}
+    {"thoughts": text_schema(2 * THOUGHTS), "status": {"type": "string", "enum": ["success", "failure"]}}
 )
 
 

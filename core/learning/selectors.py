@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from core.learning.attempts import Attempts
 from core.learning.learner import Learner
-from core.learning.schemas import object_schema, text_schema
+from core.learning.schemas import THOUGHTS, object_schema, text_schema
 from core.learning.structured import parse_json
 from core.learning.transcript import fit, transcript
 from core.types import Selection
@@ -62,7 +62,7 @@ class Majority(First):
         return Selection(index=answers.index(answer), by="majority", reason=f"{count} of {len(attempts)}")
 
 
-SCHEMA = object_schema({"analysis": text_schema(600), "index": {"type": "integer", "minimum": 1}})
+SCHEMA = object_schema({"analysis": text_schema(THOUGHTS), "index": {"type": "integer", "minimum": 1}})
 
 
 @dataclass(kw_only=True)

@@ -88,7 +88,7 @@ class MemoryBank(BankFile, Memory):
         unit: str | None = None,
         key: str | None = None,
     ) -> list[Scored]:
-        """The k records with the highest cosine to a query, of those that pass `where`, none from exclude_task (unless allow_self).
+        """The k records with the highest cosine to a query, of those that pass `where`, none from exclude_task.
 
         query       a text, or its unit vector, float32 (d,)
         unit, key   where they are to be others than the bank's

@@ -4,7 +4,7 @@ Schema 1: parts were named by their modules; `verdicts` and `selection` stood in
 attempts; the answer's `record` stood beside `other_records`; `errors` were learning errors; an attempt that broke ended
 by `error`; `aside` was a step's `hint_chars`.
 
-Keys that a manifest does not know have the value that runs of its time behaved by (`SINCE`).
+Keys that a manifest does not know have the value that runs of its time behaved by (`completed`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
 SINCE = {"strip_lessons": True}
+SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
 
 
 def named(config: Any) -> Any:
@@ -33,10 +34,18 @@ def named(config: Any) -> Any:
 
 
 def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest whose configuration names parts by their classes, see `named`, and has the keys of `SINCE`."""
+    """A manifest whose configuration names parts by their classes, see `named`, and is `completed`."""
     begun = manifest["fingerprint"]
-    fingerprint = begun | {"config": SINCE | named(begun["config"])}
-    return manifest | {"config": SINCE | manifest["config"], "fingerprint": fingerprint}
+    fingerprint = begun | {"config": completed(named(begun["config"]))}
+    return manifest | {"config": completed(manifest["config"]), "fingerprint": fingerprint}
+
+
+def completed(config: dict[str, Any]) -> dict[str, Any]:
+    """A run's configuration with the keys of `SINCE`."""
+    if "workflow" not in config:
+        return config
+    workflow = SINCE_OF_REFINING | config["workflow"] if "refine" in config["workflow"] else config["workflow"]
+    return SINCE | config | {"workflow": workflow}
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
