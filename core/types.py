@@ -140,7 +140,7 @@ class Selection:
     """Which of several attempts is the task's answer."""
 
     index: int
-    by: str  # bon | first | judge | majority | only (no other was left) | last (of sequential rounds) | kept (the last that stated one)
+    by: str  # bon | first | judge | majority | only (no other left) | last (round) | kept (last that stated an answer)
     reason: str = ""
     parsed: bool = True  # False: no reply, or none that could be read: the first whole attempt is taken
     truncated: bool = False  # the reply was cut off by its token limit

@@ -259,7 +259,7 @@ def test_a_round_that_states_no_answer_leaves_the_one_before(played, tmp_path, k
     data.write_text('{"id": "a", "question": "What is 3 + 4?", "answer": "7"}\n')
     words = ("env=math500", f"env.path={data}", "llm=scripted", "embedder=hashing", "workflow=matts_sequential", "r=2")
     [row], summary, _ = played(denies, *words, f"workflow.keep_answer={keep}")
-    assert [made["answer"] for made in row["trajectories"]] == ["7", None, None]
+    assert [made["info"]["stated"] for made in row["trajectories"]] == [True, False, False]
     assert (row["selection"]["by"], row["chosen"]) == (by, 0 if by == "kept" else 2)
     assert summary["success_rate"] == rate
     assert summary["scaling"]["success_by_round"] == [1.0, rate, rate]

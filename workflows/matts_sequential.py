@@ -8,6 +8,7 @@ from functools import partial
 from core.errors import InfraError, UserError
 from core.learning.attempts import Attempts
 from core.learning.contrast import Contrast
+from core.run.scaling import states_answer
 from core.types import Extraction, Scored, Selection, Task, Trajectory
 from envs.base import BaseEnv
 from workflows.base import Workflow, guarded
@@ -18,7 +19,7 @@ class MattsSequential(Workflow):
     """Memory-aware test-time scaling, sequential (section 3.3). The last round is the answer; r=0 is the base loop.
 
     contrast     distils all rounds together; None distils each of them alone
-    keep_answer  where the last round ended without stating an answer and one before it has one, that one is the answer
+    keep_answer  where the last round states no answer (`stated` in its info) and one before it does, that is the answer
     refine       restart | continue: whether a round in a multi-turn env starts a new episode or goes on with the old one
     """
 
@@ -68,12 +69,9 @@ class MattsSequential(Workflow):
         if not self.r:
             return None
         last, rounds = len(attempts) - 1, attempts.trajectories
-        stated = [number for number, made in enumerate(rounds) if made.answer is not None]
+        stated = [number for number, made in enumerate(rounds) if states_answer(made.answer, made.info)]
         if self.keep_answer and stated and stated[-1] < last and rounds[last].ended_by != "infra_error":
-            reason = (
-                f"round {last} stated no answer" if stated[-1] == last - 1 else f"rounds after {stated[-1]} stated none"
-            )
-            return Selection(index=stated[-1], by="kept", reason=reason)
+            return Selection(index=stated[-1], by="kept", reason=f"no answer after round {stated[-1]}")
         return Selection(index=last, by="last")
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:

@@ -58,8 +58,15 @@ def _by_round(row: dict) -> list[bool]:
     kept = row["selection"]["by"] == "kept"
     found: list[bool] = []
     for made in row["trajectories"]:
-        found.append(found[-1] if kept and found and made["answer"] is None else made["success"])
+        found.append(
+            found[-1] if kept and found and not states_answer(made["answer"], made["info"]) else made["success"]
+        )
     return found
+
+
+def states_answer(answer: str | None, info: dict) -> bool:
+    """Whether an attempt says what its answer is. An env that reads answers out of prose tells in `info.stated`."""
+    return answer is not None and bool(info.get("stated", True))
 
 
 def pass_at_k(n: int, won: int, k: int) -> float | None:
