@@ -66,6 +66,12 @@ class Workflow:
                 "use setting=true_labels, setting=train or judge=llm."
             )
 
+        if self.learns and (self.k or 1) + (self.r or 0) + getattr(self.judge, "n_more", 1) < 2:
+            raise UserError(
+                "judge=consensus compares the attempts at a task, and this workflow makes one: "
+                "use workflow=matts_parallel or judge=self_consistency."
+            )
+
     def check_sizes(self) -> None:
         """Raises UserError for a k or r that this workflow would ignore."""
         if self.k not in (None, 1) or self.r not in (None, 0):
@@ -128,7 +134,30 @@ class Workflow:
                 return UNJUDGED
             return guarded("judge", partial(self.judge.judge, attempts.task, trajectory), UNJUDGED)
 
+        if self.judges and hasattr(self.judge, "judge_all"):
+            return self.judged_together(attempts)
         return list(ordered_map(one, attempts.read(), len(attempts)))
+
+    def judged_together(self, attempts: Attempts) -> list[Verdict]:
+        """`evaluate` by a judge that needs all attempts of the task."""
+        whole = attempts.whole()
+        try:
+            found = dict(
+                zip(whole, self.judge.judge_all(attempts.only(whole), partial(self.more, attempts)), strict=True)
+            )
+        except InfraError as error:
+            found = dict.fromkeys(whole, replace(UNJUDGED, error=f"judge: {error.kind}: {error}"))
+        return [found.get(number, UNJUDGED) for number in range(len(attempts))]
+
+    def more(self, attempts: Attempts, n: int) -> list[Trajectory]:
+        """n further attempts at a task, for a judge alone: they are no part of the episode."""
+
+        def one(sample: int) -> Trajectory:
+            with self.envs.lease() as env:
+                run = partial(self.rollout.run, env, attempts.task, attempts.memories, sample)
+                return self.envs.limited(env, run)
+
+        return list(ordered_map(one, range(len(attempts), len(attempts) + n), n))
 
     def select(self, attempts: Attempts) -> Selection | None:
         """Which attempt is the task's answer; None where there is one attempt."""
@@ -175,8 +204,14 @@ class Workflow:
         self, task: Task, trajectories: list[Trajectory], memories: list[Scored] = (), *, refused: bool = False
     ) -> Attempts:
         """The attempts as the steps of the loop pass them on. memories: what they were shown."""
-        quoted = list(memories) if self.strip_lessons else []
-        return Attempts(task=task, trajectories=trajectories, evaluate=self.evaluate, quoted=quoted, refused=refused)
+        return Attempts(
+            task=task,
+            trajectories=trajectories,
+            evaluate=self.evaluate,
+            memories=list(memories),
+            strip_lessons=self.strip_lessons,
+            refused=refused,
+        )
 
     def nothing_attempted(self, task: Task, error: InfraError) -> Attempts:
         """One attempt that broke before it began. A budget that refuses retrieval is the run's, and ends the run."""

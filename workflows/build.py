@@ -61,5 +61,6 @@ def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role
     with envs.lease() as env:
         opening = workflow.rollout.agent.opening(env.reset(tasks[0]), env.instructions, [])
         steps = cfg.max_steps or env.max_steps
-    asked = {"agent": [opening] * len(attempts)} | {name: each.heard for name, each in listeners.items() if each.heard}
+    n_agent = len(attempts) + getattr(workflow.judge, "n_more", 0)
+    asked = {"agent": [opening] * n_agent} | {name: each.heard for name, each in listeners.items() if each.heard}
     return Plan(tasks=tasks, steps=steps, roles=roles, asked=asked, rounds=rounds)

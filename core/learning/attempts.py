@@ -14,15 +14,17 @@ from core.types import Scored, Task, Trajectory, Verdict
 class Attempts:
     """The attempts at a task, with a verdict on each.
 
-    evaluate   judges all of them; runs once, when `verdicts()` is first called, and later callers get the same
-    quoted     the retrieved records whose verbatim quotes judges, selectors and distillers do not get to read
-    refused    the run's budget refused a call before any attempt began: the episode is stopped, not broken
+    evaluate       judges all of them; runs once, when `verdicts()` is first called, and later callers get the same
+    memories       the retrieved records that they were shown
+    strip_lessons  judges, selectors and distillers do not get to read verbatim quotes from those
+    refused        the run's budget refused a call before any attempt began: the episode is stopped, not broken
     """
 
     task: Task
     trajectories: list[Trajectory]
     evaluate: Callable[[Attempts], list[Verdict]] = field(repr=False)
-    quoted: list[Scored] = field(default_factory=list)
+    memories: list[Scored] = field(default_factory=list)
+    strip_lessons: bool = True
     refused: bool = False
 
     def __post_init__(self) -> None:
@@ -37,13 +39,20 @@ class Attempts:
 
     def read(self) -> list[Trajectory]:
         """The attempts as judges, selectors and distillers read them."""
-        return [without_lessons(trajectory, self.quoted) for trajectory in self.trajectories]
+        quoted = self.memories if self.strip_lessons else []
+        return [without_lessons(trajectory, quoted) for trajectory in self.trajectories]
 
     def only(self, numbers: list[int]) -> Attempts:
         """The attempts of these numbers, in that order, with the verdicts that they have here."""
         return Attempts(
             task=self.task,
             trajectories=[self.trajectories[number] for number in numbers],
-            quoted=self.quoted,
+            memories=self.memories,
+            strip_lessons=self.strip_lessons,
             evaluate=lambda _: [self.verdicts()[number] for number in numbers],
         )
+
+
+def plain_answers(trajectories: list[Trajectory]) -> list[str]:
+    """The answer of each attempt as answers are compared in a vote, without case and blanks; "" where it has none."""
+    return [" ".join((trajectory.answer or "").lower().split()) for trajectory in trajectories]

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from core.learning.attempts import Attempts
+from core.learning.attempts import Attempts, plain_answers
 from core.learning.learner import Learner
 from core.learning.schemas import THOUGHTS, object_schema, text_schema
 from core.learning.structured import parse_json
@@ -54,7 +54,7 @@ class Majority(First):
     """
 
     def pick(self, attempts: Attempts) -> Selection:
-        answers = [" ".join((attempt.answer or "").lower().split()) for attempt in attempts.trajectories]
+        answers = plain_answers(attempts.trajectories)
         votes = Counter(answer for answer in answers if answer)
         if not votes:
             return Selection(index=0, by="majority", reason="no attempt gave an answer")
