@@ -91,11 +91,16 @@ def build_models(cfg: Any, stack: ExitStack) -> dict[str, ChatModel]:
     return {role: made.get(f"{role}_llm", made["llm"]) for role in ROLES}
 
 
-def refuse_problems(models: dict[str, ChatModel]) -> None:
-    """Raise UserError for a model that cannot be called."""
-    for model in models.values():
+def refuse_problems(models: dict[str, ChatModel], roles: Any) -> None:
+    """Raise UserError for a model that cannot be called, or not with the decoding of its entry in `cfg.roles`."""
+    from core.models.base import set_of
+
+    for name, model in models.items():
         if problem := model.problem():
             raise UserError(problem)
+        more = set_of(roles.get(name, {}))
+        if more and (problem := model.refuses(more)):
+            raise UserError(f"roles.{name}: {problem}")
 
 
 def build_redactor(cfg: Any) -> Redactor:

@@ -1,7 +1,8 @@
 """What earlier versions wrote is still good: tests/data/version_1.tar.xz holds runs, banks and a table of the first.
 
 known/ARM.jsonl are the episodes of experiment=known_answer; sweep/ is a small sweep with its table, main_table.md;
-stopped/ is a run that its budget ended, and whole/ the same run without that budget. prompts/ are the templates of then.
+stopped/ is a run that its budget ended, and whole/ the same run without that budget.
+prompts/ are the templates of then.
 
 What has changed since, and is left out of the comparison by its name and nothing else:
 - the prompts and the room for lessons in them: the runs of today that are compared are given those of then (`as_then`);

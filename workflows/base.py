@@ -142,9 +142,8 @@ class Workflow:
         """`evaluate` by a judge that needs all attempts of the task."""
         whole = attempts.whole()
         try:
-            found = dict(
-                zip(whole, self.judge.judge_all(attempts.only(whole), partial(self.more, attempts)), strict=True)
-            )
+            verdicts = self.judge.judge_all(attempts.only(whole), partial(self.more, attempts))
+            found = dict(zip(whole, verdicts, strict=True))
         except InfraError as error:
             found = dict.fromkeys(whole, replace(UNJUDGED, error=f"judge: {error.kind}: {error}"))
         return [found.get(number, UNJUDGED) for number in range(len(attempts))]

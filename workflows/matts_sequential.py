@@ -19,8 +19,8 @@ class MattsSequential(Workflow):
     """Memory-aware test-time scaling, sequential (section 3.3). The last round is the answer; r=0 is the base loop.
 
     contrast     distils all rounds together; None distils each of them alone
-    keep_answer  where the last round states no answer (`stated` in its info) and one before it does, that is the answer
-    refine       restart | continue: whether a round in a multi-turn env starts a new episode or goes on with the old one
+    keep_answer  where the last round states no answer (`stated` in its info), the last one that does is the answer
+    refine       restart | continue: whether a round in a multi-turn env starts a new episode or goes on with the last
     """
 
     contrast: Contrast | None

@@ -119,6 +119,7 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         "judge or distiller errors": s["n_learning_errors"],
     }
     facts += [(name, str(count)) for name, count in counts.items() if count]
+    facts += [(f"served as {asked}", ", ".join(served)) for asked, served in s.get("drift", {}).items()]
     facts += _scaling_of(s["scaling"])
     return facts + [(f"  {kind}", f"{percent(r['success_rate'])}   (of {r['n']})") for kind, r in s["by_type"].items()]
 

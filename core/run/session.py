@@ -60,6 +60,8 @@ class Session:
                 "not every retrieved lesson fits into the prompt: raise agent.max_memory_chars or memory.max_tokens. "
                 "What was left out is n_not_shown in summary.json."
             )
+        for asked in self.meter.drift():
+            self._progress.warn(f"{asked} is not served by the same model throughout: see drift in summary.json.")
         self._tracker.log(episode.index, logged(episode.status, len(episode.lessons)))
 
     def __exit__(self, broke: type[BaseException] | None, *_exc: object) -> None:
@@ -67,7 +69,7 @@ class Session:
         self._progress.__exit__()
         rows, n_tasks = self.records.rows, len(self.tasks)
         self.summary = summarise(rows, n_tasks, self.records.wall_s(), self.bank.spent())
-        self.summary["calls"] = self.meter.totals()
+        self.summary |= {"calls": self.meter.totals(), "drift": self.meter.drift()}
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
         about = {"setting": self.config["setting"]["name"], "seed": self.config["seed"]}
         self.records.write_json("summary.json", self.summary | about)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.models.base import MORE
+
 # Packages in which a class name means one class (a test holds that), and former names of classes.
 OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
@@ -45,7 +47,8 @@ def completed(config: dict[str, Any]) -> dict[str, Any]:
     if "workflow" not in config:
         return config
     workflow = SINCE_OF_REFINING | config["workflow"] if "refine" in config["workflow"] else config["workflow"]
-    return SINCE | config | {"workflow": workflow}
+    roles = {name: dict.fromkeys(MORE) | role for name, role in config.get("roles", {}).items()}
+    return SINCE | config | {"workflow": workflow, "roles": roles}
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
