@@ -81,7 +81,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     models = build_models(cfg, stack)
     if cfg.dry_run:
         return print_plan(build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg))))
-    refuse_problems(models)
+    refuse_problems(models, cfg.roles)
     identity = fingerprint(config, dataset, tasks, None if cfg.setting.learn else cfg.memory.get("path"))
     records = RunRecords(run_dir, identity, interrupts, redact)
     stack.callback(records.close)

@@ -41,7 +41,8 @@ ROLES = ("agent", "judge", "extractor", "selector")
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
 # Keys of `memory` that say how lessons are shown, not how they are stored: {key: the field of the agent it sets}.
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
-OTHERS = ("run_dir", "dry_run", "budget", "roles", "distiller", "contrast", "refine", "stream", "prompts")
+SWITCHES = ("dry_run", "strip_lessons")  # true or false
+OTHERS = (*SWITCHES, "run_dir", "budget", "roles", "distiller", "contrast", "refine", "stream", "prompts")
 
 
 def check_config(cfg: Any) -> None:
@@ -53,8 +54,9 @@ def check_config(cfg: Any) -> None:
         raise UserError(f"unknown role {', '.join(unknown)}: known are {', '.join(ROLES)}.")
     if unknown := set(cfg.budget) - {"run", "episode"}:
         raise UserError(f"unknown budget {', '.join(unknown)}: known are run and episode.")
-    if not isinstance(cfg.dry_run, bool):
-        raise UserError(f"dry_run={cfg.dry_run}: give true or false.")
+    for key in SWITCHES:
+        if not isinstance(cfg[key], bool):
+            raise UserError(f"{key}={cfg[key]}: give true or false.")
     if cfg.prompts is not None:
         own, known = {path.stem for path in Path(cfg.prompts).glob("*.jinja")}, PROJECT.hashes()
         if not own or not own <= set(known):
@@ -91,11 +93,16 @@ def build_models(cfg: Any, stack: ExitStack) -> dict[str, ChatModel]:
     return {role: made.get(f"{role}_llm", made["llm"]) for role in ROLES}
 
 
-def refuse_problems(models: dict[str, ChatModel]) -> None:
-    """Raise UserError for a model that cannot be called."""
-    for model in models.values():
+def refuse_problems(models: dict[str, ChatModel], roles: Any) -> None:
+    """Raise UserError for a model that cannot be called, or not with the decoding of its entry in `cfg.roles`."""
+    from core.models.base import set_of
+
+    for name, model in models.items():
         if problem := model.problem():
             raise UserError(problem)
+        more = set_of(roles.get(name, {}))
+        if more and (problem := model.refuses(more)):
+            raise UserError(f"roles.{name}: {problem}")
 
 
 def build_redactor(cfg: Any) -> Redactor:

@@ -108,7 +108,7 @@ class Verdict:
     """A judge's label for an attempt, which may be wrong."""
 
     label: str | None  # success | failure | None (not judged)
-    source: str  # llm | oracle | none
+    source: str  # llm | oracle | consensus | self_consistency | none
     confidence: float | None = None  # in [0, 1]; None when the judge gives none
     reason: str = ""
     parsed: bool = True  # False: the judge's reply could not be read and counts as failure
@@ -151,7 +151,7 @@ class Selection:
     """Which of several attempts is the task's answer."""
 
     index: int
-    by: str  # bon | first | judge | majority | only (no other was left) | last (of sequential rounds)
+    by: str  # bon | first | judge | majority | only (no other left) | last (round) | kept (last that stated an answer)
     reason: str = ""
     parsed: bool = True  # False: no reply, or none that could be read: the first whole attempt is taken
     truncated: bool = False  # the reply was cut off by its token limit
@@ -214,7 +214,7 @@ class Episode:
     status: str  # success | failure | infra_error | stopped (by the run's budget; runs again when the run is continued)
     reward: float
     verdict: Verdict
-    retrieved: tuple[dict, ...]  # {id, score}
+    retrieved: tuple[dict, ...]  # {id, score, n_items, n_shown: how many of its items the prompt had room for}
     trajectories: tuple[Trajectory, ...]
     chosen: int  # which of them is the answer
     verdicts: tuple[Verdict, ...]  # one for each attempt; `verdict` is the answer's

@@ -95,7 +95,7 @@ class MathEnv(SingleTurnEnv):
 
     def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
         found = extract_answer(response)
-        return found.answer, {"rule": found.rule}
+        return found.answer, {"rule": found.rule, "stated": found.stated}
 
     def get_ground_truth(self) -> str:
         return self._row.answer

@@ -28,7 +28,7 @@ class ChoiceEnv(SingleTurnEnv):
     def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
         found = find_choice(response, len(self._row.options))
         _, _, order = self._shown(self._row)
-        return found.answer, {"rule": found.rule, "order": ",".join(map(str, order))}
+        return found.answer, {"rule": found.rule, "stated": found.stated, "order": ",".join(map(str, order))}
 
     def get_ground_truth(self) -> str:
         return self._shown(self._row)[1]

@@ -8,6 +8,7 @@ from typing import Any
 
 from core.build import build_learner
 from core.errors import UserError
+from core.learning.transcript import without_lessons
 from core.memory.bank import MemoryBank
 from core.models.reply_text import storable
 from core.types import Scored, Step, Task, Trajectory, content_id
@@ -59,6 +60,7 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, payload: dict[st
     task, attempt = Task(id=content_id("task", payload["query"]), query=payload["query"]), as_trajectory(payload)
     judge.meter.begin(task.id)
     shown = shown_records(bank, payload)
+    attempt = without_lessons(attempt, shown)
     if (success := payload.get("success")) is None:
         verdict = build_learner(service.cfg.judge, judge).judge(task, attempt)
     else:

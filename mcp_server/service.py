@@ -59,7 +59,7 @@ class Service:
         if self._roles is None:
             models = build_models(self.cfg, self._stack)
             models = {role: models[role] for role in ("judge", "extractor")}
-            refuse_problems(models)
+            refuse_problems(models, self.cfg.roles)
             self._roles = build_roles(self.cfg, models, build_meter(self.cfg))
         return self._roles
 

@@ -59,6 +59,12 @@ class Extracted:
     answer: str | None
     rule: str
 
+    @property
+    def stated(self) -> bool:
+        """Whether the response says what its answer is; else the answer is a value, or a line, that stands in it."""
+        named = self.rule in ("boxed", "final_answer", "statement", "lone")
+        return named or (self.rule == "last_line" and is_bare(self.answer))
+
 
 NOTHING = Extracted(None, "none")
 

@@ -6,7 +6,7 @@ import pytest
 
 from core.agents.agent import ActAgent, CoTAgent, ReActAgent, estimate_tokens
 from core.errors import UserError
-from core.learning.transcript import cut, strip_lessons, transcript
+from core.learning.transcript import cut, strip_lessons, transcript, without_lessons
 from core.types import Lesson, MemoryRecord, Scored, Step, Trajectory
 
 REACT = ReActAgent(answer_format="Thought, then Action.")
@@ -209,6 +209,37 @@ def test_a_long_transcript_keeps_its_end():
 
 def test_quoted_lessons_are_stripped_before_extraction():
     said = f"Memory says: {CHECK.content} I use {CHECK.title}. So 4."
-    text = transcript(trajectory(step(said, observation="")), 1000, [memory(CHECK)])
+    text = transcript(without_lessons(trajectory(step(said, observation="")), [memory(CHECK)]), 1000)
     assert text == "Memory says: [memory item] I use [memory item]. So 4."
     assert strip_lessons("short", [memory(Lesson(title="a", description="short", content="b"))]) == "short"
+
+
+def test_a_lesson_that_is_called_like_an_action_strips_no_action():
+    """Nor an observation: what was done and seen stays, and only the thought is rid of the quote."""
+    walk = Lesson(title="go to microwave 1", description="Heat it there.", content="You arrive at microwave 1.")
+    acted = step(
+        "Thought: I will go to microwave 1.\nAction: go to microwave 1",
+        thought="I will go to microwave 1.",
+        action="go to microwave 1",
+        observation="You arrive at microwave 1.",
+    )
+    read = without_lessons(trajectory(acted, acted), [memory(walk)])
+    assert transcript(read).splitlines()[:4] == [
+        "Step 1",
+        "Thought: I will [memory item].",
+        "Action: go to microwave 1",
+        "Observation: You arrive at microwave 1.",
+    ]
+    assert without_lessons(trajectory(acted), []) == trajectory(acted)
+
+
+def test_what_is_counted_as_shown_is_what_the_prompt_holds():
+    long = [Lesson(title=f"T{n}", description="d", content=f"<{n}>" + "c" * 80) for n in range(5)]
+    memories = [memory(*long[:2]), memory(*long[2:4]), memory(long[4])]
+    for chars in (50, 100, 200, 270, 350, 1000):
+        agent = CoTAgent(answer_format="Think.", max_memory_chars=chars)
+        block, counts = agent.memory_block(memories), agent.shown(memories)
+        there = [f"<{n}>" in block for n in range(5)]
+        assert there == [n < sum(counts) for n in range(5)]
+        assert counts == [min(2, sum(there)), max(0, min(2, sum(there) - 2)), max(0, sum(there) - 4)]
+    assert counts == [2, 2, 1]

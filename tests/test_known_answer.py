@@ -35,7 +35,7 @@ def by_lot(rows, seed=0):
     chance. Of a run's rows only the tasks and the names of its records are used."""
     records, opened = [], 0
     for row in rows:
-        drawn = min(records, key=lambda one: derive_seed(seed, row["query"], one[0], "retrieval"), default=None)
+        drawn = min(records, key=lambda one: derive_seed(seed, row["task_id"], one[0], "retrieval"), default=None)
         opened += drawn is not None and drawn[1] == row["task_type"]
         records.append((row["records"][0]["id"], row["task_type"]))
     return opened, len(rows)

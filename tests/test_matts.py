@@ -234,7 +234,7 @@ def test_sequential_scores_the_last_round_and_records_every_one(played):
     first, second = rows[0]["trajectories"]
     assert second["opening"][: len(first["opening"])] == first["opening"]  # appended to, never rewritten
     assert second["opening"][2]["content"] == first["steps"][0]["text"]
-    assert "go over your previous attempt" in second["opening"][-1]["content"]
+    assert "What stands above is your own work" in second["opening"][-1]["content"]
     assert "act anew:\nOpen the amber box" in second["opening"][-1]["content"]
     notes = next(prompt for role, _, prompt in seen if role == "extractor")
     assert "First attempt:" in notes
@@ -247,6 +247,30 @@ def test_later_checks_are_asked_for_otherwise(played):
     assert summary["scaling"]["success_by_round"] == [0.0, 1.0, 1.0]
     last = [t["opening"][-1]["content"] for t in rows[0]["trajectories"][1:]]
     assert ["once more" in text for text in last] == [False, True]
+
+
+@pytest.mark.parametrize(("keep", "rate", "by"), [("true", 1.0, "kept"), ("false", 0.0, "last")])
+def test_a_round_that_states_no_answer_leaves_the_one_before(played, tmp_path, keep, rate, by):
+    def denies(messages, role, sample):
+        first = len(messages) == 2
+        said = {
+            "agent": "So \\boxed{7}." if first else "There is no earlier attempt in this conversation.",
+            "judge": "Thoughts: hm.\nStatus: success",
+            "extractor": "# Memory Item 1\n## Title T\n## Description D.\n## Content C.",
+        }
+        return said[role]
+
+    data = tmp_path / "seven.jsonl"
+    data.write_text('{"id": "a", "question": "What is 3 + 4?", "answer": "7"}\n')
+    words = ("env=math500", f"env.path={data}", "llm=scripted", "embedder=hashing", "workflow=matts_sequential", "r=2")
+    [row], summary, _ = played(denies, *words, f"workflow.keep_answer={keep}")
+    assert [made["info"]["stated"] for made in row["trajectories"]] == [True, False, False]
+    assert (row["selection"]["by"], row["chosen"]) == (by, 0 if by == "kept" else 2)
+    assert summary["success_rate"] == rate
+    assert summary["scaling"]["success_by_round"] == [1.0, rate, rate]
+    check = row["trajectories"][1]["opening"][-1]["content"]
+    assert "The task was:\nWhat is 3 + 4?" in check
+    assert check.endswith("Think step by step, then give the final answer.")
 
 
 def test_going_on_in_an_env_that_is_over_changes_nothing(played):

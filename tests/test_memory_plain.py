@@ -20,7 +20,10 @@ def test_records_and_retrievals_are_those_of_a_plain_list(here):
         [query] = embed([row["query"]])
         others = [(record, vector) for record, vector in known if record["task_id"] != row["task_id"]]
         scored = [(-round(float(np.dot(vector, query)), 6), place) for place, (_, vector) in enumerate(others)]
-        expected = [{"id": others[place][0]["id"], "score": -score} for score, place in sorted(scored)[:3]]
+        expected = [
+            {"id": others[place][0]["id"], "score": -score, "n_items": 1, "n_shown": 1}
+            for score, place in sorted(scored)[:3]
+        ]
         assert row["retrieved"] == expected
         for record in row["records"]:
             assert list(record) == RECORD

@@ -16,7 +16,12 @@ VALUES = {
     registry.EXTRACT_SUCCESS_PROMPT: {**COMMON, "trajectory": "TRAJ", "max_items": 3},
     registry.EXTRACT_FAILURE_PROMPT: {**COMMON, "trajectory": "TRAJ", "max_items": 3, "gold": None},
     registry.MATTS_PARALLEL_CONTRAST_PROMPT: {**COMMON, "trajectories": ["A", "B"], "labels": [], "max_items": 5},
-    registry.MATTS_SEQUENTIAL_CHECK_PROMPT: {"first": True, "observation": "SEEN"},
+    registry.MATTS_SEQUENTIAL_CHECK_PROMPT: {
+        "first": True,
+        "query": "QUERY",
+        "answer_format": "SO",
+        "observation": "SEEN",
+    },
     registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT: {**COMMON, "trajectories": ["A", "B"], "labels": [], "max_items": 5},
     registry.INDUCE_WORKFLOWS_PROMPT: {**COMMON, "trajectory": "TRAJ", "max_items": 3},
     registry.SELECT_BEST_PROMPT: {**COMMON, "trajectories": ["A", "B"]},
@@ -95,7 +100,9 @@ def test_extraction_keeps_the_papers_rules(name):
     for words in ("# Memory Item 1", "## Title", "## Description", "## Content", "do not repeat", "name no particular"):
         assert words in text
     structured = registry.PROJECT.render(name, **VALUES[name] | {"structured": True})
-    assert '"items"' in structured
+    assert structured.index('"thoughts"') < structured.index('"items"')
+    assert text.index("Thoughts:") < text.index("# Memory Item 1")
+    assert "the environment itself stated" in text
     assert "# Memory Item" not in structured
 
 
@@ -120,12 +127,17 @@ def test_contrast_shows_every_attempt_and_labels_only_when_given():
 
 def test_the_check_has_a_first_and_a_later_form():
     name = registry.MATTS_SEQUENTIAL_CHECK_PROMPT
-    first, later = (registry.PROJECT.render(name, first=value, observation="") for value in (True, False))
-    assert "previous attempt" in first
+    first, later = (
+        registry.PROJECT.render(name, **VALUES[name] | {"first": f, "observation": ""}) for f in (True, False)
+    )
+    for text in (first, later):  # a model that is only told to check denies having seen an attempt
+        assert "your own work" in text.lower()
+        assert "The task was:\nQUERY" in text
+        assert text.endswith("has not changed:\nSO")
     assert "once more" in later
     assert first != later
     assert "start of the task" not in first
-    assert registry.PROJECT.render(name, first=True, observation="A door.").endswith("act anew:\nA door.")
+    assert registry.PROJECT.render(name, **VALUES[name] | {"observation": "A door."}).endswith("act anew:\nA door.")
 
 
 def test_every_template_has_a_hash_and_names_its_source():
@@ -156,6 +168,10 @@ def test_a_relation_is_asked_for_in_both_forms():
 
 def test_the_schema_leaves_room_for_the_sentences_that_are_asked_for():
     """Decoding held to it stops in mid-sentence; left to itself a 1.5 B model writes texts of this length."""
+    assert list(lessons_schema(3)["properties"]) == [
+        "thoughts",
+        "items",
+    ]  # what is worked out comes before what is kept
     item = lessons_schema(3)["properties"]["items"]["items"]["properties"]
     sentence = "When a price rises by a percentage, find out first what it is a percentage of, and only then add it."
     assert item["description"]["maxLength"] > 1.5 * len(sentence)

@@ -131,3 +131,14 @@ def test_an_object_before_the_items_is_not_the_items():
     lessons, dropped = parse_lessons("It wrote \\boxed{} and {}. " + json.dumps({"items": [item]}), 3)
     assert ([x.title for x in lessons], dropped) == (["T"], 0)
     lessons[0].content.encode("utf-8")
+
+
+def test_thoughts_before_the_items_are_no_item():
+    """Both forms of a reply: as it was asked for before, and with what was worked out first."""
+    plain = "Thoughts: Memory Item 1 was no use; the form of an answer was.\n```\n" + ITEM.format(n=1) + "```"
+    item = {"title": "T1", "description": "D1.", "content": "C1: use \\frac{a}{b}."}
+    asked_now = json.dumps({"thoughts": 'It went wrong at {"items": []}.', "items": [item]})
+    for text in (plain, plain.partition("\n")[2], asked_now, json.dumps({"items": [item]})):
+        [lesson], dropped = parse_lessons(text, 3)
+        assert (lesson.title, lesson.content, dropped) == ("T1", "C1: use \\frac{a}{b}.", 0)
+    assert parse_lessons(asked_now[:20], 3, truncated=True) == ([], 1)  # cut off while it was thinking

@@ -29,9 +29,10 @@ Result = TypeVar("Result", Verdict, Selection, Extraction)
 class Workflow:
     """The ReasoningBank loop (section 3.2 of the paper). workflows/build.py gives it its parts.
 
-    learn_from   both | success | failure: which attempts are distilled, by their verdicts
-    k            attempts for each task; null takes the workflow's own number
-    r            refinements after an attempt; null takes the workflow's own number
+    learn_from     both | success | failure: which attempts are distilled, by their verdicts
+    strip_lessons  judge, selector and distiller do not read what an attempt quotes from the lessons that it was shown
+    k              attempts for each task; null takes the workflow's own number
+    r              refinements after an attempt; null takes the workflow's own number
     """
 
     envs: EnvPool
@@ -43,6 +44,7 @@ class Workflow:
     records: RunRecords
     meter: Meter = field(default_factory=Meter)
     learn_from: str = "both"
+    strip_lessons: bool = True
     k: int | None = None
     r: int | None = None
     learns: bool = field(init=False)  # whether episodes depend on each other through the bank
@@ -62,6 +64,12 @@ class Workflow:
             raise UserError(
                 f"judge=oracle knows the answers, setting={self.setting.name} must not: "
                 "use setting=true_labels, setting=train or judge=llm."
+            )
+
+        if self.learns and (self.k or 1) + (self.r or 0) + getattr(self.judge, "n_more", 1) < 2:
+            raise UserError(
+                "judge=consensus compares the attempts at a task, and this workflow makes one: "
+                "use workflow=matts_parallel or judge=self_consistency."
             )
 
     def check_sizes(self) -> None:
@@ -86,15 +94,19 @@ class Workflow:
             verdicts = ask(attempts.verdicts)  # Evaluation: what the judge says of each
             answer = ask(self.select, attempts)  # which attempt counts
             lessons = ask(self.extract, attempts, memories)  # Extraction
-        episode = build_episode(
-            index, memories, attempts, verdicts(), answer(), lessons(), stopped=self.was_stopped(attempts)
-        )
+        retrieved, stopped = self.shown(memories), self.was_stopped(attempts)
+        episode = build_episode(index, retrieved, attempts, verdicts(), answer(), lessons(), stopped=stopped)
         if write:
             self.consolidate(episode)  # Consolidation: the only write
         return episode
 
     def retrieve(self, task: Task) -> list[Scored]:
         return self.bank.retrieve(task.query, exclude_task=task.id)
+
+    def shown(self, memories: list[Scored]) -> list[dict]:
+        """What the episode records of the retrieved lessons: how many of each record's the prompt had room for."""
+        shown = zip(memories, self.rollout.agent.shown(memories), strict=True)
+        return [{"id": m.record.id, "score": m.score, "n_items": len(m.record.items), "n_shown": n} for m, n in shown]
 
     def attempt(self, index: int, task: Task, memories: list[Scored]) -> Attempts:
         """k attempts at once, each in an env of its own; one that breaks leaves the others alone."""
@@ -112,7 +124,7 @@ class Workflow:
             return made
 
         k = self.k or 1
-        return self.as_attempts(task, list(ordered_map(one, range(k), k)))
+        return self.as_attempts(task, list(ordered_map(one, range(k), k)), memories)
 
     def evaluate(self, attempts: Attempts) -> list[Verdict]:
         """A verdict on each attempt; UNJUDGED for one that broke, and for all where no verdict is needed."""
@@ -122,7 +134,29 @@ class Workflow:
                 return UNJUDGED
             return guarded("judge", partial(self.judge.judge, attempts.task, trajectory), UNJUDGED)
 
-        return list(ordered_map(one, attempts.trajectories, len(attempts)))
+        if self.judges and hasattr(self.judge, "judge_all"):
+            return self.judged_together(attempts)
+        return list(ordered_map(one, attempts.read(), len(attempts)))
+
+    def judged_together(self, attempts: Attempts) -> list[Verdict]:
+        """`evaluate` by a judge that needs all attempts of the task."""
+        whole = attempts.whole()
+        try:
+            verdicts = self.judge.judge_all(attempts.only(whole), partial(self.more, attempts))
+            found = dict(zip(whole, verdicts, strict=True))
+        except InfraError as error:
+            found = dict.fromkeys(whole, replace(UNJUDGED, error=f"judge: {error.kind}: {error}"))
+        return [found.get(number, UNJUDGED) for number in range(len(attempts))]
+
+    def more(self, attempts: Attempts, n: int) -> list[Trajectory]:
+        """n further attempts at a task, for a judge alone: they are no part of the episode."""
+
+        def one(sample: int) -> Trajectory:
+            with self.envs.lease() as env:
+                run = partial(self.rollout.run, env, attempts.task, attempts.memories, sample)
+                return self.envs.limited(env, run)
+
+        return list(ordered_map(one, range(len(attempts), len(attempts) + n), n))
 
     def select(self, attempts: Attempts) -> Selection | None:
         """Which attempt is the task's answer; None where there is one attempt."""
@@ -132,12 +166,12 @@ class Workflow:
         """Lessons from each learnable attempt, distilled alone."""
 
         def one(number: int) -> Extraction:
-            trajectory, verdict = attempts.trajectories[number], attempts.verdicts()[number]
+            trajectory, verdict = read[number], attempts.verdicts()[number]
             gold = trajectory.gold if self.setting.show_answer else None
             distil = partial(self.distiller.distil, attempts.task, trajectory, verdict, memories, gold)
             return replace(guarded("extractor", distil, Extraction()), attempts=(number,))
 
-        learnable = self.learnable(attempts)
+        read, learnable = attempts.read(), self.learnable(attempts)
         return list(ordered_map(one, learnable, len(learnable)))
 
     def consolidate(self, episode: Episode, due: int = 1) -> None:
@@ -165,9 +199,18 @@ class Workflow:
         finished = self.records.rollouts.finished(index).values()
         self.meter.begin(task.id, sum((trajectory.usage for trajectory in finished), Usage()), role="agent")
 
-    def as_attempts(self, task: Task, trajectories: list[Trajectory], *, refused: bool = False) -> Attempts:
-        """The attempts as the steps of the loop pass them on."""
-        return Attempts(task=task, trajectories=trajectories, evaluate=self.evaluate, refused=refused)
+    def as_attempts(
+        self, task: Task, trajectories: list[Trajectory], memories: list[Scored] = (), *, refused: bool = False
+    ) -> Attempts:
+        """The attempts as the steps of the loop pass them on. memories: what they were shown."""
+        return Attempts(
+            task=task,
+            trajectories=trajectories,
+            evaluate=self.evaluate,
+            memories=list(memories),
+            strip_lessons=self.strip_lessons,
+            refused=refused,
+        )
 
     def nothing_attempted(self, task: Task, error: InfraError) -> Attempts:
         """One attempt that broke before it began. A budget that refuses retrieval is the run's, and ends the run."""

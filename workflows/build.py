@@ -35,6 +35,7 @@ def build_workflow(
         "setting": make(cfg.setting),
         "records": records,
         "meter": meter,
+        "strip_lessons": cfg.strip_lessons,
     }
     return make_with(cfg.workflow, parts)
 
@@ -60,5 +61,6 @@ def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role
     with envs.lease() as env:
         opening = workflow.rollout.agent.opening(env.reset(tasks[0]), env.instructions, [])
         steps = cfg.max_steps or env.max_steps
-    asked = {"agent": [opening] * len(attempts)} | {name: each.heard for name, each in listeners.items() if each.heard}
+    n_agent = len(attempts) + getattr(workflow.judge, "n_more", 0)
+    asked = {"agent": [opening] * n_agent} | {name: each.heard for name, each in listeners.items() if each.heard}
     return Plan(tasks=tasks, steps=steps, roles=roles, asked=asked, rounds=rounds)

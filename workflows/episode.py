@@ -9,7 +9,6 @@ from core.types import (
     Episode,
     Extraction,
     MemoryRecord,
-    Scored,
     Selection,
     Task,
     Trajectory,
@@ -21,7 +20,7 @@ from core.types import (
 
 def build_episode(
     index: int,
-    memories: Sequence[Scored],
+    retrieved: Sequence[dict],
     attempts: Attempts,
     verdicts: Sequence[Verdict],
     selection: Selection | None,
@@ -31,7 +30,8 @@ def build_episode(
 ) -> Episode:
     """Everything about the task in one object.
 
-    stopped   the run's budget ended it: it is in no average, adds nothing to the bank, and its task will run again
+    retrieved   what the task was shown, as `Episode.retrieved`
+    stopped     the run's budget ended it: it is in no average, adds nothing to the bank, and its task will run again
     """
     task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0
     answer = trajectories[chosen]
@@ -51,7 +51,7 @@ def build_episode(
         status="stopped" if stopped else _status(answer),
         reward=answer.reward,
         verdict=verdicts[chosen],
-        retrieved=tuple({"id": m.record.id, "score": m.score} for m in memories),
+        retrieved=tuple(retrieved),
         trajectories=tuple(trajectories),
         chosen=chosen,
         verdicts=tuple(verdicts),

@@ -56,5 +56,5 @@ class MattsParallel(Workflow):
             learnable = self.learnable(attempts)
         if len(learnable) < 2:
             return super().extract(attempts, memories)
-        contrast = partial(self.contrast.parallel, attempts.only(learnable), memories)
+        contrast = partial(self.contrast.parallel, attempts.only(learnable))
         return [replace(guarded("extractor", contrast, Extraction()), attempts=tuple(learnable))]

@@ -8,6 +8,7 @@ from functools import partial
 from core.errors import InfraError, UserError
 from core.learning.attempts import Attempts
 from core.learning.contrast import Contrast
+from core.run.scaling import states_answer
 from core.types import CUT_OFF, Extraction, Scored, Selection, Task, Trajectory
 from envs.base import BaseEnv
 from workflows.base import Workflow, guarded
@@ -17,11 +18,13 @@ from workflows.base import Workflow, guarded
 class MattsSequential(Workflow):
     """Memory-aware test-time scaling, sequential (section 3.3). The last round is the answer; r=0 is the base loop.
 
-    contrast   distils all rounds together; None distils each of them alone
-    refine     restart | continue: whether a round in a multi-turn env starts a new episode or goes on with the old one
+    contrast     distils all rounds together; None distils each of them alone
+    keep_answer  where the last round states no answer (`stated` in its info), the last one that does is the answer
+    refine       restart | continue: whether a round in a multi-turn env starts a new episode or goes on with the last
     """
 
     contrast: Contrast | None
+    keep_answer: bool = True
     refine: str = "restart"
 
     def check_sizes(self) -> None:
@@ -45,7 +48,7 @@ class MattsSequential(Workflow):
                     rounds.append(made)
         except InfraError as error:  # no env could be had, or the round ran out of time
             rounds.append(self.rollout.broken(task, error, len(rounds)))
-        return self.as_attempts(task, rounds)
+        return self.as_attempts(task, rounds, memories)
 
     def _round(
         self, env: BaseEnv, task: Task, memories: list[Scored], rounds: list[Trajectory], *, resumed: bool
@@ -63,7 +66,13 @@ class MattsSequential(Workflow):
         return self.envs.limited(env, work)
 
     def select(self, attempts: Attempts) -> Selection | None:
-        return Selection(index=len(attempts) - 1, by="last") if self.r else None
+        if not self.r:
+            return None
+        last, rounds = len(attempts) - 1, attempts.trajectories
+        stated = [number for number, made in enumerate(rounds) if states_answer(made.answer, made.info)]
+        if self.keep_answer and stated and stated[-1] < last and rounds[last].ended_by != "infra_error":
+            return Selection(index=stated[-1], by="kept", reason=f"no answer after round {stated[-1]}")
+        return Selection(index=last, by="last")
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
         """One call over all rounds. Where the last round broke, the task has no result and nothing is learned."""
@@ -72,7 +81,7 @@ class MattsSequential(Workflow):
             return []
         if self.contrast is None or last == 0:
             return super().extract(attempts, memories)
-        if last not in self.learnable(attempts):
+        if self.select(attempts).index not in self.learnable(attempts):
             return []
         judged = [number for number, verdict in enumerate(attempts.verdicts()) if verdict.label is not None]
-        return [guarded("extractor", partial(self.contrast.sequential, attempts.only(judged), memories), Extraction())]
+        return [guarded("extractor", partial(self.contrast.sequential, attempts.only(judged)), Extraction())]

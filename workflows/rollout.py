@@ -60,6 +60,8 @@ class Rollout:
             check = self.role.prompts.render(
                 registry.MATTS_SEQUENTIAL_CHECK_PROMPT,
                 first=before.sample == 0,
+                query=task.query,
+                answer_format=self.agent.answer_format.strip(),
                 observation="" if single else observation,
             )
             attempt.opening = conversation(before)

@@ -36,7 +36,7 @@ class Agent:
     """
 
     answer_format: str
-    max_memory_chars: int = 6000
+    max_memory_chars: int = 24000
     max_memory_tokens: int | None = None
     inject: str = "system"
     prompts: Prompts = PROJECT
@@ -64,17 +64,21 @@ class Agent:
 
     def memory_block(self, memories: list[Scored]) -> str:
         """Retrieved lessons as delimited, escaped, capped data; "" when there are none."""
-        items: list[Lesson] = []
-        chars, tokens, most = 0, 0, self.max_memory_tokens
-        for warning, lesson in ((memory.warning, lesson) for memory in memories for lesson in memory.record.items):
-            title = f"(warning: {warning}) {lesson.title}" if warning else lesson.title
-            texts = [escape(text) for text in (title, lesson.description, lesson.content)]
-            chars += sum(map(len, texts))
-            tokens += sum(map(estimate_tokens, texts))
-            if chars > self.max_memory_chars or (most is not None and tokens > most):
-                break
-            items.append(Lesson(title=texts[0], description=texts[1], content=texts[2]))
+        texts = [text for memory in memories for text in _texts(memory)][: sum(self.shown(memories))]
+        items = [Lesson(title=title, description=description, content=content) for title, description, content in texts]
         return self.prompts.render(registry.MEMORY_BLOCK, items=items, thinks=self.thinks) if items else ""
+
+    def shown(self, memories: list[Scored]) -> list[int]:
+        """How many lessons of each record fit into the prompt; of the one at which the room ends, the first."""
+        counts, chars, tokens, most = [0] * len(memories), 0, 0, self.max_memory_tokens
+        for number, memory in enumerate(memories):
+            for texts in _texts(memory):
+                chars += sum(map(len, texts))
+                tokens += sum(map(estimate_tokens, texts))
+                if chars > self.max_memory_chars or (most is not None and tokens > most):
+                    return counts
+                counts[number] += 1
+        return counts
 
     def parse(self, text: str) -> tuple[str, str | None]:
         """(thought, action) of a reply; action None when none can be read."""
@@ -117,6 +121,15 @@ class ActAgent(Agent):
         first = _line_of(strip_thinking(text), tagged=True)
         tagged = _ACTION.match(first)
         return "", _bare(tagged.group(1) if tagged else first) or None
+
+
+def _texts(memory: Scored) -> list[list[str]]:
+    """[title, description, content] of each lesson of a record, as they stand in a prompt."""
+    warning = f"(warning: {memory.warning}) " if memory.warning else ""
+    return [
+        [escape(text) for text in (f"{warning}{item.title}", item.description, item.content)]
+        for item in memory.record.items
+    ]
 
 
 def _line_of(text: str, *, tagged: bool = False) -> str:

@@ -32,7 +32,7 @@ class Synapse:
         if self.max_items < 1 or (verdict.label != "success" and not self.failures):
             return Extraction()
         kind = "Successful" if verdict.label == "success" else "Failed"
-        text = transcript(trajectory, self.max_chars, memories)
+        text = transcript(trajectory, self.max_chars)
         item = Lesson(title=f"{kind} attempt at an earlier task", description=cut(task.query, 600), content=text)
         return Extraction(lessons=(item,))
 
@@ -57,5 +57,5 @@ class WorkflowInducer(Learner):
         if verdict.label != "success" and not self.failures:
             return Extraction()
         template = registry.INDUCE_WORKFLOWS_PROMPT
-        values = {"trajectory": transcript(trajectory, self.max_chars, memories)}
+        values = {"trajectory": transcript(trajectory, self.max_chars)}
         return self.lessons(template, "workflows", task, self.max_items, trajectory.sample, MAX_WORKFLOW, **values)

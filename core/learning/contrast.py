@@ -8,7 +8,7 @@ from core.checks import check_choice
 from core.learning.attempts import Attempts
 from core.learning.learner import Learner
 from core.learning.transcript import fit, transcript
-from core.types import Extraction, Scored
+from core.types import Extraction
 from prompts import registry
 
 MAX_CONTENT = 900  # characters of one lesson: up to 5 sentences
@@ -30,16 +30,16 @@ class Contrast(Learner):
     def __post_init__(self) -> None:
         check_choice(self, "contrast", "labels", ("none", "judge"))
 
-    def parallel(self, attempts: Attempts, memories: list[Scored]) -> Extraction:
+    def parallel(self, attempts: Attempts) -> Extraction:
         """Self-contrast of attempts made side by side. Raises InfraError."""
-        return self._ask(registry.MATTS_PARALLEL_CONTRAST_PROMPT, "contrast", attempts, memories)
+        return self._ask(registry.MATTS_PARALLEL_CONTRAST_PROMPT, "contrast", attempts)
 
-    def sequential(self, rounds: Attempts, memories: list[Scored]) -> Extraction:
+    def sequential(self, rounds: Attempts) -> Extraction:
         """Lessons from an attempt and the rounds of checks after it. Raises InfraError."""
-        return self._ask(registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT, "refinement", rounds, memories)
+        return self._ask(registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT, "refinement", rounds)
 
-    def _ask(self, template: str, purpose: str, attempts: Attempts, memories: list[Scored]) -> Extraction:
-        texts = [transcript(trajectory, memories=memories) for trajectory in attempts.trajectories]
+    def _ask(self, template: str, purpose: str, attempts: Attempts) -> Extraction:
+        texts = [transcript(trajectory) for trajectory in attempts.read()]
         labels = [verdict.label for verdict in attempts.verdicts()] if self.labels == "judge" else []
         values = {"trajectories": fit(texts, self.max_tokens), "labels": labels}
         return self.lessons(template, purpose, attempts.task, self.max_items, 0, MAX_CONTENT, **values)

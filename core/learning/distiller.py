@@ -37,5 +37,5 @@ class Distiller(Learner):
         """Lessons from one attempt. gold is used in the failure prompt only; outside setting=train it is None."""
         failed = verdict.label != "success"
         template = registry.EXTRACT_FAILURE_PROMPT if failed else registry.EXTRACT_SUCCESS_PROMPT
-        values = {"trajectory": transcript(trajectory, self.max_chars, memories)} | ({"gold": gold} if failed else {})
+        values = {"trajectory": transcript(trajectory, self.max_chars)} | ({"gold": gold} if failed else {})
         return self.lessons(template, "extractor", task, self.max_items, trajectory.sample, **values)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
+from core.checks import check_numbers
+from core.errors import InfraError
+from core.learning.attempts import Attempts, plain_answers
 from core.learning.learner import Learner
-from core.learning.schemas import object_schema, text_schema
+from core.learning.schemas import THOUGHTS, object_schema, text_schema
 from core.learning.structured import parse_json, parse_status
 from core.learning.transcript import cut, transcript
-from core.types import Task, Trajectory, Verdict
+from core.types import Task, Trajectory, Usage, Verdict
 from prompts import registry
 
 JUDGE_SCHEMA = object_schema(
-    {"thoughts": text_schema(400), "status": {"type": "string", "enum": ["success", "failure"]}}
+    {"thoughts": text_schema(2 * THOUGHTS), "status": {"type": "string", "enum": ["success", "failure"]}}
 )
 
 
 class Judge(Protocol):
-    """Labels one attempt. `uses_gold`: it knows the answer, and is refused in a setting that must not."""
+    """Labels one attempt. `uses_gold`: it knows the answer, and is refused in a setting that must not.
+
+    One that needs all attempts of a task together has a method `judge_all(attempts, more)` as well, which is
+    then called instead: see `Consensus`.
+    """
 
     uses_gold: bool
 
@@ -67,3 +76,64 @@ class OracleJudge:
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """The truth, with confidence 1."""
         return Verdict(label="success" if trajectory.success else "failure", source="oracle", confidence=1.0)
+
+
+@dataclass(kw_only=True)
+class Consensus:
+    """judge=consensus: success is the answer that most attempts at the task agree on.
+
+    No model judges and no truth is used (self-consistency, Wang et al. 2023). Answers are compared as by
+    select=majority. An attempt without an answer is a failure where the others agree on one. There is no verdict, and
+    so nothing to learn, where no two answers agree, where two answers have equally many votes, or where none was given
+    at all, as in multi turn.
+    """
+
+    source: ClassVar[str] = "consensus"
+    uses_gold: bool = field(default=False, init=False)
+    n_more: int = field(default=0, init=False)
+
+    def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
+        """No verdict: one attempt agrees with nobody."""
+        return Verdict(label=None, source=self.source, reason="one answer")
+
+    def judge_all(self, attempts: Attempts, more: Callable[[int], list[Trajectory]]) -> list[Verdict]:
+        """A verdict on each attempt; its confidence is the share of the votes that the agreed answer has.
+
+        more   (n) -> n further attempts at the task; what they cost stands in the first verdict
+
+        Raises InfraError when one of those broke: a vote that depended on luck would be no label.
+        """
+        answers = plain_answers(attempts.trajectories)
+        asked = more(self.n_more) if self.n_more and any(answers) else []
+        if broken := next((made for made in asked if made.ended_by == "infra_error"), None):
+            kind, _, message = (broken.error or "").partition(": ")
+            raise InfraError(message, kind)
+        cost = sum((made.usage for made in asked), Usage())
+        votes = Counter(answer for answer in answers + plain_answers(asked) if answer)
+        (agreed, count), *others = votes.most_common() or [("", 0)]
+        clear = count > 1 and (not others or others[0][1] < count)
+        reason = f"{count} of {len(answers) + len(asked)} answers agree"
+        return [
+            Verdict(
+                label=None if not clear else "success" if answer == agreed else "failure",
+                source=self.source,
+                confidence=round(count / (len(answers) + len(asked)), 4) if clear else None,
+                reason=reason if clear else "no answer has most votes",
+                usage=cost if place == 0 else Usage(),
+            )
+            for place, answer in enumerate(answers)
+        ]
+
+
+@dataclass(kw_only=True)
+class SelfConsistency(Consensus):
+    """judge=self_consistency: the same vote, with further answers, so that a single attempt can be judged.
+
+    n_more   answers that the agent's model is asked for, for the vote alone
+    """
+
+    source: ClassVar[str] = "self_consistency"
+    n_more: int = 4
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "judge", "n_more", least=1, whole=True)

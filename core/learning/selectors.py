@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from core.learning.attempts import Attempts
+from core.learning.attempts import Attempts, plain_answers
 from core.learning.learner import Learner
-from core.learning.schemas import object_schema, text_schema
+from core.learning.schemas import THOUGHTS, object_schema, text_schema
 from core.learning.structured import parse_json
 from core.learning.transcript import fit, transcript
 from core.types import Selection
@@ -54,7 +54,7 @@ class Majority(First):
     """
 
     def pick(self, attempts: Attempts) -> Selection:
-        answers = [" ".join((attempt.answer or "").lower().split()) for attempt in attempts.trajectories]
+        answers = plain_answers(attempts.trajectories)
         votes = Counter(answer for answer in answers if answer)
         if not votes:
             return Selection(index=0, by="majority", reason="no attempt gave an answer")
@@ -62,7 +62,7 @@ class Majority(First):
         return Selection(index=answers.index(answer), by="majority", reason=f"{count} of {len(attempts)}")
 
 
-SCHEMA = object_schema({"analysis": text_schema(600), "index": {"type": "integer", "minimum": 1}})
+SCHEMA = object_schema({"analysis": text_schema(THOUGHTS), "index": {"type": "integer", "minimum": 1}})
 
 
 @dataclass(kw_only=True)
@@ -76,7 +76,7 @@ class BestOfN(Learner, First):
 
     def pick(self, attempts: Attempts) -> Selection:
         """The attempt that the model names; the first, marked as not parsed, where its reply cannot be read."""
-        texts = fit([transcript(attempt) for attempt in attempts.trajectories], self.max_tokens)
+        texts = fit([transcript(attempt) for attempt in attempts.read()], self.max_tokens)
         reply = self.ask(registry.SELECT_BEST_PROMPT, "selector", attempts.task, SCHEMA, trajectories=texts)
         answer = parse_json(reply.text, "index") or {}
         number = _number(answer.get("index"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from core.types import Scored, Step, Trajectory
 
@@ -11,18 +12,14 @@ _SHORTEST_QUOTE = 12  # characters; shorter lesson texts occur by chance
 _TOKEN = re.compile(r"\s?[A-Za-z]{1,6}|\s?\d{1,3}|\s?[^\sA-Za-z\d]|\s+")
 
 
-def transcript(trajectory: Trajectory, max_chars: int | None = None, memories: list[Scored] = ()) -> str:
-    """All steps in order, cut to max_chars; None cuts nothing.
-
-    Passages quoted from `memories`, the retrieved records, are removed, or they would be learned again.
-    """
+def transcript(trajectory: Trajectory, max_chars: int | None = None) -> str:
+    """All steps in order, cut to max_chars; None cuts nothing."""
     steps = trajectory.steps
-    if len(steps) == 1 and not steps[0].observation:
+    if _single_turn(trajectory):
         text = steps[0].text  # single turn: there is nothing but the reply
     else:
         text = "\n".join(_step(number, step) for number, step in enumerate(steps, 1))
-    text = strip_lessons(text.strip(), memories)
-    return text if max_chars is None else cut(text, max_chars)
+    return text.strip() if max_chars is None else cut(text.strip(), max_chars)
 
 
 def _step(number: int, step: Step) -> str:
@@ -31,6 +28,26 @@ def _step(number: int, step: Step) -> str:
         lines.append(f"Thought: {step.thought}")
     lines += [f"Action: {step.action or '(none)'}", f"Observation: {step.observation_without_hint}"]
     return "\n".join(lines)
+
+
+def without_lessons(trajectory: Trajectory, memories: list[Scored]) -> Trajectory:
+    """An attempt whose words quote no lesson that it was shown (`strip_lessons`): a quote would be learned again.
+
+    Only what the model wrote beside its actions is changed: an action is what was done, even where it reads like the
+    title of a lesson, and an observation is the env's. In a single turn the whole reply is the action, and is changed.
+    """
+    if not memories:
+        return trajectory
+    steps = []
+    for step in trajectory.steps:
+        step = replace(step, text=strip_lessons(step.text, memories), thought=strip_lessons(step.thought, memories))
+        single = _single_turn(trajectory)
+        steps.append(replace(step, action=strip_lessons(step.action, memories)) if single else step)
+    return replace(trajectory, steps=tuple(steps))
+
+
+def _single_turn(trajectory: Trajectory) -> bool:
+    return len(trajectory.steps) == 1 and not trajectory.steps[0].observation
 
 
 def strip_lessons(text: str, memories: list[Scored]) -> str:

@@ -72,7 +72,7 @@ class MemoryBank(BankFile, Memory):
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
-        return self.policy.rank(self, query, top_k, None if self.allow_self else exclude_task, where)
+        return self.policy.rank(self, query, top_k, exclude_task, where)
 
     def prefetch(self, query: str) -> None:
         """A task with this query comes next: embed it meanwhile."""
@@ -96,7 +96,8 @@ class MemoryBank(BankFile, Memory):
         # Also for an empty bank: an embedder that breaks must do so before the attempt, not when its record is added.
         vector = self.embedder.embed([query])[0] if isinstance(query, str) else query
         where, unit, items = self._within(where), unit or self.unit, (key or self.key) == "item"
-        exclude = self._store.rowids_of_task(where.namespace, exclude_task) if exclude_task else set()
+        own = exclude_task and not self.allow_self
+        exclude = self._store.rowids_of_task(where.namespace, exclude_task) if own else set()
         hits, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
         return self._search.scored(hits, unit, version)[:k]
 
@@ -117,7 +118,8 @@ class MemoryBank(BankFile, Memory):
         if not words or k <= 0:
             return []
         expression = " OR ".join(f'"{word}"' for word in words)
-        hits = self._store.lexical(expression, k, self._within(where), exclude_task)
+        exclude = None if self.allow_self else exclude_task
+        hits = self._store.lexical(expression, k, self._within(where), exclude)
         return self._search.scored([(rowid, -1, score) for rowid, score in hits], "record")
 
     def add(self, record: MemoryRecord, *, shown: Sequence[str] | None = None) -> bool:

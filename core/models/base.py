@@ -10,6 +10,9 @@ from core.models.reply_text import storable
 from core.types import Message, Usage
 from prompts.registry import PROJECT, Prompts
 
+# Decoding beyond temperature, max_tokens and seed: fields of Role, sent only where they are set.
+MORE = ("top_p", "stop", "reasoning_effort", "thinking_tokens", "extra_body")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
@@ -21,6 +24,8 @@ class Reply:
     model: str  # as the provider returned it
     sent: dict[str, Any] = field(default_factory=dict)  # the decoding parameters, without those it does not take
     reasoning: str = ""  # what the model thought aloud, where the provider returns it apart from the text
+    provider: str = ""  # who answered behind a router, where the reply says so
+    system_fingerprint: str = ""  # the provider's mark of the system that answered, likewise
     retries: int = 0
     from_cache: bool = False  # no call was made
 
@@ -44,9 +49,17 @@ class ChatModel(Protocol):
         temperature: float = 0.0,
         max_tokens: int | None = None,
         schema: dict | None = None,
+        more: dict[str, Any] | None = None,
     ) -> Reply:
-        """One call. role is agent | judge | extractor | selector; sample tells k otherwise equal requests apart."""
+        """One call. role is agent | judge | extractor | selector; sample tells k otherwise equal requests apart.
+
+        more   what the role sets of `MORE`; a model that refuses all of it needs no such argument
+        """
         ...
+
+    def refuses(self, more: dict[str, Any]) -> str | None:
+        """Why a role's `more` cannot be sent, in one sentence, before anything is called; None: all of it can."""
+        return f"{self.name} takes no {', '.join(more)}." if more else None
 
     def identity(self) -> dict[str, Any]:
         """What tells two models of one name apart (server, file, own limits); a part of the response cache's key."""
@@ -72,6 +85,14 @@ class Role:
     max_tokens   None: the model's own `max_tokens` holds, and without one the provider's
     seed         what this role's seeds are derived from; None takes the run's
     prompts      what it is asked with
+
+    What follows is not sent where it is None, and refused before the run where the model does not take it:
+
+    top_p             nucleus sampling, in (0, 1]
+    stop              texts that end a reply
+    reasoning_effort  minimal | low | medium | high, or the provider's own word
+    thinking_tokens   the budget of a reply's thinking
+    extra_body        whatever else the provider's request takes, as it is
     """
 
     name: str
@@ -79,6 +100,11 @@ class Role:
     temperature: float | None
     max_tokens: int | None
     seed: int | None = None
+    top_p: float | None = None
+    stop: list[str] | None = None
+    reasoning_effort: str | None = None
+    thinking_tokens: int | None = None
+    extra_body: dict[str, Any] | None = None
     meter: Meter = field(default_factory=Meter, repr=False)
     prompts: Prompts = PROJECT
     sent: dict[str, Any] = field(default_factory=dict, init=False)  # of the last call, for the manifest
@@ -106,11 +132,17 @@ class Role:
                 temperature=self.temperature,
                 max_tokens=self.max_tokens,
                 schema=schema if self.llm.supports_schema else None,
+                **({"more": self.more} if self.more else {}),
             )
             reply = replace(reply, text=storable(reply.text or ""), reasoning=storable(reply.reasoning or ""))
             answered(reply)
         self.sent = {"model": reply.model, **reply.sent}
         return reply
+
+    @property
+    def more(self) -> dict[str, Any]:
+        """What is set of `MORE`."""
+        return set_of(vars(self))
 
     def describe(self) -> dict[str, Any]:
         """For the manifest: what was asked for, and what the last call really sent."""
@@ -119,5 +151,11 @@ class Role:
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "seed": self.seed,
+            **self.more,
             "sent": {name: value for name, value in self.sent.items() if name != "seed"},
         }
+
+
+def set_of(role: Any) -> dict[str, Any]:
+    """What a role, or its entry in the configuration, sets of `MORE`."""
+    return {name: value for name in MORE if (value := role.get(name)) is not None}

@@ -47,10 +47,19 @@ class LocalModel(ChatModel):
         self.name = f"local/{self._file.name}"
 
     def chat(
-        self, messages: list[Message], *, role, sample=0, seed=None, temperature=0.0, max_tokens=None, schema=None
+        self,
+        messages: list[Message],
+        *,
+        role,
+        sample=0,
+        seed=None,
+        temperature=0.0,
+        max_tokens=None,
+        schema=None,
+        more=None,
     ) -> Reply:
         wanted = {"temperature": temperature, "max_tokens": max_tokens or self.max_tokens, "seed": seed}
-        sent: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+        sent: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None} | (more or {})
         # llama.cpp's JSON reader refuses lone surrogates; control tokens inside content would end the turn.
         safe = [{**message, "content": storable(message["content"]).replace("<|", "< |")} for message in messages]
         request = {"messages": safe, **sent}
@@ -68,6 +77,9 @@ class LocalModel(ChatModel):
                 raise AttemptOver(f"llama.cpp: {message}", "context")
             raise InfraError(f"llama.cpp: {message}", "local")
         return self._reply(answer, sent | {"schema": bool(schema)})
+
+    def refuses(self, more: dict[str, Any]) -> str | None:
+        return super().refuses({name: value for name, value in more.items() if name not in ("top_p", "stop")})
 
     def _reply(self, answer: dict, sent: dict) -> Reply:
         choice, usage = answer["choices"][0], answer["usage"]

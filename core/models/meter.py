@@ -16,6 +16,7 @@ from core.types import Usage, content_id
 
 # The columns of calls.jsonl that are a Reply's, and those of the totals that are tokens, in the order of the files.
 _REPLY = "model text reasoning finish_reason usage retries sent from_cache".split()
+_WHERE_GIVEN = ("provider", "system_fingerprint")  # further columns, where the provider gives them
 _TOKENS = "prompt_tokens cached_tokens completion_tokens reasoning_tokens".split()
 
 
@@ -82,6 +83,7 @@ class Meter:
     wall_s: float = 0.0
     _used: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage, total=Usage()), init=False)  # by role
     _counts: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter), init=False)  # likewise
+    _served: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter), init=False)  # by model asked for
     _episodes: dict[str, _Account] = field(default_factory=dict, init=False)
     _stopped: dict[str, str] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -141,6 +143,7 @@ class Meter:
     def add(self, facts: dict[str, Any], reply: Any, latency_s: float) -> None:
         """Log and charge an answer; `facts` as in `call`. Raises StopRun for an unknown price under a budget in USD."""
         row = {name: getattr(reply, name) for name in _REPLY} | {"usage": vars(reply.usage), "error": None}
+        row |= {name: value for name in _WHERE_GIVEN if (value := getattr(reply, name))}
         self._write(facts, latency_s, row)
         self._charge(facts, reply.usage, reply.from_cache)
 
@@ -149,6 +152,14 @@ class Meter:
         with self._lock:
             roles = (*sorted(self._used.keys() - {"total"}), "total")
             return {role: _sums(self._counts[role], self._used[role]) for role in roles}
+
+    def drift(self) -> dict[str, dict[str, int]]:
+        """{model asked for: {who answered: calls}} of the models that were not the same in all calls, over all starts.
+
+        Who answered is the model's name, with the provider behind a router and the system's fingerprint where given.
+        """
+        with self._lock:
+            return {asked: dict(served) for asked, served in sorted(self._served.items()) if len(served) > 1}
 
     def close(self) -> None:
         if self.log is not None:
@@ -167,6 +178,9 @@ class Meter:
     def _count(self, row: dict[str, Any]) -> None:
         kind = "errors" if row["error"] else "from_cache" if row["from_cache"] else "calls"
         used = Usage(**row["usage"]) if row["usage"] and not row["from_cache"] else Usage()
+        if not row["error"]:
+            who = (row["model"], *(row[name] for name in _WHERE_GIVEN if row.get(name)))
+            self._served[row["requested"]][" ".join(who)] += 1
         for name in (row["role"], "total"):
             self._used[name] += used
             self._counts[name].update({kind: 1, "retries": row["retries"], "latency_s": row["latency_s"]})

@@ -39,12 +39,22 @@ class LiteLLMModel(Endpoint):
         self.name, self.supports_schema = self.model, self.json_schema
 
     def chat(
-        self, messages: list[Message], *, role, sample=0, seed=None, temperature=0.0, max_tokens=None, schema=None
+        self,
+        messages: list[Message],
+        *,
+        role,
+        sample=0,
+        seed=None,
+        temperature=0.0,
+        max_tokens=None,
+        schema=None,
+        more=None,
     ) -> Reply:
         wanted: dict[str, Any] = {"temperature": temperature, "seed": seed, "max_tokens": max_tokens or self.max_tokens}
         if schema:
             wanted["response_format"] = {"type": "json_schema", "json_schema": {"name": role, "schema": schema}}
         sent = self._supported({k: v for k, v in wanted.items() if v is not None})
+        sent |= _as_sent(more or {})
         asked = sum(len(message["content"]) for message in messages) // 4 + (
             sent.get("max_tokens") or _TOKENS_OF_A_REPLY
         )
@@ -59,6 +69,8 @@ class LiteLLMModel(Endpoint):
             finish_reason="refusal" if refused else choice.finish_reason or "",
             model=response.model or self.model,
             sent=sent,
+            provider=str(getattr(response, "provider", None) or ""),
+            system_fingerprint=getattr(response, "system_fingerprint", None) or "",
             reasoning=getattr(choice.message, "reasoning_content", None) or "",
             retries=retries,
         )
@@ -68,6 +80,15 @@ class LiteLLMModel(Endpoint):
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         return expected(self.model, self.price_per_mtok, prompt_tokens, completion_tokens)
+
+    def refuses(self, more: dict[str, Any]) -> str | None:
+        """litellm knows what each of its models takes; `extra_body` is sent unread."""
+        wanted = _as_sent(more)
+        if unknown := set(wanted) - set(self._supported(wanted)) - {"extra_body"}:
+            return (
+                f"{self.model} takes no {', '.join(sorted(unknown))}: what litellm does not know, extra_body can hold."
+            )
+        return None
 
     def _checked(self, response: Any) -> Any:
         if not getattr(response, "choices", None):
@@ -83,6 +104,13 @@ class LiteLLMModel(Endpoint):
         if self._known is None:
             self._known = frozenset(load_litellm().get_supported_openai_params(model=self.model) or ())
         return {k: v for k, v in wanted.items() if k in self._known}
+
+
+def _as_sent(more: dict[str, Any]) -> dict[str, Any]:
+    """A role's further decoding as arguments of litellm."""
+    tokens = more.get("thinking_tokens")
+    thinking = {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens else {}
+    return {name: value for name, value in more.items() if name != "thinking_tokens"} | thinking
 
 
 def _text(message: Any) -> str:

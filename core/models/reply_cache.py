@@ -43,10 +43,20 @@ class CachedModel:
             raise UserError(f"llm.cache=replay: {self.path} does not exist; record it first with llm.cache=read_write.")
 
     def chat(
-        self, messages: list[Message], *, role, sample=0, seed=None, temperature=0.0, max_tokens=None, schema=None
+        self,
+        messages: list[Message],
+        *,
+        role,
+        sample=0,
+        seed=None,
+        temperature=0.0,
+        max_tokens=None,
+        schema=None,
+        more=None,
     ) -> Reply:
         """The kept answer, else (read_write) the model's. Raises StopRun on a miss in replay."""
         decoding = {"seed": seed, "temperature": temperature, "max_tokens": max_tokens, "schema": schema}
+        decoding |= {"more": more} if more else {}
         key = digest(self.inner.identity(), messages, role, sample, decoding)
         if (text := self._file.get(key)) is not None:
             kept = json.loads(text)
@@ -70,6 +80,9 @@ class CachedModel:
 
     def identity(self) -> dict[str, Any]:
         return self.inner.identity()
+
+    def refuses(self, more: dict[str, Any]) -> str | None:
+        return self.inner.refuses(more)
 
     def problem(self) -> str | None:
         """Replay needs no key and no server."""

@@ -26,6 +26,7 @@ class RunProgress:
         self._total, self._label = total, label
         self._done = self._valid = self._won = self._lessons = self._tokens = 0
         self._began, self._shown, self._at_start = time.monotonic(), 0.0, len(rows)
+        self._warned: set[str] = set()
         self._live = Console().is_terminal
         self._bar = Progress(
             SpinnerColumn(),
@@ -49,6 +50,12 @@ class RunProgress:
             self._shown = now
             left = (now - self._began) / max(1, self._done - self._at_start) * (self._total - self._done)
             print(f"{self._label}  {self._done}/{self._total}  {self._facts()}  about {left:.0f} s left", flush=True)
+
+    def warn(self, text: str) -> None:
+        """A line above the bar, once; said again it is not shown."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self._bar.console.print(f"warning: {text}", style="yellow", highlight=False, soft_wrap=True)
 
     def _count(self, row: dict) -> None:
         self._done += "retries" not in row  # another try at a task that was counted as broken
@@ -114,12 +121,14 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         "empty replies": s["n_empty_replies"],
         "replies cut off": s["n_truncated"],
         "invalid actions": s["n_invalid_actions"],
+        "retrieved lessons not shown": s["n_not_shown"],
         "verdicts cut off": s["n_verdicts_truncated"],
         "distillations cut off": s["n_extractions_truncated"],
         "verdicts not readable": s["n_verdicts_unparsed"],
         "judge or distiller errors": s["n_learning_errors"],
     }
     facts += [(name, str(count)) for name, count in counts.items() if count]
+    facts += [(f"served as {asked}", ", ".join(served)) for asked, served in s.get("drift", {}).items()]
     facts += _scaling_of(s["scaling"])
     return facts + [(f"  {kind}", f"{percent(r['success_rate'])}   (of {r['n']})") for kind, r in s["by_type"].items()]
 

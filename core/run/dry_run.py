@@ -38,7 +38,16 @@ class Listener(ChatModel):
     heard: list[list[Message]] = field(default_factory=list, init=False)
 
     def chat(
-        self, messages: list[Message], *, role, sample=0, seed=None, temperature=0.0, max_tokens=None, schema=None
+        self,
+        messages: list[Message],
+        *,
+        role,
+        sample=0,
+        seed=None,
+        temperature=0.0,
+        max_tokens=None,
+        schema=None,
+        more=None,
     ) -> Reply:
         self.heard.append(messages)
         return Reply(text="", usage=Usage(), finish_reason="stop", model=self.name)
@@ -103,7 +112,7 @@ def _table(plan: Plan) -> Table:
     total = Usage()
     for name in plan.asked:
         role, sums = plan.roles[name], plan.estimate(name)
-        decoding = {"temperature": role.temperature, "max_tokens": role.max_tokens, "seed": role.seed}
+        decoding = {"temperature": role.temperature, "max_tokens": role.max_tokens, "seed": role.seed} | role.more
         given = " ".join(f"{key}={value}" for key, value in decoding.items() if value is not None)
         counts = [f"{n:,}" for n in (sums.calls, sums.prompt_tokens, sums.completion_tokens)]
         table.add_row(name, f"{role.llm.name}\n{given}", *counts, _usd(sums.cost_usd))

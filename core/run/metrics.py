@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from math import sqrt
 from typing import Any
 
-from core.run.records import answer_of, outcomes_of, place_of, usage_of
+from core.run.records import answer_of, not_shown, outcomes_of, place_of, usage_of
 from core.run.scaling import mean, scaling
 from core.types import CUT_OFF, Usage
 
@@ -57,6 +57,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
         "n_lessons": sum(len(row["lessons"]) for row in rows),
         "n_lessons_dropped": sum(row["n_dropped"] for row in rows),
         "n_retrieved": sum(bool(row["retrieved"]) for row in rows),
+        "n_not_shown": sum(not_shown(row) for row in rows),
         "n_verdicts_truncated": sum(row["verdict"]["truncated"] for row in rows),
         "n_extractions_truncated": sum(row["n_truncated"] for row in rows),
         "n_verdicts_unparsed": sum(not row["verdict"]["parsed"] for row in rows),

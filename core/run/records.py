@@ -216,8 +216,13 @@ def answer_of(row: dict) -> dict:
 
 
 def shown_in(row: dict) -> list[str]:
-    """The ids of the records that an episode's task had retrieved."""
-    return [found["id"] for found in row["retrieved"]]
+    """The ids of the records that an episode's prompts showed, in whole or in part."""
+    return [found["id"] for found in row["retrieved"] if found.get("n_shown", 1)]
+
+
+def not_shown(row: dict) -> int:
+    """How many lessons were retrieved and had no room in the prompt; 0 for a row that is older than this count."""
+    return sum(found.get("n_items", 0) - found.get("n_shown", 0) for found in row["retrieved"])
 
 
 def differences(before: Any, after: Any) -> list[str]:

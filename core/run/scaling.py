@@ -14,7 +14,7 @@ def scaling(rows: list[dict]) -> dict[str, Any]:
     scaled = [row for row in rows if row["selection"]]
     if not scaled:
         return {}
-    sequential = [row for row in scaled if row["selection"]["by"] == "last"]
+    sequential = [row for row in scaled if row["selection"]["by"] in ("last", "kept")]
     return of_rounds(sequential) if sequential else of_attempts(scaled)
 
 
@@ -43,7 +43,7 @@ def of_attempts(rows: list[dict]) -> dict[str, Any]:
 def of_rounds(rows: list[dict]) -> dict[str, Any]:
     """One after another: the success rate had the run stopped after each round, and what the checks changed."""
     rounds = max(len(row["trajectories"]) for row in rows)
-    won = [[t["success"] for t in row["trajectories"]] for row in rows]
+    won = [_by_round(row) for row in rows]
     return {
         "kind": "sequential",
         "r": rounds - 1,
@@ -51,6 +51,22 @@ def of_rounds(rows: list[dict]) -> dict[str, Any]:
         "n_corrected": sum(task[-1] and not task[0] for task in won),
         "n_spoiled": sum(task[0] and not task[-1] for task in won),
     }
+
+
+def _by_round(row: dict) -> list[bool]:
+    """Whether the answer after each round was right; a round without one leaves it, where the run keeps answers."""
+    kept = row["selection"]["by"] == "kept"
+    found: list[bool] = []
+    for made in row["trajectories"]:
+        found.append(
+            found[-1] if kept and found and not states_answer(made["answer"], made["info"]) else made["success"]
+        )
+    return found
+
+
+def states_answer(answer: str | None, info: dict) -> bool:
+    """Whether an attempt says what its answer is. An env that reads answers out of prose tells in `info.stated`."""
+    return answer is not None and bool(info.get("stated", True))
 
 
 def pass_at_k(n: int, won: int, k: int) -> float | None:

@@ -17,7 +17,7 @@ from core.run.display import RunProgress, print_summary
 from core.run.launch import arm_label, choice, command_line, resume_hint, save_hydra
 from core.run.manifest import continued, manifest
 from core.run.metrics import VALID, by_pass, summarise
-from core.run.records import RunRecords, current
+from core.run.records import RunRecords, current, not_shown
 from core.run.tracking import Tracker, logged
 from core.types import Episode, Task
 
@@ -56,7 +56,15 @@ class Session:
 
     def episode(self, episode: Episode) -> None:
         """Show and track an episode that was just recorded."""
-        self._progress.update(self.records.rows[-1])
+        row = self.records.rows[-1]
+        self._progress.update(row)
+        if not_shown(row):
+            self._progress.warn(
+                "not every retrieved lesson fits into the prompt: raise agent.max_memory_chars or memory.max_tokens. "
+                "What was left out is n_not_shown in summary.json."
+            )
+        for asked in self.meter.drift():
+            self._progress.warn(f"{asked} is not served by the same model throughout: see drift in summary.json.")
         self._tracker.log(episode.index, logged(episode.status, len(episode.lessons)))
 
     def __exit__(self, broke: type[BaseException] | None, *_exc: object) -> None:
@@ -68,7 +76,7 @@ class Session:
         rows, n_tasks = current(self.records.rows), len(self.tasks)
         self.summary = summarise(rows, n_tasks, self.records.wall_s(), self.bank.spent())
         self.summary["broken"] = self.records.safe(self.summary["broken"])
-        self.summary["calls"] = self.meter.totals()
+        self.summary |= {"calls": self.meter.totals(), "drift": self.meter.drift()}
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
         about = {"setting": self.config["setting"]["name"], "seed": self.config["seed"]}
         self.records.write_json("summary.json", self.summary | about)

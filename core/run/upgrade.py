@@ -3,15 +3,21 @@
 Schema 1: parts were named by their modules; `verdicts` and `selection` stood in an episode only where it had several
 attempts; the answer's `record` stood beside `other_records`; `errors` were learning errors; an attempt that broke ended
 by `error`; `aside` was a step's `hint_chars`.
+
+Keys that a manifest does not know have the value that runs of its time behaved by (`completed`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from core.models.base import MORE
+
 # Packages in which a class name means one class (a test holds that), and former names of classes.
 OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
+SINCE = {"strip_lessons": True}
+SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
 
 
 def named(config: Any) -> Any:
@@ -30,9 +36,19 @@ def named(config: Any) -> Any:
 
 
 def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest whose configuration names parts by their classes, see `named`."""
+    """A manifest whose configuration names parts by their classes, see `named`, and is `completed`."""
     begun = manifest["fingerprint"]
-    return manifest | {"fingerprint": begun | {"config": named(begun["config"])}}
+    fingerprint = begun | {"config": completed(named(begun["config"]))}
+    return manifest | {"config": completed(manifest["config"]), "fingerprint": fingerprint}
+
+
+def completed(config: dict[str, Any]) -> dict[str, Any]:
+    """A run's configuration with the keys of `SINCE`."""
+    if "workflow" not in config:
+        return config
+    workflow = SINCE_OF_REFINING | config["workflow"] if "refine" in config["workflow"] else config["workflow"]
+    roles = {name: dict.fromkeys(MORE) | role for name, role in config.get("roles", {}).items()}
+    return SINCE | config | {"workflow": workflow, "roles": roles}
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:

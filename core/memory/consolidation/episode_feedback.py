@@ -26,7 +26,8 @@ def feedback_of(row: dict[str, Any]) -> EpisodeFeedback:
     """The feedback in a row of episodes.jsonl. A broken attempt says nothing about the records that it used."""
     judged = zip(row["trajectories"], row["verdicts"], strict=True)
     confidence = {trajectory["id"]: verdict["confidence"] for trajectory, verdict in judged}
-    used = () if row["status"] == "infra_error" else dict.fromkeys(hit["id"] for hit in row["retrieved"])
+    shown = [hit["id"] for hit in row["retrieved"] if hit.get("n_shown", 1)]
+    used = () if row["status"] == "infra_error" else dict.fromkeys(shown)
     return EpisodeFeedback(
         index=row["index"],
         label=row["verdict"]["label"],

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Random(Ranking):
-    """A uniform draw without replacement from the records that a task may see, fixed by seed, query and record.
+    """A uniform draw without replacement from the records that a task may see, fixed by seed, task and record.
+
+    The task is `exclude_task`, and where a caller gives none (a server) its query: two tasks of one wording draw apart.
 
     If it helps as much as `cosine`, the gain does not come from finding the right record. The reported score is the
     record's cosine: the draw ignores it, but min_score is compared with it. Reads every record of the namespace, so it
@@ -29,4 +31,5 @@ class Random(Ranking):
         self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         hits = self.good_enough(bank.nearest(query, max(len(bank), 1), exclude_task, self.within(where)))
-        return sorted(hits, key=lambda hit: derive_seed(self.seed, query, hit.record.id, "retrieval"))[:top_k]
+        drawn_for = exclude_task or query
+        return sorted(hits, key=lambda hit: derive_seed(self.seed, drawn_for, hit.record.id, "retrieval"))[:top_k]
