@@ -89,6 +89,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     stack.callback(meter.close)
     roles = build_roles(cfg, models, meter)
     bank = open_bank(cfg, records, roles, meter, stack)
+    bank_labels = labels_given(cfg, bank)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter)
     if cfg.setting.learn:
         settled = records.rows[: stream.settled(len(records.rows), len(tasks))]
@@ -103,6 +104,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         roles=roles,
         meter=meter,
         bank=bank,
+        bank_labels=bank_labels,
     ) as session:
         for episode in stream.run(workflow, tasks, cfg.max_concurrency):
             session.episode(episode)
@@ -125,10 +127,25 @@ def open_bank(cfg: DictConfig, records: RunRecords, roles: dict[str, Any], meter
         read_only=given is not None and not cfg.setting.learn,
         run=run,
         consolidator_run=run,
-        provenance={"run": records.run, "models": {name: role.llm.name for name, role in roles.items()}},
+        provenance={"run": records.run, "models": {name: role.llm.name for name, role in roles.items()}} | knew(cfg),
     )
     stack.callback(bank.close)
     return bank
+
+
+def knew(cfg: DictConfig) -> dict[str, bool]:
+    """What is noted on each record of a run in which the judge knew the answers, or the extractor was shown them."""
+    notes = {"use_gold": getattr(part(cfg.judge), "uses_gold", False), "show_answer": cfg.setting.get("show_answer")}
+    return {name: True for name, noted in notes.items() if noted}
+
+
+def labels_given(cfg: DictConfig, bank: Memory) -> set[str]:
+    """The sources of the labels in memory.path. Raises UserError for one that the setting must not read."""
+    if cfg.memory.get("path") is None or not part(cfg.workflow).has_memory:
+        return set()
+    labels = bank.labels()
+    make(cfg.setting).check_bank(labels, cfg.memory.path)
+    return labels
 
 
 def quiet_logs(redact: Redactor) -> None:

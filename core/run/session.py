@@ -13,7 +13,7 @@ from core.models.base import Role
 from core.models.meter import Meter
 from core.run.display import RunProgress, print_summary
 from core.run.launch import choice, command_line, resume_hint, save_hydra
-from core.run.manifest import continued, manifest
+from core.run.manifest import continued, label_source, manifest
 from core.run.metrics import by_pass, summarise
 from core.run.records import RunRecords
 from core.run.tracking import Tracker, logged
@@ -27,6 +27,7 @@ class Session:
     config        the configuration, resolved
     fingerprint   what must be equal for the run to be continued (core/run/manifest.py)
     stream        how the tasks follow each other, as the summary names it: {batch, order, passes}
+    bank_labels   the sources of the labels in the bank that the run was given (core/setting.py)
     """
 
     cfg: DictConfig
@@ -38,6 +39,7 @@ class Session:
     roles: dict[str, Role]
     meter: Meter
     bank: Memory
+    bank_labels: set[str] = field(default_factory=set)
     summary: dict[str, Any] = field(default_factory=dict, init=False)
     _tracker: Tracker = field(init=False, repr=False)
     _progress: RunProgress = field(init=False, repr=False)
@@ -63,6 +65,7 @@ class Session:
         self.summary = summarise(rows, n_tasks, self.records.wall_s(), self.bank.spent())
         self.summary["calls"] = self.meter.totals()
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
+        self.summary["label_source"] = label_source(self.records.read_json("manifest.json"), rows)
         about = {"setting": self.config["setting"]["name"], "seed": self.config["seed"]}
         self.records.write_json("summary.json", self.summary | about)
         if any(role.sent for role in self.roles.values()):
@@ -79,5 +82,5 @@ class Session:
 
     def _write_manifest(self) -> None:
         roles = {name: role.describe() for name, role in self.roles.items()}
-        now = manifest(self.fingerprint, self.config, command_line(), self.tasks, roles)
+        now = manifest(self.fingerprint, self.config, command_line(), self.tasks, roles, sorted(self.bank_labels))
         self.records.write_json("manifest.json", continued(self.records.read_json("manifest.json"), now))
