@@ -11,15 +11,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from core.agents.agent import escape
 from core.build import ROLES
 from core.jsonl import read_lines
+from core.run.manifest import prompt_texts
 from core.run.records import answer_of
-from prompts.registry import Prompts
 from results.audit import MEMORY, SHORTEST, NotChecked, answer_in, known_records, secret_of, told_by, untold, where
 from results.load import Run
 
 LEVEL = 0.01  # of chance, under which as many answers in a place are worth a look
+MORE = 1.5  # times as many as by chance, at least: an option's letter stands in every question that has it
 OTHERS = 50  # answers of other tasks that a text is searched for
 WARNING = re.compile(r"\(warning: [^)]*\)")
 NUMBER = re.compile(r"\[\d+\]")
@@ -37,7 +37,7 @@ def shown_items(run: Run) -> Iterator[str]:
     records, lost = known_records(run), 0
     for row in run.rows:
         items = [item for hit in row["retrieved"] for record in records[hit["id"]] for item in record.items]
-        texts = [plain(WARNING.sub("", escape(item.text))) for item in items]
+        texts = [plain(WARNING.sub("", item.text)) for item in items]
         rest = {foreign(block, texts) for attempt in row["trajectories"] for block in blocks(attempt)} - {""}
         if rest and all(records[hit["id"]] for hit in row["retrieved"]):
             yield f"{where(row)}: was shown what it had not retrieved: {min(rest)[:100]!r}"
@@ -106,7 +106,7 @@ def more_than_chance(texts: Iterable[Text]) -> str | None:
         for (_, gold, _), here in zip(rows, others, strict=True):
             there = [stands(gold, told) for _, other, told in rows[:: max(1, len(rows) // OTHERS)] if other != gold]
             chances.append(max((sum(found) + pooled) / (len(found) + 1) for found in (here, there)))
-        if (p := at_least(len(hits), chances)) < LEVEL:
+        if len(hits) >= MORE * sum(chances) and (p := at_least(len(hits), chances)) < LEVEL:
             named = ", ".join(str(row["index"]) for row in hits[:5])
             by_chance = f"{sum(chances):.1f} by chance, p {p:.2g}"
             return f"the own answer in {len(hits)} of {len(rows)} ({by_chance}), as in episode {named}"
@@ -172,7 +172,7 @@ def learning_prompts(run: Run) -> Iterator[Text]:
     untold(run)
     if (calls := asked(run)) is None:
         raise NotChecked("there is no prompts.jsonl: an earlier version made the run")
-    templates = Prompts(own=run.config.get("prompts")).source()
+    templates = prompt_texts(run.config.get("prompts"))
     visits = defaultdict(list)
     for row in run.rows:
         visits[row["task_id"]].append(row)
@@ -223,8 +223,8 @@ def foreign(block: str, items: list[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """With single blanks."""
-    return " ".join(text.split())
+    """With single blanks, and without what the agent escapes in a lesson (core/agents/agent.py)."""
+    return " ".join(text.replace("\x00", "").replace("&lt;", "<").replace("< |", "<|").split())
 
 
 BROKEN = (shown_items, gold_in_learning_prompts)

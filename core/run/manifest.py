@@ -51,6 +51,11 @@ def prompt_digests(own: str | None = None) -> dict[str, str]:
     return Prompts(own=own).hashes()
 
 
+def prompt_texts(own: str | None = None) -> str:
+    """The templates as they are now, one after another; `own` as in `Prompts`."""
+    return Prompts(own=own).source()
+
+
 def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:
     """The configuration without the keys that cannot change a result, and without `more`; see `named` for the rest."""
     free = (*FREE_KEYS, *(f"{node}.{key}" for node in MODELS for key in MODEL_FREE_KEYS))
