@@ -85,10 +85,12 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     identity = fingerprint(config, dataset, tasks, None if cfg.setting.learn else cfg.memory.get("path"))
     records = RunRecords(run_dir, identity, interrupts, redact)
     stack.callback(records.close)
-    meter = build_meter(cfg, JsonLines(run_dir / "calls.jsonl", redact=redact.values), records.wall_s())
+    log, prompts = (JsonLines(run_dir / f"{name}.jsonl", redact=redact.values) for name in ("calls", "prompts"))
+    meter = build_meter(cfg, log, records.wall_s(), prompts)
     stack.callback(meter.close)
     roles = build_roles(cfg, models, meter)
     bank = open_bank(cfg, records, roles, meter, stack)
+    bank_labels = labels_given(cfg, bank)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter)
     if cfg.setting.learn:
         settled = records.rows[: stream.settled(len(records.rows), len(tasks))]
@@ -103,6 +105,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         roles=roles,
         meter=meter,
         bank=bank,
+        bank_labels=bank_labels,
     ) as session:
         for episode in stream.run(workflow, tasks, cfg.max_concurrency, cfg.retry_broken, cfg.stop_after_broken):
             session.episode(episode)
@@ -125,10 +128,25 @@ def open_bank(cfg: DictConfig, records: RunRecords, roles: dict[str, Any], meter
         read_only=given is not None and not cfg.setting.learn,
         run=run,
         consolidator_run=run,
-        provenance={"run": records.run, "models": {name: role.llm.name for name, role in roles.items()}},
+        provenance={"run": records.run, "models": {name: role.llm.name for name, role in roles.items()}} | knew(cfg),
     )
     stack.callback(bank.close)
     return bank
+
+
+def knew(cfg: DictConfig) -> dict[str, bool]:
+    """What is noted on each record of a run in which the judge knew the answers, or the extractor was shown them."""
+    notes = {"use_gold": getattr(part(cfg.judge), "uses_gold", False), "show_answer": cfg.setting.get("show_answer")}
+    return {name: True for name, noted in notes.items() if noted}
+
+
+def labels_given(cfg: DictConfig, bank: Memory) -> set[str]:
+    """The sources of the labels in memory.path. Raises UserError for one that the setting must not read."""
+    if cfg.memory.get("path") is None or not part(cfg.workflow).has_memory:
+        return set()
+    labels = bank.labels()
+    make(cfg.setting).check_bank(labels, cfg.memory.path)
+    return labels
 
 
 def quiet_logs(redact: Redactor) -> None:

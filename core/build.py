@@ -111,10 +111,10 @@ def build_redactor(cfg: Any) -> Redactor:
     return Redactor(os.environ, {name for node in nodes if (name := node.get("api_key_env"))})
 
 
-def build_meter(cfg: Any, log: JsonLines | None = None, wall_s: float = 0.0) -> Meter:
-    """The meter with the budgets. log: calls.jsonl; wall_s: seconds that earlier starts of the run took."""
+def build_meter(cfg: Any, log: JsonLines | None = None, wall_s: float = 0.0, prompts: JsonLines | None = None) -> Meter:
+    """The meter with the budgets. log, prompts: of calls and prompts; wall_s: seconds that earlier starts took."""
     budget = {name: make({"_target_": "core.models.meter.Budget", **cfg.budget[name]}) for name in ("run", "episode")}
-    return make({"_target_": "core.models.meter.Meter"}, **budget, log=log, wall_s=wall_s)
+    return make({"_target_": "core.models.meter.Meter"}, **budget, log=log, prompts=prompts, wall_s=wall_s)
 
 
 def build_roles(cfg: Any, models: dict[str, ChatModel], meter: Meter) -> dict[str, Role]:

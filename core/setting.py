@@ -1,10 +1,15 @@
-"""What a run may learn, and from which labels (`setting=`)."""
+"""What a run may learn, and from which labels (`setting=`); how the sources of labels are named and ordered."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from core.errors import UserError
+from core.types import MemoryRecord
+
+ORACLE, ANSWERS = "oracle", "answers"  # labels of the environment; lessons made by an extractor that saw the answers
+GOLD = (ORACLE, ANSWERS)  # what no run may retrieve that is to be read as test time; the worse one last
 
 MEANING = {  # name: (learn, use_gold, show_answer)
     "test_time": (True, False, False),
@@ -19,15 +24,18 @@ TRUE_LABELS = tuple(name for name, (_, use_gold, _) in MEANING.items() if use_go
 class Setting:
     """test_time (the paper's stream), true_labels, train (a training loop) or frozen (a bank that is only read).
 
-    learn         extract lessons and write them to the bank
-    use_gold      the environment may label the attempts (judge=oracle); never in test_time
-    show_answer   the failure prompt contains the reference answer; in train only
+    learn               extract lessons and write them to the bank
+    use_gold            the environment may label the attempts (judge=oracle); never in test_time
+    show_answer         the failure prompt contains the reference answer; in train only
+    allow_oracle_bank   test_time and frozen may read a bank whose lessons knew the environment's labels, or the
+                        answers; every table then says so
     """
 
     name: str
     learn: bool
     use_gold: bool
     show_answer: bool = False
+    allow_oracle_bank: bool = False
 
     def __post_init__(self) -> None:
         # Tables name the setting: a run named test_time that used gold labels would mislead.
@@ -36,3 +44,32 @@ class Setting:
                 f"setting.name={self.name} cannot go with learn={self.learn} use_gold={self.use_gold} "
                 f"show_answer={self.show_answer}: choose setting={', '.join(MEANING)} as a whole."
             )
+
+    def check_bank(self, labels: Iterable[str], path: str) -> None:
+        """Raise UserError for a bank (`labels`: of its lessons) with which the run would pass for test time."""
+        if not self.use_gold and not self.allow_oracle_bank and set(labels) & set(GOLD):
+            raise UserError(
+                f"setting={self.name} must not read the bank {path}: its lessons were made with "
+                f"{'the answers shown' if ANSWERS in labels else 'labels of the environment'} (labels: "
+                f"{joined(labels)}); give another bank, or setting.allow_oracle_bank=true, which every table will note."
+            )
+
+
+def labels_of(record: MemoryRecord) -> set[str]:
+    """Where the label of a record comes from, and `answers` where its extractor was shown answers."""
+    return named_labels(record.label_source, record.provenance.get("use_gold"), record.provenance.get("show_answer"))
+
+
+def named_labels(label_source: str, use_gold: object, show_answer: object) -> set[str]:
+    """The sources named by a record's label and by the notes of its provenance, each without "none"."""
+    found = {*label_source.split("+")} | ({ORACLE} if use_gold else set()) | ({ANSWERS} if show_answer else set())
+    return found - {"none", ""}
+
+
+def joined(sources: Iterable[str]) -> str:
+    """Sources as one text, the worst last, e.g. "llm+oracle+answers"; "none" where there is none.
+
+    sources   names, or texts made by this function
+    """
+    names = {name for source in sources for name in source.split("+")} - {"none", ""}
+    return "+".join(sorted(names, key=lambda name: (GOLD.index(name) + 1 if name in GOLD else 0, name))) or "none"

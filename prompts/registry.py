@@ -42,6 +42,10 @@ class Prompts:
         found = [path for folder in reversed(self._folders()) for path in sorted(folder.glob("*.jinja"))]
         return {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
+    def source(self) -> str:
+        """The text of every template, as it is written."""
+        return "\n".join(path.read_text("utf-8") for folder in self._folders() for path in folder.glob("*.jinja"))
+
     def _folders(self) -> tuple[Path, ...]:
         return (_FOLDER,) if self.own is None else (Path(self.own), _FOLDER)
 

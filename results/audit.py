@@ -1,45 +1,54 @@
 """A finished run held against the design's invariants, from its records alone.
 
-A check yields one line for each place where it fails. Those of BROKEN make the run's numbers untrustworthy; those of
-WORTH_A_LOOK are facts that a reader of the numbers should know. Neither can prove that a run is clean: a paraphrased
-answer is not found.
+A check yields one line for each place where it fails, and raises NotChecked at its end where it could not look at
+everything. Those of BROKEN make the run's numbers untrustworthy; those of WORTH_A_LOOK (results/lesson_quality.py) are
+facts that a reader of the numbers should know. Neither can prove that a run is clean: no paraphrased answer is found.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from core.memory.store.bank_file import read_records
 from core.run.manifest import identity
 from core.run.metrics import rate
-from core.run.records import changed_leaves, differences, outcomes_of
-from core.setting import TRUE_LABELS
-from core.types import Lesson, content_id
+from core.run.records import changed_leaves, differences, outcomes_of, records_of
+from core.setting import GOLD, TRUE_LABELS, joined, labels_of
+from core.types import Lesson, MemoryRecord, content_id
 from results.load import VALID, Run, read_banks
 
 SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
 MEMORY = re.compile(r"<memory_items>.*?</memory_items>", re.DOTALL)
 Check = Callable[[Run], Iterator[str]]
+FULL = 1 - 1e-9  # a reward, in steps, that adds up to a solved task
+
+
+class NotChecked(Exception):
+    """Why a check could not look at all that it should, in words."""
 
 
 def gold_in_prompts(run: Run) -> Iterator[str]:
     """Invariant 1: the answer in a prompt that neither the task, nor the env, nor a lesson told (not in train)."""
-    for row in run.rows if run.setting != "train" else ():
+    untold(run)
+    for row in run.rows:
         told = row["query"]
         for attempt in row["trajectories"]:
             for message in attempt["opening"]:
                 found = answer_in(MEMORY.sub("", message["content"]), attempt["gold"], told)
                 if found:
                     yield f"{where(row)}: {message['role']} prompt of attempt {attempt['sample']} holds {found!r}"
-            told += "\n" + _text(attempt)  # a later round is shown what this one saw
+            told += "\n" + told_by(attempt)  # a later round is shown what this one saw
 
 
 def gold_in_learning(run: Run) -> Iterator[str]:
     """Invariant 1: a lesson or a verdict that knows the answer although the attempts never met it (not in train)."""
-    for row in run.rows if run.setting != "train" else ():
+    untold(run)
+    for row in run.rows:
         gold = row["trajectories"][row["chosen"]]["gold"]
-        told = row["query"] + "".join(_text(attempt, opening=True) for attempt in row["trajectories"])
+        told = row["query"] + "".join(told_by(attempt, opening=True) for attempt in row["trajectories"])
         said = {"the verdict": row["verdict"]["reason"]}
         said |= {f"lesson {n}": Lesson(**lesson).text for n, lesson in enumerate(row["lessons"])}
         for name, text in said.items():
@@ -58,10 +67,72 @@ def oracle_labels(run: Run) -> Iterator[str]:
             yield f"{where(row)}: something was learned in setting=frozen"
 
 
+def retrieved_labels(run: Run) -> Iterator[str]:
+    """Invariant 13: a lesson labelled by the environment, or made from answers, where the setting knows neither."""
+    if run.setting in TRUE_LABELS:
+        raise NotChecked(f"setting={run.setting} has the environment's labels")
+    if run.config["setting"].get("allow_oracle_bank"):
+        raise NotChecked("setting.allow_oracle_bank=true: the run may read such lessons, and its tables say so")
+    records, lost = known_records(run), set()
+    own = {record["id"] for row in run.rows for record in row["records"]}  # which `oracle_labels` looks at
+    for row in run.rows:
+        for hit in (hit for hit in row["retrieved"] if hit["id"] not in own):
+            found = records[hit["id"]]
+            if gold := set().union(*map(labels_of, found)) & {*GOLD}:
+                yield f"{where(row)}: was shown {hit['id']}, which has labels {joined(gold)}"
+            if not found:
+                lost.add(hit["id"])
+    if lost:
+        raise NotChecked(f"{len(lost)} retrieved records are in no bank that is still there")
+
+
+def regraded(run: Run) -> Iterator[str]:
+    """A stored success that the grader of today, or the env's own facts and rewards, do not bear out."""
+    unread = 0
+    with regrader(run) as grade:
+        for row in run.rows:
+            for attempt in row["trajectories"]:
+                if attempt["ended_by"] == "infra_error":
+                    continue
+                truth = grade(attempt)
+                if truth is not None and truth != attempt["success"]:
+                    said, now = ("success" if each else "failure" for each in (attempt["success"], truth))
+                    yield f"{where(row)}: attempt {attempt['sample']} is stored as a {said}, and graded again a {now}"
+                elif attempt["success"] != (attempt["reward"] >= FULL):
+                    stored = f"reward {attempt['reward']} and success {attempt['success']}"
+                    yield f"{where(row)}: attempt {attempt['sample']} has {stored}"
+                unread += truth is None
+    if unread:
+        raise NotChecked(f"{unread} attempts: the env has noted nothing to grade them by")
+
+
+@contextmanager
+def regrader(run: Run) -> Iterator[Callable[[dict], bool | None]]:
+    """What grades a stored attempt once more; None where it cannot."""
+    env = run.config.get("env") or {}
+    kind = env.get("_target_", "").rpartition(".")[2]
+    if kind == "MathEnv":
+        from single_turn_bench.answers import gold_answer
+        from single_turn_bench.equivalence import MathGrader
+
+        with MathGrader(timeout_s=env.get("timeout_s", 5.0)) as grader:
+            yield lambda attempt: grader.equal(attempt["answer"], gold_answer(attempt["gold"]))
+    elif kind == "ChoiceEnv":
+        from single_turn_bench.choice import find_choice
+
+        def choice(attempt: dict) -> bool | None:
+            options = len(str(attempt["info"].get("order", "")).split(","))
+            return find_choice(attempt["answer"] or "", options).answer == attempt["gold"] if options > 1 else None
+
+        yield choice
+    else:
+        yield lambda attempt: attempt["info"].get("won")
+
+
 def self_retrieval(run: Run) -> Iterator[str]:
     """Invariant 2: a task that was shown what it taught itself, or what was learned only later."""
     if run.memory.get("allow_self"):
-        return
+        raise NotChecked("memory.allow_self=true: a task may be shown what it taught itself")
     owners = bank_owners(run)
     born: dict[str, int] = {}
     for row in run.rows:
@@ -90,6 +161,8 @@ def denominators(run: Run) -> Iterator[str]:
         for key, value in now.items():
             if run.summary[key] != value:
                 yield f"summary.json: {key} is {run.summary[key]}, by the episodes it is {value}"
+    else:
+        raise NotChecked("the summary: the run has not finished")
 
 
 def lost_or_doubled(run: Run) -> Iterator[str]:
@@ -104,10 +177,12 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
     for twice in sorted({each for each in ids if ids.count(each) > 1}):
         yield f"record {twice} was made twice"
     bank, alone = run.path / "bank.sqlite", run.memory.get("path") is None and not run.memory.get("consolidate")
-    if bank.is_file() and alone and _own_kind(run) and _ended(run):
+    if bank.is_file() and alone and is_own_kind(run) and _ended(run):
         stored = {record.id for record in read_records(bank, run.memory.get("namespace", "default"))}
         for name in sorted(stored.symmetric_difference(ids)):
             yield f"record {name} is {'in the bank only' if name in stored else 'not in the bank'}"
+    elif ids:
+        raise NotChecked("the bank: it is not there, was given, changes its records, or is of another kind")
 
 
 def drift(run: Run) -> Iterator[str]:
@@ -126,6 +201,8 @@ BROKEN: tuple[Check, ...] = (
     gold_in_prompts,
     gold_in_learning,
     oracle_labels,
+    retrieved_labels,
+    regraded,
     self_retrieval,
     denominators,
     lost_or_doubled,
@@ -135,7 +212,7 @@ BROKEN: tuple[Check, ...] = (
 
 def answer_in(text: str, gold: str, told: str) -> str | None:
     """The answer, where a text gives it away and what was told before did not."""
-    secret = gold.replace(told.partition("\n")[0], "").strip(" .:\n") or gold
+    secret = secret_of(gold, told)
     if not secret.strip():
         return None
     word = rf"(?<!\w){re.escape(secret)}(?!\w)"
@@ -146,20 +223,42 @@ def answer_in(text: str, gold: str, told: str) -> str | None:
     return secret if re.search(word, text, re.IGNORECASE) else None
 
 
+def secret_of(gold: str, told: str) -> str:
+    """An answer without the task's first line, which some benchmarks repeat in it."""
+    return gold.replace(told.partition("\n")[0], "").strip(" .:\n") or gold
+
+
+def untold(run: Run) -> None:
+    """Raise NotChecked where the learner may be told the answer."""
+    if run.setting == "train":
+        raise NotChecked("in setting=train the failure prompt may hold the answer")
+
+
 def where(row: dict) -> str:
     """An episode as the audit's lines name it."""
     return f"episode {row['index']} ({row['task_id']})"
 
 
-def _text(attempt: dict, *, opening: bool = False) -> str:
+def told_by(attempt: dict, *, opening: bool = False) -> str:
     steps = [f"{step['text']}\n{step['observation']}" for step in attempt["steps"]]
     return "\n".join([*(message["content"] for message in attempt["opening"] if opening), *steps])
+
+
+def known_records(run: Run) -> dict[str, list[MemoryRecord]]:
+    """{id: the records of that id} in the run's episodes, in its bank and in the one it was given."""
+    found: dict[str, list[MemoryRecord]] = defaultdict(list)
+    for record in (
+        *read_banks(run, must=is_own_kind(run) and _ended(run)),
+        *(r for row in run.rows for r in records_of(row)),
+    ):
+        found[record.id].append(record)
+    return found
 
 
 def bank_owners(run: Run) -> dict[str, set[str]]:
     """{record: tasks of its lineage} of the run's bank and of the one it was given."""
     owners: dict[str, set[str]] = {}
-    for record in read_banks(run, must=_own_kind(run) and _ended(run)):
+    for record in read_banks(run, must=is_own_kind(run) and _ended(run)):
         lineage = record.provenance.get("tasks", ()) if record.parents else ()
         owners.setdefault(record.id, set()).update((record.task_id, *lineage))
     return owners
@@ -173,7 +272,7 @@ def _ended(run: Run) -> bool:
     return told == (run.n_tasks, sum("retries" in row for row in run.rows)) and run.complete
 
 
-def _own_kind(run: Run) -> bool:
+def is_own_kind(run: Run) -> bool:
     """Whether the run's memory is the project's own and its file a bank: one from outside keeps there what it likes."""
     memory = run.manifest["fingerprint"]["config"].get("memory") or {}
     return "." not in memory.get("_target_", "")  # the path of a class from outside

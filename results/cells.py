@@ -11,7 +11,8 @@ import numpy as np
 from core.errors import UserError
 from core.run.arms import named
 from core.run.scaling import pass_at_k
-from results import cell_notes
+from core.setting import joined
+from results import cell_notes, provenance
 from results.stats import confusion, holm, late_minus_early, paired, rate_interval
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     if (frame["index"] < 0).all():
         raise UserError("none of the runs has finished an episode yet.")
     used, notes = _chosen(frame)
-    notes += unlike(used)
+    notes += unlike(used) + provenance.notes(used)
     counted = used if partial else used[used["complete"]]
     rows = []
     for cell, runs in used.groupby("cell", sort=False):
@@ -80,7 +81,7 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
         "n": len(valid),
         "n_success": len(won),
         "n_infra_error": int((episodes["status"] == "infra_error").sum()),
-        "label_source": "+".join(sorted(set(episodes["label_source"]) - {"none"})) or "none",
+        "label_source": joined(episodes["label_source"]),
     }
     own = distinct_seeds(episodes)
     rate = rate_interval(grid(own).to_numpy())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -12,8 +12,10 @@ from core.models.reply_text import storable
 from core.run.manifest import prompt_digests
 from core.run.records import changed_leaves
 from core.types import Lesson
-from results.audit import BROKEN, Check, answer_in, bank_owners, where
-from results.load import Run, explaining
+from results import audit as invariants
+from results import leaks
+from results.audit import Check, NotChecked, answer_in, bank_owners, where
+from results.load import VALID, Run, explaining
 
 ALIKE = 95  # of 100, by rapidfuzz's ratio, from which two tasks' queries are near-duplicates
 MOST_TASKS = 2000  # every pair is compared
@@ -83,7 +85,9 @@ def unread_replies(run: Run) -> Iterator[str]:
         yield from (f"{where(row)}: {error[:100]}" for error in row["learning_errors"])
 
 
+BROKEN: tuple[Check, ...] = (*invariants.BROKEN, *leaks.BROKEN)
 WORTH_A_LOOK: tuple[Check, ...] = (
+    *leaks.LOOK,
     near_duplicate_tasks,
     lessons_with_answers,
     duplicate_lessons,
@@ -140,13 +144,60 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def audit(run: Run) -> dict[str, Any]:
-    """{run, broken: {check: lines}, look: {check: lines}, grade}; a check without a line is left out.
+    """{run, broken: {check: lines}, look: {check: lines}, ok: [check], unchecked: {check: why}, grade}.
 
-    Raises UserError where the records lack what a check looks at.
+    A check that could not look at everything is in `unchecked`, with why, and never in `ok`; what it found until then
+    is in `broken` or `look`. Raises UserError where the records lack what a check looks at.
     """
-
-    def found(checks: tuple[Check, ...]) -> dict[str, list[str]]:
-        return {check.__name__: lines for check in checks if (lines := list(map(storable, check(run))))}
-
+    report: dict[str, Any] = {"run": str(run.path), "broken": {}, "look": {}, "ok": [], "unchecked": {}}
     with explaining(run.path):
-        return {"run": str(run.path), "broken": found(BROKEN), "look": found(WORTH_A_LOOK), "grade": grade(run)}
+        for kind, checks in (("broken", BROKEN), ("look", WORTH_A_LOOK)):
+            for check in checks:
+                lines, why = outcome(check(run))
+                if lines:
+                    report[kind][check.__name__] = lines
+                if why:
+                    report["unchecked"][check.__name__] = why
+                if not lines and not why:
+                    report["ok"].append(check.__name__)
+        return report | {"grade": grade(run)}
+
+
+def outcome(lines: Iterator[str]) -> tuple[list[str], str | None]:
+    """(what a check found, why it could not look at everything)."""
+    found = []
+    try:
+        for line in lines:
+            found.append(storable(line))
+    except NotChecked as reason:
+        return found, str(reason)
+    return found, None
+
+
+def together(runs: list[Run]) -> dict[str, list[str]]:
+    """What several runs tell beside each other: {check: lines}, worth a look; a check without a line is left out."""
+    checks = {"lost_pairs": lost_pairs(runs), "identical_replicates": identical_replicates(runs)}
+    return {name: found for name, lines in checks.items() if (found := list(map(storable, lines)))}
+
+
+def lost_pairs(runs: list[Run]) -> Iterator[str]:
+    """Tasks that count in one run and broke in another of the same tasks and seed: no pair of a comparison."""
+    groups = defaultdict(list)
+    for run in runs:
+        groups[run.task_set, run.config["seed"]].append(run)
+    for group in groups.values():
+        counted = [{row["task_id"] for row in run.rows if row["status"] in VALID} for run in group]
+        everyone = set().union(*counted)
+        for run, own in zip(group, counted, strict=True):
+            if lost := sorted(everyone - own):
+                yield f"{run.path}: {len(lost)} tasks count in another run of its seed, not here: {', '.join(lost[:5])}"
+
+
+def identical_replicates(runs: list[Run]) -> Iterator[str]:
+    """Runs of one cell with other seeds and the very same attempts: one run counted several times."""
+    seen: dict[tuple, Run] = {}
+    for run in runs:
+        attempts = tuple(sorted(attempt["id"] for row in run.rows for attempt in row["trajectories"]))
+        first = seen.setdefault((run.cell, attempts), run)
+        if attempts and first.config["seed"] != run.config["seed"]:
+            yield f"{run.path} (seed {run.config['seed']}) repeats {first.path} (seed {first.config['seed']})"

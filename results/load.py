@@ -17,11 +17,13 @@ from core.errors import UserError
 from core.memory.store.bank_file import read_records
 from core.models.reply_text import storable
 from core.run.arms import overridden
-from core.run.manifest import ARM_KEYS, flat, identity, without
+from core.run.manifest import ARM_KEYS, flat, identity, label_source, without
 from core.run.metrics import VALID, steps, tokens
 from core.run.records import answer_of, current, outcomes_of, place_of, read_episodes
 from core.run.upgrade import upgraded_manifest
+from core.setting import labels_of
 from core.types import MemoryRecord, content_id
+from results.provenance import knobs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,6 +163,14 @@ def read_banks(run: Run, *, must: bool) -> list[MemoryRecord]:
     return found
 
 
+def bank_labels(run: Run) -> list[str]:
+    """The sources of the labels in the bank that a run was given; ["unknown"] where that can no longer be told."""
+    if "bank_labels" in run.manifest or not run.memory.get("path"):
+        return run.manifest.get("bank_labels", [])
+    found = set().union(*map(labels_of, read_banks(run, must=False)))  # of an earlier version: as the bank is today
+    return sorted(found) if Path(run.memory["path"]).is_file() else ["unknown"]
+
+
 def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
     """The table of some runs; a run without an episode has one row, of status "none", so that it is not overlooked."""
     import pandas as pd
@@ -184,7 +194,6 @@ def run_columns(run: Run) -> dict[str, Any]:
     """What is the same for every episode of a run."""
     config, choices = run.config, run.choices
     workflow, retrieval = config.get("workflow") or {}, config.get("retrieval") or {}
-    sources = sorted({row["verdict"]["source"] for row in run.rows} - {"none"})
     rounds = run.summary.get("consolidation") or {"tokens": 0, "cost_usd": 0.0}
     return {
         "run_dir": str(run.path),
@@ -198,7 +207,8 @@ def run_columns(run: Run) -> dict[str, Any]:
         "model": run.manifest["models"]["agent"]["model"],
         "seed": config["seed"],
         "setting": run.setting,
-        "label_source": "+".join(sources) or "none",
+        "label_source": label_source(run.manifest | {"bank_labels": bank_labels(run)}, run.rows),
+        "knobs": knobs(config),
         "k": workflow.get("k"),
         "r": workflow.get("r"),
         "top_k": retrieval.get("top_k"),

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from core.setting import GOLD
 from results.cells import short
 
 KNOBS = ("k", "r", "top_k")  # what tells the points of one figure apart
@@ -39,6 +40,8 @@ class Published:
             reasons.append(f"it has {self.n_tasks} tasks, ours {row['n_tasks']}")
         if row["setting"] != "test_time":
             reasons.append(f"ours is setting={row['setting']}")
+        if set(row["label_source"].split("+")) & {*GOLD, "unknown"}:
+            reasons.append(f"ours has labels {row['label_source']}")
         for key in KNOBS:
             if key in self.values and short(row[key]) != str(self.values[key]):
                 reasons.append(f"its {key} is {self.values[key]}")

@@ -2,7 +2,8 @@
 
     python -m scripts.audit RUNS... [--most 5] [--json]
 
-Exit 1 when an invariant is broken in any run, 2 when a run cannot be read. What is worth a look breaks nothing.
+Each check of a run is `BROKEN`, worth a `look`, `ok`, or `not checked`, with why. Exit 1 when an invariant is broken in
+any run, 2 when a run cannot be read. Several runs are held against each other as well.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import sys
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
-from results.audit import BROKEN
-from results.lesson_quality import WORTH_A_LOOK, audit
+from results.lesson_quality import BROKEN, WORTH_A_LOOK, audit, together
 from results.load import Run, find_runs, read_run
 from scripts.command_line import parser, plain_errors
 
@@ -24,18 +25,24 @@ def show(console: Console, report: dict[str, Any], run: Run, most: int) -> None:
     state = f"{len(run.rows)} of {run.n_tasks} episodes" + ("" if run.complete else ", not finished")
     console.print(f"\n[bold]{report['run']}[/bold]  {state}")
     purpose = {check.__name__: (check.__doc__ or "").strip() for check in (*BROKEN, *WORTH_A_LOOK)}
-    for check in BROKEN:
-        if check.__name__ not in report["broken"]:
-            console.print(f"  [green]ok[/green]      {check.__name__}")
+    for name in report["ok"]:
+        console.print(f"  [green]ok[/green]      {name}")
+    for name, why in report["unchecked"].items():
+        console.print(f"  [yellow]not checked[/yellow]  {name}: {escape(why)}")
     for kind, mark in (("broken", "[red]BROKEN[/red]"), ("look", "[yellow]look[/yellow]  ")):
         for name, lines in report[kind].items():
             console.print(f"  {mark}  {name}: {len(lines)}   {purpose[name]}")
-            more = [f"and {len(lines) - most} more"] if len(lines) > most else []
-            for line in (*lines[:most], *more):
-                console.print(f"            {line}", markup=False)
+            show_lines(console, lines, most)
     grade = {name: value for name, value in report["grade"].items() if value is not None}
     shown = (f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in grade.items())
     console.print("  grade   " + ", ".join(shown))
+
+
+def show_lines(console: Console, lines: list[str], most: int) -> None:
+    """The first of a check's lines."""
+    more = [f"and {len(lines) - most} more"] if len(lines) > most else []
+    for line in (*lines[:most], *more):
+        console.print(f"            {line}", markup=False)
 
 
 @plain_errors()
@@ -45,11 +52,19 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--json", action="store_true", help="everything, for machines")
     given = options.parse_args(arguments)
     console, broken = Console(soft_wrap=True, highlight=False), False
-    for path in find_runs(given.runs):
-        run = read_run(path)
+    runs = [read_run(path) for path in find_runs(given.runs)]
+    for run in runs:
         report = audit(run)
         broken |= bool(report["broken"])
         print(json.dumps(report, ensure_ascii=False)) if given.json else show(console, report, run, given.most)
+    found = together(runs)
+    if given.json and len(runs) > 1:
+        print(json.dumps({"together": found}, ensure_ascii=False))
+    elif found:
+        console.print("\n[bold]the runs together[/bold]")
+        for name, lines in found.items():
+            console.print(f"  [yellow]look[/yellow]    {name}: {len(lines)}")
+            show_lines(console, lines, given.most)
     return int(broken)
 
 

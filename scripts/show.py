@@ -17,6 +17,7 @@ from rich.text import Text
 from core.errors import UserError
 from core.models.reply_text import storable
 from core.run.records import place_of
+from results.leaks import asked
 from results.load import Run, episode_columns, find_runs, read_run
 from scripts.command_line import parser, plain_errors
 
@@ -77,6 +78,11 @@ def find_row(run: Run, wish: str) -> dict[str, Any]:
     return found[0]
 
 
+def calls_of(run: Run, task: str) -> list[dict[str, Any]]:
+    """The calls of judge, selector and extractor about a task, in all passes; [] where no prompts were kept."""
+    return (asked(run) or {}).get(task, [])
+
+
 def one(out: Console, run: Run, row: dict[str, Any], prompts: bool) -> None:
     """One episode: task, lessons shown, attempts, verdict, truth, lessons learned, tokens."""
     say(out, f"{row['index']}  {row['task_id']}  {row['status']}", 0, COLOUR[row["status"]])
@@ -105,6 +111,10 @@ def one(out: Console, run: Run, row: dict[str, Any], prompts: bool) -> None:
     verdict = row["verdict"]
     say(out, f"\nverdict {verdict['label']} by {verdict['source']}", 0, "bold")
     say(out, verdict["reason"])
+    for call in calls_of(run, row["task_id"]) if prompts else ():
+        say(out, f"\n{call['role']} was asked, sample {call['sample']}, prompt {call['messages']}", 0, "bold")
+        say(out, call["prompt"], 4)
+        say(out, f"-> {call.get('text') or call['error'] or ''}", 4)
     for lesson in row["lessons"]:
         say(out, f"\nlearned: {lesson['title']}", 0, "magenta")
         say(out, f"{lesson['description']}\n{lesson['content']}")
@@ -122,7 +132,11 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--status", choices=COLOUR)
     options.add_argument("--type", help="of the tasks")
     options.add_argument("--flag", action="store_true", help="only errors and wrong verdicts")
-    options.add_argument("--prompts", action="store_true", help="the opening messages too")
+    options.add_argument(
+        "--prompts",
+        action="store_true",
+        help="the opening messages, and what judge, selector and extractor were sent and replied",
+    )
     given = options.parse_args(arguments)
     out, run = console(), one_run(given.run)
     if given.task is None:

@@ -6,6 +6,8 @@ import pytest
 from conftest import REPO, read_json, read_rows
 
 from envs import wanderer
+from results.lesson_quality import audit
+from results.load import read_run
 
 WORDS = ("llm=scripted", "llm.script.path=envs.wanderer.play", "embedder=hashing", "max_steps=3", "limit=2")
 ARMS = ("matts_parallel", "matts_sequential", "matts_parallel_alone", "awm", "random_retrieval")
@@ -21,6 +23,11 @@ def play_arm(here, monkeypatch, arm, *words):
 
     monkeypatch.setattr("envs.wanderer.play", play)
     run_dir, _ = here(*WORDS, f"arm={arm}", *words)
+    report = audit(read_run(run_dir))
+    assert report["broken"] == {}
+    assert {"gold_by_chance", "one_system_prompt", "shown_items", "regraded", "gold_in_learning_prompts"} <= {
+        *report["ok"]
+    }
     return read_rows(run_dir), read_json(run_dir / "summary.json"), prompts
 
 

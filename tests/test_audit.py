@@ -92,6 +92,8 @@ def oracle_record(rows, manifest, summary):
 
 def record_of_the_future(rows, manifest, summary):
     rows[1]["retrieved"] = [{"id": rows[6]["records"][0]["id"], "score": 1.0}]
+    shown, _, _ = rows[1]["trajectories"][0]["opening"][0]["content"].partition("<memory_items>")
+    rows[1]["trajectories"][0]["opening"][0]["content"] = shown  # else it was shown another one than it had retrieved
 
 
 def broken_as_failure(rows, manifest, summary):

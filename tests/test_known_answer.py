@@ -154,7 +154,7 @@ def test_a_frozen_bank_is_read_and_not_written(here, tmp_path):
     # Every family's word is in the bank, but a task may not use what it taught itself: others of its family serve.
     assert rate == 1.0
     assert summary["n_lessons"] == 0
-    assert summary["label_source"] == "none"
+    assert summary["label_source"] == "llm"  # of the bank's lessons; it judges nothing itself
     assert bank.read_bytes() == before
     assert not (frozen / "bank.sqlite").exists()
 

@@ -14,6 +14,7 @@ OURS = {
     "model": "vertex_ai/gemini-2.5-pro",
     "n_tasks": 140,
     "setting": "test_time",
+    "label_source": "llm",
     "success": 0.7,
     "k": None,
     "r": None,
@@ -60,6 +61,7 @@ def test_the_same_benchmark_and_model_are_comparable():
         ({"model": "openai/gpt-4o-mini"}, "model"),
         ({"n_tasks": 20}, "it has 140 tasks, ours 20"),
         ({"setting": "train"}, "ours is setting=train"),
+        ({"label_source": "llm+oracle"}, "ours has labels llm+oracle"),
         ({"env": "toy"}, "another benchmark"),
     ],
 )

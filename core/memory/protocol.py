@@ -51,6 +51,10 @@ class Memory(Protocol):
         """Of the records that were added and are still here. What is missing after a crash is added once more."""
         return set()
 
+    def labels(self) -> set[str]:
+        """The sources of the labels of all its lessons, as `core.setting.labels_of`; of one given as `memory.path`."""
+        return {"unknown"}
+
     def spent(self) -> Usage | None:
         """What models that the memory itself asked have cost in this run; None: it asks none."""
         return None

@@ -17,6 +17,7 @@ from core.types import Usage, content_id
 # The columns of calls.jsonl that are a Reply's, and those of the totals that are tokens, in the order of the files.
 _REPLY = "model text reasoning finish_reason usage retries sent from_cache".split()
 _WHERE_GIVEN = ("provider", "system_fingerprint")  # further columns, where the provider gives them
+_AGENT = ("agent", "embedder")  # whose prompts stand in episodes.jsonl already
 _TOKENS = "prompt_tokens cached_tokens completion_tokens reasoning_tokens".split()
 
 
@@ -73,13 +74,16 @@ class Meter:
     one role or for all, and counts replies out of the response cache too, so that a replayed run ends its episodes
     where the recorded one did.
 
-    log      calls.jsonl; what it holds already is counted. None keeps no log
-    wall_s   the seconds that earlier starts of the run took
+    log       calls.jsonl; what it holds already is counted. None keeps no log
+    prompts   prompts.jsonl: {id, messages} of every prompt but the agent's, each once; `id` is what a line of the log
+              has as `messages`. None keeps none
+    wall_s    the seconds that earlier starts of the run took
     """
 
     run: Budget = field(default_factory=Budget)
     episode: Budget = field(default_factory=Budget)
     log: JsonLines | None = None
+    prompts: JsonLines | None = None
     wall_s: float = 0.0
     _used: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage, total=Usage()), init=False)  # by role
     _counts: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter), init=False)  # likewise
@@ -92,6 +96,7 @@ class Meter:
         self._began = time.monotonic()
         for row in self.log.read() if self.log else ():
             self._count(row)
+        self._kept = {row["id"] for row in self.prompts.read()} if self.prompts else set()
 
     def begin(self, task: str, spent: Usage | None = None, role: str | None = None) -> None:
         """An episode begins.
@@ -162,8 +167,9 @@ class Meter:
             return {asked: dict(served) for asked, served in sorted(self._served.items()) if len(served) > 1}
 
     def close(self) -> None:
-        if self.log is not None:
-            self.log.close()
+        for file in (self.log, self.prompts):
+            if file is not None:
+                file.close()
 
     def _write(self, facts: dict[str, Any], latency_s: float, result: dict[str, Any]) -> None:
         messages = facts["messages"]
@@ -171,6 +177,9 @@ class Meter:
         row["latency_s"] = round(latency_s, 4)
         row["ended"] = round(time.time(), 3)
         with self._lock:
+            if self.prompts is not None and row["role"] not in _AGENT and row["messages"] not in self._kept:
+                self.prompts.append({"id": row["messages"], "messages": messages})  # before the line that names it
+                self._kept.add(row["messages"])
             if self.log is not None:
                 self.log.append(row)
             self._count(row)

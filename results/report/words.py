@@ -83,6 +83,10 @@ def warnings(study: Study) -> list[str]:
         found.append("One seed: another one may come out otherwise, and no test here allows for that.")
     if any(cell["setting"] in TRUE_LABELS or "oracle" in str(cell["label_source"]) for cell in counted):
         found.append("The learner saw the environment's labels (oracle): these rates are not those of test time.")
+    if any("answers" in str(cell["label_source"]) for cell in counted):
+        found.append("Lessons were made with the reference answers shown: a task may have met its own, reworded.")
+    if any("unknown" in str(cell["label_source"]) for cell in counted):
+        found.append("A bank was given whose labels are not known (unknown): they may be the environment's.")
     if len(counted) > 1 and not any(cell.get("difference") is not None for cell in counted):
         found.append("Nothing is compared: no finished arm here, or more than one, is the baseline (--baseline ARM).")
     return found

@@ -10,6 +10,7 @@ from core.memory.consolidation.context import ConsolidationContext, ProposedChan
 from core.memory.consolidation.grouping import groups
 from core.memory.consolidation.merge_authors import Author, LLMAuthor
 from core.memory.store.clock import now as wall_clock
+from core.setting import joined
 from core.types import Lesson, MemoryRecord, content_id
 
 
@@ -18,7 +19,8 @@ class Merge:
     """Merges groups of like records (the ReasoningBank MCP server: at least 3 above 0.85, by `llm` or `voting`).
 
     Every pair of a group is alike and of one outcome and one domain: a success is never merged with a failure. The
-    merged record names its parents, has the lowest trust among them, and is embedded anew from its own query.
+    merged record names its parents, has the lowest trust among them and all sources of their labels, and is
+    embedded anew from its own query.
 
     least, most     records in a group
     min_score       least cosine of the lessons' texts of every pair
@@ -79,7 +81,7 @@ class Merge:
         """The record that replaces a group, which is given oldest first; what is not set here is its first record's."""
         lineage = {"tasks": _lineage(group, "tasks", "task_id")}
         lineage["trajectories"] = _lineage(group, "trajectories", "source_trajectory_id")
-        sources = {record.label_source for record in group}
+        knew = {note: True for note in ("use_gold", "show_answer") if any(r.provenance.get(note) for r in group)}
         counters = ("n_used", "n_used_success", "n_helpful", "n_harmful")
         return replace(
             group[0],
@@ -88,7 +90,7 @@ class Merge:
             query_embedding=(),
             items=lessons,
             score=round(sum(record.score for record in group) / len(group), 9),
-            label_source=sources.pop() if len(sources) == 1 else "mixed",
+            label_source=joined(record.label_source for record in group),
             created_at=wall_clock(),
             tick=ctx.bank.tick(),  # made now: its confidence is the present one
             tags=tuple(sorted({tag for record in group for tag in record.tags})),
@@ -97,7 +99,7 @@ class Merge:
             last_used=max((record.last_used for record in group if record.last_used is not None), default=None),
             trust=min(record.trust for record in group),
             parents=tuple(record.id for record in group),
-            provenance={"made_by": f"merge:{self.author.name}", **lineage},
+            provenance={"made_by": f"merge:{self.author.name}", **knew, **lineage},
         )
 
     def query(self, group: list[MemoryRecord], lessons: tuple[Lesson, ...]) -> str:

@@ -19,6 +19,7 @@ from core.memory.store.database import Store
 from core.memory.store.jobs import Jobs
 from core.memory.store.schema import BARE, RECORDS, TRACKED, create, fill_lexicon, to_dict, to_record
 from core.models.embedding import Embedder
+from core.setting import named_labels
 from core.types import MemoryRecord
 
 _MARK = "snapshot:"
@@ -88,6 +89,12 @@ class BankFile:
         """Of all records of the namespace but those that the bank made itself, by merging others."""
         query = "SELECT id FROM records WHERE namespace = ? AND parents = '[]'"
         return {row[0] for row in self._store.rows(query, (self.namespace,))}
+
+    def labels(self) -> set[str]:
+        """The sources of the labels of all records of the namespace, archived ones too: a merger may come of them."""
+        columns = "label_source, json_extract(provenance, '$.use_gold'), json_extract(provenance, '$.show_answer')"
+        rows = self._store.rows(f"SELECT DISTINCT {columns} FROM records WHERE namespace = ?", (self.namespace,))
+        return set().union(*(named_labels(*row) for row in rows))
 
     def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
         """Every record, everyone's, oldest first; of one namespace and status where they are given."""
