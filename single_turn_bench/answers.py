@@ -32,7 +32,7 @@ STRONG = (
 STATEMENTS = (
     *STRONG,
     re.compile(r"(?:^|\n)[#*\s]*final\s+answer[*:\s]*\n\s*", re.I),
-    re.compile(r"(?<![A-Za-z])answer(?:\s+to\s[^.\n]{0,80}?)?(?:\s+is|\s+are|\s*:|\s*=|\s+should\s+be)[ \t:*]*", re.I),
+    re.compile(r"(?<![A-Za-z])answer(?:\s+to\s[^.\n]{0,80}?)?(?:\s+is|\s+are|\s*:|\s*=|\s+equals|\s+(?:should|must|will|would)\s+be)[ \t:*]*", re.I),
     re.compile(r"(?:^|\n)\s*A\s*:[ \t]*"),
 )
 SPAN = r"(?:\$\$.+?\$\$|\\\[.+?\\\]|\\\(.+?\\\)|(?<!\\)\$(?:\\.|[^$\n\\])+\$)"

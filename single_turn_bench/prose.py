@@ -19,7 +19,9 @@ STYLED = r"\\(?:text\w*|mbox|hbox|mathrm|operatorname)\s*\{[^{}]*\}"
 MARKUP = re.compile(rf"\\(?:begin|end)\{{\w+\*?\}}|{STYLED}|\\[A-Za-z]+|\$[^$\n]*\$")
 VERB = re.compile(r"\b(?:is|are|was|be|equals)\b")
 WORD = re.compile(r"(?<=\d)or(?=[A-Z])|[A-Za-z]{2,}")
-MATH_WORDS = frozenset("and or sqrt pi sin cos tan cot sec csc log ln exp inf infinity percent".split())
+MATH_WORDS = frozenset(
+    "and or sqrt pi sin cos tan cot sec csc log ln exp inf infinity percent asin acos atan factorial binomial".split()
+)
 
 EMPHASIS = [
     (re.compile(r"`+"), ""),

@@ -46,6 +46,23 @@ PROSE = (
     "1. First step.\n2. Second step.\n\nThus the answer is\n$$\n{}\n$$",
     "Final Answer: The final answer is ${}$. I hope it is correct.",
     "#### {}",
+    "The answer is **${}$**.",
+    "The final answer is $\\boxed{{{}}}$. Let me know if you have 2 more questions.",
+    "$$x = 3$$\nand so on. Answer: \\({}\\)",
+    "**Step 1:** 2 + 3 = 5.\n**Step 2:** 5 + 4 = 9.\n\n**Final answer:** \\(\\boxed{{{}}}\\)",
+    "The answer is: {}",
+    "Answer: {}",
+    "{}",
+    "It follows that the answer must be ${}$, since 2 + 2 = 4.",
+    "Therefore ${}$ is the answer.",
+    "Hence we find ${}$.",
+    "\\begin{{align*}}x &= 1 \\\\ &= 2\\end{{align*}}\nAnswer: ${}$",
+    "The answer is ${}$ because 3 + 4 = 7.",
+    "The answer is ${}$ (see step 2).",
+    "The final answer is **{}**",
+    "**Answer:** {}",
+    "Adding 3 and 4 gives 7.\n\n**${}$**",
+    "After checking 3 cases, we conclude that the desired value is ${}$.",
 )
 
 
@@ -76,7 +93,6 @@ def made_golds(rng: random.Random) -> Iterator[str]:
 
 def perturbed(gold: str, rng: random.Random) -> Iterator[tuple[str, str]]:
     """(kind, wrong answer), of each kind all that there are."""
-    is_text = re.fullmatch(r"(?:\\text\{)?\(?[A-Za-z ]+\)?\}?", gold) is not None
     plain = re.sub(r",\\!\s*", ",", gold)
     value_part = plain.partition("_")[0] if BASED.match(plain) else plain
     for match in INTEGER.finditer(re.sub(r"(?<=\d),(?=\d{3})", "", value_part)):
@@ -113,7 +129,7 @@ def perturbed(gold: str, rng: random.Random) -> Iterator[tuple[str, str]]:
     if re.fullmatch(r"(?:\\text\{)?[A-Z]{3,}\}?", plain):
         letters = re.sub(r"\\text|[{}]", "", plain)
         yield from (("order", "".join(swap)) for swap in (letters[1:] + letters[0], letters[0] + letters[:0:-1]))
-    elif is_text and rng.random() < 0.5:
+    elif is_word(gold) and rng.random() < 0.5:
         yield "word", r"\text{neither}"
     if based := BASED.match(plain):
         yield "base", f"{based[1]}_{int(based[2]) + 1}"
@@ -134,7 +150,7 @@ def rewritten(gold: str, rng: random.Random) -> Iterator[tuple[str, str]]:
     """(kind, right answer as a bare answer)."""
     import sympy
 
-    yield "spacing", re.sub(r"\s*([+=<>]|\\le|\\cup|\\in)\s*", r"  \1 ", gold)
+    yield "spacing", re.sub(r"\s*([+=<>]|\\cup)\s*", r"  \1 ", gold)
     if "\\text" not in gold:
         yield "spacing", re.sub(r"(?<![\\\w])\s*([()\[\]])", r"\1 ", gold).replace(",", ", " if "(" in gold else ",")
         yield "spacing", re.sub(r"(?<!\d)(?<!\\) (?![A-Za-z])", r" \\, ", gold)
@@ -184,6 +200,10 @@ LATEX = (
 )
 
 
+def is_word(gold: str) -> bool:
+    return re.fullmatch(r"(?:\\text\{)?\(?[A-Za-z ]{2,}\)?\}?", gold) is not None
+
+
 @cache
 def value(gold: str):  # noqa: ANN201  a sympy expression, whose type would need the import
     """The gold answer as a sympy expression, or None where it is none (lists, words, bases, units, relations)."""
@@ -191,7 +211,7 @@ def value(gold: str):  # noqa: ANN201  a sympy expression, whose type would need
     from latex2sympy2_extended import latex2sympy
 
     text = re.sub(r",\\!\s*|(?<=\d),(?=\d{3})", "", gold)
-    if re.search(r"[,=_;]|\\(?:text|mbox|in|cup|pm|begin|circ|%|\$)(?![a-z])|[\[\]%$]", text.replace(r"\log_", "")):
+    if is_word(text) or re.search(r"[,=_;]|\\(?:text|mbox|in|cup|pm|begin|circ|%|\$)(?![a-z])|[\[\]%$]", text.replace(r"\log_", "")):
         return None
     text = re.sub(r"(\d+)\s*\\frac\s*\{?(\d)\}?\{?(\d)\}?$", r"(\1+\\frac{\2}{\3})", text) if INTEGER.match(text) else text
     try:
@@ -199,7 +219,10 @@ def value(gold: str):  # noqa: ANN201  a sympy expression, whose type would need
             parsed = latex2sympy(text, is_real=True)
     except Exception:  # noqa: BLE001  the parser raises bare Exception on text outside its grammar
         return None
-    return parsed.subs(sympy.Symbol("i", real=True), sympy.I) if isinstance(parsed, sympy.Expr) else None
+    if not isinstance(parsed, sympy.Expr):
+        return None
+    parsed = parsed.replace(lambda part: part.func is sympy.log and len(part.args) == 2, lambda part: part.doit())
+    return parsed.subs(sympy.Symbol("i", real=True), sympy.I)
 
 
 def pairs(golds: list[str], seed: int) -> list[Pair]:
