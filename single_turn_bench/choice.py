@@ -48,8 +48,8 @@ BRACKETED = re.compile(r"(?<![\w)\]])[(\[](?P<bare>[A-Z])[)\]](?!\w)")
 MENTION = re.compile(
     r"(?:(?<![\w'’])(?=.(?![\w'’]))|(?<=(?<!\w)['‘])(?=.['’](?!\w)))(?P<bare>[B-HJ-Z])"  # C or 'C', not C's
 )
-OPTION_LABEL = re.compile(r"(?m)^\s*\(?[A-Z][).:]\s")
-NEXT_QUESTION = re.compile(r"\n\s*(?:#+\s*)?(?:Question|Q)\b[^\n]{0,10}[:\n]")
+OPTION_LABEL = re.compile(r"(?m)^[ \t]*\(?[A-Z][).:]\s")
+NEXT_QUESTION = re.compile(r"\n[ \t]*(?:#+[ \t]*)?(?:Question|Q)\b[^\n]{0,10}[:\n]")
 
 
 def extract_choice(response: str, n_options: int) -> str | None:
@@ -103,10 +103,9 @@ def lone_letter(lines: list[str]) -> str | None:
 
 def own_answer(text: str) -> str:
     """Up to the point where a base model, having answered, invents the next question."""
-    for match in NEXT_QUESTION.finditer(text):
-        if any(pattern.search(text, 0, match.start()) for pattern in STATEMENTS):
-            return text[: match.start()]
-    return text
+    ends = [match.end() for pattern in STATEMENTS if (match := pattern.search(text))]
+    following = NEXT_QUESTION.search(text, min(ends)) if ends else None
+    return text[: following.start()] if following else text
 
 
 def shuffle_options(
