@@ -17,6 +17,10 @@ from single_turn_bench.boxes import boxed_answer
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 QUOTES = "\"'‘’“”"
+# Markdown's, taken off before anything is read: **C**, *C*, __C__, `C`; a product has a space or a letter on both sides.
+EMPHASIS = re.compile(
+    rf"\*{{2,}}|_{{2,}}|`+|(?<![\w\\])[*_](?=[\w({QUOTES}])|(?<=[\w).:{QUOTES}])[*_](?![\w({{])"
+)
 # What may stand before a letter; bounded, since two of them in a row try every split of a run of brackets.
 DRESS = rf"[\s:*_`{QUOTES}(\[{{$\\]{{0,60}}(?:\\?(?:text\w*|mathrm|mathbf|boxed)\s*\{{\s*\(?)?"
 # A letter ends at a word boundary; bare A and I go on only in ways that an article and a pronoun do not.
@@ -24,8 +28,8 @@ ENDED = r"(?![\w-]|['’]\w)(?!\s*[=+*/^<>_])"
 GOES_ON = "because|since|as|and|but|or|is|was|for|with|in|which|given|by|based|if|due|from|on|at|to|according"
 LETTER = rf"(?:(?P<bare>[B-HJ-Z]){ENDED}|(?P<risky>[AI]){ENDED}(?!\s+(?!(?:{GOES_ON})\b)[a-z]))"
 SMALL = r"(?:(?<=[(\[{])(?P<small>[a-z])(?=[)\]}])|(?P<tiny>[b-hj-z])(?=\)|\.?\s*(?:\n|$)))"
-CLAIM = rf"{DRESS}(?:(?:option|choice|answer|letter)\s+)?{DRESS}(?:{LETTER}|{SMALL})"
-SUBJECT = r"(?:answer|choice|option|solution)(?:\s+(?:here|to\s[^.\n]{1,80}?|would|should|must|will|could))?"
+CLAIM = rf"{DRESS}(?:(?i:option|choice|answer|letter)\s+)?{DRESS}(?:{LETTER}|{SMALL})"
+SUBJECT = r"(?:answer|\bans\b\.?|choice|option|solution)(?:\s+(?:here|to\s[^.\n]{1,80}?|would|should|must|will|could))?"
 VERB = r"\s*(?:\bis\b|\bbe\b|\bwas\b|:|=)(?:\s+(?:therefore|thus|clearly|likely|probably|most likely))?"
 CORRECT = (
     r"(?:therefore |thus |clearly |also )?(?:the )?(?:most |best |only |single )?"
@@ -34,13 +38,21 @@ CORRECT = (
 
 STATEMENTS = (
     re.compile(rf"(?i:{SUBJECT}{VERB}){CLAIM}"),
-    re.compile(rf"(?i:final answer|correct (?:answer|choice|option))[\s:*]*{CLAIM}"),
+    re.compile(rf"(?i:final answer|correct (?:answer|choice|option)|#[ \t]*answer(?=\s))[\s:*]{{0,60}}{CLAIM}"),
     re.compile(rf"(?i:\b(?:choose|chose|select|selected|pick|picked|go with|going with|went with|opt for))\s{CLAIM}"),
     re.compile(
         rf"(?<![\w-])(?<!\w['’])[(\[*{QUOTES}]{{0,8}}(?P<bare>[A-Z])[)\]*.{QUOTES}]*\s+"
         rf"(?:is|was|must be|would be|should be|seems|appears to be)\s+{CORRECT}"
     ),
+    re.compile(
+        r"\b(?i:hence|therefore|thus|so|conclusion|must be|has to be)\s*[,:]?\s*"
+        r"(?:(?i:option|choice)\s+\(?(?P<named>[A-Z])\)?|[(\[](?P<bare>[A-Z])[)\]]|(?P<last>[A-Z])(?=\.?\s*(?:\n|$)))"
+        r"(?=\s*(?:[.,;!\n]|$))"
+    ),
 )
+# "Let us look at each option: A. ..." states nothing.
+LIST = re.compile(r"\b(?:each|every|all|any|other|these)\s+(?:[\w-]+\s+){0,2}$", re.I)
+LIST_HEAD = re.compile(r"\w+\s*:")
 NAMED = r"(?:(?i:option|answer|choice)\s+)?"
 LONE = re.compile(rf"^[\s#>*_`{QUOTES}(\[{{$\\]*{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)\]}}.:*_`{QUOTES}$\\]*$|[).:]\s)")
 BOXED = re.compile(rf"^{DRESS}{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)}}\].:$]*$|[).:]|\}})")
@@ -64,7 +76,7 @@ def find_choice(response: str, n_options: int) -> Extracted:
     """
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
-    text = own_answer(strip_thinking(response))
+    text = own_answer(EMPHASIS.sub("", strip_thinking(response)))
     clear = clear_choice(text)
     if clear is not None:
         return clear if clear.answer in LETTERS[:n_options] else NOTHING
@@ -78,7 +90,7 @@ def find_choice(response: str, n_options: int) -> Extracted:
 
 def clear_choice(text: str) -> Extracted | None:
     """The last statement, a box among them; else a letter alone on the last or the first line."""
-    matches = [match for pattern in STATEMENTS for match in pattern.finditer(text)]
+    matches = [match for pattern in STATEMENTS for match in pattern.finditer(text) if not heads_list(text, match)]
     found = [(match.end(), match[match.lastgroup].upper(), "statement") for match in matches]
     box = boxed_answer(text)
     if box and (inside := BOXED.match(box.content)):
@@ -88,6 +100,10 @@ def clear_choice(text: str) -> Extracted | None:
         return Extracted(letter, rule)
     letter = lone_letter([line for line in text.splitlines() if line.strip()] or [""])
     return Extracted(letter, "lone") if letter else None
+
+
+def heads_list(text: str, match: re.Match) -> bool:
+    return bool(LIST_HEAD.match(match.group()) and LIST.search(text[max(0, match.start() - 60) : match.start()]))
 
 
 def lone_letter(lines: list[str]) -> str | None:
