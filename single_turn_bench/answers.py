@@ -32,7 +32,11 @@ STRONG = (
 STATEMENTS = (
     *STRONG,
     re.compile(r"(?:^|\n)[#* \t]*final\s+answer[*:\s]*\n\s*", re.I),
-    re.compile(r"(?<![A-Za-z])answer(?:\s+to\s[^.\n]{0,80}?)?(?:\s+is|\s+are|\s*:|\s*=|\s+equals|\s+(?:should|must|will|would)\s+be)[ \t:*]*", re.I),
+    re.compile(
+        r"(?<![A-Za-z])answer(?:\s+to\s[^.\n]{0,80}?)?"
+        r"(?:\s+is|\s+are|\s*:|\s*=|\s+equals|\s+(?:should|must|will|would)\s+be)[ \t:*]*",
+        re.I,
+    ),
     re.compile(r"(?:^|\n)[ \t]*A[ \t]*:[ \t]*"),
 )
 # No opening delimiter stands in a span: many of them that nothing closes would each be read to the end.

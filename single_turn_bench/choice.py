@@ -13,14 +13,11 @@ from collections.abc import Sequence
 
 from single_turn_bench.answers import NOTHING, Extracted, strip_thinking
 from single_turn_bench.boxes import boxed_answer
+from single_turn_bench.prose import without_emphasis
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 QUOTES = "\"'‘’“”"
-# Markdown's, taken off before anything is read: **C**, *C*, __C__, `C`; a product has a space or a letter on both sides.
-EMPHASIS = re.compile(
-    rf"\*{{2,}}|_{{2,}}|`+|(?<![\w\\])[*_](?=[\w({QUOTES}])|(?<=[\w).:{QUOTES}])[*_](?![\w({{])"
-)
 # What may stand before a letter; bounded, since two of them in a row try every split of a run of brackets.
 DRESS = rf"[\s:*_`{QUOTES}(\[{{$\\]{{0,60}}(?:\\?(?:text\w*|mathrm|mathbf|boxed)\s*\{{\s*\(?)?"
 # A letter ends at a word boundary; bare A and I go on only in ways that an article and a pronoun do not.
@@ -76,7 +73,7 @@ def find_choice(response: str, n_options: int) -> Extracted:
     """
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
-    text = own_answer(EMPHASIS.sub("", strip_thinking(response)))
+    text = own_answer(without_emphasis(strip_thinking(response)))
     clear = clear_choice(text)
     if clear is not None:
         return clear if clear.answer in LETTERS[:n_options] else NOTHING
@@ -112,7 +109,8 @@ def lone_letter(lines: list[str]) -> str | None:
     last_sentence = re.split(r"(?<=[a-z0-9][.!?])\s+", lines[-1].strip())[-1]
     for line in (last_sentence, lines[-1], lines[0]):
         match = LONE.match(line)
-        if match and len(labels) <= 1 and (match["bare"].isupper() or len(line.strip()) <= 4):
+        alone = line is lines[-1] and len(re.findall(r"\w", line)) == 1
+        if match and (len(labels) <= 1 or alone) and (match["bare"].isupper() or len(line.strip()) <= 4):
             return match["bare"].upper()
     return None
 

@@ -53,7 +53,10 @@ STEPS = [
     (r"\\[dt]binom(?![a-z])", r"\\binom"),
     (r"\{([^{}\\]*)\\choose(?![a-z])\s*([^{}\\]*)\}", r"\\binom{\1}{\2}"),
     # the degrees of an angle do not matter, those of \sin 30^\circ do
-    (rf"(?<=\\)((?:sin|cos|tan|cot|sec|csc)(?![a-z])\s*(?:\^\s*\{{?\s*\d\s*\}}?\s*)?[({{]*\s*)(-?{ANGLE})\s*{DEGREE}", r"\1(\2\\cdot\\frac{\\pi}{180})"),
+    (
+        rf"(?<=\\)((?:sin|cos|tan|cot|sec|csc)(?![a-z])\s*(?:\^\s*\{{?\s*\d\s*\}}?\s*)?[({{]*\s*)(-?{ANGLE})\s*{DEGREE}",
+        r"\1(\2\\cdot\\frac{\\pi}{180})",
+    ),
     (DEGREE, " "),
     (r"\\(?:lbrace|lgroup)(?![a-z])", r"\\{"),
     (r"\\(?:rbrace|rgroup)(?![a-z])", r"\\}"),

@@ -108,7 +108,7 @@ def close(p: PlainNumber, g: PlainNumber) -> bool:
 
 
 def rounds_to(exact: PlainNumber, decimal: PlainNumber, decimals: int) -> bool:
-    """Whether the decimal is the exact value rightly rounded, with enough digits, `decimals` of them behind the point."""
+    """Whether the decimal is the exact value rightly rounded, to enough digits and to `decimals` decimals."""
     if exact.decimals is not None or decimal.decimals is None or decimal.decimals < decimals:
         return False
     if decimal.significant < MIN_ROUNDED_DIGITS - (decimal.decimals >= ALWAYS_DECIMALS):
