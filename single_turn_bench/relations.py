@@ -23,7 +23,8 @@ VARIABLE = re.compile(
     r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|(?<=\d)[a-z]{2}(?![A-Za-z])|\\(?:alpha|beta|theta|phi)(?![a-z])"
 )
 # What contests ask for: m + n, 100p + q, a - b + c. A line's equation is none: a + 3z = 0.
-TERM = r"\d*\s*(?:\\cdot\s*)?[A-Za-z]'*(?:\s*_\s*(?:\{\w+\}|\w))?"
+LETTER = r"(?:[A-Za-z]'*|\|[A-Za-z]\||\\(?:alpha|beta|gamma|theta|phi)(?![a-z]))"
+TERM = rf"\d*\s*(?:\\cdot\s*)?{LETTER}(?:\s*_\s*(?:\{{\w+\}}|\w))?"
 SUM = re.compile(rf"^-?\s*{TERM}(?:\s*[+-]\s*{TERM})+$")
 MIRROR = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 

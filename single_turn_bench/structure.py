@@ -184,6 +184,9 @@ def same_value(pred: str, gold: str, same: Equal, leaf: Equal) -> bool:
         return same_relations(p, g, same) or leaf(pred, gold)
     if p and p.operators == (r"\approx",) and not relations.names_only(p.sides[0]) and same(p.sides[0], gold):
         return True
+    rounded = pred.rpartition(r"\approx")[2].strip()  # x = 14/3 \approx 4.67, where the gold answer is 4.67
+    if rounded != pred and "." in gold and plain_numbers.compare(rounded, gold):
+        return True
     evaluated = p is not None and p.is_equation and not relations.states_unknown(p)
     plain_pred = p.sides[-1] if evaluated else relations.value(pred)
     plain_gold = relations.value(gold)

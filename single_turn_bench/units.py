@@ -23,7 +23,8 @@ MODULUS = re.compile(r"\s*(?:\\p?mod|\(\s*\\?mod)(?![a-z])\s*\{?\s*\d+\s*\}?\s*\
 BEHIND_EXPRESSION = re.compile(
     rf"^(?P<value>.*?[\d}})\]a-z])(?:\s+of(?:\s+(?:the|a|an))?)?\s+(?P<unit>{WORD}(?:(?:{JOINT}|\s+){WORD})*)\s*$", re.S
 )
-COMPOUND = re.compile(r"/|\\cdot|\b(?:per|of|in|a|an|the|units?)\b")
+COMPOUND = re.compile(r"/|\\cdot|\s(?:per|of|in|a|an|the)\s|^units?$")
+EXPONENT = re.compile(r"\s*\^\s*\{?\s*(-?\d)\s*\}?")
 POWERS = ((re.compile(r"\b(?:sq|square|squared)\b"), 2), (re.compile(r"\b(?:cu|cubic|cubed)\b"), 3))
 NOT_A_UNIT = re.compile(r"(?:^|[\s\\])(?:mod|for|where|with|when|if|is|not|even|odd|infinitely|times)(?![a-z])")
 
@@ -40,14 +41,16 @@ def split_unit(text: str) -> tuple[str, str]:
 
 
 def other_power(a: str, b: str) -> bool:
-    """Whether both units are plain ones and the one is an area, say, and the other a length: `cm^2` and `cm`."""
-    if not a or not b or COMPOUND.search(a) or COMPOUND.search(b):
+    """Whether the two units measure things of different kinds: `cm^2` and `cm`, `m/s` and `m/s^2`."""
+    if not a or not b:
         return False
-    return power(a) != power(b)
+    if EXPONENT.sub("", a).split() == EXPONENT.sub("", b).split():
+        return EXPONENT.findall(a) != EXPONENT.findall(b)
+    return not COMPOUND.search(a) and not COMPOUND.search(b) and power(a) != power(b)
 
 
 def power(unit: str) -> int:
     """2 of `cm^2`, `sq cm`, `square inches` and `cm squared`, 1 of `cm`."""
-    if marked := re.search(r"\^\s*\{?(-?\d)", unit):
+    if marked := EXPONENT.search(unit):
         return int(marked[1])
     return next((exponent for pattern, exponent in POWERS if pattern.search(unit)), 1)

@@ -303,7 +303,7 @@ def main() -> int:
 
 
 def print_table(built: list[Pair], ours: list[bool], theirs: list[bool]) -> None:
-    """One row a kind, then all: pairs, and the wrong ones of ours, of math-verify and of accepting what either accepts."""
+    """One row a kind, then all: pairs, and how many each grader, and accepting what either accepts, gets wrong."""
     either = [a or b for a, b in zip(ours, theirs)]
     print("| pairs | kind | n | ours wrong | math-verify wrong | either accepts, wrong |\n|---|---|---|---|---|---|")
     for right, label in ((False, "perturbed"), (True, "rewritten")):
