@@ -34,7 +34,8 @@ ASIDE = re.compile(
     r"|\s*[,;]\s+(?:I|we|she|he|it|they|which|who|that|so|as|assuming|making|leaving|the|this)\b(?=[^\d\\$=]*$)"
     # a note in brackets that ends the sentence; (mod 5), (x + 1) and (million) belong to the value
     r"|\s+\((?![^()]*\b(?:mod|base|(?:hundr|thous|milli|billi|trilli|doz)\w+)\b)"
-    r"(?=[^()]*(?:[A-Za-z]{2,}|[=≈$]|\d\s*[-+*/×÷]\s*\d))[^()]*(?:\)[^\d=+*/^]*)?$"
+    rf"(?=\s*[=≈$]|[^()]*(?:(?<![\\A-Za-z])(?!(?:{'|'.join(sorted(MATH_WORDS))})\b)[A-Za-z]{{2,}}"
+    r"|\d\s*(?:[-+*/×÷]|\\(?:times|cdot|div))\s*[$€£]?\d))[^()]*(?:\)[^\d=+*/^]*)?$"
     # a place or time behind a unit, of which nothing is concluded: "42 apples in 7 days"
     r"|(?<=[A-Za-z%])\s+(?:in|per|at|after|for|from|on|with|within|during|every|each)\s(?=\D*\d[^,;=≈]*$)"
     r"|(?<=\d)\s+in\s(?=\d+\s(?:second|minute|hour|day|week|month|year)s?\b[^,;=≈]*$)"
