@@ -82,7 +82,7 @@ STEPS = [
     (r"(?<![A-Za-z\\]),?\s*(?:and|or)(?![a-z])", ", "),
     (r"\s*\\?%|\s*(?<![A-Za-z])(?:percent(?:age)?|pct)(?![A-Za-z])", r"\\%"),
     (r"\^\s*(-?\d{2,}|-\s*\w)", r"^{\1}"),  # plain text: 2^10, x^-1
-    (r"(?<![\d.])(\d+)\s+(\d+)/(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),  # 3 1/2
+    (r"(?<![\d.])(\d+)\s+(\d+)/(\d+)(?!\d|\.\d)", r"\1\\frac{\2}{\3}"),  # 3 1/2
     (r"\s+", " "),
 ]
 COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in STEPS]

@@ -305,7 +305,7 @@ def main() -> int:
 def print_table(built: list[Pair], ours: list[bool], theirs: list[bool]) -> None:
     """One row a kind, then all: pairs, and how many each grader, and accepting what either accepts, gets wrong."""
     either = [a or b for a, b in zip(ours, theirs)]
-    print("| pairs | kind | n | ours wrong | math-verify wrong | either accepts, wrong |\n|---|---|---|---|---|---|")
+    print("| pairs | kind | n | ours wrong | math-verify wrong | either, wrong |\n|---|---|---|---|---|---|")
     for right, label in ((False, "perturbed"), (True, "rewritten")):
         numbers = Counter(pair.kind for pair in built if pair.right is right)
         for kind in [*sorted(numbers), None]:
