@@ -46,7 +46,7 @@ def group(text: str) -> Group:
         return Group("set", members(inside))
     if opener != "{" and len(items := split_items(inside)) > 1:
         return Group("tuple", tuple(items), opener + closer)
-    return Group("one", (text,))
+    return Group("one", values or (text,))
 
 
 def members(text: str, top: bool = False) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def equivalent(pred: str, gold: str, leaf: Equal, level: int = 0) -> bool:
 
     p, g = group(pred), group(gold)
     if p.kind == g.kind == "one":
-        return same_value(pred, gold, same, leaf)
+        return same_value(p.items[0], g.items[0], same, leaf)
     if "one" in (p.kind, g.kind):
         plain = alike(pred, gold, g) if p.kind == "one" else alike(gold, pred, p)[::-1]
         return same(*plain) if plain != (pred, gold) else leaf(pred, gold)
