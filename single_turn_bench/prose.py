@@ -1,7 +1,7 @@
 r"""Words around a value: which part of a sentence is the answer, and which part only says something about it.
 
 "18 dollars because 9 eggs are sold"    claimed     18 dollars
-"42, not 40"                            claimed     42
+"42, not 40"; "42 (7 days of 6)"        claimed     42
 "42 apples in 7 days"                   claimed     42 apples
 "9 eggs at $2, which is $18"            claimed     None    (a conclusion follows: the last value counts)
 "2. Check the sum"                      no line with a value: a heading

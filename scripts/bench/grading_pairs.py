@@ -102,6 +102,26 @@ def made_golds(rng: random.Random) -> Iterator[str]:
 def perturbed(gold: str, rng: random.Random) -> Iterator[tuple[str, str]]:
     """(kind, wrong answer), of each kind all that there are."""
     plain = re.sub(r",\\!\s*", ",", gold)
+    yield from changed_value(gold, plain)
+    yield from changed_group(plain)
+    if re.fullmatch(r"(?:\\text\{)?[A-Z]{3,}\}?", plain):
+        letters = re.sub(r"\\text|[{}]", "", plain)
+        yield from (("order", "".join(swap)) for swap in (letters[1:] + letters[0], letters[0] + letters[:0:-1]))
+    elif is_word(gold) and rng.random() < 0.5:
+        yield "word", r"\text{neither}"
+    if based := BASED.match(plain):
+        yield "base", f"{based[1]}_{int(based[2]) + 1}"
+        yield "base", f"{based[1]}_{{{int(based[2]) - 1}}}"
+        yield "sign", plain[1:] if plain.startswith("-") else f"-{plain}"
+    if unit := UNIT.match(plain):
+        yield "unit power", rf"{unit[1]} \text{{ {unit[2]}}}^{int(unit[3]) + 1}"
+        yield "unit power", rf"{unit[1]}\text{{ {unit[2]}}}"
+    elif re.fullmatch(r"\d+m\^2", plain):
+        yield "unit power", plain[:-1] + "3"
+
+
+def changed_value(gold: str, plain: str) -> Iterator[tuple[str, str]]:
+    """One more, one less, another sign, and a rounding of an exact value to 2 or 3 decimals."""
     value_part = plain.partition("_")[0] if BASED.match(plain) else plain
     for match in INTEGER.finditer(re.sub(r"(?<=\d),(?=\d{3})", "", value_part)):
         text = re.sub(r"(?<=\d),(?=\d{3})", "", value_part)
@@ -126,6 +146,10 @@ def perturbed(gold: str, rng: random.Random) -> Iterator[tuple[str, str]]:
                     yield "rounding", rounded
     for match in re.finditer(r"(?<=[\w})] )[+-](?= [\w\\])|(?<=[\w})])[+-](?=[\w\\])", plain):
         yield "sign", plain[: match.start()] + {"+": "-", "-": "+"}[match[0]] + plain[match.end() :]
+
+
+def changed_group(plain: str) -> Iterator[tuple[str, str]]:
+    """Of tuples, intervals, fractions and lists: another order, bracket, sign or number of items."""
     if pair := INTERVAL.match(plain):
         opener, inside, closer = pair.groups()
         items = [item.strip() for item in inside.split(",")]
@@ -140,20 +164,6 @@ def perturbed(gold: str, rng: random.Random) -> Iterator[tuple[str, str]]:
                 yield "sign", f"{opener}{', '.join([moved, *items[1:]])}{closer}"
     if fraction := re.fullmatch(r"(-?)\\d?frac\{(\d+)\}\{(\d+)\}", plain):
         yield "order", rf"{fraction[1]}\frac{{{fraction[3]}}}{{{fraction[2]}}}"
-    if re.fullmatch(r"(?:\\text\{)?[A-Z]{3,}\}?", plain):
-        letters = re.sub(r"\\text|[{}]", "", plain)
-        yield from (("order", "".join(swap)) for swap in (letters[1:] + letters[0], letters[0] + letters[:0:-1]))
-    elif is_word(gold) and rng.random() < 0.5:
-        yield "word", r"\text{neither}"
-    if based := BASED.match(plain):
-        yield "base", f"{based[1]}_{int(based[2]) + 1}"
-        yield "base", f"{based[1]}_{{{int(based[2]) - 1}}}"
-        yield "sign", plain[1:] if plain.startswith("-") else f"-{plain}"
-    if unit := UNIT.match(plain):
-        yield "unit power", rf"{unit[1]} \text{{ {unit[2]}}}^{int(unit[3]) + 1}"
-        yield "unit power", rf"{unit[1]}\text{{ {unit[2]}}}"
-    elif re.fullmatch(r"\d+m\^2", plain):
-        yield "unit power", plain[:-1] + "3"
     if re.fullmatch(r"\d+(, \d+)+", plain):
         yield "items", plain.rpartition(",")[0]
         yield "items", f"{plain}, 1000"
