@@ -31,20 +31,23 @@ STRONG = (
 )
 STATEMENTS = (
     *STRONG,
-    re.compile(r"(?:^|\n)[#*\s]*final\s+answer[*:\s]*\n\s*", re.I),
-    re.compile(r"(?<![A-Za-z])answer(?:\s+to\s[^.\n]{0,80}?)?(?:\s+is|\s+are|\s*:|\s*=|\s+should\s+be)[ \t:*]*", re.I),
-    re.compile(r"(?:^|\n)\s*A\s*:[ \t]*"),
+    re.compile(r"(?:^|\n)[#* \t]*final\s+answer[*:\s]*\n\s*", re.I),
+    re.compile(
+        r"(?<![A-Za-z])answer(?:\s+to\s[^.\n]{0,80}?)?"
+        r"(?:\s+is|\s+are|\s*:|\s*=|\s+equals|\s+(?:should|must|will|would)\s+be)[ \t:*]*",
+        re.I,
+    ),
+    re.compile(r"(?:^|\n)[ \t]*A[ \t]*:[ \t]*"),
 )
-SPAN = r"(?:\$\$.+?\$\$|\\\[.+?\\\]|\\\(.+?\\\)|(?<!\\)\$(?:\\.|[^$\n\\])+\$)"
+# No opening delimiter stands in a span: many of them that nothing closes would each be read to the end.
+SPAN = r"(?:\$\$.+?\$\$|\\\[(?:(?!\\\[).)+?\\\]|\\\((?:(?!\\\().)+?\\\)|(?<!\\)\$(?:\\.|[^$\n\\])+\$)"
 PERCENT = r"(?:\s*(?:\\?%|(?:percent|pct)(?![A-Za-z])))?"
 SPANS = re.compile(SPAN + PERCENT, re.S)
 LEADING_SPANS = re.compile(rf"\s*{SPAN}{PERCENT}(?:\s*(?:,|;|and|or|,\s*and|,\s*or)\s*{SPAN}){{0,20}}", re.S)
 CONJUNCTION = re.compile(r"\s*(?:[,;]\s*)?(?:and|or)?\s*")
 # A formula without delimiters at the end of a sentence: "the result is -\frac{1}{2}", "we get 3+4i".
-TAIL = re.compile(
-    r"(?:\b(?:is|are|be|equals|get|gives|obtain)\b|[:=≈])\s*"
-    r"(?P<value>[^:=≈]*(?:\\[a-z]|\d\s*[-+*/^]|\d[a-z]\b)[^:=≈]*)$"
-)
+TAIL = re.compile(r"^.*[:=≈]|\b(?:is|are|be|equals|get|gives|obtain)\b", re.S)
+FORMULA = re.compile(r"\\[a-z]|\d\s*[-+*/^]|\d[a-z]\b")
 SENTENCE_END = re.compile(r"(?<=[^\s.\\])\.(?=\s|$)|(?<=[A-Za-z])[!?](?=\s|$)")
 NUMBER = re.compile(
     r"(?<![\w.,])(?:-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:[.,]\d+)?|-?\.\d+)(?:\s*/\s*\d+)?"
@@ -148,9 +151,11 @@ def last_value(text: str) -> Extracted | None:
     telling = [match for match in spans if re.search(r"\d|=", match.group())] or spans
     end = telling[-1].end() if telling else 0
     rest = text.translate(MONEY)[end:].strip()
-    tail = TAIL.search(SENTENCE_END.split(rest.rstrip(".!? "))[-1])
-    if tail and is_bare(tail["value"]):
-        return Extracted(tail["value"].strip(), "last_math")
+    sentence = SENTENCE_END.split(rest.rstrip(".!? "))[-1]
+    tail = TAIL.search(sentence)
+    formula = sentence[tail.end() :].strip() if tail else ""
+    if FORMULA.search(formula) and is_bare(formula):
+        return Extracted(formula, "last_math")
     numbers = [match.group() for match in NUMBER.finditer(rest)]
     if numbers:
         return Extracted(numbers[-1].strip(), "last_number")

@@ -14,7 +14,7 @@ MAX_GAP = 70  # between boxes that a conjunction joins
 TOUCHING = 10  # closer than this they belong together anyway
 
 # \beginboxed{5} and a backspace for the \b of JSON are usual accidents of model output.
-OPENING = re.compile(r"(?:\\+(?:begin)?(?:boxed|fbox|framebox)|\x08oxed|(?<![A-Za-z])boxed(?=\s?\{))")
+OPENING = re.compile(r"(?:(?<!\\)\\+(?:begin)?(?:boxed|fbox|framebox)|\x08oxed|(?<![A-Za-z])boxed(?=\s?\{))")
 CONJUNCTION = re.compile(r"(?<![A-Za-z])(?:and|or)(?![A-Za-z])")
 PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 SENTENCE_END = re.compile(r"[.!?:]\s|\n\s*\n")

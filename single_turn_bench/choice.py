@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from single_turn_bench.answers import NOTHING, Extracted, strip_thinking
 from single_turn_bench.boxes import boxed_answer
+from single_turn_bench.prose import without_emphasis
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -24,8 +25,8 @@ ENDED = r"(?![\w-]|['’]\w)(?!\s*[=+*/^<>_])"
 GOES_ON = "because|since|as|and|but|or|is|was|for|with|in|which|given|by|based|if|due|from|on|at|to|according"
 LETTER = rf"(?:(?P<bare>[B-HJ-Z]){ENDED}|(?P<risky>[AI]){ENDED}(?!\s+(?!(?:{GOES_ON})\b)[a-z]))"
 SMALL = r"(?:(?<=[(\[{])(?P<small>[a-z])(?=[)\]}])|(?P<tiny>[b-hj-z])(?=\)|\.?\s*(?:\n|$)))"
-CLAIM = rf"{DRESS}(?:(?:option|choice|answer|letter)\s+)?{DRESS}(?:{LETTER}|{SMALL})"
-SUBJECT = r"(?:answer|choice|option|solution)(?:\s+(?:here|to\s[^.\n]{1,80}?|would|should|must|will|could))?"
+CLAIM = rf"{DRESS}(?:(?i:option|choice|answer|letter)\s+)?{DRESS}(?:{LETTER}|{SMALL})"
+SUBJECT = r"(?:answer|\bans\b\.?|choice|option|solution)(?:\s+(?:here|to\s[^.\n]{1,80}?|would|should|must|will|could))?"
 VERB = r"\s*(?:\bis\b|\bbe\b|\bwas\b|:|=)(?:\s+(?:therefore|thus|clearly|likely|probably|most likely))?"
 CORRECT = (
     r"(?:therefore |thus |clearly |also )?(?:the )?(?:most |best |only |single )?"
@@ -34,13 +35,21 @@ CORRECT = (
 
 STATEMENTS = (
     re.compile(rf"(?i:{SUBJECT}{VERB}){CLAIM}"),
-    re.compile(rf"(?i:final answer|correct (?:answer|choice|option))[\s:*]*{CLAIM}"),
+    re.compile(rf"(?i:final answer|correct (?:answer|choice|option)|#[ \t]*answer(?=\s))[\s:*]{{0,60}}{CLAIM}"),
     re.compile(rf"(?i:\b(?:choose|chose|select|selected|pick|picked|go with|going with|went with|opt for))\s{CLAIM}"),
     re.compile(
         rf"(?<![\w-])(?<!\w['’])[(\[*{QUOTES}]{{0,8}}(?P<bare>[A-Z])[)\]*.{QUOTES}]*\s+"
         rf"(?:is|was|must be|would be|should be|seems|appears to be)\s+{CORRECT}"
     ),
+    re.compile(
+        r"\b(?i:hence|therefore|thus|so|conclusion|must be|has to be)\s*[,:]?\s*"
+        r"(?:(?i:option|choice)\s+\(?(?P<named>[A-Z])\)?|[(\[](?P<bare>[A-Z])[)\]]|(?P<last>[A-Z])(?=\.?\s*(?:\n|$)))"
+        r"(?=\s*(?:[.,;!\n]|$))"
+    ),
 )
+# "Let us look at each option: A. ..." states nothing.
+LIST = re.compile(r"\b(?:each|every|all|any|other|these)\s+(?:[\w-]+\s+){0,2}$", re.I)
+LIST_HEAD = re.compile(r"\w+\s*:")
 NAMED = r"(?:(?i:option|answer|choice)\s+)?"
 LONE = re.compile(rf"^[\s#>*_`{QUOTES}(\[{{$\\]*{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)\]}}.:*_`{QUOTES}$\\]*$|[).:]\s)")
 BOXED = re.compile(rf"^{DRESS}{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)}}\].:$]*$|[).:]|\}})")
@@ -48,8 +57,8 @@ BRACKETED = re.compile(r"(?<![\w)\]])[(\[](?P<bare>[A-Z])[)\]](?!\w)")
 MENTION = re.compile(
     r"(?:(?<![\w'’])(?=.(?![\w'’]))|(?<=(?<!\w)['‘])(?=.['’](?!\w)))(?P<bare>[B-HJ-Z])"  # C or 'C', not C's
 )
-OPTION_LABEL = re.compile(r"(?m)^\s*\(?[A-Z][).:]\s")
-NEXT_QUESTION = re.compile(r"\n\s*(?:#+\s*)?(?:Question|Q)\b[^\n]{0,10}[:\n]")
+OPTION_LABEL = re.compile(r"(?m)^[ \t]*\(?[A-Z][).:]\s")
+NEXT_QUESTION = re.compile(r"\n[ \t]*(?:#+[ \t]*)?(?:Question|Q)\b[^\n]{0,10}[:\n]")
 
 
 def extract_choice(response: str, n_options: int) -> str | None:
@@ -64,7 +73,7 @@ def find_choice(response: str, n_options: int) -> Extracted:
     """
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
-    text = own_answer(strip_thinking(response))
+    text = own_answer(without_emphasis(strip_thinking(response)))
     clear = clear_choice(text)
     if clear is not None:
         return clear if clear.answer in LETTERS[:n_options] else NOTHING
@@ -78,7 +87,7 @@ def find_choice(response: str, n_options: int) -> Extracted:
 
 def clear_choice(text: str) -> Extracted | None:
     """The last statement, a box among them; else a letter alone on the last or the first line."""
-    matches = [match for pattern in STATEMENTS for match in pattern.finditer(text)]
+    matches = [match for pattern in STATEMENTS for match in pattern.finditer(text) if not heads_list(text, match)]
     found = [(match.end(), match[match.lastgroup].upper(), "statement") for match in matches]
     box = boxed_answer(text)
     if box and (inside := BOXED.match(box.content)):
@@ -90,23 +99,27 @@ def clear_choice(text: str) -> Extracted | None:
     return Extracted(letter, "lone") if letter else None
 
 
+def heads_list(text: str, match: re.Match) -> bool:
+    return bool(LIST_HEAD.match(match.group()) and LIST.search(text[max(0, match.start() - 60) : match.start()]))
+
+
 def lone_letter(lines: list[str]) -> str | None:
     """Of the last sentence, the last line or the first line, unless the lines are a list of options."""
     labels = {match["bare"] for match in map(LONE.match, lines) if match}
     last_sentence = re.split(r"(?<=[a-z0-9][.!?])\s+", lines[-1].strip())[-1]
     for line in (last_sentence, lines[-1], lines[0]):
         match = LONE.match(line)
-        if match and len(labels) <= 1 and (match["bare"].isupper() or len(line.strip()) <= 4):
+        alone = line is lines[-1] and len(re.findall(r"\w", line)) == 1
+        if match and (len(labels) <= 1 or alone) and (match["bare"].isupper() or len(line.strip()) <= 4):
             return match["bare"].upper()
     return None
 
 
 def own_answer(text: str) -> str:
     """Up to the point where a base model, having answered, invents the next question."""
-    for match in NEXT_QUESTION.finditer(text):
-        if any(pattern.search(text, 0, match.start()) for pattern in STATEMENTS):
-            return text[: match.start()]
-    return text
+    ends = [match.end() for pattern in STATEMENTS if (match := pattern.search(text))]
+    following = NEXT_QUESTION.search(text, min(ends)) if ends else None
+    return text[: following.start()] if following else text
 
 
 def shuffle_options(

@@ -32,6 +32,9 @@ UNICODE = str.maketrans(
 FUNCTIONS = "arcsin|arccos|arctan|sinh|cosh|tanh|sin|cos|tan|cot|sec|csc|log|ln|exp|gcd|lcm"
 CONSTANTS = "pi|infty|theta|alpha|beta|gamma|lambda|varphi|phi|omega"
 
+ANGLE = r"(?:\d+(?:\.\d+)?|\\?[A-Za-z]+)"
+DEGREE = r"(?:\^\s*(?:\\(?:circ|degree)(?![a-z])|\{\s*\\(?:circ|degree)\s*\})|\\degrees?(?![a-z]))"
+
 # In order; each is (pattern, replacement) on the text that the ones before it left.
 STEPS = [
     (r'\\?"', " "),
@@ -49,7 +52,12 @@ STEPS = [
     (r"\\[dtc]frac(?![a-z])", r"\\frac"),
     (r"\\[dt]binom(?![a-z])", r"\\binom"),
     (r"\{([^{}\\]*)\\choose(?![a-z])\s*([^{}\\]*)\}", r"\\binom{\1}{\2}"),
-    (r"\^\s*\{?\s*\\(?:circ|degree)(?![a-z])\s*\}?|\\degrees?(?![a-z])", " "),
+    # the degrees of an angle do not matter, those of \sin 30^\circ do
+    (
+        rf"(?<=\\)((?:sin|cos|tan|cot|sec|csc)(?![a-z])\s*(?:\^\s*\{{?\s*\d\s*\}}?\s*)?[({{]*\s*)(-?{ANGLE})\s*{DEGREE}",
+        r"\1(\2\\cdot\\frac{\\pi}{180})",
+    ),
+    (DEGREE, " "),
     (r"\\(?:lbrace|lgroup)(?![a-z])", r"\\{"),
     (r"\\(?:rbrace|rgroup)(?![a-z])", r"\\}"),
     (r"\\langle(?![a-z])", "("),
@@ -66,13 +74,15 @@ STEPS = [
     (r"\*\*", "^"),
     (r"\*", r"\\cdot "),
     (rf"(?<![\\A-Za-z])(sqrt|{CONSTANTS})(?![A-Za-z])", r"\\\1 "),
+    (r"(?<![A-Za-z])a(?=(?:sin|cos|tan)h?\s*(?:[({]|\\left))", "arc"),  # sympy's names
+    (r"(?<![\\A-Za-z])factorial(?=\([A-Za-z\d]+\))(\([A-Za-z\d]+\))", r"\1!"),
     (rf"(?<![\\A-Za-z])({FUNCTIONS})(?![A-Za-z])(?=\s*[({{^\\\w])", r"\\\1 "),  # "30 sec" is no secant
     (r"(?<![\\A-Za-z])(?:infinity|inf)(?![A-Za-z])", r"\\infty "),
     (r"\+\s*\\infty", r"\\infty "),
     (r"(?<![A-Za-z\\]),?\s*(?:and|or)(?![a-z])", ", "),
     (r"\s*\\?%|\s*(?<![A-Za-z])(?:percent(?:age)?|pct)(?![A-Za-z])", r"\\%"),
     (r"\^\s*(-?\d{2,}|-\s*\w)", r"^{\1}"),  # plain text: 2^10, x^-1
-    (r"(?<![\d.])(\d+)\s+(\d+)/(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),  # 3 1/2
+    (r"(?<![\d.])(\d+)\s+(\d+)/(\d+)(?!\d|\.\d)", r"\1\\frac{\2}{\3}"),  # 3 1/2
     (r"\s+", " "),
 ]
 COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in STEPS]

@@ -10,10 +10,14 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from single_turn_bench.units import UNIT
+from single_turn_bench.units import UNIT, other_power
 
 MAX_DIGITS = 400
-MIN_ROUNDED_DIGITS = 5  # a decimal stands for 8/3 when it has at least these many significant digits, rightly rounded
+# A decimal that is rightly rounded stands for 8/3 when it has this many significant digits, and this many decimals
+# where 8/3 is the gold answer: 2.6667 does, and neither 2.667 nor 266.667 (of 800/3).
+MIN_ROUNDED_DIGITS = 5
+MIN_ROUNDED_DECIMALS = 4
+ALWAYS_DECIMALS = 6  # with these the value may begin with zeros: 0.001990 for 2/1005
 TOLERANCE = Fraction(1, 10**6)  # between two non-integers, absolute and relative
 INTEGER_TOLERANCE = Fraction(1, 10**9)
 
@@ -74,18 +78,23 @@ def compare(pred: str, gold: str) -> bool | None:
         p = read(COMMA_DECIMAL.sub(r"\1.\2", pred.strip()))
     if g is None and p is not None:
         g = read(COMMA_DECIMAL.sub(r"\1.\2", gold.strip()))
-    if p is None or g is None or (p.unit and g.unit and p.unit != g.unit and 1 in (len(p.unit), len(g.unit))):
+    if p is None or g is None:
+        return None
+    if other_power(p.unit, g.unit):
+        return False
+    if p.unit and g.unit and p.unit != g.unit and 1 in (len(p.unit), len(g.unit)):
         return None  # 5m and 5s may be products with a variable
     if p.percent == g.percent:
         return close(p, g)
     share = p if p.percent else g  # 28% is written 28 by some and 0.28 by others
     other = g if p.percent else p
     as_part = PlainNumber(value=share.value / 100, decimals=share.decimals and share.decimals + 2)
-    return close(share, other) or close(as_part, other)
+    readings = (close(part, other) if p.percent else close(other, part) for part in (share, as_part))
+    return any(readings)
 
 
 def close(p: PlainNumber, g: PlainNumber) -> bool:
-    """Equal, equal up to floating point noise, or the one is the other rightly rounded to its shown digits."""
+    """Whether the answer p and the gold one g are equal, up to noise, or the one is the other rightly rounded."""
     if p.value == g.value:
         return True
     if p.decimals is None and g.decimals is None:
@@ -95,10 +104,13 @@ def close(p: PlainNumber, g: PlainNumber) -> bool:
     difference = abs(p.value - g.value)
     if difference <= bound * min(1, max(abs(p.value), abs(g.value))):
         return True
-    return not whole and (rounds_to(g, p) or rounds_to(p, g))
+    return not whole and (rounds_to(g, p, MIN_ROUNDED_DECIMALS) or rounds_to(p, g, 0))
 
 
-def rounds_to(exact: PlainNumber, decimal: PlainNumber) -> bool:
-    if exact.decimals is not None or decimal.decimals is None or decimal.significant < MIN_ROUNDED_DIGITS:
+def rounds_to(exact: PlainNumber, decimal: PlainNumber, decimals: int) -> bool:
+    """Whether the decimal is the exact value rightly rounded, to enough digits and to `decimals` decimals."""
+    if exact.decimals is not None or decimal.decimals is None or decimal.decimals < decimals:
+        return False
+    if decimal.significant < MIN_ROUNDED_DIGITS - (decimal.decimals >= ALWAYS_DECIMALS):
         return False
     return abs(exact.value - decimal.value) <= Fraction(1, 2) * Fraction(10) ** -decimal.decimals

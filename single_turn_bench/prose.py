@@ -1,7 +1,7 @@
 r"""Words around a value: which part of a sentence is the answer, and which part only says something about it.
 
 "18 dollars because 9 eggs are sold"    claimed     18 dollars
-"42, not 40"                            claimed     42
+"42, not 40"; "42 (7 days of 6)"        claimed     42
 "42 apples in 7 days"                   claimed     42 apples
 "9 eggs at $2, which is $18"            claimed     None    (a conclusion follows: the last value counts)
 "2. Check the sum"                      no line with a value: a heading
@@ -19,74 +19,49 @@ STYLED = r"\\(?:text\w*|mbox|hbox|mathrm|operatorname)\s*\{[^{}]*\}"
 MARKUP = re.compile(rf"\\(?:begin|end)\{{\w+\*?\}}|{STYLED}|\\[A-Za-z]+|\$[^$\n]*\$")
 VERB = re.compile(r"\b(?:is|are|was|be|equals)\b")
 WORD = re.compile(r"(?<=\d)or(?=[A-Z])|[A-Za-z]{2,}")
-MATH_WORDS = frozenset("and or sqrt pi sin cos tan cot sec csc log ln exp inf infinity percent".split())
+MATH_WORDS = frozenset(
+    "and or sqrt pi sin cos tan cot sec csc log ln exp inf infinity percent asin acos atan factorial binomial".split()
+)
 
-EMPHASIS = [
-    (re.compile(r"`+"), ""),
-    (re.compile(r"(?<![\w*)\]}])(\*{1,3})(?=[^\s*])([^*\n]*[^\s*])\1(?![\w*({\\])"), r"\2"),
-    (re.compile(r"(?<![\w\\}])(_{1,2})(?=[^\s_{])([^_\n]*[^\s_])\1(?!\w)"), r"\2"),
-    # Closed here, opened before the statement: "**Answer: 18** dollars". No product or power has a space behind alone.
-    (re.compile(r"(?<=[^\s*])\*{1,3}(?=\s*$|[.,;:!?)]|\s+(?:\(|[A-Za-z]{2,}))"), ""),
-]
-# What follows gives a reason or the contrast, and is no part of what was claimed.
-REASON = re.compile(
+# Markdown's **bold**, *italics*, __the same__ and `code`; products, powers and indices stay.
+EMPHASIS = re.compile(r"`+|(?<![\w)\]}\\*_])[*_]{1,3}(?=[^\s*_])|(?<=[^\s*_\\])[*_]{1,3}(?![\w({\\*_])")
+# What only says something about the value before it.
+ASIDE = re.compile(
+    # a reason or a contrast
     r"(?:\s*[,;:]|\s+[-–—])?\s+"
     r"(?:because|since|rather\s+than|instead\s+of|(?:and\s+|but\s+)?not|as(?!\s+(?:many|much|few|\w+\s+as)\b))\b"
-)
-REMARK = re.compile(r"\s*[,;]\s+(?=(?:I|we|she|he|it|they|which|who|that|so|as|assuming|making|leaving|the|this)\b)")
-NOTE = re.compile(r"\s+\((?P<inside>[^()]*)(?:\)(?P<behind>.*))?$")
-PLACE = re.compile(r"\s+(?:in|per|at|after|for|from|on|with|within|during|every|each)\s(?=[^\d]*\d)")
-# A value later in the sentence is the conclusion of what stands before it.
-CONCLUSION = re.compile(
-    r"[=≈]|\d\s*[-+*/×^]\s*\(?\$?\d|[,;]\s*(?:and\s+)?[$€£]?\s?\d|\b(?:and|or)\s+[$€£]?\d"
-    r"|\b(?:so|or|thus|hence|therefore|which|that\s+is|i\.e|equals?|makes?|making|gives?|giving|mean(?:s|ing)|total\w*)\b",
-    re.I,
+    # a remark without a value: "42, I believe"
+    r"|\s*[,;]\s+(?:I|we|she|he|it|they|which|who|that|so|as|assuming|making|leaving|the|this)\b(?=[^\d\\$=]*$)"
+    # a note in brackets that ends the sentence; (mod 5), (x + 1) and (million) belong to the value
+    r"|\s+\((?![^()]*\b(?:mod|base|(?:hundr|thous|milli|billi|trilli|doz)\w+)\b)"
+    rf"(?=\s*[=≈$]|[^()]*(?:(?<![\\A-Za-z])(?!(?:{'|'.join(sorted(MATH_WORDS))})\b)[A-Za-z]{{2,}}"
+    r"|\d\s*(?:[-+*/×÷]|\\(?:times|cdot|div))\s*[$€£]?\d))[^()]*(?:\)[^\d=+*/^]*)?$"
+    # a place or time behind a unit, of which nothing is concluded: "42 apples in 7 days"
+    r"|(?<=[A-Za-z%])\s+(?:in|per|at|after|for|from|on|with|within|during|every|each)\s(?=\D*\d[^,;=≈]*$)"
+    r"|(?<=\d)\s+in\s(?=\d+\s(?:second|minute|hour|day|week|month|year)s?\b[^,;=≈]*$)"
 )
 ARITHMETIC = re.compile(
     r"\b(?:times|plus|minus|divided|multiplied|squared|cubed|twice|half|of|to|by|out|(?:more|less|fewer)\s+than)\b",
     re.I,
 )
 ABOUT = re.compile(r"^(?:about|approximately|around|roughly|exactly|only|just|simply|a total of)\s+", re.I)
-WORKING = re.compile(r"\d\s*(?:[-+*/×÷]|\\(?:times|cdot|div)(?![a-z]))\s*[$€£]?\d")
-NOTE_IN_MATH = frozenset("mod pmod base hundred thousand million billion trillion dozen".split())
 HEADING = re.compile(r"\W*\d{1,2}\s*[.):–—-]\s*[*_]*[A-Za-z]{2,}|[^\w\\]*\d{1,2}\s+[A-Z][a-z]{2,}")
 
 
-def without_emphasis(line: str) -> str:
-    """Without Markdown's **bold**, *italics*, __the same__ and `code`; products, powers and indices stay."""
-    for pattern, replacement in EMPHASIS:
-        line = pattern.sub(replacement, line)
-    return line
+def without_emphasis(text: str) -> str:
+    return EMPHASIS.sub("", text)
 
 
 def claimed(sentence: str) -> str | None:
     """The value that a sentence starts with when prose about it follows; None when all of it has to be read."""
     sentence = re.sub(r"\s+", " ", sentence)  # so that no pattern has a run of spaces to try
-    for cut in list(REASON.finditer(sentence))[:MAX_CUTS]:
-        if starts_with_value(head := sentence[: cut.start()]):
-            return claimed(head) or head
-    if (note := NOTE.search(sentence)) and is_note(note) and starts_with_value(sentence[: note.start()]):
-        return sentence[: note.start()]
-    for cut in list(REMARK.finditer(sentence))[:MAX_CUTS]:
-        if not re.search(r"[\d\\$=]", sentence[cut.end() :]) and starts_with_value(sentence[: cut.start()]):
-            return sentence[: cut.start()]
-    place = None if CONCLUSION.search(sentence) else PLACE.search(sentence)
-    head = sentence[: place.start()] if place else ""
-    measured = re.search(r"[A-Za-z%]$|^[$€£¥₹]", head)  # "1 in 4" is one value
-    return head if measured and starts_with_value(head) else None
+    heads = (sentence[: cut.start()] for cut in list(ASIDE.finditer(sentence))[:MAX_CUTS])
+    return next(filter(starts_with_value, heads), None)
 
 
 def starts_with_value(head: str) -> bool:
     head = ABOUT.sub("", head)
     return re.search(r"\d|\\", head) is not None and is_bare(head) and not ARITHMETIC.search(head)
-
-
-def is_note(note: re.Match) -> bool:
-    """Whether brackets explain the value before them; `(mod 5)`, `(x + 1)` and `(million)` belong to it."""
-    inside, behind = note["inside"], note["behind"] or ""
-    words = {word.lower() for word in WORD.findall(MARKUP.sub(" ", inside))} - MATH_WORDS
-    explains = words or re.match(r"\s*[=≈$]", inside) or WORKING.search(inside)
-    return bool(explains) and not words & NOTE_IN_MATH and not re.search(r"[\d=+*/^]", behind)
 
 
 def is_value_line(line: str, last: bool) -> bool:

@@ -22,6 +22,10 @@ PROSE = re.compile(r"(?<![A-Za-z\d\\])[A-Za-z]{3,}")
 VARIABLE = re.compile(
     r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z])|(?<=\d)[a-z]{2}(?![A-Za-z])|\\(?:alpha|beta|theta|phi)(?![a-z])"
 )
+# What contests ask for: m + n, 100p + q, a - b + c. A line's equation is none: a + 3z = 0.
+LETTER = r"(?:[A-Za-z]'*|\|[A-Za-z]\||\\(?:alpha|beta|gamma|theta|phi)(?![a-z]))"
+TERM = rf"\d*\s*(?:\\cdot\s*)?{LETTER}(?:\s*_\s*(?:\{{\w+\}}|\w))?"
+SUM = re.compile(rf"^-?\s*{TERM}(?:\s*[+-]\s*{TERM})+$")
 MIRROR = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
 
 
@@ -89,13 +93,15 @@ def solved(relation: Relation) -> tuple[str, str] | None:
 def states_unknown(relation: Relation) -> bool:
     """Whether `left = right` only says something about an unknown: 2x = 8, which has not been solved.
 
-    5 + 3 = 8, \\sin A = 3/5 and (x + 1)^2 = x^2 + 2x + 1 say what their left side is worth.
+    5 + 3 = 8, \\sin A = 3/5, m + n = 113 and (x + 1)^2 = x^2 + 2x + 1 say what their left side is worth.
     """
     left, right = relation.sides[0], relation.sides[-1]
     if len(relation.sides) > 2 or solved(relation) or QUANTITY.search(left) or PROSE.search(left):
         return False
     left = re.sub(r"(?<![A-Za-z])[A-Za-z]'*\s*[(\[]\s*-?[\d., ]+[)\]]", "1", left)  # f(2) is a number
     left = re.sub(r"(?<=\d)\s*x\s*(?=\d)", " ", left)  # 5 x 3
+    if SUM.match(left) and (right != "0" or not re.search(r"\d", left)):
+        return False
     unknown = set(VARIABLE.findall(left)) - {"e", "i"}
     return bool(unknown - set(VARIABLE.findall(right)))
 

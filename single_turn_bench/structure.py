@@ -14,14 +14,16 @@ from dataclasses import dataclass
 
 from single_turn_bench import plain_numbers, relations
 from single_turn_bench.scan import enclosing, split_top
-from single_turn_bench.units import strip_unit
+from single_turn_bench.units import other_power, split_unit
 
 MAX_ITEMS = 40
 MAX_LEVELS = 8
+THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!,?\d)")
 SIGNS = re.compile(r"\\pm(?![a-z])")
 WORDS = re.compile(r"^[A-Za-z][A-Za-z' -]*$")
 
-BASED = re.compile(r"^\(?(?P<digits>[0-9A-F]*\d[0-9A-F]*|[A-F]+)\)?(?:_\{?(?P<base>\d+)\}?)?$")
+ABBREVIATION = re.compile(r"^[A-Z]{3,}$")
+BASED = re.compile(r"^\(?(?P<digits>-?(?:[0-9A-F]*\d[0-9A-F]*|[A-F]+))\)?(?:_\{?(?P<base>\d+)\}?)?$")
 
 Equal = Callable[[str, str], bool]  # (pred, gold) -> whether they are equal
 
@@ -37,27 +39,30 @@ class Group:
 
 def group(text: str) -> Group:
     """How the text is built at its top level."""
-    if len(values := members(text)) > 1:
+    if len(values := members(text, top=True)) > 1:
         return Group("list", values)
     opener, inside, closer = enclosing(text) or ("", "", "")
     if opener + closer == "{}":
         return Group("set", members(inside))
     if opener != "{" and len(items := split_items(inside)) > 1:
         return Group("tuple", tuple(items), opener + closer)
-    return Group("one", (text,))
+    return Group("one", values or (text,))
 
 
-def members(text: str) -> tuple[str, ...]:
-    return tuple(value for item in split_items(text) for value in both_signs(item))
+def members(text: str, top: bool = False) -> tuple[str, ...]:
+    return tuple(value for item in split_items(text, top) for value in both_signs(item))
 
 
-def split_items(text: str) -> list[str]:
-    """At semicolons when there are any, else at commas; those in 1,234 stay when others have a space."""
+def split_items(text: str, top: bool = False) -> list[str]:
+    """At semicolons when there are any, else at commas; those in 1,234 stay outside brackets (`top`).
+
+    Inside they stay when others have a space: (1,234) is a pair.
+    """
     if "\\begin" in text:
         return [text]
     separator = ";" if len(split_top(text, ";")) > 1 else ","
-    if separator == "," and re.search(r",\s", text):
-        text = re.sub(r"(?<![\d.])(\d{1,3})((?:,\d{3})+)(?!\d)", lambda match: match[0].replace(",", ""), text)
+    if separator == "," and (top or re.search(r",\s", text)):
+        text = THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
     return [item for item in split_top(text, separator) if item]
 
 
@@ -90,7 +95,7 @@ def equivalent(pred: str, gold: str, leaf: Equal, level: int = 0) -> bool:
 
     p, g = group(pred), group(gold)
     if p.kind == g.kind == "one":
-        return same_value(pred, gold, same, leaf)
+        return same_value(p.items[0], g.items[0], same, leaf)
     if "one" in (p.kind, g.kind):
         plain = alike(pred, gold, g) if p.kind == "one" else alike(gold, pred, p)[::-1]
         return same(*plain) if plain != (pred, gold) else leaf(pred, gold)
@@ -103,13 +108,13 @@ def squash(text: str) -> str:
 
 
 def same_words(pred: str, gold: str) -> bool | None:
-    """Answers in words; None when one is not, or when they are so short that they could be products of variables."""
+    """Answers in words and abbreviations (AAS); None when one is neither, or when both may be products of variables."""
     bare_p, bare_g = pred.strip("() "), gold.strip("() ")
     if not (WORDS.match(bare_p) and WORDS.match(bare_g)):
         return None
     if squash(bare_p).casefold() == squash(bare_g).casefold():
         return True
-    return False if max(len(bare_p), len(bare_g)) >= 4 else None
+    return False if max(len(bare_p), len(bare_g)) >= 4 or ABBREVIATION.match(bare_g) else None
 
 
 def same_base(pred: str, gold: str) -> bool | None:
@@ -177,13 +182,20 @@ def same_value(pred: str, gold: str, same: Equal, leaf: Equal) -> bool:
     p, g = relations.read(pred), relations.read(gold)
     if p and g:
         return same_relations(p, g, same) or leaf(pred, gold)
+    if p and p.operators == (r"\approx",) and not relations.names_only(p.sides[0]) and same(p.sides[0], gold):
+        return True
+    rounded = pred.rpartition(r"\approx")[2].strip()  # x = 14/3 \approx 4.67, where the gold answer is 4.67
+    if rounded != pred and "." in gold and plain_numbers.compare(rounded, gold):
+        return True
     evaluated = p is not None and p.is_equation and not relations.states_unknown(p)
     plain_pred = p.sides[-1] if evaluated else relations.value(pred)
     plain_gold = relations.value(gold)
     if (plain_pred, plain_gold) == (pred, gold):
         if bool(p) != bool(g) and not (p or g).is_order:
             return False  # `a + 3z = 0` against `0`
-        plain_pred, plain_gold = strip_unit(pred), strip_unit(gold)
+        (plain_pred, unit), (plain_gold, gold_unit) = split_unit(pred), split_unit(gold)
+        if other_power(unit, gold_unit):
+            return False
     return leaf(pred, gold) if (plain_pred, plain_gold) == (pred, gold) else same(plain_pred, plain_gold)
 
 

@@ -7,23 +7,26 @@ relations) goes to math-verify.
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from functools import lru_cache
 
 from latex2sympy2_extended import latex2sympy
 from latex2sympy2_extended.math_normalization import NormalizationConfig, normalize_latex
 from math_verify import verify
-from sympy import Basic, Expr, Float, I, Rational, Symbol, nan, oo, zoo
+from sympy import Basic, Expr, Float, I, Integral, Limit, Product, Rational, Sum, Symbol, nan, oo, zoo
 from sympy.core.function import AppliedUndef
 
 from single_turn_bench import plain_numbers
 
 DIGITS = 40
+MAX_DIGITS = 1_000  # to tell e^{1000} from e^{1000} + 1
 MIN_POINTS = 3
 EQUAL = Rational(1, 10**25)  # of the larger of two values
-ZERO = Rational(1, 10**80)  # an exact zero that sympy cannot prove comes out around 1e-120
+ZERO = Rational(1, 10**80)  # an imaginary part below this is noise
 NOISY = Rational(1, 10**6)  # when a decimal is part of an expression
 POINTS = tuple(Rational(n, d) for n, d in ((137, 101), (-89, 67), (211, 73), (53, 97), (-31, 29), (17, 11), (7, 103)))
+PLAIN_LOG = re.compile(r"\\log(?!\s*_|[a-z])")
 CONFIG = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
 )
@@ -31,11 +34,13 @@ CONFIG = NormalizationConfig(
 
 def equal(pred: str, gold: str) -> bool:
     """Whether two normalised values are the same. Raises what the parser or sympy raise when one cannot be read."""
+    if r"\ln" in gold and r"\ln" not in pred:  # sympy and many books write log for ln
+        pred = PLAIN_LOG.sub(r"\\ln", pred)
     p, g = parse(pred), parse(gold)
     if isinstance(p, Expr) and isinstance(g, Expr):
-        decided = equal_to_decimal(pred, g) or equal_to_decimal(gold, p) or equal_at_points(p, g)
-        if decided is not None:
-            return decided
+        for decided in (rounds(pred, g, by_pred=True), rounds(gold, p, by_pred=False), equal_at_points(p, g)):
+            if decided is not None:
+                return decided
     return bool(verify(g, p, allow_set_relation_comp=True, timeout_seconds=None))
 
 
@@ -48,8 +53,8 @@ def parse(text: str) -> Basic:
     return parsed.subs(units[0], I) if units else parsed
 
 
-def equal_to_decimal(text: str, exact: Expr) -> bool | None:
-    """True when the text is a decimal that rounds the exact value (1.41421 for sqrt 2); None leaves it open."""
+def rounds(text: str, exact: Expr, by_pred: bool) -> bool | None:
+    """Whether a decimal, the answer or the gold one, is the exact value or rounds it; None when it is no such pair."""
     decimal = plain_numbers.read(text)
     if decimal is None or decimal.decimals is None or exact.free_symbols or exact.has(Float):
         return None
@@ -57,7 +62,7 @@ def equal_to_decimal(text: str, exact: Expr) -> bool | None:
     if number is None or not number.is_real:
         return None
     value = plain_numbers.PlainNumber(value=Fraction(str(number)))
-    return plain_numbers.close(decimal, value) or None
+    return plain_numbers.close(*((decimal, value) if by_pred else (value, decimal)))
 
 
 def equal_at_points(p: Expr, g: Expr) -> bool | None:
@@ -75,18 +80,34 @@ def equal_at_points(p: Expr, g: Expr) -> bool | None:
         a, b = number_at(p, point), number_at(g, point)
         if a is None or b is None or (symbols and a.is_real != b.is_real):
             continue
-        if abs(a - b) > max(bound * max(abs(a), abs(b)), ZERO):
+        if abs(a - b) > bound * max(abs(a), abs(b)) or (bound == EQUAL and apart(p - g, point)):
             return False
         seen += 1
     return True if seen >= (MIN_POINTS if symbols else 1) else None
 
 
 def number_at(expression: Expr, point: dict[Symbol, Rational]) -> Expr | None:
-    """A sympy number of DIGITS digits, or None where the expression has no finite value."""
-    number = expression.subs(point).doit().evalf(DIGITS)
+    """A rational number as it is, another one to DIGITS digits; None where the expression has no finite value.
+
+    sympy marks by a precision of one bit what it could not tell from zero.
+    """
+    exact = expression.subs(point).doit()
+    number = exact if exact.is_Rational else exact.evalf(DIGITS)
     if not number.is_number or number.has(nan, oo, -oo, zoo):
         return None
-    real, imaginary = number.as_real_imag()
+    real, imaginary = (Rational(0) if unproved_zero(part) else part for part in number.as_real_imag())
     if not (real.is_Number and imaginary.is_Number):
         return None
-    return real if abs(imaginary) <= ZERO else number
+    return real if abs(imaginary) <= ZERO else real + I * imaginary
+
+
+def apart(difference: Expr, point: dict[Symbol, Rational]) -> bool:
+    """Whether values that agree to many digits are shown to differ by more digits: e^{100} and e^{100} + 1."""
+    if difference.has(Integral, Limit, Product, Sum):  # of which sympy's digits are not all right
+        return False
+    number = difference.subs(point).evalf(5, maxn=MAX_DIGITS)
+    return number.is_number and any(part != 0 and not unproved_zero(part) for part in number.as_real_imag())
+
+
+def unproved_zero(number: Expr) -> bool:
+    return number.is_Float and number._prec == 1

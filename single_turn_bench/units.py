@@ -21,17 +21,36 @@ UNIT = rf"(?:\s+of(?:\s+(?:the|a|an))?)?{ONE}(?:(?:{JOINT}|\s+)(?:{WORD}|(?:{LET
 
 MODULUS = re.compile(r"\s*(?:\\p?mod|\(\s*\\?mod)(?![a-z])\s*\{?\s*\d+\s*\}?\s*\)?\s*$")
 BEHIND_EXPRESSION = re.compile(
-    rf"^(?P<value>.*?[\d}})\]a-z])(?:\s+of(?:\s+(?:the|a|an))?)?\s+{WORD}(?:(?:{JOINT}|\s+){WORD})*\s*$", re.S
+    rf"^(?P<value>.*?[\d}})\]a-z])(?:\s+of(?:\s+(?:the|a|an))?)?\s+(?P<unit>{WORD}(?:(?:{JOINT}|\s+){WORD})*)\s*$", re.S
 )
+COMPOUND = re.compile(r"/|\\cdot|\s(?:per|of|in|a|an|the)\s|^units?$")
+EXPONENT = re.compile(r"\s*\^\s*\{?\s*(-?\d)\s*\}?")
+POWERS = ((re.compile(r"\b(?:sq|square|squared)\b"), 2), (re.compile(r"\b(?:cu|cubic|cubed)\b"), 3))
 NOT_A_UNIT = re.compile(r"(?:^|[\s\\])(?:mod|for|where|with|when|if|is|not|even|odd|infinitely|times)(?![a-z])")
 
 
-def strip_unit(text: str) -> str:
-    """The expression without the words or the modulus behind it; text without a value (`Evelyn`) stays whole."""
+def split_unit(text: str) -> tuple[str, str]:
+    """(expression, unit) without the modulus behind it; the unit of text without a value (`Evelyn`) is empty."""
     text = MODULUS.sub("", text) or text
     match = BEHIND_EXPRESSION.match(text)
     if match is None or NOT_A_UNIT.search(text):
-        return text
+        return text, ""
     value = match["value"].strip()
     holds_value = re.search(r"\d|\\(?:pi|sqrt|frac|infty)", value)
-    return value if holds_value and "\\begin" not in text else text
+    return (value, match["unit"]) if holds_value and "\\begin" not in text else (text, "")
+
+
+def other_power(a: str, b: str) -> bool:
+    """Whether the two units measure things of different kinds: `cm^2` and `cm`, `m/s` and `m/s^2`."""
+    if not a or not b:
+        return False
+    if EXPONENT.sub("", a).split() == EXPONENT.sub("", b).split():
+        return EXPONENT.findall(a) != EXPONENT.findall(b)
+    return not COMPOUND.search(a) and not COMPOUND.search(b) and power(a) != power(b)
+
+
+def power(unit: str) -> int:
+    """2 of `cm^2`, `sq cm`, `square inches` and `cm squared`, 1 of `cm`."""
+    if marked := EXPONENT.search(unit):
+        return int(marked[1])
+    return next((exponent for pattern, exponent in POWERS if pattern.search(unit)), 1)

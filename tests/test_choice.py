@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -60,10 +61,66 @@ OUTPUTS = Path(__file__).resolve().parents[2] / "shared" / "data" / "grader_pair
         ("The answer is Apple", 4, None),
         ("A: 5\nB: 6", 4, None),
         ("", 4, None),
+        ("The correct answer is **C**. Vitamin D is irrelevant.", 4, "C"),
+        ("The correct answer is *C*. Vitamin D is irrelevant.", 4, "C"),
+        ("The correct answer is __C__. Vitamin D is irrelevant.", 4, "C"),
+        ("The answer is **Option C**. Vitamin D is irrelevant.", 4, "C"),
+        ("**Answer: C**\n\nOption D is wrong. Type B blood does not matter.", 4, "C"),
+        ("### Final Answer\n**C**\n\nI hope this helps! A plan B exists.", 4, "C"),
+        ("### Answer\n\n(C) 5 m\n\nOption D is wrong.", 4, "C"),
+        ("Let's analyze each option: A. no. B. yes. C. no. Hence (C)", 4, "C"),
+        ("Let's analyze each answer choice: A. no. B. yes. C. no. Hence (C). Vitamin D is irrelevant.", 4, "C"),
+        ("Options: (A) 1 (B) 2 (C) 3 (D) 4. Therefore, option C. Vitamin D is irrelevant.", 4, "C"),
+        ("Let's analyze each option:\nA. no\nB. no\nC. no\n\n**A**", 4, "A"),
+        ("Ans: C. Vitamin D is irrelevant.", 4, "C"),
+        ("Thus B increases. The answer is (C).", 4, "C"),
     ],
 )
 def test_the_last_clear_statement_of_a_letter(response, n_options, letter):
     assert extract_choice(response, n_options) == letter
+
+
+STATED = [
+    "The correct answer is **{}**.",
+    "The answer is *{}*.",
+    "The answer is __{}__.",
+    "The correct answer is **{}.**",
+    "**Answer: {}**",
+    "**Answer**: {}",
+    "Final answer: **{}**",
+    "### Final Answer\n**{}**",
+    "Correct option: **{}**",
+    "The correct option is {}.",
+    "Hence ({})",
+    "Hence, ({}).",
+    "Thus, the answer is option {}.",
+    "Therefore, the answer is **Option {}**.",
+    "I choose {}.",
+    "The answer must be {}.",
+    "The correct answer is:\n\n**{}. some text**",
+    "$\\boxed{{{}}}$",
+    "The answer is \\textbf{{({})}}.",
+    "**{}** is the correct answer.",
+    "Ans: {}",
+    "The answer is **{}**, since it holds.",
+]
+BEFORE = [
+    "",
+    "Let's analyze each option: A. no. B. no. C. no. D. no. ",
+    "Let's analyze each option:\nA. small.\nB. large.\nC. red.\n\n",
+    "Options: (A) 1 (B) 2 (C) 3 (D) 4. ",
+    "Option A is wrong. (B) fails. ",
+    "We consider each choice: A: no, B: yes, C: no.\n",
+    "**A.** no\n**B.** no\n**C.** no\n**D.** no\n\n",
+]
+AFTER = ["", " Vitamin D is irrelevant.", " Type A blood does not matter.", "\n\nOption A is wrong, since it is small."]
+
+
+@pytest.mark.parametrize("stated", STATED)
+def test_a_statement_is_found_among_lists_of_options_and_other_letters(stated):
+    for before, after, letter in product(BEFORE, AFTER, "ABCD"):
+        response = before + stated.format(letter) + after
+        assert extract_choice(response, 4) == letter, response
 
 
 def test_the_rule_is_recorded_and_a_mere_mention_is_the_weakest():
