@@ -21,7 +21,7 @@ from provider import completion
 from core.errors import InfraError, StopRun, UserError
 from core.models import retry
 from core.run.records import current, read_episodes
-from results.audit import BROKEN
+from results.lesson_quality import audit
 from results.load import frame_of, read_run
 
 REMOTE = ("env=toy", "llm=vllm", "embedder=hashing", "llm.json_schema=false", "llm.attempts=1")
@@ -57,8 +57,7 @@ def breaking(monkeypatch):
 
 
 def audited(run_dir):
-    run = read_run(run_dir)
-    return {check.__name__: lines for check in BROKEN if (lines := list(check(run)))}
+    return audit(read_run(run_dir))["broken"]
 
 
 @pytest.fixture
