@@ -47,15 +47,15 @@ YES, NO = "success", "failure"
         (["7", "7", "8"], (), [YES, YES, NO]),
         ([" 7  a", "7 A", "8"], (), [YES, YES, NO]),  # as select=majority compares them
         (["7", "7", None], (), [YES, YES, NO]),
-        (["7", "8"], (), [None, None]),
-        (["7", "7", "8", "8"], (), [None] * 4),
+        (["7", "8"], (), [NO, NO]),
+        (["7", "7", "8", "8"], (), [NO] * 4),
         (["7", "8", "9", "9"], (), [NO, NO, YES, YES]),
         ([None, None], (), [None, None]),
-        (["7", None], (), [None, None]),
+        (["7", None], (), [NO, NO]),
         (["7"], (), [None]),
         (["7"], ("7", "8"), [YES]),
         (["7"], ("8", "8"), [NO]),
-        (["7"], ("8", "9"), [None]),
+        (["7"], ("8", "9"), [NO]),
         ([None], ("8", "8"), [None]),  # nothing to compare: nobody is asked
     ],
 )

@@ -83,9 +83,9 @@ class Consensus:
     """judge=consensus: success is the answer that most attempts at the task agree on.
 
     No model judges and no truth is used (self-consistency, Wang et al. 2023). Answers are compared as by
-    select=majority. An attempt without an answer is a failure where the others agree on one. There is no verdict, and
-    so nothing to learn, where no two answers agree, where two answers have equally many votes, or where none was given
-    at all, as in multi turn.
+    select=majority. Where no two answers agree, or two have equally many votes, every attempt is a failure: it has not
+    the majority's answer. There is no verdict, and so nothing to learn, where none was given at all, as in multi turn,
+    and where there is one attempt alone.
     """
 
     source: ClassVar[str] = "consensus"
@@ -112,10 +112,11 @@ class Consensus:
         votes = Counter(answer for answer in answers + plain_answers(asked) if answer)
         (agreed, count), *others = votes.most_common() or [("", 0)]
         clear = count > 1 and (not others or others[0][1] < count)
+        alone = len(answers) + len(asked) < 2
         reason = f"{count} of {len(answers) + len(asked)} answers agree"
         return [
             Verdict(
-                label=None if not clear else "success" if answer == agreed else "failure",
+                label=None if alone or not votes else "success" if clear and answer == agreed else "failure",
                 source=self.source,
                 confidence=round(count / (len(answers) + len(asked)), 4) if clear else None,
                 reason=reason if clear else "no answer has most votes",
