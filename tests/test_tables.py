@@ -17,6 +17,7 @@ import yaml
 from conftest import TOY, command, read_json, read_rows
 
 from core.errors import UserError
+from core.run.display import print_runs
 from core.run.metrics import wilson
 from results.cells import make_cells
 from results.load import find_runs, load_runs, read_run
@@ -298,6 +299,9 @@ def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsy
         here(*TOY, *words, "retrieval.top_k=2", "limit=12", run_dir=copy / f"mislabelled{seed}")
         here(*TOY, *words, "limit=12", run_dir=copy / f"same_as_reasoningbank{seed}")
         assert "no_memory workflow=reasoningbank on toy" in capsys.readouterr().out
+        summary = read_json(copy / f"mislabelled{seed}" / "summary.json")
+        print_runs([summary | {"run": "0-no_memory"}], copy)
+        assert "0-no_memory: no_memory" in (said := capsys.readouterr().out) and "workflow=reasoningbank" in said
     here(*TOY, "workflow=matts_parallel", "limit=12", "k=2", run_dir=copy / "without_an_arm")
     here(*TOY, "arm=reasoningbank", "workflow.learn_from=failure", "limit=12", run_dir=copy / "narrowed")
     cells, texts = build_tables(load_episodes([str(copy)]), "main")

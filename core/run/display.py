@@ -163,7 +163,9 @@ def print_runs(summaries: list[dict[str, Any]], folder: Path) -> None:
     for s in summaries:
         interval = " to ".join(percent(v) for v in s["ci95"]) if s["ci95"] else "-"
         done = f"{s['n_success']}/{s['n']}" + ("" if s["complete"] else " (partial)")
-        cells = [s["run"], done, percent(s["success_rate"]), interval, _number(s["mean_steps"]), str(s["n_lessons"])]
+        arm = s.get("arm", "")
+        run = f"{s['run']}: {arm}" if " " in arm else s["run"]  # the folder is named as the command was, not as it ran
+        cells = [run, done, percent(s["success_rate"]), interval, _number(s["mean_steps"]), str(s["n_lessons"])]
         cells += [str(s["n_infra_error"]), s["label_source"], f"{s['tokens']['total']:,}", stream_of(s) or "-"]
         table.add_row(*cells)
     console = Console(width=None if sys.stdout.isatty() else 140)

@@ -81,7 +81,8 @@ class Session:
         self.summary |= {"calls": self.meter.totals(), "drift": self.meter.drift()}
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
         self.summary["label_source"] = label_source(self.records.read_json("manifest.json"), rows)
-        about = {"setting": self.config["setting"]["name"], "seed": self.config["seed"]}
+        about = {"arm": named(*arm_label(self.config)), "setting": self.config["setting"]["name"]}
+        about["seed"] = self.config["seed"]
         self.records.write_json("summary.json", self.summary | about)
         if any(role.sent for role in self.roles.values()):
             self._write_manifest()  # again, now with the parameters that were really sent
@@ -98,8 +99,8 @@ class Session:
                 )
 
     def _title(self) -> str:
-        arm, words = arm_label(self.config)
-        return f"{named(arm, words)} on {choice('env')}, setting={choice('setting')}, seed={self.config['seed']}"
+        arm = named(*arm_label(self.config))
+        return f"{arm} on {choice('env')}, setting={choice('setting')}, seed={self.config['seed']}"
 
     def _write_manifest(self) -> None:
         roles = {name: role.describe() for name, role in self.roles.items()}
