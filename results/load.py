@@ -208,7 +208,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "seed": config["seed"],
         "setting": run.setting,
         "label_source": label_source(run.manifest | {"bank_labels": bank_labels(run)}, run.rows),
-        "knobs": knobs(config),
+        "knobs": json.dumps(knobs(config)),
         "k": workflow.get("k"),
         "r": workflow.get("r"),
         "top_k": retrieval.get("top_k"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ def notes(used: pd.DataFrame) -> list[str]:
     runs, found = used.drop_duplicates("run_dir"), []
     for arm, group in runs.groupby("arm", sort=False):
         for key in SEEN:
-            rows = [(each, labels) for each, labels in zip(group["knobs"], group["label_source"]) if key in each]
+            told = zip(map(json.loads, group["knobs"]), group["label_source"])
+            rows = [(each, labels) for each, labels in told if key in each]
             values = list(dict.fromkeys(each[key] for each, _ in rows))
             if not values:
                 continue

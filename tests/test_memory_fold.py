@@ -284,7 +284,7 @@ def everything_on(role):
 def say(prompt):
     return (
         merged_reply(int(re.search(r"@(\d+)", prompt).group(1)))
-        if "write the rule" in prompt
+        if "the rule behind them" in prompt
         else "Thoughts: x\nRelation: contradicts"
     )
 

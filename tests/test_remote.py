@@ -174,9 +174,12 @@ def play(request, n):
     return 200, completion("garbage" if n % 5 == 0 else toy(messages, role, 0))
 
 
-def test_a_whole_run_where_calls_break_counts_everything_once(serve, here):
+def test_a_whole_run_where_calls_break_counts_everything_once(serve, here, tmp_path):
     server = serve(play)
-    run_dir, _ = here("env=toy", "llm=vllm", "embedder=hashing", f"llm.api_base={server.url}", "llm.json_schema=false")
+    run_dir = tmp_path / "run"
+    words = ("env=toy", "llm=vllm", "embedder=hashing", "llm.json_schema=false", "retry_broken=0")
+    with pytest.raises(StopRun, match="of 40 tasks broke"):
+        here(*words, f"llm.api_base={server.url}", "stop_after_broken=null", run_dir=run_dir)
     rows, summary = read_rows(run_dir), read_json(run_dir / "summary.json")
     by_status = {s: sum(r["status"] == s for r in rows) for s in ("success", "failure", "infra_error")}
     assert sum(by_status.values()) == 40
