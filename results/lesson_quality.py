@@ -197,7 +197,6 @@ def identical_replicates(runs: list[Run]) -> Iterator[str]:
     """Runs of one cell with other seeds and the very same attempts: one run counted several times."""
     seen: dict[tuple, Run] = {}
     for run in runs:
-        attempts = tuple(sorted(attempt["id"] for row in run.rows for attempt in row["trajectories"]))
-        first = seen.setdefault((run.cell, attempts), run)
-        if attempts and first.config["seed"] != run.config["seed"]:
+        first = seen.setdefault((run.cell, run.trace), run)
+        if run.rows and first.config["seed"] != run.config["seed"]:
             yield f"{run.path} (seed {run.config['seed']}) repeats {first.path} (seed {first.config['seed']})"

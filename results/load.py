@@ -98,6 +98,12 @@ class Run:
         return json.dumps(flat(without(self._shared, ARM_KEYS)), sort_keys=True)
 
     @cached_property
+    def trace(self) -> str:
+        """An id of what was said and done in every attempt, made from the words: recorded ids could be changed."""
+        said = [(row["task_id"], [_words(attempt) for attempt in row["trajectories"]]) for row in self.rows]
+        return content_id(sorted(content_id(*each) for each in said))
+
+    @cached_property
     def task_set(self) -> str:
         """An id of the tasks, whatever their order."""
         return content_id(sorted(self.manifest["task_ids"]))
@@ -136,6 +142,11 @@ def read_run(path: str | Path) -> Run:
             composed=_read(path / ".hydra" / "config.yaml") or manifest["config"],
             rows=current([row for row in rows if row["status"] != "stopped"]),
         )
+
+
+def _words(attempt: dict[str, Any]) -> list[Any]:
+    steps = [(step["text"], step["observation"]) for step in attempt["steps"]]
+    return [attempt["opening"], steps, attempt["success"]]
 
 
 @contextmanager
@@ -216,7 +227,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "order": (config.get("stream") or {}).get("order", "file"),
         "n_tasks": run.n_tasks,
         "complete": run.complete,
-        "trace": content_id(sorted([row["task_id"], [each["id"] for each in row["trajectories"]]] for row in run.rows)),
+        "trace": run.trace,
         "tokens_consolidation": rounds["tokens"],  # of the bank's own work
         "cost_consolidation": float("nan") if rounds["cost_usd"] is None else rounds["cost_usd"],
         "command": shlex.join(run.manifest["command"][1:]),

@@ -74,6 +74,8 @@ OUTPUTS = Path(__file__).resolve().parents[2] / "shared" / "data" / "grader_pair
         ("Let's analyze each option:\nA. no\nB. no\nC. no\n\n**A**", 4, "A"),
         ("Ans: C. Vitamin D is irrelevant.", 4, "C"),
         ("Thus B increases. The answer is (C).", 4, "C"),
+        ("It must be B. Neither A nor C fits.", 4, "B"),
+        ("The pressure must be B times larger; C fits.", 4, "C"),
     ],
 )
 def test_the_last_clear_statement_of_a_letter(response, n_options, letter):

@@ -298,6 +298,8 @@ def test_runs_together_tell_lost_pairs_and_identical_replicates(toy, tmp_path, c
     (twin / "manifest.json").write_text(
         json.dumps(read_json(twin / "manifest.json") | {"config": memory.config | {"seed": 1}})
     )
+    rows = (twin / "episodes.jsonl").read_text()
+    (twin / "episodes.jsonl").write_text(re.sub(r'"id": "', r'"id": "f', rows))  # other ids do not hide it
     found = together([memory, read_run(twin)])["identical_replicates"]
     assert len(found) == 1 and "(seed 1) repeats" in found[0]
     audit_command([str(memory.path), str(twin)])
