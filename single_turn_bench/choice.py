@@ -46,7 +46,7 @@ STATEMENTS = (
         r"(?:(?i:option|choice)\s+\(?(?P<named>[A-Z])\)?|[(\[](?P<bare>[A-Z])[)\]]|(?P<last>[A-Z])(?=\.?\s*(?:\n|$)))"
         r"(?=\s*(?:[.,;!\n]|$))"
     ),
-    re.compile(r"\b(?:must|has to) be\s+(?P<bare>[A-Z])(?=[.;!]\s+[A-Z][a-z])"),  # "It must be B. Neither A nor C fits."
+    re.compile(r"\b(?:must|has to) be\s+(?P<bare>[A-Z])(?=[.;!]\s+[A-Z][a-z])"),  # ... B. Neither A nor C fits.
 )
 # "Let us look at each option: A. ..." states nothing.
 LIST = re.compile(r"\b(?:each|every|all|any|other|these)\s+(?:[\w-]+\s+){0,2}$", re.I)
