@@ -70,7 +70,9 @@ class Points(Ranking):
     ) -> list[Scored]:
         import numpy as np
 
-        everything = np.zeros(bank.dim() or 1, dtype=np.float32)  # as near to one record as to any other
+        if (dim := bank.dim()) is None:
+            return []
+        everything = np.zeros(dim, dtype=np.float32)  # as near to one record as to any other
         hits = bank.nearest(everything, max(len(bank), 1), exclude_task, self.within(where), unit="record", key="query")
         age, idle, asked = ages(bank, self.ticks_per_day), idles(bank, self.ticks_per_day), Asked(query)
         found = []
@@ -85,7 +87,7 @@ class Points(Ranking):
     def match(self, asked: Asked, record: MemoryRecord) -> float:
         """The points for what a record says: of its titles, its content and its tags. 0: it does not match."""
         titles = [item.title for item in record.items]
-        if asked.whole in map(normalised, titles):
+        if asked.whole and asked.whole in map(normalised, titles):
             title = self.title_exact
         else:
             title = self.title_partial * any(map(asked.matches, titles))
