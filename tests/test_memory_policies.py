@@ -236,7 +236,9 @@ def test_every_policy_keeps_to_namespace_filters_status_and_the_guard_against_it
 @pytest.mark.parametrize("policy", ALL)
 def test_every_policy_may_abstain_and_takes_an_empty_bank(open_bank, policy):
     assert open_bank(policy(top_k=3), name="empty.sqlite").retrieve("boil water @0") == []
-    bank = open_bank(policy(top_k=3, min_score=0.99), [record("boil water @80", id="far", items=(lesson("boil water"),))])
+    bank = open_bank(
+        policy(top_k=3, min_score=0.99), [record("boil water @80", id="far", items=(lesson("boil water"),))]
+    )
     if policy in (Lexical, Points):
         bank.policy = policy(top_k=3, min_score=1e6)
     assert bank.retrieve("boil water @0") == []
@@ -245,7 +247,10 @@ def test_every_policy_may_abstain_and_takes_an_empty_bank(open_bank, policy):
 
 @pytest.mark.parametrize("policy", ALL)
 def test_every_policy_only_reads_and_repeats_exactly(open_bank, policy):
-    bank = open_bank(policy(top_k=5), [record(f"w{n} x @{n}", task=str(n), id=str(n), items=(lesson(f"w{n} x"),), tick=n) for n in range(30)])
+    bank = open_bank(
+        policy(top_k=5),
+        [record(f"w{n} x @{n}", task=str(n), id=str(n), items=(lesson(f"w{n} x"),), tick=n) for n in range(30)],
+    )
     before = bank.journal()
     assert found(bank, "w3 x @7") == found(bank, "w3 x @7")
     assert len(found(bank, "w3 x @7")) == 5
@@ -300,7 +305,9 @@ def test_bad_keys_are_refused_by_name(build, key):
 
 
 def test_hashing_vectors_work_with_every_policy(open_bank):
-    bank = open_bank(Cosine(), [record("boil some water", id="w", items=(lesson("boil some water"),))], embedder=HashingEmbedder())
+    bank = open_bank(
+        Cosine(), [record("boil some water", id="w", items=(lesson("boil some water"),))], embedder=HashingEmbedder()
+    )
     assert all(policy().rank(bank, "boil water", 1, None)[0].record.id == "w" for policy in ALL)
 
 
