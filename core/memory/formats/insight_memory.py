@@ -83,13 +83,13 @@ def read(path: Path, bank: MemoryBank) -> Portable:
     """
     found: dict[str, MemoryRecord] = {}
     insights = _insights(path)
-    known = {(_title(record), record.created_at): record for record in bank.records(bank.namespace)}
+    known = {key: record for record in bank.records(bank.namespace) for key in _keys(record)}
     for number, insight in enumerate(insights, 1):
         try:
             record = _record(insight, bank.namespace)
         except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UserError(f"{path}: insight {number} cannot be read: {error}.") from error
-        if record.created_at and (same := known.get((_title(record), record.created_at))):
+        if same := next((known[key] for key in _keys(record) if key in known), None):
             record = replace(record, id=same.id)
         other = found.get(record.id) or bank.get(record.id)
         if not record.id or (other is not None and not _versions_of_one(record, other)):
@@ -115,6 +115,12 @@ def _versions_of_one(record: MemoryRecord, other: MemoryRecord) -> bool:
 
 def _title(record: MemoryRecord) -> str:
     return record.items[0].title if record.items else ""
+
+
+def _keys(record: MemoryRecord) -> list[tuple[str, ...]]:
+    """What tells an insight from others, whatever its id: its title with its time, and with its content."""
+    made = [("made", _title(record), record.created_at)] if record.created_at else []
+    return [*made, ("says", record.text)]
 
 
 def _record(insight: dict, namespace: str) -> MemoryRecord:
