@@ -123,12 +123,12 @@ def store_insight(
     record = new_record(
         bank, id, query_of(lesson.title, names), (lesson,), clients_verdict(True), tags=names, about=about
     )
-    added = datetime.now(UTC)
-    record = replace(record, created_at=iso(added))
     if bank.hygiene is not None:
         record = bank.hygiene.screen(record, bank, shown=())  # the client wrote it: nothing in it was copied
     vector = bank.embedder.embed([record.original_query])[0].tobytes()
     with bank.change(f"insight: {id}") as change:
+        added = datetime.now(UTC)
+        record = replace(record, created_at=iso(added))
         twin = _of_like_title(bank, lesson.title)
         old = twin and change.get(twin)
         if old is not None and "url" in old.provenance:  # an update that names no source keeps the one that is there

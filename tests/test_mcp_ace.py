@@ -203,8 +203,10 @@ def test_a_title_less_than_3_edits_away_is_a_duplicate(tmp_path):
             assert (await ask(client, "add_insight", title=title, tags=["x"], content=title))["status"] == "saved"
         assert (await ask(client, "list_index"))["total"] == 5
         # Of two that are near, the one with this very title is meant.
-        near = await ask(client, "add_insight", title="Bug Fixing", tags=["x"], content="new", overwrite=True)
+        near = await ask(client, "add_insight", title="Bug Fixin", tags=["x"], content="new", overwrite=True)
         assert near["id"] == "ace-000003" and near["preview"] == "new"
+        same = await ask(client, "add_insight", title="Bug Fix", tags=["x"], content="newer", overwrite=True)
+        assert same["id"] == first["id"]
 
     served(tmp_path, go)
 
@@ -214,7 +216,7 @@ def test_overwriting_keeps_id_counts_and_creation_and_can_be_rolled_back(tmp_pat
         old = await ask(client, "add_insight", **TIPS, sourceUrl="https://docs.example.com")
         for _ in range(3):
             await ask(client, "mark_helpful", id=old["id"])
-        await ask(client, "mark_harmful", id=old["id"])
+        marked = await ask(client, "mark_harmful", id=old["id"])
         before, was = bank.seq(), bank.get(old["id"])
         new = {"title": "React tips!", "tags": ["react", "hooks"], "content": "Updated content", "overwrite": True}
         told = await ask(client, "add_insight", **new)
@@ -222,7 +224,7 @@ def test_overwriting_keeps_id_counts_and_creation_and_can_be_rolled_back(tmp_pat
         assert told["trustScore"] == 0.2  # (3 - 2) / (3 + 1 + 1)
         assert (told["created"], told["title"], told["tags"]) == (old["created"], "React tips!", ["react", "hooks"])
         assert told["sourceUrl"] == "https://docs.example.com"  # none was named
-        assert told["lastUsed"] > old["lastUsed"]
+        assert told["lastUsed"] > marked["lastUsed"] > old["lastUsed"]
         assert (await ask(client, "list_index"))["total"] == 1 and bank.statuses() == {"active": 1}
         assert (await ask(client, "search_insights", query="hooks"))["insights"][0]["id"] == old["id"]
         assert (await ask(client, "search_insights", query="memo"))["insights"] == []
