@@ -183,7 +183,7 @@ class MemoryRecord:
     n_used_success: int = 0  # how often the attempt was then judged a success
     n_helpful: int = 0  # how often it was marked helpful
     n_harmful: int = 0
-    last_used: int | None = None  # by the bank's clock: tick, or seconds since 1970
+    last_used: float | None = None  # by the bank's clock: tick, or seconds since 1970
     trust: float = 1.0  # in [0, 1]: the minimum of its own and its parents'
     parents: tuple[str, ...] = ()  # ids of the records it was merged from
     provenance: dict[str, Any] = field(default_factory=dict)  # run, task, trajectory hash, models, label source

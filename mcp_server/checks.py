@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from core.errors import UserError
+from core.memory.store.filter import normal_tag
 from core.models.reply_text import storable
 from core.types import Lesson
 
@@ -30,17 +31,17 @@ def whole_number(name: str, value: int, least: int, most: int) -> int:
 def lesson(title: str, description: str, content: str) -> Lesson:
     """A lesson: title of 1 to 200 characters, content of 1 to 10 000, description of at most 1000."""
     return Lesson(
-        title=text("title", title, 200).strip(),
-        description=text("description", description, 1000, empty=True).strip(),
-        content=text("content", content, 10_000).strip(),
+        title=text("title", title.strip(), 200),
+        description=text("description", description.strip(), 1000, empty=True),
+        content=text("content", content.strip(), 10_000),
     )
 
 
 def tags(values: list[str], least: int = 0) -> tuple[str, ...]:
-    """`least` to 10 tags of 1 to 50 characters, each once."""
+    """`least` to 10 tags of 1 to 50 characters in their normal form (React is react), each once."""
     if not least <= len(values) <= 10:
         raise UserError(f"tags has {len(values)} entries: give {least} to 10.")
-    return tuple(dict.fromkeys(text("a tag", tag, 50).strip() for tag in values))
+    return tuple(dict.fromkeys(normal_tag(text("a tag", tag, 50)) for tag in values))
 
 
 def url(value: str) -> str:

@@ -15,6 +15,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult
 
 from core.errors import UserError
+from mcp_server.ace import AceTools
 from mcp_server.config import bank_or_server_options, open_service
 from mcp_server.insights import AllTools
 from mcp_server.server import build_server, list_tools
@@ -22,7 +23,8 @@ from mcp_server.server import build_server, list_tools
 
 def run_command(argv: list[str]) -> int:
     """Call one tool and print its result; returns the exit code."""
-    known = {tool.name: tool for tool in list_tools("all", AllTools())}
+    profile = chosen_profile(argv)
+    known = {tool.name: tool for tool in list_tools(profile, AceTools() if profile == "ace" else AllTools())}
     if argv[0] not in known:
         raise UserError(f"{argv[0]} is no command: give --bank PATH to serve, hook, or one of {', '.join(known)}.")
     tool = known[argv[0]]
@@ -32,14 +34,27 @@ def run_command(argv: list[str]) -> int:
         for name, schema in tool.parameters["properties"].items()
         if (text := getattr(given, name)) is not None
     }
-    result = call_tool(given, tool.name, arguments)
+    result = call_tool(given, tool.name, arguments, profile=profile)
     print(json.dumps(result.structured_content, ensure_ascii=False) if given.json else result.content[0].text)
     return 0
 
 
+def chosen_profile(argv: list[str]) -> str:
+    """The tools that a command line means, by its --tools: all, unless it says ace."""
+    return profile_option().parse_known_args(argv)[0].tools
+
+
+def profile_option() -> argparse.ArgumentParser:
+    """The option that says which of two tools of one name is meant."""
+    option = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    option.add_argument("--tools", choices=("all", "ace"), default="all", help="ace: by mcp-learning-memory's names")
+    return option
+
+
 def tool_parser(tool: Tool) -> argparse.ArgumentParser:
     """The command line of a tool: each of its arguments is an option."""
-    sub = argparse.ArgumentParser(prog=f"reasoningbank-mcp {tool.name}", description=tool.description)
+    prog = f"reasoningbank-mcp {tool.name}"
+    sub = argparse.ArgumentParser(prog=prog, description=tool.description, parents=[profile_option()])
     bank_or_server_options(sub)
     sub.add_argument("--json", action="store_true", help="the result's data instead of its text")
     for name, schema in tool.parameters["properties"].items():
@@ -67,7 +82,12 @@ def parse_argument(name: str, text: str, schema: dict[str, Any]) -> Any:
 
 
 def call_tool(
-    given: argparse.Namespace, name: str, arguments: dict[str, Any], *, queue_without_model: bool = False
+    given: argparse.Namespace,
+    name: str,
+    arguments: dict[str, Any],
+    *,
+    profile: str = "all",
+    queue_without_model: bool = False,
 ) -> CallToolResult:
     """A tool's result. Raises UserError with the tool's own sentence where the tool reports an error.
 
@@ -84,7 +104,7 @@ def call_tool(
     service = open_service(given)
     service.queue_without_model = queue_without_model
     try:
-        server, _ = build_server(service, "all")
+        server, _ = build_server(service, profile)
         return asyncio.run(server.call_tool(name, arguments))
     except ToolError as error:
         raise UserError(str(error)) from error

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from mcp_types import CallToolResult
 
 from core.errors import UserError
 from core.memory import formats
+from core.memory.bank import MemoryBank
 from core.memory.consolidation.by_hand import set_status
 from core.memory.consolidation.same_lesson import titles_near
-from core.memory.store.clock import ages, now
-from core.memory.store.filter import Filter
-from core.types import content_id
+from core.memory.formats.insight_memory import LAST, iso, next_id, query_of
+from core.memory.store.clock import ages
+from core.memory.store.filter import Filter, normal_tag, normalised
+from core.types import MemoryRecord, content_id
 from mcp_server import checks
 from mcp_server.service import clients_verdict, find_record, new_record
 from mcp_server.texts import memory_entries, memory_prompt
-from mcp_server.tools import CoreTools, counts, result, stored
+from mcp_server.tools import CoreTools, result, standing, stored
 
 MAX_EXPORT = 200_000  # bytes of one answer
 NEAR = 3  # titles fewer edits apart than this count as the same
@@ -37,53 +41,42 @@ class AllTools(CoreTools):
         agent_id: str = "",
     ) -> CallToolResult:
         """Store an insight with 1 to 10 tags. One with nearly the same title is replaced only with overwrite."""
-        lesson, url, names = checks.lesson(title, "", content), checks.url(sourceUrl), checks.tags(tags, 1)
         bank = self._service.bank_for(agent_id)
-        id = content_id("insight", bank.namespace, lesson, names, url)
-        about = {"kind": "insight"} | ({"url": url} if url else {})
-        query = f"{lesson.title} ({', '.join(names)})"
-        record = new_record(bank, id, query, (lesson,), clients_verdict(True), tags=names, about=about)
-        record = replace(record, created_at=now())
-        if bank.hygiene is not None:
-            record = bank.hygiene.screen(record, bank, shown=())  # the client wrote it: nothing in it was copied
-        vector = bank.embedder.embed([record.original_query])[0].tobytes()
-        with bank.change(f"insight: {id}") as change:
-            titles = reversed(bank.titles())  # of active records, the newest first
-            twin = next((other for other, taken in titles if titles_near(lesson.title, taken, NEAR)), None)
-            if twin == id:
-                return stored(bank, id, "already_known")
-            if twin is not None and not overwrite:
-                raise UserError(f"the memory {twin} has nearly this title: give overwrite=true to replace it.")
-            if record.status != "active":
-                twin = None  # a quarantined record replaces nothing
-            if twin is not None:
-                old = change.get(twin)
-                record = replace(record, n_helpful=old.n_helpful, n_harmful=old.n_harmful, task_id=old.task_id)
-                change.update(twin, status="superseded")
-                change.link(id, "supersedes", twin)
-            if not change.put(record, vector):
-                change.update(id, status=record.status)  # it had been stored, then deleted or replaced
-        self._service.consolidate(bank, record)
-        return stored(bank, id, "saved" if twin is None else "replaced")
+        status, id = store_insight(bank, title, tags, content, sourceUrl, overwrite=overwrite)
+        if status == "taken":
+            raise UserError(f"the memory {id} has nearly this title: give overwrite=true to replace it.")
+        if status in ("saved", "replaced"):
+            self._service.consolidate(bank, bank.get(id))
+        return stored(bank, id, status)
 
     def list_index(self, tag: str = "", limit: int = 50, offset: int = 0, agent_id: str = "") -> CallToolResult:
         """Titles, ids and trust of what is stored, most trusted first."""
         limit, offset = checks.whole_number("limit", limit, 1, 200), checks.whole_number("offset", offset, 0, 10**6)
         bank = self._service.bank_for(agent_id)
         age = ages(bank, self._trust.ticks_per_day)
-        records = [record for record in bank.records(bank.namespace, "active") if not tag or tag in record.tags]
-        ranked = sorted(((self._trust.trust(r, age(r)), r) for r in records), key=lambda pair: -pair[0])
+        records = with_tags(bank.records(bank.namespace, "active"), [tag] if tag else [])
+        ranked = sorted(records, key=lambda record: -self._trust.trust(record, age(record)))
         insights = [
             {
                 "memory_id": record.id,
                 "title": " / ".join(lesson.title for lesson in record.items),
                 "tags": list(record.tags),
                 "success": record.outcome == "success",
-                **counts(record, trust),
+                **standing(record),
             }
-            for trust, record in ranked[offset : offset + limit]
+            for record in ranked[offset : offset + limit]
         ]
-        lines = [f"{i['memory_id']}  trust {i['trust']:+.2f}  {i['title']}" for i in insights]
+        lines = [
+            "  ".join(
+                (
+                    i["memory_id"],
+                    f"trust {i['trust']:+.2f}",
+                    i["title"],
+                    *(f"({i[more]})" for more in ("warning", "sourceUrl") if more in i),
+                )
+            )
+            for i in insights
+        ]
         text = "\n".join((f"{len(ranked)} memories", *lines))
         return result({"total": len(ranked), "insights": insights}, text)
 
@@ -98,30 +91,104 @@ class AllTools(CoreTools):
         query, top_k = self._checked_query(query, top_k)
         bank = self._service.bank_for(agent_id)
         hits = self._trust.rank(bank, query, top_k, None, Filter(tags=checks.tags(tags), statuses=("active",)))
-        data = {"insights": [memory for hit in hits for memory in memory_entries(hit)]}
+        data = {"insights": [memory | standing(hit.record) for hit in hits for memory in memory_entries(hit)]}
         prompt = memory_prompt(hits, self._service.limits.max_memory_chars)
         return result(data, prompt or "Nothing is stored that fits.")
 
     def delete_insight(self, memory_id: str, hard: bool = False, agent_id: str = "") -> CallToolResult:
         """Archive a memory so that it is not found any more; hard erases it, and what was merged from it, for good."""
         bank = self._service.bank_for(agent_id)
-        id = find_record(bank, memory_id).id
-        if hard:
-            return result({"deleted": bank.forget(id=id, namespace=bank.namespace), "for_good": True})
-        set_status(bank, id, "archived", "deleted by the client")
-        return result({"deleted": [id], "for_good": False})
+        gone = delete(bank, find_record(bank, memory_id).id, for_good=hard)
+        return result({"deleted": gone, "for_good": hard})
 
     def export_memory(self, format: str = "jsonl", agent_id: str = "") -> CallToolResult:
-        """All memories as jsonl or markdown."""
-        if format not in ("jsonl", "markdown"):
-            raise UserError(f"format={format[:40]}: give jsonl or markdown.")
-        bank = self._service.bank_for(agent_id)
-        with tempfile.TemporaryDirectory() as folder:  # the caller names no path, and no file is left behind
-            path = Path(folder) / "export"
-            formats.export(bank, path, format, bank.namespace)
-            if path.stat().st_size > MAX_EXPORT:
-                raise UserError(
-                    f"the export has {path.stat().st_size} bytes, an answer at most {MAX_EXPORT}: run "
-                    f"`python -m core.memory export {bank.path} FILE --format {format} --namespace {bank.namespace}`."
-                )
-            return result(None, path.read_text(encoding="utf-8"))
+        """All memories as jsonl, json or markdown."""
+        if format not in ("jsonl", "json", "markdown"):
+            raise UserError(f"format={format[:40]}: give jsonl, json or markdown.")
+        return result(None, exported(self._service.bank_for(agent_id), format))
+
+
+def store_insight(
+    bank: MemoryBank, title: str, tags: list[str], content: str, url: str, *, overwrite: bool
+) -> tuple[str, str]:
+    """Store an insight; (status, id). UserError where one of the texts is too long or missing.
+
+    The status is `saved`, or, where one has nearly the same title, `already_known` (the same to the letter), `taken`
+    (nothing was stored) or, with overwrite, `replaced`: under its id and with its counts; rollback brings the old one
+    back. A `quarantined` one replaces nothing.
+    """
+    lesson, url, names = checks.lesson(title, "", content), checks.url(url), checks.tags(tags, 1)
+    about = {"kind": "insight"} | ({"url": url} if url else {})
+    id = content_id("insight", bank.namespace, lesson, names, url)
+    record = new_record(
+        bank, id, query_of(lesson.title, names), (lesson,), clients_verdict(True), tags=names, about=about
+    )
+    if bank.hygiene is not None:
+        record = bank.hygiene.screen(record, bank, shown=())  # the client wrote it: nothing in it was copied
+    vector = bank.embedder.embed([record.original_query])[0].tobytes()
+    with bank.change(f"insight: {id}") as change:
+        added = datetime.now(UTC)
+        record = replace(record, created_at=iso(added))
+        twin = _of_like_title(bank, lesson.title)
+        old = twin and change.get(twin)
+        if old is not None and "url" in old.provenance:  # an update that names no source keeps the one that is there
+            record = replace(record, provenance={"url": old.provenance["url"]} | record.provenance)
+        if old is not None and _says_the_same(old, record):
+            return "already_known", twin
+        if old is not None and not overwrite:
+            return "taken", twin
+        if record.status != "active":
+            change.put(record, vector)
+            return "quarantined", id
+        if old is None:
+            id, number = next_id(bank)
+            change.reason = f"insight: {id}"
+            change.put(replace(record, id=id), vector)
+            change.fact(LAST, str(number))
+            return "saved", id
+        kept = "id task_id created_at tick confidence n_used n_used_success n_helpful n_harmful".split()
+        # Its query and so its vector are new: the old row goes and a new one comes, and the journal has both.
+        change.reason = f"insight: {twin}, replaced"
+        change.remove(twin)
+        change.put(replace(record, **{name: getattr(old, name) for name in kept}, last_used=added.timestamp()), vector)
+        return "replaced", twin
+
+
+def _of_like_title(bank: MemoryBank, title: str) -> str | None:
+    """The id of the active record with this title, else of the newest with nearly this one."""
+    titles = bank.titles()[::-1]
+    same = (id for id, taken in titles if normalised(taken) == normalised(title))
+    near = (id for id, taken in titles if titles_near(title, taken, NEAR))
+    return next(same, None) or next(near, None)
+
+
+def _says_the_same(one: MemoryRecord, other: MemoryRecord) -> bool:
+    return (one.items, one.tags, one.provenance.get("url")) == (other.items, other.tags, other.provenance.get("url"))
+
+
+def with_tags(records: Iterable[MemoryRecord], tags: Iterable[str]) -> list[MemoryRecord]:
+    """The records that have all of these tags, whatever the case in which either is written."""
+    wanted = {normal_tag(tag) for tag in tags}
+    return [record for record in records if wanted <= {normal_tag(tag) for tag in record.tags}]
+
+
+def delete(bank: MemoryBank, id: str, *, for_good: bool) -> list[str]:
+    """Archive a record, or erase it with what was merged from it; the ids of what is gone."""
+    if for_good:
+        return bank.forget(id=id, namespace=bank.namespace)
+    set_status(bank, id, "archived", "deleted by the client")
+    return [id]
+
+
+def exported(bank: MemoryBank, form: str) -> str:
+    """The memories of the bank's namespace as text. UserError where that is too long for an answer."""
+    form = "insight_memory" if form == "json" else form
+    with tempfile.TemporaryDirectory() as folder:  # the caller names no path, and no file is left behind
+        path = Path(folder) / "export"
+        formats.export(bank, path, form, bank.namespace)
+        if path.stat().st_size > MAX_EXPORT:
+            raise UserError(
+                f"the export has {path.stat().st_size} bytes, an answer at most {MAX_EXPORT}: run "
+                f"`python -m core.memory export {bank.path} FILE --format {form} --namespace {bank.namespace}`."
+            )
+        return path.read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from core.errors import InfraError, UserError
 from mcp_server import texts
+from mcp_server.ace import INSTRUCTIONS, AceTools
 from mcp_server.insights import AllTools
 from mcp_server.queue_worker import QueueWorker
 from mcp_server.service import Service, package_version
@@ -22,6 +23,10 @@ CORE = (
     "retrieve_memory extract_memory task_status save_lesson mark_helpful mark_harmful get_detail bank_status"
 ).split()
 MORE = "add_insight list_index search_insights delete_insight export_memory".split()
+ACE = (
+    "add_insight list_index search_insights get_detail mark_helpful mark_harmful delete_insight export_memory"
+).split()
+PROFILES = {"core": CORE, "all": (*CORE, *MORE), "ace": ACE}
 READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
 IDEMPOTENT = (*READ_ONLY, "extract_memory", "save_lesson", "add_insight", "delete_insight")
 DESTRUCTIVE = ("delete_insight", "add_insight")  # with hard, with overwrite
@@ -57,35 +62,40 @@ def _first_problem(error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{name} is missing."
     what = first["msg"].removeprefix("Input ").removesuffix(".")
+    if first["type"] == "literal_error":
+        return f"{name} {what}."
     return f"{name} {what if what.startswith('should') else 'is wrong: ' + what}, not {type(first['input']).__name__}."
 
 
 def build_server(service: Service, profile: str) -> tuple[BankServer, QueueWorker]:
-    """The server with the tools of a profile (core | all), and the worker that runs beside it."""
+    """The server with the tools of a profile (core | all | ace), and the worker that runs beside it."""
+    if (ace := profile == "ace") and service.require_agent:
+        raise UserError("--tools ace has no agent_id, as its original: leave out --require-agent-id.")
     worker = QueueWorker(service)
     server = BankServer(
         NAME,
         title="ReasoningBank",
-        instructions=texts.INSTRUCTIONS,
+        instructions=INSTRUCTIONS if ace else texts.INSTRUCTIONS,
         version=package_version(),
-        tools=list_tools(profile, AllTools(service, worker)),
+        tools=list_tools(profile, AceTools(service) if ace else AllTools(service, worker)),
         log_level="WARNING",
         subscriptions=False,
     )
-    for function, text in (
+    prompts = (
         (texts.start_task, "Begin a task with the lessons of earlier ones."),
         (texts.finish_task, "End a task by keeping what was learned."),
-    ):
+    )
+    for function, text in () if ace else prompts:  # they speak of tools that ace has not
         server.add_prompt(Prompt.from_function(function, description=text))
     return server, worker
 
 
-def list_tools(profile: str, tools: AllTools) -> list[Tool]:
-    """The tools of a profile (core | all) in the SDK's form, their schemas without what no model needs."""
+def list_tools(profile: str, tools: AllTools | AceTools) -> list[Tool]:
+    """The tools of a profile (core | all | ace) in the SDK's form, their schemas without what no model needs."""
     listed = []
-    for name in CORE if profile == "core" else (*CORE, *MORE):
+    for name in PROFILES[profile]:
         annotations = ToolAnnotations(
-            read_only_hint=name in READ_ONLY,
+            read_only_hint=name in READ_ONLY and (profile, name) != ("ace", "get_detail"),  # that notes the use
             destructive_hint=name in DESTRUCTIVE,
             idempotent_hint=name in IDEMPOTENT,
             open_world_hint=name == "extract_memory",

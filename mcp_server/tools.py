@@ -12,9 +12,10 @@ from pydantic import BaseModel
 from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.by_hand import mark_record
+from core.memory.formats.insight_memory import iso
 from core.memory.formats.markdown import shown
-from core.memory.policies.trust import Trust
-from core.memory.store.clock import ages
+from core.memory.policies.trust import Trust, feedback, warning_of
+from core.memory.store.clock import last_use
 from core.types import MemoryRecord, content_id
 from mcp_server import checks
 from mcp_server.extraction import check_attempt, learn_attempt
@@ -149,17 +150,22 @@ class CoreTools:
 
     def _mark(self, memory_id: str, agent_id: str, *, helpful: bool) -> CallToolResult:
         bank = self._service.bank_for(agent_id)
-        record = mark_record(bank, find_record(bank, memory_id).id, helpful)
-        trust = self._trust.trust(record, ages(bank, self._trust.ticks_per_day)(record))
-        return result({"memory_id": record.id, **counts(record, trust)})
+        record = mark_record(bank, find_record(bank, memory_id).id, helpful, used=True)
+        return result({"memory_id": record.id, **standing(record)})
 
 
 _STATES = {"pending": "processing", "running": "processing", "completed": "completed", "failed": "failed"}
 
 
-def counts(record: MemoryRecord, trust: float) -> dict[str, Any]:
-    """How often a record was marked, and how far it is trusted now."""
-    return {"helpful": record.n_helpful, "harmful": record.n_harmful, "trust": round(trust, 3)}
+def standing(record: MemoryRecord) -> dict[str, Any]:
+    """How often a record was marked, how far that makes it trusted, when it was last used and where it comes from."""
+    told = {"helpful": record.n_helpful, "harmful": record.n_harmful, "trust": round(feedback(record), 3)}
+    told |= {
+        "last_used": iso(last_use(record)),
+        "warning": warning_of(record),
+        "sourceUrl": record.provenance.get("url"),
+    }
+    return {name: value for name, value in told.items() if value not in (None, "")}
 
 
 def stored(bank: MemoryBank, id: str, status: str) -> CallToolResult:

@@ -31,7 +31,7 @@ ARROWS = {
     "core/memory/policies": STORE,
     "core/memory/consolidation": {*MODELS, *STORE, "core/learning", "core/memory/policies", "prompts"},
     "core/memory/hygiene": MODELS,
-    "core/memory/formats": {*STORE, "core/learning"},
+    "core/memory/formats": {*STORE, "core/learning", "core/memory/policies"},
     "core/memory": {
         *MODELS,
         *(f"core/memory/{room}" for room in "store search policies consolidation formats".split()),

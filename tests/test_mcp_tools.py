@@ -124,7 +124,7 @@ BAD = [
     ("get_detail", {"memory_id": "nothing"}, "there is no memory nothing"),
     ("mark_helpful", {"memory_id": ""}, "id is empty"),
     ("list_index", {"limit": 0}, "limit=0"),
-    ("export_memory", {"format": "/etc/passwd"}, "give jsonl or markdown"),
+    ("export_memory", {"format": "/etc/passwd"}, "give jsonl, json or markdown"),
     ("format_disk", {}, "there is no tool format_disk"),
 ]
 
@@ -245,9 +245,9 @@ def test_feedback_ranks_and_an_insight_is_replaced_only_when_told_to(tmp_path):
             new = await ask(
                 client, "add_insight", title="Read traceback", **add | {"content": "Last line first."}, overwrite=True
             )
-            assert new["status"] == "replaced" and new["memory_id"] != one
+            assert new["status"] == "replaced" and new["memory_id"] == one
             detail = (await ask(client, "get_detail", memory_id=new["memory_id"]))["text"]
-            assert "Last line first." in detail and f"supersedes {one}" in detail and "helpful 1" in detail
+            assert "Last line first." in detail and "whole traceback" not in detail and "helpful 1" in detail
             assert (await ask(client, "list_index"))["total"] == 2
             gone = await ask(client, "delete_insight", memory_id=two["memory_id"])
             assert gone == {"deleted": [two["memory_id"]], "for_good": False}
@@ -255,7 +255,7 @@ def test_feedback_ranks_and_an_insight_is_replaced_only_when_told_to(tmp_path):
             assert (await ask(client, "delete_insight", memory_id=two["memory_id"], hard=True))["for_good"]
             assert "there is no memory" in await refused(client, "get_detail", memory_id=two["memory_id"])
             exported = (await ask(client, "export_memory"))["text"].splitlines()
-            assert json.loads(exported[0])["format"] == "reasoning memory" and len(exported) >= 3
+            assert json.loads(exported[0])["format"] == "reasoning memory" and len(exported) == 2
 
     with here(tmp_path / "b.sqlite") as (server, _):
         run(go(server))

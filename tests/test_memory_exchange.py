@@ -87,10 +87,14 @@ def test_a_file_that_is_no_export_is_named(bank, tmp_path, text, message):
 
 
 def test_markdown_is_for_reading(bank, tmp_path):
+    with bank.change("a link between what is shown") as change:
+        change.link("r2", "supersedes", "r1", "why")
     formats.export(bank, tmp_path / "bank.md", "markdown")
     text = (tmp_path / "bank.md").read_text()
-    assert text.count("\n## ") == 4
-    assert "- odd supersedes r1: why" in text
+    assert text.count("\n## ") == 3 and "\n- id: r1\n" not in text  # r1 is archived
+    assert "marked 1 times helpful, 4 harmful, 1 archived left out" in text
+    assert "- marked: helpful 1, harmful 4, trust score -1.17" in text  # (1 - 8) / (1 + 4 + 1)
+    assert "- r2 supersedes r1: why" in text
     with pytest.raises(UserError, match="reading only"):
         formats.load(bank, tmp_path / "bank.md", "markdown")
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from conftest import TOY, read_rows
-from test_memory import record
+from test_memory import lesson, record
 
 from core.errors import UserError
 from core.memory.bank import MemoryBank
@@ -18,6 +18,7 @@ from core.memory.policies.cosine import Cosine
 from core.memory.policies.four_factor import FourFactor
 from core.memory.policies.hybrid import Hybrid
 from core.memory.policies.lexical import Lexical
+from core.memory.policies.points import Points
 from core.memory.policies.random import Random
 from core.memory.policies.rrf import RRF
 from core.memory.policies.trust import FAILED, HARMFUL, Trust
@@ -26,7 +27,7 @@ from core.memory.store.filter import Filter
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson
 
-ALL = [Cosine, Hybrid, FourFactor, Trust, Random, Lexical, RRF]
+ALL = [Cosine, Hybrid, FourFactor, Trust, Random, Lexical, RRF, Points]
 
 
 class Angles:
@@ -210,7 +211,7 @@ def test_cosine_retrieves_records_or_items_by_query_or_by_item(open_bank):
 @pytest.mark.parametrize("policy", ALL)
 def test_every_policy_keeps_to_namespace_filters_status_and_the_guard_against_itself(open_bank, policy):
     def made(id, task="t", **changes):
-        return record("boil water @0", task=task, id=id, **changes)
+        return record("boil water @0", task=task, id=id, items=(lesson("boil water"),), **changes)
 
     others = [made(f"noise{n}", "noise", domain="kitchen", tags=("hot", "wet")) for n in range(150)]
     open_bank(Cosine(), others, namespace="crowd")
@@ -235,16 +236,21 @@ def test_every_policy_keeps_to_namespace_filters_status_and_the_guard_against_it
 @pytest.mark.parametrize("policy", ALL)
 def test_every_policy_may_abstain_and_takes_an_empty_bank(open_bank, policy):
     assert open_bank(policy(top_k=3), name="empty.sqlite").retrieve("boil water @0") == []
-    bank = open_bank(policy(top_k=3, min_score=0.99), [record("boil water @80", id="far")])
-    if policy is Lexical:
-        bank.policy = Lexical(top_k=3, min_score=1e6)
+    bank = open_bank(
+        policy(top_k=3, min_score=0.99), [record("boil water @80", id="far", items=(lesson("boil water"),))]
+    )
+    if policy in (Lexical, Points):
+        bank.policy = policy(top_k=3, min_score=1e6)
     assert bank.retrieve("boil water @0") == []
     assert [id for id, _ in found(bank, "boil water @0", top_k=0)] == []
 
 
 @pytest.mark.parametrize("policy", ALL)
 def test_every_policy_only_reads_and_repeats_exactly(open_bank, policy):
-    bank = open_bank(policy(top_k=5), [record(f"w{n} x @{n}", task=str(n), id=str(n), tick=n) for n in range(30)])
+    bank = open_bank(
+        policy(top_k=5),
+        [record(f"w{n} x @{n}", task=str(n), id=str(n), items=(lesson(f"w{n} x"),), tick=n) for n in range(30)],
+    )
     before = bank.journal()
     assert found(bank, "w3 x @7") == found(bank, "w3 x @7")
     assert len(found(bank, "w3 x @7")) == 5
@@ -284,6 +290,7 @@ def test_the_bank_chooses_the_clock(open_bank):
         (lambda: Hybrid(half_life_days=0), "half_life_days"),
         (lambda: FourFactor(reliability="x"), "reliability"),
         (lambda: Trust(ticks_per_day=0), "ticks_per_day"),
+        (lambda: Points(decay_days=0), "decay_days"),
         (lambda: RRF(k=0), "k"),
         (lambda: RRF(pool=0), "pool"),
         (lambda: Cosine(unit="page"), "unit"),
@@ -298,7 +305,9 @@ def test_bad_keys_are_refused_by_name(build, key):
 
 
 def test_hashing_vectors_work_with_every_policy(open_bank):
-    bank = open_bank(Cosine(), [record("boil some water", id="w")], embedder=HashingEmbedder())
+    bank = open_bank(
+        Cosine(), [record("boil some water", id="w", items=(lesson("boil some water"),))], embedder=HashingEmbedder()
+    )
     assert all(policy().rank(bank, "boil water", 1, None)[0].record.id == "w" for policy in ALL)
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
+from core.memory.store.clock import clock_time
 from core.types import MemoryRecord
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
 
-def mark_record(bank: MemoryBank, id: str, helpful: bool) -> MemoryRecord:
-    """Count a record as helpful or harmful, and change its confidence where that is kept. Returns the new record."""
+def mark_record(bank: MemoryBank, id: str, helpful: bool, *, used: bool = False) -> MemoryRecord:
+    """Count a record as helpful or harmful, and change its confidence where that is kept. Returns the new record.
+
+    used   it counts as used just now, too
+    """
     confidence = getattr(bank.consolidate, "confidence", None)
     with bank.change(f"mark: {id} {'helpful' if helpful else 'harmful'}") as change:
         record = bank.existing(id)
@@ -20,7 +24,16 @@ def mark_record(bank: MemoryBank, id: str, helpful: bool) -> MemoryRecord:
         fields: dict[str, Any] = {name: getattr(record, name) + 1}
         if confidence is not None:
             fields["confidence"] = confidence.after_mark(record, helpful)
+        if used:
+            fields["last_used"] = clock_time(bank)
         change.update(id, **fields)
+    return bank.get(id)
+
+
+def mark_used(bank: MemoryBank, id: str) -> MemoryRecord:
+    """Note that a record was used just now. Returns the new record."""
+    with bank.change(f"used: {id}") as change:
+        change.update(id, last_used=clock_time(bank))
     return bank.get(id)
 
 

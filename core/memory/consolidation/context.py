@@ -6,7 +6,6 @@ Policies only propose; the consolidator writes.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
-from core.memory.store.clock import SECONDS_A_DAY, ages
+from core.memory.store.clock import ages, clock_time, idles
 from core.models.base import Reply
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
@@ -128,14 +127,11 @@ class ConsolidationContext:
 
     def idle_days(self, record: MemoryRecord) -> float:
         """Days of the bank's clock since the record was last used, or since it was made if it never was."""
-        if record.last_used is None:
-            return self.age_days(record)
-        a_day = self.settings.ticks_per_day if self.bank.clock == "stream" else SECONDS_A_DAY
-        return min(self.age_days(record), max(self.now() - record.last_used, 0) / a_day)
+        return idles(self.bank, self.settings.ticks_per_day)(record)
 
-    def now(self) -> int:
+    def now(self) -> float:
         """The present by the bank's clock: the stream's tick, or seconds since 1970. `last_used` is set to it."""
-        return self.bank.tick() if self.bank.clock == "stream" else int(time.time())
+        return clock_time(self.bank)
 
     def rank_key(self, record: MemoryRecord) -> tuple:
         """A sort key, larger for the better record: by confidence, marks, uses in successes, trust, then age.

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
 
+from core.memory.store.filter import normalised
 from core.types import Lesson
 
 _NUMBER = re.compile(r"\d+")
-
-
-def normalised(text: str) -> str:
-    """A text without differences in case, width of letters and runs of blanks."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def content_hash(lesson: Lesson) -> str:

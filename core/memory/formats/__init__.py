@@ -1,4 +1,4 @@
-"""Banks in other forms: JSON lines (lossless), Markdown (to read), the ReasoningBank-MCP server's, the authors'."""
+"""Banks in other forms: JSON lines (lossless), Markdown (to read), other servers' and the authors'."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
-from core.memory.formats import json_lines, markdown, paper_authors, reasoningbank_mcp
+from core.memory.formats import insight_memory, json_lines, markdown, paper_authors, reasoningbank_mcp
 from core.memory.formats.portable import Portable, take_in
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
-FORMATS = {"jsonl": json_lines, "markdown": markdown, "mcp": reasoningbank_mcp, "authors": paper_authors}
+FORMATS = {
+    "jsonl": json_lines,
+    "markdown": markdown,
+    "mcp": reasoningbank_mcp,
+    "insight_memory": insight_memory,
+    "authors": paper_authors,
+}
 
 
 def export(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) -> int:
@@ -32,7 +38,7 @@ def load(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) 
     """
     module = _module(form)
     if not hasattr(module, "read"):
-        raise UserError(f"{form} is for reading only: import jsonl, mcp or authors.")
+        raise UserError(f"{form} is for reading only: import jsonl, mcp, insight_memory or authors.")
     try:
         found: Portable = module.read(path, bank)
     except OSError as error:

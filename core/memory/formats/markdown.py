@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core.memory.policies.trust import feedback, warning_of
+from core.memory.store.clock import last_use
 from core.types import MemoryRecord
 
 if TYPE_CHECKING:
@@ -12,9 +15,14 @@ if TYPE_CHECKING:
 
 
 def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
-    """Write every record as a section; returns how many."""
-    records = bank.records(namespace)
-    parts = [f"# Memory bank: {len(records)} records", *(shown(r, bank.of(r.namespace).links(r.id)) for r in records)]
+    """Write every active record as a section; returns how many. What it leaves out, `list --status` shows."""
+    found = bank.records(namespace)
+    records = [record for record in found if record.status == "active"]
+    others = Counter(record.status for record in found if record.status != "active")
+    marks = f"marked {sum(r.n_helpful for r in records)} times helpful, {sum(r.n_harmful for r in records)} harmful"
+    left_out = "".join(f", {count} {status} left out" for status, count in sorted(others.items()))
+    parts = [f"# Memory bank: {len(records)} records", f"{marks}{left_out}"]
+    parts += [shown(record, bank.of(record.namespace).links(record.id)) for record in records]
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="replace")
     return len(records)
 
@@ -32,17 +40,19 @@ def shown(record: MemoryRecord, links: list[tuple[str, str, str, str]] = ()) -> 
         "confidence": record.confidence,
         "trust": record.trust if record.trust != 1.0 else None,
         "used": f"{record.n_used} times, {record.n_used_success} in a success" if record.n_used else None,
-        "marked": f"helpful {record.n_helpful}, harmful {record.n_harmful}"
-        if record.n_helpful or record.n_harmful
-        else None,
+        "marked": f"helpful {record.n_helpful}, harmful {record.n_harmful}, trust score {feedback(record):+.2f}",
+        "warning": warning_of(record),
         "merged from": ", ".join(record.parents),
         "created": record.created_at,
+        "last used": used.isoformat(timespec="seconds") if record.last_used and (used := last_use(record)) else None,
+        "source": record.provenance.get("url"),
     }
     lines = [f"## {_flat(record.original_query)[:200]}", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items() if value not in (None, "")]
     lines += [f"- {source} {relation} {target}{note and ': ' + note}" for source, relation, target, note in links]
     for item in record.items:
-        lines += ["", f"### {_flat(item.title)}", "", f"*{_flat(item.description)}*", ""]
+        lines += ["", f"### {_flat(item.title)}", ""]
+        lines += [f"*{_flat(item.description)}*", ""] if item.description else []
         lines += [f"> {line}".rstrip() for line in item.content.splitlines()]  # a heading in it is none of ours
     return "\n".join(lines)
 

@@ -40,7 +40,7 @@ class Trust(Reranking):
 
     def pick(self, scored: list[Scored], top_k: int) -> list[Scored]:
         trusted = [hit for hit in scored if hit.record.trust >= self.min_trust]
-        return [replace(hit, warning=self.warning(hit.record)) for hit in best(trusted, top_k)]
+        return [replace(hit, warning=warning_of(hit.record) if self.warn else "") for hit in best(trusted, top_k)]
 
     def score(self, record: MemoryRecord, similarity: float, age_days: float) -> float:
         return similarity + self.trust_weight * self.trust(record, age_days)
@@ -50,11 +50,10 @@ class Trust(Reranking):
         decay = max(self.least_decay, 1 - age_days / self.decay_days)
         return feedback(record) * decay + (self.fresh_bonus if age_days < self.fresh_days else 0.0)
 
-    def warning(self, record: MemoryRecord) -> str:
-        """The warning shown with a record that failed or did harm; "" for the others."""
-        if not self.warn:
-            return ""
-        return HARMFUL if feedback(record) < 0 else FAILED if record.outcome == "failure" else ""
+
+def warning_of(record: MemoryRecord) -> str:
+    """The warning shown with a record that failed or did harm; "" for the others."""
+    return HARMFUL if feedback(record) < 0 else FAILED if record.outcome == "failure" else ""
 
 
 def feedback(record: MemoryRecord) -> float:

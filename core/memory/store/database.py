@@ -11,7 +11,7 @@ from pathlib import Path
 from core.errors import StopRun, UserError
 from core.memory.store.changes import MADE, Change, Embed, select
 from core.memory.store.clock import now
-from core.memory.store.filter import Filter
+from core.memory.store.filter import Filter, normal_tag
 from core.memory.store.journal_file import JournalFile, line_of, whole
 from core.memory.store.migrations import in_present_schema, migrate, version
 from core.memory.store.repair import check_integrity, open_to_read, repair
@@ -246,7 +246,8 @@ class Store:
     def lexical(self, words: str, k: int, where: Filter, exclude_task: str | None) -> list[tuple[int, float]]:
         """(rowid, BM25) of the k best records for an FTS5 expression, best first, ties to the oldest."""
         marks = ", ".join("?" * len(where.statuses))
-        tags = "".join(" AND EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE t.value = ?)" for _ in where.tags)
+        same = "t.value = ? OR lower(replace(trim(t.value), ' ', '-')) = ?"  # SQLite's lower: ASCII alone
+        tags = "".join(f" AND EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE {same})" for _ in where.tags)
         query = (
             "SELECT r.rowid, round(-bm25(lexicon), 9) AS score FROM lexicon JOIN records r ON r.rowid = lexicon.rowid "
             "WHERE lexicon MATCH ?1 AND r.namespace = ?2 AND r.task_id IS NOT ?3 "
@@ -255,4 +256,5 @@ class Store:
             f"AND r.status IN ({marks}){tags} ORDER BY score DESC, r.rowid LIMIT {int(k)}"
         )
         fixed = (words, where.namespace, exclude_task, where.outcome, where.domain)
-        return self.rows(query, (*fixed, *where.statuses, *where.tags))
+        spelled = [spelling for tag in where.tags for spelling in (tag, normal_tag(tag))]
+        return self.rows(query, (*fixed, *where.statuses, *spelled))

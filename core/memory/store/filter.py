@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 
 STATUSES = ("active", "quarantined", "archived", "superseded")
 
 Attributes = tuple[str, str, str, str, tuple[str, ...]]  # namespace, status, outcome, domain, tags
+
+
+def normalised(text: str) -> str:
+    """A text without differences in case, width of letters and runs of blanks."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def normal_tag(tag: str) -> str:
+    """A tag as it is compared: "React" is "react", "Machine  Learning" is "machine-learning"."""
+    return normalised(tag).replace(" ", "-")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +26,7 @@ class Filter:
 
     namespace   None is the bank's own namespace, never everyone's
     domain      exactly this one
-    tags        all of these
+    tags        all of these, whatever their case
     outcome     success | failure
     statuses    any of these; the default is what retrieval may ever show
     """
@@ -34,5 +45,5 @@ class Filter:
             and status in self.statuses
             and self.outcome in (None, outcome)
             and self.domain in (None, domain)
-            and set(self.tags) <= set(tags)
+            and {normal_tag(tag) for tag in self.tags} <= {normal_tag(tag) for tag in tags}
         )

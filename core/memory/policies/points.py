@@ -1,0 +1,133 @@
+"""retrieval=points: points for words in common, marks and recent use, fading with age; without embeddings."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from core.checks import check_positive
+from core.memory.policies.base import Ranking, best
+from core.memory.policies.trust import feedback, warning_of
+from core.memory.store.clock import ages, idles
+from core.memory.store.filter import Filter, normalised
+from core.types import MemoryRecord, Scored
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
+
+LONG_ENOUGH, LONGEST = 4, 40  # letters from which, and up to which, the beginning of a word counts as that word
+MAX_WORDS = 64  # of a query
+EMPTY_WORDS = frozenset(  # say nothing of what a query is about
+    "a about an and are as at be by can could do does for from had has have how i if in into is it its me my no not of "
+    "on or our should so that the their them then there these they this to use using was we were what when where which "
+    "who why will with would you your".split()
+)
+
+
+@dataclass(kw_only=True)
+class Points(Ranking):
+    """(10 exact title or 5 partial + 3 content + 2 a tag + 1 a helpful mark + 3 recent + 5 trust) max(0.1, 1 - age/90).
+
+    Source: the README of mcp-learning-memory 0.2.1 ("Scoring Algorithm"), whose users this is for. What it leaves open
+    is read as follows:
+
+    - Letters count without their case. A text matches a query that it contains as a whole, or with which it shares a
+      word; one word stands for another that it begins, from 4 letters on (auth, authentication), and words like "how"
+      and "the" count only within the whole query. The number of words in common decides between equal points.
+    - The exact title earns its 10 points instead of the 5, not beside them. Of a record with several lessons each term
+      is counted once, for whichever lesson matches. Descriptions are content.
+    - A record that matches in neither title, content nor tags is not returned, whatever its marks.
+    - Recent is used within 7 days, and a record that was never used counts as used when it was made: that is the bonus
+      of fresh insights of which the README speaks. Its "full score" for 7 days is not: the formula decays from day 0.
+    - Trust is (helpful - 2 harmful) / (helpful + harmful + 1). A sum below 0 is decayed as any other, so harm fades.
+    - Days are fractions of a day, by the bank's clock, since the record was made.
+
+    The task is not embedded. min_score is held against the points. Reads every record of the namespace.
+
+    warn   records with negative trust carry a warning into the prompt, and those from failures too
+    """
+
+    title_exact: float = 10.0
+    title_partial: float = 5.0
+    content_match: float = 3.0
+    tag_match: float = 2.0
+    per_helpful: float = 1.0
+    recent_use: float = 3.0
+    recent_days: float = 7.0
+    trust_weight: float = 5.0
+    decay_days: float = 90.0
+    least_decay: float = 0.1
+    ticks_per_day: float = 1.0
+    warn: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_positive(self, "retrieval", "decay_days", "ticks_per_day")
+
+    def rank(
+        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+    ) -> list[Scored]:
+        import numpy as np
+
+        if (dim := bank.dim()) is None:
+            return []
+        everything = np.zeros(dim, dtype=np.float32)  # as near to one record as to any other
+        hits = bank.nearest(everything, max(len(bank), 1), exclude_task, self.within(where), unit="record", key="query")
+        age, idle, asked = ages(bank, self.ticks_per_day), idles(bank, self.ticks_per_day), Asked(query)
+        found = []
+        for record in (hit.record for hit in hits):
+            if match := self.match(asked, record):
+                points = self.points(record, match, age(record), idle(record))
+                hit = Scored(record=record, score=points, warning=warning_of(record) if self.warn else "")
+                found.append((asked.n_shared(f"{record.text}\n{' '.join(record.tags)}"), hit))
+        by_words = [hit for _, hit in sorted(found, key=lambda pair: -pair[0])]
+        return self.good_enough(best(by_words, top_k))
+
+    def match(self, asked: Asked, record: MemoryRecord) -> float:
+        """The points for what a record says: of its titles, its content and its tags. 0: it does not match."""
+        titles = [item.title for item in record.items]
+        if asked.whole and asked.whole in map(normalised, titles):
+            title = self.title_exact
+        else:
+            title = self.title_partial * any(map(asked.matches, titles))
+        content = any(asked.matches(f"{item.description}\n{item.content}") for item in record.items)
+        return title + self.content_match * content + self.tag_match * sum(map(asked.matches, record.tags))
+
+    def points(self, record: MemoryRecord, match: float, age_days: float, idle_days: float) -> float:
+        """All points of a record that matches, decayed. idle_days: since it was last used."""
+        total = (
+            match
+            + self.per_helpful * record.n_helpful
+            + self.recent_use * (idle_days < self.recent_days)
+            + self.trust_weight * feedback(record)
+        )
+        return total * max(self.least_decay, 1 - age_days / self.decay_days)
+
+
+class Asked:
+    """A query and the words of it that say what it is about."""
+
+    def __init__(self, query: str) -> None:
+        self.whole = normalised(query)
+        words = [word for word in dict.fromkeys(re.findall(r"\w+", self.whole)) if word not in EMPTY_WORDS]
+        self._words = [re.compile(_like(word)) for word in words[:MAX_WORDS]]
+        self._any = re.compile("|".join(word.pattern for word in self._words) or r"(?!)")
+
+    def matches(self, text: str) -> bool:
+        """Whether a text contains the query, or shares a word with it."""
+        text = normalised(text)
+        return (self.whole != "" and self.whole in text) or self._any.search(text) is not None
+
+    def n_shared(self, text: str) -> int:
+        """How many of the query's words a text has."""
+        text = normalised(text)
+        return sum(word.search(text) is not None for word in self._words)
+
+
+def _like(word: str) -> str:
+    """The pattern of a word, of those that it begins, and of those that begin it."""
+    if len(word) < LONG_ENOUGH:
+        return rf"\b{word}\b"
+    begins = "".join(rf"|{word[:n]}\b" for n in range(LONG_ENOUGH, min(len(word), LONGEST)))
+    return rf"\b(?:{word}{begins})"
