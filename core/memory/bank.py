@@ -105,7 +105,8 @@ class MemoryBank(BankFile, Memory):
         """The k records nearest to a record's query, itself left out. UserError for an unknown id."""
         import numpy as np
 
-        vector = np.array(self.existing(id).query_embedding, dtype=np.float32)
+        record = self.existing(id)
+        vector = np.array(record.query_embedding or self.embedder.embed([record.original_query])[0], dtype=np.float32)
         hits = self.nearest(vector, k + 1, unit="record", key="query")
         return [hit for hit in hits if hit.record.id != id][:k]
 
@@ -138,7 +139,10 @@ class MemoryBank(BankFile, Memory):
         keep_namespaces: bool = False,
         shown: Sequence[str] | None = None,
     ) -> int:
-        """Append records in one transaction; returns how many were new. vectors: float32 (n, d), where known."""
+        """Append records in one transaction; returns how many were new.
+
+        vectors   where known: a float32 row for each record, or None for one that is set aside and has none
+        """
         if not records:
             return 0
         own = {} if keep_namespaces else {"namespace": self.namespace}
@@ -152,7 +156,10 @@ class MemoryBank(BankFile, Memory):
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
         with self.change(reason) as change:
-            return sum(change.put(r, v.tobytes(), self._stored_items(r)) for r, v in zip(records, vectors))
+            return sum(
+                change.put(r, *((None,) if v is None else (v.tobytes(), self._stored_items(r))))
+                for r, v in zip(records, vectors)
+            )
 
     def _began(self) -> int:
         """The tick of the run's first task, kept in the bank: the same again when the run is resumed."""

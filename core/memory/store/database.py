@@ -15,7 +15,7 @@ from core.memory.store.filter import Filter
 from core.memory.store.journal_file import JournalFile, line_of, whole
 from core.memory.store.migrations import in_present_schema, migrate, version
 from core.memory.store.repair import check_integrity, open_to_read, repair
-from core.memory.store.schema import RECORDS, SCHEMA, finish, storable, to_record
+from core.memory.store.schema import LACKS_VECTOR, MARK_UNEMBEDDED, RECORDS, SCHEMA, SET_ASIDE, finish, storable, to_record
 from core.types import MemoryRecord
 
 BUSY_S = 60  # how long a writer waits for others
@@ -137,12 +137,13 @@ class Store:
             self._journal.rewrite(whole(db))
 
     def embed_missing(self, embed: Embed) -> int:
-        """Give vectors to the records that have none, after a repair or the undoing of a removal. Returns how many."""
-        lost = [(row[0], embed(to_record(row))[0]) for row in self.rows(f"{RECORDS} WHERE v.vector IS NULL")]
+        """Give vectors to the records that want one and have none (schema.LACKS_VECTOR). Returns how many."""
+        lost = [(row[0], embed(to_record(row))[0]) for row in self.rows(f"{RECORDS} WHERE {LACKS_VECTOR}")]
         with self.unjournaled() as db:
             db.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", lost)
             db.executemany("INSERT INTO touched (record, found) VALUES (?, 1)", [row[:1] for row in lost])
             db.execute("DELETE FROM meta WHERE key = 'unembedded'")
+            db.execute(MARK_UNEMBEDDED)  # others may have come back meanwhile
         return len(lost)
 
     def rewrite_journal(self) -> None:
@@ -225,9 +226,12 @@ class Store:
         return self.rows(query, (after, upto))
 
     def without_items(self, after: int, upto: int) -> list[tuple[int, tuple, MemoryRecord]]:
-        """(rowid, (namespace, status, outcome, domain, tags), record) of those that have no vectors of their items."""
+        """(rowid, (namespace, status, outcome, domain, tags), record) of those that have no vectors of their items.
+
+        But none that was set aside and has no vector at all.
+        """
         query = (
-            f"{RECORDS} WHERE r.rowid > ? AND r.rowid <= ? "
+            f"{RECORDS} WHERE r.rowid > ? AND r.rowid <= ? AND NOT (v.vector IS NULL AND r.status IN {SET_ASIDE}) "
             "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.rowid) ORDER BY r.rowid"
         )
         return [(row[0], row[2:7], to_record(row)) for row in self.rows(query, (after, upto))]
