@@ -6,15 +6,13 @@ Policies only propose; the consolidator writes.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
-from core.memory.store.clock import SECONDS_A_DAY, ages
+from core.memory.store.clock import ages, idle_days
 from core.models.base import Reply
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from core.memory.consolidation.consolidator import Consolidator
 
 Answer = TypeVar("Answer")
+FADED = 0.01  # of a confidence; any label or mark changes it by more
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
 
 
@@ -49,8 +48,14 @@ class ProposedChange:
         """Whether every record is as the plan saw it, and the one to add is not there (as after an undone merge)."""
         if self.add is not None and bank.get(self.add.id) is not None:
             return False
-        state = attrgetter("status", "items", "confidence")
-        return all((now := bank.get(seen.id)) is not None and state(now) == state(seen) for seen in self.seen)
+        return all((now := bank.get(seen.id)) is not None and _unchanged(seen, now) for seen in self.seen)
+
+
+def _unchanged(seen: MemoryRecord, now: MemoryRecord) -> bool:
+    """Whether a record still is what a plan saw; that it was shown meanwhile, and so faded a little, does not count."""
+    if (seen.status, seen.items, seen.confidence is None) != (now.status, now.items, now.confidence is None):
+        return False
+    return seen.confidence is None or abs(seen.confidence - now.confidence) < FADED
 
 
 class ConsolidationPolicy(Protocol):
@@ -128,14 +133,7 @@ class ConsolidationContext:
 
     def idle_days(self, record: MemoryRecord) -> float:
         """Days of the bank's clock since the record was last used, or since it was made if it never was."""
-        if record.last_used is None:
-            return self.age_days(record)
-        a_day = self.settings.ticks_per_day if self.bank.clock == "stream" else SECONDS_A_DAY
-        return min(self.age_days(record), max(self.now() - record.last_used, 0) / a_day)
-
-    def now(self) -> int:
-        """The present by the bank's clock: the stream's tick, or seconds since 1970. `last_used` is set to it."""
-        return self.bank.tick() if self.bank.clock == "stream" else int(time.time())
+        return idle_days(self.bank, record, self.settings.ticks_per_day)
 
     def rank_key(self, record: MemoryRecord) -> tuple:
         """A sort key, larger for the better record: by confidence, marks, uses in successes, trust, then age.
@@ -148,11 +146,15 @@ class ConsolidationContext:
         descending = tuple(-ord(letter) for letter in record.id)
         return (stored, marks, record.n_used_success, record.trust, -record.tick, descending)
 
-    def ask(self, prompt: str, schema: dict, *names: object) -> Reply:
-        """One call of the extractor's model, with a seed derived from the names. UserError when there is no model."""
+    def ask(self, prompt: str, schema: dict, *names: object, temperature: float | None = None) -> Reply:
+        """One call of the extractor's model, with a seed derived from the names. UserError when there is no model.
+
+        temperature   None: the role's own
+        """
         role = self.settings.role
         if role is None:
             raise UserError("memory.consolidate asks a model here and was given none: choose voting, or null.")
+        role = role if temperature is None else replace(role, temperature=temperature)
         seed = derive_seed(self.settings.seed, *names)
         reply = role.chat([{"role": "user", "content": prompt}], sample=0, seed=seed, schema=schema)
         self.usage = self.usage + reply.usage

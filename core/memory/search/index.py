@@ -54,7 +54,7 @@ class VectorIndex:
         self._counts = np.bincount(keys[:, 2], minlength=len(codes)).tolist()
 
     def add(self, rows: list[tuple]) -> None:
-        """Append rows as Queries.vectors gives them."""
+        """Append rows as Store.vectors gives them."""
         import numpy as np
 
         if not rows:

@@ -145,11 +145,14 @@ class BankFile:
         return Jobs(self._store)
 
     @contextmanager
-    def change(self, reason: str) -> Iterator[Change]:
-        """Change records: `with bank.change("why") as change`. One transaction, one journal entry, all or nothing."""
+    def change(self, reason: str, wait_s: float | None = None) -> Iterator[Change]:
+        """Change records: `with bank.change("why") as change`. One transaction, one journal entry, all or nothing.
+
+        wait_s   seconds that it waits for other writers, then it is a Busy; None: as long as SQLite does (BUSY_S)
+        """
         if self.read_only:
             raise UserError(f"the bank {self.path} is opened for reading only.")
-        with self._store.change(reason, self.namespace, self._embed, self.embedder.name) as change:
+        with self._store.change(reason, self.namespace, self._embed, self.embedder.name, wait_s) as change:
             yield change
         if change.brought_back:
             self._embed_missing()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -29,6 +30,20 @@ def ages(bank: MemoryBank, ticks_per_day: float = 1.0) -> Callable[[MemoryRecord
         return lambda record: wall_age(record, present)
     tick = bank.tick()
     return lambda record: stream_age(record, tick, ticks_per_day)
+
+
+def present(bank: MemoryBank) -> int:
+    """The present by the bank's clock: the stream's tick, or seconds since 1970. `last_used` is set to it."""
+    return bank.tick() if bank.clock == "stream" else int(time.time())
+
+
+def idle_days(bank: MemoryBank, record: MemoryRecord, ticks_per_day: float = 1.0) -> float:
+    """Days of the bank's clock since a record was last used, or since it was made if it never was."""
+    age = ages(bank, ticks_per_day)(record)
+    if record.last_used is None:
+        return age
+    a_day = ticks_per_day if bank.clock == "stream" else SECONDS_A_DAY
+    return min(age, max(present(bank) - record.last_used, 0) / a_day)
 
 
 def stream_age(record: MemoryRecord, tick: int, ticks_per_day: float = 1.0) -> float:
