@@ -159,7 +159,7 @@ def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
         if (source, relation) == (id, "duplicate_of"):
             told["duplicate_of"] = target
         elif (relation, target) == ("supersedes", id):
-            told["merged_into"] = source
+            told["replaced_by"] = source
     why = record.provenance.get("quarantine") or record.provenance.get("hygiene")
     return told | ({"why": list(why)} if why else {})
 

@@ -64,6 +64,7 @@ class Consolidator:
     role: Role | None = None
     seed: int = 0
     run: str = ""
+    vectors: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # of texts that were compared
     _round_lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # one round at a time
     _start_lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # for what follows
     _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)

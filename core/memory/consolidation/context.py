@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from core.memory.consolidation.consolidator import Consolidator
 
 Answer = TypeVar("Answer")
+KEPT = 4_096  # vectors of texts in memory
 FADED = 0.01  # of a confidence; any label or mark changes it by more
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
 
@@ -81,7 +82,6 @@ class ConsolidationContext:
     settings: Consolidator
     fresh: tuple[str, ...]
     usage: Usage = field(default_factory=Usage)
-    _vectors: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def confidence(self) -> Confidence:
@@ -118,10 +118,14 @@ class ConsolidationContext:
         return round(float(self.vector(one) @ self.vector(other)), 6)
 
     def vector(self, text: str) -> np.ndarray:
-        """A text's unit vector, float32 (d,); each text is embedded once."""
-        if text not in self._vectors:
-            self._vectors[text] = self.bank.embedder.embed([text])[0]
-        return self._vectors[text]
+        """A text's unit vector, float32 (d,); kept in memory, as the same ones are compared again and again."""
+        known = self.settings.vectors
+        if (vector := known.get(text)) is None:
+            vector = self.bank.embedder.embed([text])[0]
+            if len(known) >= KEPT:
+                known.clear()
+            known[text] = vector
+        return vector
 
     def present_confidence(self, record: MemoryRecord) -> float:
         """A record's confidence, faded to the present."""

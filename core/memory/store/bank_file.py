@@ -250,6 +250,16 @@ class BankFile:
         back = dict.fromkeys(copies, ("superseded",)) | dict.fromkeys(parents - kept, ("archived", "superseded"))
         return sorted(one for one in back.keys() & here.keys() - gone if here[one].status in back[one])
 
+    def compact(self) -> tuple[int, int]:
+        """Give back the room that deleted rows, dropped vectors above all, left in the file; its bytes before, after.
+
+        Nothing but this does: SQLite keeps that room for what is added next.
+        """
+        self._store.empty_log()
+        before = Path(self.path).stat().st_size
+        self._store.compact()
+        return before, Path(self.path).stat().st_size
+
     def verify_indexes(self) -> Iterator[str]:
         """Make anew what follows from the records, but the index's file, which is checked whenever it is read.
 

@@ -201,6 +201,12 @@ class Store:
         with self._explaining(), self._write_lock:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    def compact(self) -> None:
+        """Write the file anew without the room that deleted rows have left; other writers wait meanwhile."""
+        with self._explaining(), self._write_lock, self._journal.turn():
+            self._db.execute("VACUUM")
+        self.empty_log()
+
     def close(self) -> None:
         """Close the file; afterwards no WAL is left behind."""
         with self._write_lock, self._read_lock:
