@@ -117,7 +117,8 @@ class Store:
 
         A second one inside the first is a RuntimeError.
 
-        wait_s   seconds that it waits for other writers; after them it is a Busy and nothing is done
+        wait_s   seconds that it waits for other writers; after them it is a Busy and nothing is done. Nor does it wait
+                 for the disk: a failure of the power may take what was done, and leaves the bank whole
         """
         if self._writer == threading.get_ident():
             raise RuntimeError("a change is open already: changes cannot be nested")
@@ -141,6 +142,8 @@ class Store:
             raise busy
         with ExitStack() as stack:
             stack.callback(self._write_lock.release)
+            if wait_s is not None:
+                stack.callback(self._db.execute, "PRAGMA synchronous=FULL")
             try:
                 stack.enter_context(self._journal.turn(wait_s))
                 self._begin(wait_s)
@@ -152,6 +155,7 @@ class Store:
         if wait_s is None:
             self._db.execute("BEGIN IMMEDIATE")
             return
+        self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
         try:
             self._db.execute("BEGIN IMMEDIATE")
