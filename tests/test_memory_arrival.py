@@ -70,6 +70,14 @@ def test_which_one_stays_is_the_rules_business(open_bank):
     assert statuses(bank) == {"old": "superseded", "new": "active"}
 
 
+def test_on_the_wall_clock_the_older_one_stays(open_bank):
+    bank = open_bank(deduplicate=Deduplicate(on_add=True))
+    bank.clock = "wall"
+    live(bank, record("z", item(0), created_at="2026-01-01T00:00:00+00:00"))
+    live(bank, record("a", item(0), created_at="2026-01-01T00:00:01+00:00"))
+    assert statuses(bank) == {"z": "active", "a": "superseded"}
+
+
 def test_it_says_what_a_round_would_say(open_bank, tmp_path):
     made = [record(f"m{k}", item(7 * k % 60, f"w{k % 5}"), tick=k, confidence=0.5 + 0.1 * (k % 3)) for k in range(12)]
     at_once, later = (

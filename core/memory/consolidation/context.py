@@ -143,12 +143,12 @@ class ConsolidationContext:
         """A sort key, larger for the better record: by confidence, marks, uses in successes, trust, then age.
 
         The confidence is the stored one: with the faded one, each new duplicate would replace the record that has the
-        history. The id decides between equals, so that every run decides alike.
+        history. The age is that of the bank's clock. The id decides between equals, so that every run decides alike.
         """
         marks = record.n_helpful - record.n_harmful
         stored = round(self.confidence.of(record), 6)
-        descending = tuple(-ord(letter) for letter in record.id)
-        return (stored, marks, record.n_used_success, record.trust, -record.tick, descending)
+        born = _descending(record.created_at) if self.bank.clock == "wall" else ()  # a server's records share a tick
+        return (stored, marks, record.n_used_success, record.trust, -record.tick, born, _descending(record.id))
 
     def ask(self, prompt: str, schema: dict, *names: object, temperature: float | None = None) -> Reply:
         """One call of the extractor's model, with a seed derived from the names. UserError when there is no model.
@@ -170,6 +170,10 @@ class ConsolidationContext:
         structured = role is not None and role.llm.supports_schema
         prompts = PROJECT if role is None else role.prompts
         return prompts.render(name, **values, structured=structured)
+
+
+def _descending(text: str) -> tuple[int, ...]:
+    return tuple(-ord(letter) for letter in text)
 
 
 def none_if_broken(ask: Callable[[], Answer]) -> Answer | None:
