@@ -14,7 +14,7 @@ from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.store.database import embedder_of
 from core.models.embedding import MINILM, NamedEmbedder
-from core.types import Lesson, MemoryRecord, Verdict, content_id
+from core.types import Lesson, MemoryRecord, Scored, Verdict, content_id
 from mcp_server import checks
 
 if TYPE_CHECKING:
@@ -84,9 +84,17 @@ class Service:
     def consolidate(self, bank: MemoryBank, record: MemoryRecord, used: tuple[str, ...] = ()) -> None:
         """Let the bank learn from a record that is already stored: an error is logged and does not reach the caller."""
         try:
-            bank.learn(EpisodeFeedback(label=record.outcome, used=used, new=((record.id, None),)))
+            new = ((record.id, None),)
+            bank.learn(EpisodeFeedback(label=record.outcome, used=used, counted=True, new=new))  # by retrieve_memory
         except (UserError, InfraError) as error:
             log.warning(f"consolidation: {error}")
+
+    def count_shown(self, bank: MemoryBank, hits: list[Scored]) -> None:
+        """Count what an agent is shown: an error is logged and does not reach the caller."""
+        try:
+            bank.count_shown(hit.record.id for hit in hits)
+        except UserError as error:
+            log.warning(f"what was retrieved is not counted: {error}")
 
     def close(self) -> None:
         """Close the bank and the model."""
@@ -144,9 +152,14 @@ def clients_verdict(success: bool) -> Verdict:
 
 
 def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
-    """What the caller is told about a record that it stored: above all, whether it was quarantined and why."""
+    """What the caller is told about a record that it stored: above all, whether it may be retrieved, and why not."""
     record = bank.get(id)
     told = {"memory_id": id, "state": record.status, "titles": [lesson.title for lesson in record.items]}
+    for source, relation, target, _ in bank.links(id) if record.status != "active" else ():
+        if (source, relation) == (id, "duplicate_of"):
+            told["duplicate_of"] = target
+        elif (relation, target) == ("supersedes", id):
+            told["replaced_by"] = source
     why = record.provenance.get("quarantine") or record.provenance.get("hygiene")
     return told | ({"why": list(why)} if why else {})
 

@@ -47,6 +47,7 @@ class CoreTools:
         query, top_k = self._checked_query(query, top_k)
         bank = self._service.bank_for(agent_id)
         hits = bank.retrieve(query, top_k)
+        self._service.count_shown(bank, hits)
         missed = 0 if len(hits) == top_k else min(top_k, bank.statuses().get("active", 0)) - len(hits)
         prompt = memory_prompt(hits, self._service.limits.max_memory_chars)
         data = {  # in the form of the ReasoningBank MCP server
@@ -169,9 +170,11 @@ def standing(record: MemoryRecord) -> dict[str, Any]:
 
 
 def stored(bank: MemoryBank, id: str, status: str) -> CallToolResult:
-    """A tool's result about a record that it stored: its status, or that it is quarantined, and why."""
+    """A tool's result about a record that it stored: its status, or that it is quarantined or archived at once."""
     told = describe_stored(bank, id)
-    return result({"status": "quarantined" if told["state"] == "quarantined" else status, **told})
+    if told["state"] == "quarantined" or (told["state"] != "active" and status != "already_known"):
+        status = "duplicate" if "duplicate_of" in told else told["state"]
+    return result({"status": status, **told})
 
 
 def result(data: dict[str, Any] | None, text: str | None = None) -> CallToolResult:

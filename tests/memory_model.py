@@ -34,16 +34,18 @@ class State:
     fresh: tuple[str, ...] = ()
     round: tuple[str, ...] = ()
     step: int = 0
+    arrived: tuple[str, ...] = ()
 
 
 class Model:
     """The same operations as the bank's, one entry of `history` for each transaction that changed anything.
 
     everyone   the models of all tenants, this one too: they share nothing but how far the stream has come
+    on_add     duplicates are looked for as soon as a record is learned
     """
 
-    def __init__(self, everyone):
-        self.everyone = everyone
+    def __init__(self, everyone, on_add):
+        self.everyone, self.on_add = everyone, on_add
         self.now = State()
         self.history = [copy.deepcopy(self.now)]
         self.forgotten = set()
@@ -94,11 +96,31 @@ class Model:
                 if added.confidence is None:
                     self.update(added.id, confidence=PRIOR[added.outcome])
                 self.now.fresh += (added.id,)
+                self.now.arrived += (added.id,) * self.on_add
             self.now.folded = seen.index + 1
             self.begin()
             self.commit()
             yield
+        yield from self.due()
+
+    def due(self):
+        if self.now.arrived:
+            self.deduplicate(self.now.arrived)
+            self.now.arrived = ()
+            self.commit()
+            yield
         yield from self.rounds()
+
+    def show(self, ids):
+        before = copy.deepcopy(self.now)
+        for id in [id for id in dict.fromkeys(ids) if id in self.now.records]:
+            record = self.now.records[id]
+            believed = self.stored(record) * 0.5 ** ((self.tick() - max(record.tick, record.last_used or 0)) / 90)
+            fields = {"n_used": record.n_used + 1, "confidence": round(believed, 9), "last_used": self.tick()}
+            self.update(id, **fields)
+        if self.now != before:
+            self.commit()
+            yield
 
     def begin(self):
         if not self.now.round and len(self.now.fresh) >= EVERY:
@@ -117,7 +139,7 @@ class Model:
     def rounds(self):
         while self.now.round:
             for number, step in list(enumerate((self.deduplicate, self.merge)))[self.now.step :]:
-                if step():
+                if step(self.now.round):
                     self.now.step = number + 1
                     self.commit()
                     yield
@@ -192,16 +214,16 @@ class Model:
         letters = tuple(-ord(c) for c in record.id)
         return (round(self.stored(record), 6), helped, record.n_used_success, record.trust, -record.tick, letters)
 
-    def fresh_records(self):
-        found = [self.now.records[id] for id in self.now.round if id in self.now.records]
+    def fresh_records(self, ids):
+        found = [self.now.records[id] for id in ids if id in self.now.records]
         return [r for r in found if r.status == "active"]
 
     def others(self, record):
         return sorted((r for r in self.active() if r.id != record.id), key=lambda r: (r.tick, r.id))
 
-    def deduplicate(self):
+    def deduplicate(self, ids):
         gone = {}
-        for one in self.fresh_records():
+        for one in self.fresh_records(ids):
             for other in self.others(one):
                 if one.id in gone:
                     break
@@ -220,12 +242,12 @@ class Model:
             self.now.links.add((loser, "duplicate_of", keeper))
         return bool(gone)
 
-    def merge(self):
+    def merge(self, ids):
         def alike(one, other):
             return one.outcome == other.outcome and cosine(one.items[0].title, other.items[0].title) >= ALIKE
 
         taken, found = set(), []
-        for seed in self.fresh_records():
+        for seed in self.fresh_records(ids):
             if seed.id in taken:
                 continue
             group = [seed]

@@ -69,6 +69,14 @@ def test_equal_contents_are_the_same_whatever_their_titles(bank):
         ("Check the units", "Check thy unit", True),  # two edits
         ("Check the units", "Check my unit", False),  # more than two
         ("Squares up to 12", "Squares up to 13", False),  # another number
+        ("Rule 1: check the input", "Rule 2: check the input", False),
+        ("HTTP 404 handling", "HTTP 403 handling", False),
+        ("Retry after HTTP 429", "Retry after HTTP 42", False),
+        ("Step 3 of 10", "Step 10 of 3", False),
+        ("Use Python 3", "Use Python", False),
+        ("Upgrade to v2", "Upgrade to v２", True),  # the same number, wide
+        ("Bug Fix", "Bux Fix", True),
+        ("HTTP 404 handling", "HTTP 404 handlng", True),
         ("", "", True),
     ],
 )
@@ -80,6 +88,19 @@ def test_titles_fewer_than_three_edits_apart_are_near(one, other, near):
 def test_a_near_title_counts_only_where_the_meaning_is_not_another(bank, angle, status):
     records = [record("a", item(0, "a", title="Check units")), record("b", item(angle, "b", title="Check unit"))]
     assert go_over(bank(*records, deduplicate=Deduplicate(min_score=None)))["b"] == status  # cos 60 = 0.5
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "angle", "status"),
+    [
+        ("HTTP 404 handling", "HTTP 403 handling", 40, "active"),  # cos 40 = 0.77: another lesson
+        ("HTTP 404 handling", "HTTP 403 handling", 20, "superseded"),  # cos 20 = 0.94: the same lesson all the same
+        ("Bug Fix", "Bux Fix", 40, "superseded"),
+    ],
+)
+def test_titles_that_differ_by_a_number_are_judged_by_content(bank, one, other, angle, status):
+    records = [record("a", item(0, "a", title=one)), record("b", item(angle, "b", title=other))]
+    assert go_over(bank(*records, deduplicate=Deduplicate()))["b"] == status
 
 
 @pytest.mark.parametrize(
@@ -188,6 +209,16 @@ def test_a_model_that_breaks_costs_its_group_only(bank):
     found = go_over(bank(*records, merge=Merge(), role=Teller(answer).role))
     assert [found[f"r{k}"] for k in range(3)] == ["active"] * 3
     assert [found[f"x{k}"] for k in range(3)] == ["archived"] * 3
+
+
+@pytest.mark.parametrize(("given", "sent"), [(None, 0.0), (0.7, 0.7)])
+def test_a_merge_has_a_temperature_of_its_own_or_that_of_its_role(bank, monkeypatch, given, sent):
+    teller, asked = Teller(merged_reply()), []
+    chat = teller.role.llm.chat
+    monkeypatch.setattr(teller.role.llm, "chat", lambda *a, **how: asked.append(how["temperature"]) or chat(*a, **how))
+    found = go_over(bank(*group_of(3), merge=Merge(author=LLMAuthor(temperature=given)), role=teller.role))
+    assert "archived" in found.values()
+    assert (asked, teller.role.temperature) == ([sent], 0.0)
 
 
 def test_lessons_cannot_break_out_of_the_prompt(bank):
@@ -470,6 +501,7 @@ def test_a_duplicate_brought_back_is_none_any_more(bank):
         lambda: Contradict(factor=3),
         lambda: NLIChecker(min_score=2),
         lambda: Voting(use=-1),
+        lambda: LLMAuthor(temperature=-0.1),
         lambda: Confidence(gain=-1),
         lambda: Confidence(half_life_days=0),
         lambda: Prune(max_age_days=-1),

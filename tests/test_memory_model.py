@@ -48,11 +48,11 @@ class Crash(BaseException):
 class BankAndModel(RuleBasedStateMachine):
     """Every rule does the same to both; `crash` says before which commit, if any, the process ends."""
 
-    @initialize()
-    def begin(self):
-        self.folder = Path(tempfile.mkdtemp())
+    @initialize(on_add=st.booleans(), keep_vectors=st.booleans())
+    def begin(self, on_add, keep_vectors):
+        self.folder, self.on_add, self.keep_vectors = Path(tempfile.mkdtemp()), on_add, keep_vectors
         everyone = []
-        everyone += [Model(everyone) for _ in TENANTS]
+        everyone += [Model(everyone, on_add) for _ in TENANTS]
         self.models = dict(zip(TENANTS, everyone, strict=True))
         self.indexes = dict.fromkeys(TENANTS, 0)
         self.seqs = {who: [0] for who in TENANTS}
@@ -61,8 +61,9 @@ class BankAndModel(RuleBasedStateMachine):
     def open(self):
         life = Consolidator(
             every=EVERY,
+            keep_vectors=self.keep_vectors,
             confidence=Confidence(),
-            deduplicate=Deduplicate(title_distance=0, min_score=DUPLICATE),
+            deduplicate=Deduplicate(title_distance=0, min_score=DUPLICATE, on_add=self.on_add),
             merge=Merge(min_score=ALIKE, most=4, author=Voting()),
         )
         path = str(self.folder / "bank.sqlite")
@@ -80,9 +81,9 @@ class BankAndModel(RuleBasedStateMachine):
         plain, n_committed, crashed, before = bank.change, 0, False, bank.seq()
 
         @contextmanager
-        def change(reason):
+        def change(reason, wait_s=None):
             nonlocal n_committed
-            with plain(reason) as inner:
+            with plain(reason, wait_s) as inner:
                 yield inner
                 if inner.made and n_committed == crash:
                     raise Crash
@@ -137,7 +138,13 @@ class BankAndModel(RuleBasedStateMachine):
 
     @rule(who=WHO, crash=st.integers(-4, 3))
     def go_on_after_a_crash(self, who, crash):
-        self.both(who, crash, lambda bank: bank.learn(None), self.models[who].rounds())
+        self.both(who, crash, lambda bank: bank.learn(None), self.models[who].due())
+
+    @precondition(lambda self: self.all_have_records())
+    @rule(who=WHO, places=st.lists(st.integers(0, 99), max_size=3), crash=st.integers(-2, 0))
+    def show(self, who, places, crash):
+        ids = [*(self.pick(who, place) for place in places), "nobody"]
+        self.both(who, crash, lambda bank: bank.count_shown(ids), self.models[who].show(ids))
 
     @precondition(lambda self: self.all_have_records())
     @rule(who=WHO, place=st.integers(0, 99), helpful=st.booleans(), crash=st.integers(-2, 0))
@@ -209,6 +216,13 @@ class BankAndModel(RuleBasedStateMachine):
 
         for who, model in self.models.items():
             assert [plain(r) for r in self.bank.records(who)] == [plain(r) for r in model.now.records.values()]
+
+    @invariant()
+    def whatever_may_be_found_has_its_vector(self):
+        for who in self.models:
+            for r in self.bank.records(who):
+                if r.query_embedding or self.keep_vectors or r.status in ("active", "quarantined"):
+                    assert r.query_embedding == tuple(Compass().embed([r.original_query])[0].tolist()), r
 
     @invariant()
     def the_links_are_the_models(self):

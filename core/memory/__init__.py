@@ -1,1 +1,1 @@
-"""The memory bank: SQLite is the truth (store), FAISS a rebuildable cache (index), bank the facade."""
+"""The memory bank: SQLite is the truth (store), FAISS a rebuildable cache (search), bank the facade."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.checks import check_choice
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
+from core.memory.consolidation.uses import after_use
 from core.memory.policies.base import Policy
 from core.memory.protocol import Memory
 from core.memory.search.searcher import Search
 from core.memory.store.bank_file import BankFile
 from core.memory.store.clock import now
+from core.memory.store.database import Busy
 from core.memory.store.filter import Filter
 from core.types import MemoryRecord, Scored, Usage
 
@@ -25,6 +28,9 @@ _CHOICES = {
     "index": ("flat", "hnsw"),
 }
 MAX_WORDS = 64  # of a query that the full-text search looks for
+SHOWN_WAIT_S = 0.2  # how long a retrieval may wait for other writers, to count what it has shown
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
@@ -105,7 +111,8 @@ class MemoryBank(BankFile, Memory):
         """The k records nearest to a record's query, itself left out. UserError for an unknown id."""
         import numpy as np
 
-        vector = np.array(self.existing(id).query_embedding, dtype=np.float32)
+        record = self.existing(id)
+        vector = np.array(record.query_embedding or self.embedder.embed([record.original_query])[0], dtype=np.float32)
         hits = self.nearest(vector, k + 1, unit="record", key="query")
         return [hit for hit in hits if hit.record.id != id][:k]
 
@@ -138,7 +145,10 @@ class MemoryBank(BankFile, Memory):
         keep_namespaces: bool = False,
         shown: Sequence[str] | None = None,
     ) -> int:
-        """Append records in one transaction; returns how many were new. vectors: float32 (n, d), where known."""
+        """Append records in one transaction; returns how many were new.
+
+        vectors   where known: a float32 row for each record, or None for one that is set aside and has none
+        """
         if not records:
             return 0
         own = {} if keep_namespaces else {"namespace": self.namespace}
@@ -152,7 +162,10 @@ class MemoryBank(BankFile, Memory):
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
         with self.change(reason) as change:
-            return sum(change.put(r, v.tobytes(), self._stored_items(r)) for r, v in zip(records, vectors))
+            return sum(
+                change.put(r, *((None,) if v is None else (v.tobytes(), self._stored_items(r))))
+                for r, v in zip(records, vectors)
+            )
 
     def _began(self) -> int:
         """The tick of the run's first task, kept in the bank: the same again when the run is resumed."""
@@ -166,9 +179,36 @@ class MemoryBank(BankFile, Memory):
         return int(known)
 
     def learn(self, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
-        """What a finished episode teaches beyond its record; nothing unless `consolidate` is on."""
+        """What a finished episode teaches beyond its record; nothing unless `consolidate` is on.
+
+        But how a use ended is noted that was counted when it was shown (`count_shown`): a server's feedback alone.
+        """
         if self.consolidate is not None:
             self.consolidate.learn(self, episode)
+        elif isinstance(episode, EpisodeFeedback) and episode.counted:
+            self._count_uses(episode.used, episode.label, "uses judged", counted=True)
+
+    def count_shown(self, ids: Iterable[str]) -> None:
+        """Count that records were shown to an agent: n_used and last_used, in one transaction; unknown ids are ignored.
+
+        For a server, which calls it after a retrieval. That must not wait: where others keep the bank busy for longer
+        than SHOWN_WAIT_S, nothing is counted and a warning says so. How the use ended is for `learn` to say.
+        """
+        try:
+            self._count_uses(ids, None, "shown", wait_s=SHOWN_WAIT_S)
+        except Busy as error:
+            log.warning(f"what was retrieved is not counted: {error}")
+
+    def _count_uses(
+        self, ids: Iterable[str], label: str | None, reason: str, *, counted: bool = False, wait_s: float | None = None
+    ) -> None:
+        if self.read_only or not (ids := list(dict.fromkeys(ids))):
+            return
+        life = {"confidence": getattr(self.consolidate, "confidence", None)}
+        life["ticks_per_day"] = getattr(self.consolidate, "ticks_per_day", 1.0)
+        with self.change(reason, wait_s) as change:
+            for record in [record for id in ids if (record := self.get(id)) is not None]:
+                change.update(record.id, **after_use(self, record, label, counted=counted, **life))
 
     def spent(self) -> Usage | None:
         """What the models that `consolidate` asked have cost in this run; None without it."""

@@ -155,6 +155,12 @@ def forget(bank: Any, given: Namespace) -> Iterator[str]:
     yield f"{len(gone)} records deleted for good" + (f": {', '.join(gone[:20])}" if gone else "")
 
 
+def compact(bank: Any, given: Namespace) -> Iterator[str]:
+    """give back the room that deleted rows and dropped vectors left in the file"""
+    before, after = bank.compact()
+    yield f"{before} bytes before, {after} after"
+
+
 def doctor(bank: Any, given: Namespace) -> Iterator[str]:
     """check everything, set a damaged file aside and rebuild the bank"""
     yield "the database is whole"  # a damaged one was rebuilt when it was opened

@@ -23,8 +23,9 @@ from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
 from core.memory.consolidation.episode_feedback import EpisodeFeedback, feedback_of
 from core.memory.consolidation.progress import Progress
+from core.memory.consolidation.uses import after_use
 from core.models.base import Role
-from core.types import MemoryRecord, Usage
+from core.types import Usage
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
@@ -42,6 +43,7 @@ class Consolidator:
     every          new records after which a round begins (20 in agentic-flow's ReasoningBank)
     background     run rounds in a thread of their own, for a server; a run that must repeat exactly says false
     candidates     nearest records, by query and by words each, that a new record is compared with
+    keep_vectors   False: what a round sets aside loses its vectors, and is embedded anew when it comes back
     ticks_per_day  tasks of the stream that count as a day, where the bank's clock is the stream
     confidence, deduplicate, merge, contradict, prune   the policies; null leaves one out
     role, seed     given at runtime: the extractor's model and the run's seed
@@ -52,6 +54,7 @@ class Consolidator:
     every: int = 20
     background: bool = False
     candidates: int = 50
+    keep_vectors: bool = True
     ticks_per_day: float = 1.0
     confidence: Confidence | None = None
     deduplicate: ConsolidationPolicy | None = None
@@ -61,25 +64,29 @@ class Consolidator:
     role: Role | None = None
     seed: int = 0
     run: str = ""
+    vectors: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # of texts that were compared
     _round_lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # one round at a time
-    _start_lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # for _pool, _running
+    _start_lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # for what follows
     _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
-    _running: Future | None = field(default=None, init=False, repr=False)
+    _begun: list[Future] = field(default_factory=list, init=False, repr=False)  # rounds in the background
+    _waiting: set[str] = field(default_factory=set, init=False, repr=False)  # namespaces whose round has yet to start
 
     def __post_init__(self) -> None:
         check_numbers(self, "consolidate", "every", "candidates", least=1, whole=True)
         check_positive(self, "consolidate", "ticks_per_day")
+        self._on_add = getattr(self.deduplicate, "on_add", False)
         self._policies = [p for p in (self.deduplicate, self.merge, self.contradict, self.prune) if p is not None]
 
     def learn(self, bank: MemoryBank, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
         """Count an episode (a row of episodes.jsonl, or its feedback), then run the rounds that are due.
 
-        An episode that was counted before changes nothing. With None only the rounds run, as after a crash.
+        An episode that was counted before changes nothing. With None only what is due runs, as after a crash.
         """
         if bank.read_only:
             return
         if episode is not None:
             self._count(bank, feedback_of(episode) if isinstance(episode, dict) else episode)
+        self._check_arrived(bank)
         if self.background:
             self._start_rounds(bank)
         else:
@@ -106,7 +113,8 @@ class Consolidator:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
-        self._await_running()
+        ended, self._begun = self._begun, []
+        _raise_error(ended)
 
     def _count(self, bank: MemoryBank, seen: EpisodeFeedback) -> None:
         """Count one episode's uses and new records, and that it was counted, in one transaction."""
@@ -116,27 +124,35 @@ class Consolidator:
             if self._is_counted(bank, seen):  # asked again: only inside the transaction can no other process do it
                 return
             before = self.progress(bank)
-            ctx = ConsolidationContext(bank=bank, settings=self, fresh=before.round)
+            life = {"confidence": self.confidence, "ticks_per_day": self.ticks_per_day}
             for id in dict.fromkeys(seen.used):
                 if (record := bank.get(id)) is not None:
-                    change.update(id, **self._used(ctx, record, seen.label))
+                    change.update(id, **after_use(bank, record, seen.label, counted=seen.counted, **life))
             added = [(record, sure) for id, sure in seen.new if (record := bank.get(id)) is not None]
             for record, sure in added:
                 if record.confidence is None and self.confidence is not None:
                     change.update(record.id, confidence=self.confidence.prior(record.outcome, sure))
             folded = before.folded if seen.index is None else seen.index + 1
-            fresh = (*before.fresh, *(record.id for record, _ in added)) if self._policies else before.fresh
-            self._save(bank, change, replace(before, folded=folded, fresh=fresh).begun(self.every))
+            new = tuple(record.id for record, _ in added) if self._policies else ()
+            arrived = before.arrived + new if self._on_add else ()
+            after = replace(before, folded=folded, fresh=before.fresh + new, arrived=arrived)
+            self._save(bank, change, after.begun(self.every))
 
     def _is_counted(self, bank: MemoryBank, seen: EpisodeFeedback) -> bool:
         return seen.index is not None and seen.index < self.progress(bank).folded
 
-    def _used(self, ctx: ConsolidationContext, record: MemoryRecord, label: str | None) -> dict[str, Any]:
-        """The new fields of a record that was shown to an agent whose attempt was judged `label`."""
-        fields = {"n_used": record.n_used + 1, "n_used_success": record.n_used_success + (label == "success")}
-        if self.confidence is not None:
-            fields["confidence"] = self.confidence.after_use(record, ctx.idle_days(record), label)
-        return fields | {"last_used": ctx.now()}
+    def _check_arrived(self, bank: MemoryBank) -> None:
+        """Supersede the duplicates among the records that have just come, or the older ones that they replace."""
+        while self._on_add and (ids := self.progress(bank).arrived):
+            ctx = ConsolidationContext(bank=bank, settings=self, fresh=ids)
+            proposed = self.deduplicate.plan(ctx)
+            reason = f"deduplicate on add: {'; '.join(each.reason for each in proposed) or 'nothing'}"
+            with bank.change(reason[:MAX_REASON]) as change:
+                present = self.progress(bank)
+                left = tuple(id for id in present.arrived if id not in ids)
+                if left != present.arrived:  # else another process has done this
+                    self._make(bank, change, proposed)
+                    self._save(bank, change, replace(present, arrived=left))
 
     def _run_rounds(self, bank: MemoryBank) -> None:
         """Run the policies of the rounds that are due, each in one transaction that also stores that it is done."""
@@ -182,41 +198,55 @@ class Consolidator:
             present = self.progress(bank)
             if (present.round, present.step) != (at.round, at.step):
                 return  # another process has done this
-            made = ()
-            for each in [each for each in proposed if each.still_holds(bank)]:
-                if each.add is not None:
-                    change.add(each.add)
-                    made = (*made, each.add.id)
-                for id, fields in each.updates.items():
-                    change.update(id, **fields)
-                for link in each.links:
-                    change.link(*link)
+            made = self._make(bank, change, proposed)
             if step is None:
                 after = replace(present, round=(), step=0).begun(self.every)
             else:
                 after = replace(present, step=step, round=(*present.round, *made), usage=present.usage + spent)
             self._save(bank, change, after)
 
-    def _start_rounds(self, bank: MemoryBank) -> None:
-        """Run the rounds that are due in the background, unless they are running already."""
-        with self._start_lock:
-            if self._running is not None and not self._running.done():
-                return
-            self._await_running()
-            if self.progress(bank).round:
-                self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="consolidate")
-                self._running = self._pool.submit(self._run_rounds, bank)
+    def _make(self, bank: MemoryBank, change: Change, proposed: list[ProposedChange]) -> tuple[str, ...]:
+        """Make what is proposed, where its records have not changed since; returns the ids of the records added."""
+        made = ()
+        for each in [each for each in proposed if each.still_holds(bank)]:
+            if each.add is not None:
+                change.add(each.add)
+                made = (*made, each.add.id)
+            for id, fields in each.updates.items():
+                change.update(id, **fields)
+                if not self.keep_vectors:
+                    change.drop_vectors(id)
+            for link in each.links:
+                change.link(*link)
+        return made
 
-    def _await_running(self) -> None:
-        running, self._running = self._running, None
-        if running is not None:
-            try:
-                running.result()
-            except OverBudget as error:  # the bank stores the round, which goes on when there is a budget again
-                log.warning(f"consolidation waits: {error}")
+    def _start_rounds(self, bank: MemoryBank) -> None:
+        """Run the rounds that are due in the background, after those of other tenants; does not wait for them."""
+        with self._start_lock:
+            if bank.namespace not in self._waiting and self.progress(bank).round:
+                self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="consolidate")
+                self._waiting.add(bank.namespace)
+                self._begun.append(self._pool.submit(self._run_in_background, bank))
+            ended = [round for round in self._begun if round.done()]
+            self._begun = [round for round in self._begun if round not in ended]
+        _raise_error(ended)
+
+    def _run_in_background(self, bank: MemoryBank) -> None:
+        with self._start_lock:
+            self._waiting.discard(bank.namespace)  # what falls due from here on may come too late for this round
+        self._run_rounds(bank)
 
     def _key(self, bank: MemoryBank) -> str:
         return f"consolidate:{self.run}:{bank.namespace}"
 
     def _save(self, bank: MemoryBank, change: Change, progress: Progress) -> None:
         change.fact(self._key(bank), progress.to_text())
+
+
+def _raise_error(ended: list[Future]) -> None:
+    """Raise the error that ended the first of these rounds."""
+    for round in ended:
+        try:
+            round.result()
+        except OverBudget as error:  # the bank stores the round, which goes on when there is a budget again
+            log.warning(f"consolidation waits: {error}")

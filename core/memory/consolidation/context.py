@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
-from core.memory.store.clock import ages, clock_time, idles
+from core.memory.store.clock import ages, idles
 from core.models.base import Reply
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
     from core.memory.consolidation.consolidator import Consolidator
 
 Answer = TypeVar("Answer")
+KEPT = 4_096  # vectors of texts in memory
+FADED = 0.01  # of a confidence; any label or mark changes it by more
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
 
 
@@ -48,8 +49,14 @@ class ProposedChange:
         """Whether every record is as the plan saw it, and the one to add is not there (as after an undone merge)."""
         if self.add is not None and bank.get(self.add.id) is not None:
             return False
-        state = attrgetter("status", "items", "confidence")
-        return all((now := bank.get(seen.id)) is not None and state(now) == state(seen) for seen in self.seen)
+        return all((now := bank.get(seen.id)) is not None and _unchanged(seen, now) for seen in self.seen)
+
+
+def _unchanged(seen: MemoryRecord, now: MemoryRecord) -> bool:
+    """Whether a record still is what a plan saw; that it was shown meanwhile, and so faded a little, does not count."""
+    if (seen.status, seen.items, seen.confidence is None) != (now.status, now.items, now.confidence is None):
+        return False
+    return seen.confidence is None or abs(seen.confidence - now.confidence) < FADED
 
 
 class ConsolidationPolicy(Protocol):
@@ -75,7 +82,6 @@ class ConsolidationContext:
     settings: Consolidator
     fresh: tuple[str, ...]
     usage: Usage = field(default_factory=Usage)
-    _vectors: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def confidence(self) -> Confidence:
@@ -112,10 +118,14 @@ class ConsolidationContext:
         return round(float(self.vector(one) @ self.vector(other)), 6)
 
     def vector(self, text: str) -> np.ndarray:
-        """A text's unit vector, float32 (d,); each text is embedded once."""
-        if text not in self._vectors:
-            self._vectors[text] = self.bank.embedder.embed([text])[0]
-        return self._vectors[text]
+        """A text's unit vector, float32 (d,); kept in memory, as the same ones are compared again and again."""
+        known = self.settings.vectors
+        if (vector := known.get(text)) is None:
+            vector = self.bank.embedder.embed([text])[0]
+            if len(known) >= KEPT:
+                known.clear()
+            known[text] = vector
+        return vector
 
     def present_confidence(self, record: MemoryRecord) -> float:
         """A record's confidence, faded to the present."""
@@ -129,26 +139,26 @@ class ConsolidationContext:
         """Days of the bank's clock since the record was last used, or since it was made if it never was."""
         return idles(self.bank, self.settings.ticks_per_day)(record)
 
-    def now(self) -> float:
-        """The present by the bank's clock: the stream's tick, or seconds since 1970. `last_used` is set to it."""
-        return clock_time(self.bank)
-
     def rank_key(self, record: MemoryRecord) -> tuple:
         """A sort key, larger for the better record: by confidence, marks, uses in successes, trust, then age.
 
         The confidence is the stored one: with the faded one, each new duplicate would replace the record that has the
-        history. The id decides between equals, so that every run decides alike.
+        history. The age is that of the bank's clock. The id decides between equals, so that every run decides alike.
         """
         marks = record.n_helpful - record.n_harmful
         stored = round(self.confidence.of(record), 6)
-        descending = tuple(-ord(letter) for letter in record.id)
-        return (stored, marks, record.n_used_success, record.trust, -record.tick, descending)
+        born = _descending(record.created_at) if self.bank.clock == "wall" else ()  # a server's records share a tick
+        return (stored, marks, record.n_used_success, record.trust, -record.tick, born, _descending(record.id))
 
-    def ask(self, prompt: str, schema: dict, *names: object) -> Reply:
-        """One call of the extractor's model, with a seed derived from the names. UserError when there is no model."""
+    def ask(self, prompt: str, schema: dict, *names: object, temperature: float | None = None) -> Reply:
+        """One call of the extractor's model, with a seed derived from the names. UserError when there is no model.
+
+        temperature   None: the role's own
+        """
         role = self.settings.role
         if role is None:
             raise UserError("memory.consolidate asks a model here and was given none: choose voting, or null.")
+        role = role if temperature is None else replace(role, temperature=temperature)
         seed = derive_seed(self.settings.seed, *names)
         reply = role.chat([{"role": "user", "content": prompt}], sample=0, seed=seed, schema=schema)
         self.usage = self.usage + reply.usage
@@ -160,6 +170,10 @@ class ConsolidationContext:
         structured = role is not None and role.llm.supports_schema
         prompts = PROJECT if role is None else role.prompts
         return prompts.render(name, **values, structured=structured)
+
+
+def _descending(text: str) -> tuple[int, ...]:
+    return tuple(-ord(letter) for letter in text)
 
 
 def none_if_broken(ask: Callable[[], Answer]) -> Answer | None:

@@ -22,11 +22,13 @@ class Deduplicate:
     title_distance   titles fewer edits apart than this are the same (Levenshtein); 0: titles do not count
     title_min_score  and only where the lessons' cosine is at least this; 0: the title alone decides
     min_score        lessons with at least this cosine are the same; null: the cosine does not count
+    on_add           compare a record as soon as it is learned, before its caller goes on, and not only in a round
     """
 
     title_distance: int = 3
     title_min_score: float = 0.5
     min_score: float | None = 0.9
+    on_add: bool = False
     name: str = field(default="deduplicate", init=False)
 
     def __post_init__(self) -> None:

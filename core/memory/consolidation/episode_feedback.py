@@ -10,15 +10,17 @@ from typing import Any
 class EpisodeFeedback:
     """The part of an episode that consolidation reads. It holds the judge's labels, never the true outcome.
 
-    index   position in the stream; None outside a stream (a server), where nothing is resumed
-    label   success | failure as judged; None: not judged
-    used    ids of the records that were shown to the agent
-    new     (id, the judge's confidence in [0, 1] or None) of each record that the episode added
+    index     position in the stream; None outside a stream (a server), where nothing is resumed
+    label     success | failure as judged; None: not judged
+    used      ids of the records that were shown to the agent
+    counted   these uses were counted when they were shown (bank.count_shown): what is new is how they ended
+    new       (id, the judge's confidence in [0, 1] or None) of each record that the episode added
     """
 
     index: int | None = None
     label: str | None = None
     used: tuple[str, ...] = ()
+    counted: bool = False
     new: tuple[tuple[str, float | None], ...] = ()
 
 

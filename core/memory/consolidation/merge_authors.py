@@ -27,13 +27,18 @@ class Author(Protocol):
 class LLMAuthor:
     """A model writes what the group has in common (the `llm` strategy of the ReasoningBank MCP server).
 
-    max_items   lessons of the merged record
-    max_chars   of each title, description and content that the model is shown
+    max_items     lessons of the merged record
+    max_chars     of each title, description and content that the model is shown
+    temperature   of the model while it merges; None: that of its role
     """
 
     max_items: int = 1
     max_chars: int = 2000
+    temperature: float | None = None
     name: str = field(default="llm", init=False)
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "merge.author", "temperature", least=0)
 
     def write(self, ctx: ConsolidationContext, group: list[MemoryRecord]) -> tuple[Lesson, ...]:
         prompt = ctx.render(
@@ -43,7 +48,7 @@ class LLMAuthor:
             max_items=self.max_items,
         )
         ids = sorted(record.id for record in group)
-        reply = ctx.ask(prompt, lessons_schema(self.max_items), "merge", *ids)
+        reply = ctx.ask(prompt, lessons_schema(self.max_items), "merge", *ids, temperature=self.temperature)
         lessons, _ = parse_lessons(reply.text, self.max_items)
         return tuple(lessons)
 
@@ -53,7 +58,8 @@ class Voting:
     """The record with the most votes is taken (the `voting` strategy of the ReasoningBank MCP server), without a model.
 
     A record's votes: use x (its uses / the most uses in the group) + success x (successes / uses, for an unused one its
-    confidence) + recency x 0.5^(idle days / half_life_days).
+    confidence) + recency x 0.5^(idle days / half_life_days). A use is a showing to an agent; one whose attempt nobody
+    reported is no success.
     """
 
     use: float = 0.4

@@ -17,6 +17,7 @@ class Progress:
     round: tuple[str, ...] = ()  # ids of the records of the round under way, those that it made included
     step: int = 0  # policies of this round that are done
     usage: Usage = field(default_factory=Usage)  # of all models asked so far
+    arrived: tuple[str, ...] = ()  # ids of the records that `deduplicate.on_add` has yet to look at
 
     def begun(self, every: int) -> Progress:
         """With the next round begun, if none is under way and enough records wait."""
@@ -25,8 +26,11 @@ class Progress:
         return replace(self, fresh=(), round=self.fresh, step=0)
 
     def to_text(self) -> str:
-        """As JSON."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """As JSON; without `arrived` where there are none, as versions that did not know it have it."""
+        values = asdict(self)
+        if not self.arrived:
+            del values["arrived"]
+        return json.dumps(values, sort_keys=True)
 
     @classmethod
     def from_text(cls, text: str | None) -> Progress:
@@ -34,5 +38,5 @@ class Progress:
         if text is None:
             return cls()
         values = json.loads(text)
-        values |= {name: tuple(values[name]) for name in ("fresh", "round")} | {"usage": Usage(**values["usage"])}
-        return cls(**values)
+        ids = {name: tuple(values.get(name, ())) for name in ("fresh", "round", "arrived")}
+        return cls(**values | ids | {"usage": Usage(**values["usage"])})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
+from core.memory.store.schema import SET_ASIDE
 from core.types import MemoryRecord
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ class Portable:
 
 def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
     """Add records as they are, their namespaces too, through the bank's hygiene; (added, already there)."""
-    import numpy as np
-
     sizes = {len(r.query_embedding) for r in found.records if r.query_embedding}
     own = bank.dim() or getattr(bank.embedder, "dim", None)
     if found.embedder == bank.embedder.name and len(sizes | ({own} if own else set())) > 1:
@@ -41,14 +40,22 @@ def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
     added = 0
     for start in range(0, len(found.records), BATCH):
         records = found.records[start : start + BATCH]
-        known = found.embedder == bank.embedder.name and all(record.query_embedding for record in records)
-        vectors = np.array([record.query_embedding for record in records], dtype=np.float32) if known else None
+        vectors = [_vector(bank, r) for r in records] if found.embedder == bank.embedder.name else None
         added += bank.add_many(records, vectors, reason, keep_namespaces=True)
     for namespace, links in found.links.items():
         with bank.of(namespace).change(f"{reason}, links") as change:
             for link in links:
                 change.link(*link)
     return added, len(found.records) - added
+
+
+def _vector(bank: MemoryBank, record: MemoryRecord) -> Any:
+    """The embedding that a record brought with it, float32 (d,); None for one that is set aside and brought none."""
+    import numpy as np
+
+    if record.query_embedding:
+        return np.array(record.query_embedding, dtype=np.float32)
+    return None if record.status in SET_ASIDE else bank.embedder.embed([record.original_query])[0]
 
 
 def rows(path: Path) -> Iterator[tuple[int, Any]]:

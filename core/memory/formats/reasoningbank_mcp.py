@@ -30,13 +30,14 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
         for place, item in enumerate(record.items):
             memory = _memory(record, place, item, bank.embedder.name)
             (live if record.status == "active" else archived).append(memory)
+            if not record.query_embedding:
+                continue
             vectors[memory["memory_id"]] = {
                 "query_text": record.original_query,
                 "vector": list(record.query_embedding),
                 "created_at": record.created_at,
             }
-    dim = len(records[0].query_embedding) if records else 0
-    embeddings = {"embedding_model": bank.embedder.name, "embedding_dim": dim, "embeddings": vectors}
+    embeddings = {"embedding_model": bank.embedder.name, "embedding_dim": bank.dim() or 0, "embeddings": vectors}
     _dump(folder / name, {"version": "1.0", "total_count": len(live), "memories": live})
     _dump(folder / "embeddings.json", {"version": "1.0"} | embeddings)
     if archived:

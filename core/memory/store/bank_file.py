@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from core.errors import UserError
+from core.errors import InfraError, UserError
 from core.memory.search import index_file
 from core.memory.store.changes import Change
 from core.memory.store.database import Store
@@ -21,6 +22,8 @@ from core.memory.store.schema import BARE, RECORDS, TRACKED, create, fill_lexico
 from core.models.embedding import Embedder
 from core.setting import named_labels
 from core.types import MemoryRecord
+
+log = logging.getLogger(__name__)
 
 _MARK = "snapshot:"
 
@@ -142,12 +145,17 @@ class BankFile:
         return Jobs(self._store)
 
     @contextmanager
-    def change(self, reason: str) -> Iterator[Change]:
-        """Change records: `with bank.change("why") as change`. One transaction, one journal entry, all or nothing."""
+    def change(self, reason: str, wait_s: float | None = None) -> Iterator[Change]:
+        """Change records: `with bank.change("why") as change`. One transaction, one journal entry, all or nothing.
+
+        wait_s   seconds that it waits for other writers, then it is a Busy; None: as long as SQLite does (BUSY_S)
+        """
         if self.read_only:
             raise UserError(f"the bank {self.path} is opened for reading only.")
-        with self._store.change(reason, self.namespace, self._embed, self.embedder.name) as change:
+        with self._store.change(reason, self.namespace, self._embed, self.embedder.name, wait_s) as change:
             yield change
+        if change.brought_back:
+            self._embed_missing()
 
     def seq(self) -> int:
         """The last entry of the journal; 0 when there is none."""
@@ -179,9 +187,7 @@ class BankFile:
         if not 0 <= to <= self.seq():
             raise UserError(f"the bank {self.path} has no journal entry {to}: the journal ends at {self.seq()}.")
         with self.change(f"rollback to {to}") as change:
-            count = change.roll_back(to, everyone=everyone)
-        self._embed_missing()
-        return count
+            return change.roll_back(to, everyone=everyone)
 
     def snapshot(self, name: str) -> int:
         """Give the present state a name and return its place in the journal. UserError for a name that is taken."""
@@ -244,13 +250,25 @@ class BankFile:
         back = dict.fromkeys(copies, ("superseded",)) | dict.fromkeys(parents - kept, ("archived", "superseded"))
         return sorted(one for one in back.keys() & here.keys() - gone if here[one].status in back[one])
 
+    def compact(self) -> tuple[int, int]:
+        """Give back the room that deleted rows, dropped vectors above all, left in the file; its bytes before, after.
+
+        Nothing but this does: SQLite keeps that room for what is added next.
+        """
+        self._store.empty_log()
+        before = Path(self.path).stat().st_size
+        self._store.compact()
+        return before, Path(self.path).stat().st_size
+
     def verify_indexes(self) -> Iterator[str]:
         """Make anew what follows from the records, but the index's file, which is checked whenever it is read.
 
         Yields a line for each part. UserError on damage.
         """
         lost = self._store.embed_missing(self._embed)
-        yield f"{len(self)} records, " + (f"{lost} had no vector and have one now" if lost else "each with its vector")
+        dropped = self._store.rows("SELECT count(*) FROM records WHERE rowid NOT IN (SELECT rowid FROM vectors)")[0][0]
+        found = f"{lost} had no vector and have one now" if lost else "each with its vector"
+        yield f"{len(self)} records, {found}" + (f", but for {dropped} that are set aside" if dropped else "")
         with self._store.unjournaled() as db:
             db.execute("DROP TABLE lexicon")
             create(db)
@@ -260,9 +278,15 @@ class BankFile:
         yield f"the journal's file is written anew: {self.seq()} changes"
 
     def _embed_missing(self) -> None:
-        """Vectors for what a repair or a rollback could bring back without them."""
+        """Vectors for what came back without one: by a repair, a rollback, an unmerge, a new status.
+
+        Without a working embedder these records wait for the next opening; until then only words find them.
+        """
         if not self.read_only and self._store.meta("unembedded"):
-            self._store.embed_missing(self._embed)
+            try:
+                self._store.embed_missing(self._embed)
+            except (InfraError, UserError) as error:
+                log.warning(f"the bank {self.path}: records that came back wait for their vectors: {error}")
 
     def _embed(self, record: MemoryRecord) -> tuple[bytes, list[bytes]]:
         """(query's vector, items' vectors) of a record: none of the items, which few banks are searched by."""

@@ -9,7 +9,7 @@ from typing import Any
 from core.errors import UserError
 from core.memory.store import schema
 from core.memory.store.filter import STATUSES
-from core.memory.store.schema import FIELDS, RECORDS, TRACKED, storable, to_column, to_record
+from core.memory.store.schema import FIELDS, RECORDS, SET_ASIDE, TRACKED, storable, to_column, to_record
 from core.types import MemoryRecord
 
 RELATIONS = ("entails", "contradicts", "refines", "duplicate_of", "supersedes")
@@ -42,6 +42,7 @@ class Change:
         self._db, self._namespace, self._embed = db, namespace, embed
         self._before = db.total_changes
         self.erased = False  # the journal's file must be written anew
+        self.brought_back = False  # records came back that may have no vector: some are then marked as unembedded
 
     @property
     def made(self) -> bool:
@@ -57,14 +58,15 @@ class Change:
         """Append a record, in the namespace that it names. False when its id is there already."""
         return self.put(record, *self._embed(record))
 
-    def put(self, record: MemoryRecord, vector: bytes, items: Collection[bytes] = ()) -> bool:
-        """`add` with the vectors at hand."""
+    def put(self, record: MemoryRecord, vector: bytes | None, items: Collection[bytes] = ()) -> bool:
+        """`add` with the vectors at hand; None for one that is set aside and has none."""
         _check_status(record.status)
         values = vars(record)
         row = self._db.execute(schema.INSERT, [to_column(name, values[name]) for name in FIELDS]).fetchone()
         if row is None:
             return False
-        self._db.execute("INSERT INTO vectors VALUES (?, ?)", (row[0], vector))
+        if vector is not None:
+            self._db.execute("INSERT INTO vectors VALUES (?, ?)", (row[0], vector))
         self._put_items(row[0], items)
         return True
 
@@ -82,8 +84,18 @@ class Change:
             return
         query = f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)} WHERE rowid = ?"
         self._db.execute(query, (*columns.values(), row[0]))
+        if fields.get("status", "archived") not in SET_ASIDE and row[-1] is None:
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('unembedded', '1')")
+            self.brought_back = True
         if "items" in fields:
             self._put_items(row[0], self._embed(self.get(id))[1])
+
+    def drop_vectors(self, id: str) -> None:
+        """Delete the vectors of a record that is set aside. It is embedded anew when it comes back, however it does."""
+        if (row := self._find(id)) and row[1 + FIELDS.index("status")] in SET_ASIDE:
+            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('drops_vectors', '1')")
+            self._db.execute("DELETE FROM vectors WHERE rowid = ?", row[:1])
+            self._db.execute("DELETE FROM item_vectors WHERE record = ?", row[:1])
 
     def remove(self, id: str) -> bool:
         """Take a record out; its links stay. The journal keeps it whole, so that this can be undone: see `forget`."""
@@ -128,6 +140,7 @@ class Change:
         undone = {row for rows in select(self._db, f"SELECT DISTINCT seq {_SINCE}", values).values() for row in rows}
         put_back(self._db, select(self._db, FOUND_SINCE, values))
         self._db.execute(schema.MARK_UNEMBEDDED)
+        self.brought_back = True
         return len(undone)
 
     def _find(self, id: str) -> tuple | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from core.errors import StopRun, UserError
@@ -15,7 +15,16 @@ from core.memory.store.filter import Filter, normal_tag
 from core.memory.store.journal_file import JournalFile, line_of, whole
 from core.memory.store.migrations import in_present_schema, migrate, version
 from core.memory.store.repair import check_integrity, open_to_read, repair
-from core.memory.store.schema import RECORDS, SCHEMA, finish, storable, to_record
+from core.memory.store.schema import (
+    LACKS_VECTOR,
+    MARK_UNEMBEDDED,
+    RECORDS,
+    SCHEMA,
+    SET_ASIDE,
+    finish,
+    storable,
+    to_record,
+)
 from core.types import MemoryRecord
 
 BUSY_S = 60  # how long a writer waits for others
@@ -28,6 +37,10 @@ def embedder_of(path: Path, *, read_only: bool = False) -> str | None:
         return None
     with closing(Store(path, read_only=read_only)) as store:
         return store.meta("embedder")
+
+
+class Busy(UserError):
+    """Other writers kept a bank busy for longer than was to be waited; nothing was done."""
 
 
 class Store:
@@ -99,15 +112,17 @@ class Store:
             raise UserError(f"the bank {self.path} is damaged ({error}): close it and run `{doctor}`.") from error
 
     @contextmanager
-    def unjournaled(self) -> Iterator[sqlite3.Connection]:
+    def unjournaled(self, wait_s: float | None = None) -> Iterator[sqlite3.Connection]:
         """A transaction without a journal entry, for what is no memory: all that is executed in here, or nothing.
 
         A second one inside the first is a RuntimeError.
+
+        wait_s   seconds that it waits for other writers; after them it is a Busy and nothing is done. Nor does it wait
+                 for the disk: a failure of the power may take what was done, and leaves the bank whole
         """
         if self._writer == threading.get_ident():
             raise RuntimeError("a change is open already: changes cannot be nested")
-        with self._explaining(), self._write_lock, self._journal.turn():
-            self._db.execute("BEGIN IMMEDIATE")
+        with self._explaining(), self._begun(wait_s):
             self._writer = threading.get_ident()
             try:
                 yield self._db
@@ -120,9 +135,43 @@ class Store:
                 self._writer = None
 
     @contextmanager
-    def change(self, reason: str, namespace: str, embed: Embed, embedder: str) -> Iterator[Change]:
+    def _begun(self, wait_s: float | None) -> Iterator[None]:
+        """The turn of this thread and of this process to write, with a transaction open."""
+        busy = Busy(f"others are writing to the bank {self.path}")
+        if not self._write_lock.acquire(timeout=-1 if wait_s is None else wait_s):
+            raise busy
+        with ExitStack() as stack:
+            stack.callback(self._write_lock.release)
+            if wait_s is not None:
+                stack.callback(self._db.execute, "PRAGMA synchronous=FULL")
+            try:
+                stack.enter_context(self._journal.turn(wait_s))
+                self._begin(wait_s)
+            except BlockingIOError:
+                raise busy from None
+            yield
+
+    def _begin(self, wait_s: float | None) -> None:
+        if wait_s is None:
+            self._db.execute("BEGIN IMMEDIATE")
+            return
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname.startswith("SQLITE_BUSY"):
+                raise BlockingIOError from error
+            raise
+        finally:
+            self._db.execute(f"PRAGMA busy_timeout = {BUSY_S * 1000}")
+
+    @contextmanager
+    def change(
+        self, reason: str, namespace: str, embed: Embed, embedder: str, wait_s: float | None = None
+    ) -> Iterator[Change]:
         """One transaction with one journal entry; the first names the embedder."""
-        with self.unjournaled() as db:
+        with self.unjournaled(wait_s) as db:
             change = Change(db, reason, namespace, embed)
             yield change
             if change.made:
@@ -137,12 +186,13 @@ class Store:
             self._journal.rewrite(whole(db))
 
     def embed_missing(self, embed: Embed) -> int:
-        """Give vectors to the records that have none, after a repair or the undoing of a removal. Returns how many."""
-        lost = [(row[0], embed(to_record(row))[0]) for row in self.rows(f"{RECORDS} WHERE v.vector IS NULL")]
+        """Give vectors to the records that want one and have none (schema.LACKS_VECTOR). Returns how many."""
+        lost = [(row[0], embed(to_record(row))[0]) for row in self.rows(f"{RECORDS} WHERE {LACKS_VECTOR}")]
         with self.unjournaled() as db:
             db.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", lost)
             db.executemany("INSERT INTO touched (record, found) VALUES (?, 1)", [row[:1] for row in lost])
             db.execute("DELETE FROM meta WHERE key = 'unembedded'")
+            db.execute(MARK_UNEMBEDDED)  # others may have come back meanwhile
         return len(lost)
 
     def rewrite_journal(self) -> None:
@@ -154,6 +204,12 @@ class Store:
         """Bring what was committed from SQLite's log into the bank: the log holds what was overwritten there."""
         with self._explaining(), self._write_lock:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def compact(self) -> None:
+        """Write the file anew without the room that deleted rows have left; other writers wait meanwhile."""
+        with self._explaining(), self._write_lock, self._journal.turn():
+            self._db.execute("VACUUM")
+        self.empty_log()
 
     def close(self) -> None:
         """Close the file; afterwards no WAL is left behind."""
@@ -225,9 +281,12 @@ class Store:
         return self.rows(query, (after, upto))
 
     def without_items(self, after: int, upto: int) -> list[tuple[int, tuple, MemoryRecord]]:
-        """(rowid, (namespace, status, outcome, domain, tags), record) of those that have no vectors of their items."""
+        """(rowid, (namespace, status, outcome, domain, tags), record) of those that have no vectors of their items.
+
+        But none that was set aside and has no vector at all.
+        """
         query = (
-            f"{RECORDS} WHERE r.rowid > ? AND r.rowid <= ? "
+            f"{RECORDS} WHERE r.rowid > ? AND r.rowid <= ? AND NOT (v.vector IS NULL AND r.status IN {SET_ASIDE}) "
             "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.rowid) ORDER BY r.rowid"
         )
         return [(row[0], row[2:7], to_record(row)) for row in self.rows(query, (after, upto))]

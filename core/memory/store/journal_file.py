@@ -12,6 +12,7 @@ import fcntl
 import json
 import mmap
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,13 +41,27 @@ class JournalFile:
             raise UserError(f"the bank {bank} is damaged and another process has it open: end that first.") from error
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Wait for this process's turn to write. SQLite's lock is what counts, but who waits for it sleeps too long."""
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
+    def turn(self, wait_s: float | None = None) -> Iterator[None]:
+        """Wait for this process's turn to write. SQLite's lock is what counts, but who waits for it sleeps too long.
+
+        wait_s   seconds, after which it is a BlockingIOError; None: as long as it takes
+        """
+        until = None if wait_s is None else time.monotonic() + wait_s
+        while not self._taken(wait=until is None):
+            if time.monotonic() > until:
+                raise BlockingIOError(f"others are writing to {self.path}")
+            time.sleep(0.002)
         try:
             yield
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    def _taken(self, *, wait: bool) -> bool:
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return False
+        return True
 
     def append(self, line: dict[str, Any]) -> bool:
         """Add a change, inside its transaction. False when earlier ones are missing: the file must be rewritten."""

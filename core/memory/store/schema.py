@@ -26,9 +26,13 @@ RECORDS = (
     f"SELECT r.rowid, {', '.join('r.' + name for name in FIELDS)}, v.vector "
     "FROM records r LEFT JOIN vectors v ON v.rowid = r.rowid"
 )
-MARK_UNEMBEDDED = (  # for whoever has an embedder: some records have no vector
+SET_ASIDE = ("archived", "superseded")  # no search looks for these: a bank may drop their vectors until they come back
+LACKS_VECTOR = (
+    f"v.vector IS NULL AND (r.status NOT IN {SET_ASIDE} OR NOT EXISTS (SELECT 1 FROM meta WHERE key = 'drops_vectors'))"
+)
+MARK_UNEMBEDDED = (  # for whoever has an embedder: some records want a vector and have none
     "INSERT OR IGNORE INTO meta SELECT 'unembedded', '1' FROM records r LEFT JOIN vectors v ON v.rowid = r.rowid "
-    "WHERE v.rowid IS NULL LIMIT 1"
+    f"WHERE {LACKS_VECTOR} LIMIT 1"
 )
 
 # What a change can be undone in: each table with its columns, and how many of these, the first, are its key.

@@ -1,0 +1,116 @@
+"""What the server notes when it shows a lesson, and what it says of a save that did not stay as it was."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+
+from mcp.client.client import Client
+from mcp_kit import MODEL, TRAJECTORY, ask, here, run
+
+ON_ADD = ("memory.consolidate.deduplicate.on_add=true", "memory.consolidate.background=false")
+LESSON = {"query": "make the parser accept empty files", "title": "Test for empty input", "content": "Return early."}
+
+
+def used(service, id):
+    record = service.bank.get(id)
+    return record.n_used, record.n_used_success
+
+
+def test_each_retrieval_counts_and_an_extraction_does_not_count_the_same_use_again(tmp_path):
+    async def go(server, service):
+        async with Client(server) as client:
+            id = (await ask(client, "save_lesson", **LESSON))["memory_id"]
+            found = await ask(client, "retrieve_memory", query=LESSON["query"])
+            assert found["memories"][0]["memory_id"] == id and used(service, id) == (1, 0)
+            seen = [{"role": "tool", "content": found["formatted_prompt"]}, *TRAJECTORY]
+            for success in (True, False):
+                how = {"trajectory": seen, "query": "another task", "success_signal": success, "async_mode": False}
+                await ask(client, "extract_memory", **how)
+                assert used(service, id) == (1, 1)
+            await ask(client, "retrieve_memory", query=LESSON["query"])
+            assert used(service, id) == (2, 1)
+
+    for preset in ("production", "paper_faithful"):
+        with here(tmp_path / f"{preset}.sqlite", f"preset={preset}", *MODEL) as (server, service):
+            run(go(server, service))
+
+
+def test_a_locked_bank_does_not_keep_a_retrieval(tmp_path, caplog):
+    async def go(server, service):
+        async with Client(server) as client:
+            id = (await ask(client, "save_lesson", **LESSON))["memory_id"]
+            with closing(sqlite3.connect(service.bank.path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                began = time.monotonic()
+                found = await ask(client, "retrieve_memory", query=LESSON["query"])
+                assert time.monotonic() - began < 5
+            assert found["memories"][0]["memory_id"] == id and used(service, id) == (0, 0)
+
+    with here(tmp_path / "b.sqlite") as (server, service):
+        run(go(server, service))
+    assert [r.message for r in caplog.records if "not counted" in r.message]
+
+
+def test_a_save_that_is_a_duplicate_says_so(tmp_path):
+    async def go(server, service):
+        async with Client(server) as client:
+            first = await ask(client, "save_lesson", **LESSON)
+            await ask(client, "mark_helpful", memory_id=first["memory_id"])  # so that it is the better one
+            again = {**LESSON, "query": "let the CSV reader take files without rows"}
+            second = await ask(client, "save_lesson", **again)
+            third = await ask(client, "save_lesson", **again)
+            return first, second, third
+
+    with here(tmp_path / "b.sqlite", *ON_ADD) as (server, service):
+        first, second, third = run(go(server, service))
+    assert (first["status"], first["state"]) == ("saved", "active") and "duplicate_of" not in first
+    told = ("duplicate", "superseded", first["memory_id"])
+    assert (second["status"], second["state"], second["duplicate_of"]) == told
+    assert (third["status"], third["state"], third["duplicate_of"]) == ("already_known", *told[1:])
+
+
+def test_a_save_that_was_merged_at_once_says_so(tmp_path):
+    async def go(server, service):
+        async with Client(server) as client:
+            for number, words in enumerate(("first of all", "as soon as you can", "before the loop")):
+                content = f"Handle an empty file {words}, then read the header and the rows of the file."
+                saved = await ask(
+                    client, "save_lesson", query=f"task {number}", title=f"Rule {number}", content=content
+                )
+            return saved, service.bank.records()
+
+    merging = ["memory.consolidate.every=1", "memory.consolidate.merge.min_score=0.5", "memory.consolidate.prune=null"]
+    merging += ["memory.consolidate.deduplicate=null", "memory.consolidate.background=false"]
+    with here(tmp_path / "b.sqlite", *merging) as (server, service):
+        saved, records = run(go(server, service))
+    [merged] = [record for record in records if record.parents]
+    assert (saved["status"], saved["state"], saved["replaced_by"]) == ("archived", "archived", merged.id)
+
+
+def test_an_extraction_that_is_a_duplicate_says_so(tmp_path):
+    async def go(server, service):
+        async with Client(server) as client:
+            how = {"trajectory": TRAJECTORY, "success_signal": True, "async_mode": False}
+            first = await ask(client, "extract_memory", query="one task", **how)
+            await ask(client, "mark_helpful", memory_id=first["memory_id"])
+            return first, await ask(client, "extract_memory", query="another task", **how)
+
+    with here(tmp_path / "b.sqlite", *MODEL, *ON_ADD, "memory.hygiene=null") as (server, service):
+        first, second = run(go(server, service))
+    assert first["state"] == "active", second
+    assert second["state"] == "superseded", second
+    assert second["duplicate_of"] == first["memory_id"]
+
+
+def test_a_save_that_only_repeats_what_was_shown_says_so(tmp_path):
+    async def go(server, service):
+        async with Client(server) as client:
+            long = LESSON | {"content": "Handle an empty file before the loop over its lines, with a test of its own."}
+            await ask(client, "save_lesson", **long)
+            return await ask(client, "save_lesson", **long | {"query": f"please {LESSON['query']}"})
+
+    with here(tmp_path / "b.sqlite") as (server, service):
+        again = run(go(server, service))
+    assert (again["status"], again["state"], again["why"]) == ("archived", "archived", ["stripped"])
