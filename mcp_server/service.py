@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.build import build_bank, build_meter, build_models, build_roles, make, refuse_problems
+from core.checks import check_choice
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
@@ -16,6 +17,7 @@ from core.memory.store.database import embedder_of
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Verdict, content_id
 from mcp_server import checks
+from mcp_server.texts import OPENINGS
 
 if TYPE_CHECKING:
     from core.models.base import Role
@@ -31,6 +33,10 @@ class Service:
 
     def __init__(self, path: Path, cfg: Any, *, embedder: str | None = None, require_agent: bool = False) -> None:
         self.cfg, self.limits, self.require_agent = cfg, cfg.server, require_agent
+        check_choice(cfg.server, "server", "anonymous", ("own", "all"))
+        check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
+        if require_agent and cfg.server.anonymous == "all":
+            raise UserError("--require-agent-id and server.anonymous=all contradict each other: give one of them.")
         self.queue_without_model = False
         self._stack = ExitStack()
         self._roles: dict[str, Role] | None = None
@@ -46,6 +52,8 @@ class Service:
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
         bank = build_bank(self.cfg, chosen, self.roles() if consolidates else {}, str(path), consolidator_run="mcp")
+        if not isinstance(bank, MemoryBank):
+            raise UserError("memory=none: a server needs a bank, e.g. memory=reasoning_bank.")
         self._stack.callback(bank.close)
         return bank
 

@@ -112,7 +112,7 @@ def test_extraction_at_once_in_the_background_and_failed(tmp_path):
             now = await ask(
                 c, "extract_memory", query="task one", trajectory=TRAJECTORY, async_mode=False, agent_id="x"
             )
-            assert (now["status"], now["extracted_count"]) == ("completed", 1)
+            assert (now["status"], now["extracted_count"]) == ("success", 1)
             told = await ask(
                 c, "extract_memory", query="task two", trajectory=TRAJECTORY, success_signal=False, agent_id="x"
             )

@@ -334,7 +334,7 @@ def test_presets_set_the_policies_and_what_is_typed_wins(tmp_path):
         assert service.bank.consolidate.background and service.bank.hygiene is not None
     with here(tmp_path / "c.sqlite", "retrieval=hybrid", "memory=deduplicate") as (_, service):
         assert type(service.bank.policy).__name__ == "Hybrid" and service.bank.clock == "wall"
-        assert service.bank.hygiene is None and service.bank.consolidate.merge is None
+        assert service.bank.hygiene is not None and service.bank.consolidate.merge is None
 
 
 def test_the_queue_has_an_end(tmp_path):
