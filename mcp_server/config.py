@@ -46,7 +46,7 @@ def _preset_words(overrides: list[str]) -> list[str]:
     if name not in known["presets"]:
         raise UserError(f"preset={name}: give {' or '.join(known['presets'])}.")
     words = [each for word in known["presets"][name] for each in (word if isinstance(word, list) else [word])]
-    if any(word.startswith("llm=") and word != "llm=null" for word in overrides):
+    if any(word.startswith("llm=") for word in overrides):
         later = known["presets_with_model"].get(name, [])
         words = [word for word in words if _key(word) not in map(_key, later)] + later
     return words

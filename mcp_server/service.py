@@ -8,11 +8,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.build import build_bank, build_meter, build_models, build_roles, make, refuse_problems
+from core.build import build_bank, build_meter, build_models, build_roles, make, part, refuse_problems
 from core.checks import check_choice
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
+from core.memory.none import NoMemory
 from core.memory.store.database import embedder_of
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Verdict, content_id
@@ -47,13 +48,13 @@ class Service:
         """The bank, with the embedder that it was made with unless the configuration names another."""
         if self.cfg.memory.path is not None:
             raise UserError("memory.path: the server's bank is named with --bank.")
+        if part(self.cfg.memory) is NoMemory:
+            raise UserError("memory=none: a server needs a bank, e.g. memory=reasoning_bank.")
         consolidates = self.cfg.memory.get("consolidate") is not None and self.cfg.get("llm") is not None
         chosen = NamedEmbedder(name=embedder or embedder_of(path) or MINILM)
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
         bank = build_bank(self.cfg, chosen, self.roles() if consolidates else {}, str(path), consolidator_run="mcp")
-        if not isinstance(bank, MemoryBank):
-            raise UserError("memory=none: a server needs a bank, e.g. memory=reasoning_bank.")
         self._stack.callback(bank.close)
         return bank
 
