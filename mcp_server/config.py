@@ -26,14 +26,19 @@ def load_config(overrides: list[str]) -> Any:
     another memory the preset still sets what that memory has: whether it is guarded, how it consolidates.
     """
     preset = _preset_words(overrides)
-    typed = {word.partition("=")[0].lstrip("+~") for word in overrides}
-    kept = [word for word in preset if not {_key(word), re.split("[./]", _key(word))[0]} & typed]
+    typed, kept = set(map(_key, overrides)), unless_typed(preset, overrides)
     if "memory" in typed:
         of_memory = [word for word in preset if word.startswith(("+memory/", "memory.")) and _key(word) not in typed]
         for added in (True, False):  # first the guard, then the keys, some of which are the guard's
             chosen = _compose([*kept, *overrides], overrides)
             kept += [w for w in of_memory if w.startswith("+") == added and _has(chosen, _key(w), empty=added)]
     return _compose([*kept, *overrides], overrides)
+
+
+def unless_typed(words: list[str], typed: list[str]) -> list[str]:
+    """The overrides without those of a group, or a key, that is typed."""
+    keys = set(map(_key, typed))
+    return [word for word in words if not {_key(word), re.split("[./]", _key(word))[0]} & keys]
 
 
 def _preset_words(overrides: list[str]) -> list[str]:
@@ -53,7 +58,7 @@ def _preset_words(overrides: list[str]) -> list[str]:
 
 
 def _key(word: str) -> str:
-    return word.partition("=")[0].lstrip("+")
+    return word.partition("=")[0].lstrip("+~")
 
 
 def _has(cfg: Any, key: str, *, empty: bool) -> bool:
@@ -101,7 +106,8 @@ def open_service(given: argparse.Namespace) -> Service:
     """The bank that the options of `bank_options` name, opened with the configuration typed after them."""
     from mcp_server.service import Service
 
-    words = [*(read_foreign(given.config) if given.config else []), *given.overrides]
+    words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
+    words += given.overrides
     path = (given.bank or default_bank()).expanduser()
     if given.bank is None:
         print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)

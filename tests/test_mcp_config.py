@@ -7,7 +7,7 @@ import re
 import pytest
 
 from core.errors import UserError
-from mcp_server.config import default_bank, load_config
+from mcp_server.config import default_bank, load_config, unless_typed
 from mcp_server.foreign_config import read_foreign
 from mcp_server.service import Service
 
@@ -76,7 +76,7 @@ def foreign(tmp_path, monkeypatch):
 
     def load(text, *typed):
         (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
-        return load_config([*read_foreign(tmp_path / "config.yaml"), *typed])
+        return load_config([*unless_typed(read_foreign(tmp_path / "config.yaml"), typed), *typed])
 
     return load
 
@@ -236,6 +236,12 @@ memory_manager:
         "duplicates": (0.92, 0, 5),
         "threshold": (0.5, "score"),
     }
+
+
+def test_what_is_typed_wins_over_the_file(foreign):
+    cfg = foreign(EXAMPLE, "llm=scripted", "embedder=hashing", "retrieval=trust", "preset=production")
+    assert "model" not in cfg.llm and cfg.embedder.inner._target_.endswith("HashingEmbedder")
+    assert changed(cfg)["policy"] == "Trust" and changed(cfg)["prompt"] == "plain"
 
 
 def test_other_providers_and_the_keys_of_its_default_file(foreign):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from core.checks import check_choice, check_numbers, check_positive
 from core.errors import UserError
@@ -39,6 +39,8 @@ class Ranking:
     tags        only records with all of these tags
     outcome     only records of a success, or only of a failure
     """
+
+    by_places: ClassVar[bool] = False  # whether a score follows from places in a list, which min_score shortens
 
     top_k: int = 1
     min_score: float | None = None
@@ -132,7 +134,8 @@ def retrieve_and_count(
         return bank.retrieve(query, top_k, where=where), 0
     unheld = replace(bank.policy, min_score=None).rank(bank, query, top_k, None, where)
     n_held_back = len(unheld) - len(bank.policy.good_enough(unheld))
-    return (bank.retrieve(query, top_k, where=where) if n_held_back else unheld), n_held_back
+    again = n_held_back or bank.policy.by_places
+    return (bank.retrieve(query, top_k, where=where) if again else unheld), n_held_back
 
 
 def confidence_of(record: MemoryRecord) -> float:

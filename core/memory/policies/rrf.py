@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from core.checks import check_positive
 from core.memory.policies.base import Pooled, best
@@ -21,6 +21,8 @@ class RRF(Pooled):
     Source: Cormack, Clarke and Buettcher 2009 (SIGIR), k = 60. min_score is compared with the cosine: where it is set,
     a record that only shares words with the task is left out.
     """
+
+    by_places: ClassVar[bool] = True
 
     k: float = 60.0
 
