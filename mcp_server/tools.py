@@ -166,7 +166,6 @@ _STATES = {"pending": "processing", "running": "processing", "completed": "compl
 _MESSAGES = {
     "processing": "Memory extraction task has been submitted and is being processed in the background",
     "completed": "This attempt was learned from before: task_status has the result",
-    "failed": "This attempt was tried before and failed: task_status says why",
 }
 
 
