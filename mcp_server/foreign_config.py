@@ -74,7 +74,7 @@ NO_EFFECT = (
     *(f"llm.{name}.temperature" for name in PROVIDERS["llm"]),  # there, too, judge and extractor have their own
 )
 WHY = {  # more than "no equivalent" about a refused key, by its beginning
-    "storage.": "the bank is the file that --bank names; `python -m core.memory import BANK memories.json --format mcp` fills it",
+    "storage.": "--bank names the bank's file, `python -m core.memory import BANK memories.json --format mcp` fills it",
 }
 _VARIABLE = re.compile(r"\$\{(\w+)(\?|:[^}]*)?\}")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import io
 import json
 import re
 import shlex
 import sqlite3
+import tomllib
 from contextlib import closing
 
 import pytest
@@ -31,6 +33,14 @@ def by_hand(capsys, tmp_path):
         return (code, *capsys.readouterr())
 
     return call
+
+
+def test_the_commands_that_are_installed_are_there():
+    scripts = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["scripts"]
+    assert {"reasoningbank-mcp", "reasoning-bank-mcp"} <= set(scripts)
+    for place in scripts.values():
+        module, _, function = place.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
 
 
 def test_every_tool_has_its_twin(by_hand):

@@ -265,7 +265,7 @@ REFUSED = [
     ("retrieval: {strategy: hybrid, rerank: true}", "retrieval.rerank has no equivalent here: remove it"),
     ("retrieval: hybrid", "retrieval holds no keys"),
     ("[1, 2]", "the file holds no keys"),
-    ("storage: {backend: json}", "storage.backend has no equivalent here: the bank is the file that --bank names"),
+    ("storage: {backend: json}", "storage.backend has no equivalent here: --bank names the bank's file"),
     ("memory_manager: {merge: {original_handling: delete}}", "original_handling=delete has no equivalent"),
     ("memory_manager: {merge: {strategy: template}}", "merge.strategy=template has no equivalent"),
     ("memory_manager: {deduplication: {strategy: hash}}", "deduplication.strategy=hash has no equivalent"),
