@@ -60,7 +60,8 @@ def memory_prompt(hits: list[Scored], max_chars: int, style: str = "plain", *, w
                 head = f"[{len(parts) + 1}] id={memory['memory_id']} (from {outcome}, {note})"
             else:
                 mark = "✓ Successful Experience" if memory["success"] else "✗ Failed Experience"
-                head = f"Memory {len(parts) + 1} [{mark}] - {memory['title'][:200]} (id={memory['memory_id']}, {note})"
+                title = " ".join(memory["title"].split())[:200]
+                head = f"Memory {len(parts) + 1} [{mark}] - {title} (id={memory['memory_id']}, {note})"
             body = "\n".join(memory[name] for name in shown if memory[name])
             head, body = escape(head), escape(body)
             if len(body) > left:

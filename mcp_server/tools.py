@@ -178,7 +178,7 @@ def comparable(bank: MemoryBank, query: str, hits: list[Scored]) -> list[Scored]
         vector = bank.embedder.embed([query])[0]
         cosines = [round(float(np.dot(vector, hit.record.query_embedding)), 6) for hit in hits]
         hits = [hit if hit.similarity is not None else replace(hit, similarity=c) for hit, c in zip(hits, cosines)]
-    return [replace(hit, score=round(relevance(hit.score), 6)) for hit in hits]
+    return [replace(h, score=round(relevance(h.score), 6), similarity=min(h.similarity, 1.0)) for h in hits]
 
 
 def counts(record: MemoryRecord, trust: float) -> dict[str, Any]:
