@@ -196,10 +196,14 @@ class MemoryRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """A retrieved record and the score that ranked it."""
+    """A retrieved record and the score that ranked it.
+
+    similarity   the cosine of the query and what the record was found by; None where it was found by words
+    """
 
     record: MemoryRecord
     score: float
+    similarity: float | None = None
     warning: str = ""  # shown with each of its lessons; "" for none
 
 

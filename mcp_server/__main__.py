@@ -12,9 +12,10 @@ from core.errors import InfraError, UserError
 from mcp_server.config import TOKEN_ENV, bank_options, open_service
 
 EXAMPLES = """\
+  %(prog)s                                                           over stdio, a bank in your data folder
   %(prog)s --bank ~/lessons.sqlite                                   over stdio, as clients start it
   %(prog)s --bank ~/lessons.sqlite llm=gemini                        extract_memory asks this model
-  %(prog)s --bank ~/lessons.sqlite --transport http --port 8765      for several clients on this machine
+  %(prog)s --bank ~/lessons.sqlite --transport http                  for several clients on this machine
   %(prog)s retrieve_memory --bank ~/lessons.sqlite --query "..."     one tool, by hand (TOOL --help)
   %(prog)s hook retrieve --bank ~/lessons.sqlite                     for the hooks of a client, see docs/mcp.md
 """
@@ -54,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--tools", choices=("core", "all", "ace"), default="core", help=profiles)
     top.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio")
     top.add_argument("--host", default="127.0.0.1", help="for http and sse")
-    top.add_argument("--port", type=int, default=8765)
+    top.add_argument("--port", type=int, default=8000)
     top.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="a Host header to answer to")
     top.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help="holds the bearer token")
     top.add_argument("--token-file", type=Path, metavar="FILE", help="holds it instead")
@@ -97,6 +98,19 @@ def serve_bank(given: argparse.Namespace) -> int:
 def run() -> None:
     """The console script `reasoningbank-mcp`."""
     sys.exit(main())
+
+
+def run_as_reasoningbank_mcp() -> None:
+    """The console script `reasoning-bank-mcp`: started as that server is, it behaves like it.
+
+    Its preset comes first, and its model where the variable DASHSCOPE_API_KEY holds a key; what is typed wins.
+    """
+    typed = sys.argv[1:]
+    given = {word.partition("=")[0] for word in typed}
+    implied = [] if given & {"preset", "--config"} else ["preset=reasoningbank_mcp"]
+    if os.environ.get("DASHSCOPE_API_KEY") and not given & {"llm", "--config"}:
+        implied.append("llm=dashscope")
+    sys.exit(main([*typed, *implied]))
 
 
 if __name__ == "__main__":

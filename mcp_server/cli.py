@@ -94,7 +94,7 @@ def call_tool(
     given                 the options of `bank_or_server_options`
     queue_without_model   queue an extraction although no model is configured here, for a server on the same bank
     """
-    if (given.url is None) == (given.bank is None):
+    if given.url is not None and given.bank is not None:
         raise UserError("say where the memory is: --bank PATH, or --url URL of a running server.")
     if given.url is not None:
         result = asyncio.run(_ask_server(given.url, os.environ.get(given.token_env, ""), name, arguments))

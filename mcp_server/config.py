@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
+from mcp_server.foreign_config import read_foreign
 
 if TYPE_CHECKING:
     from mcp_server.service import Service
@@ -19,30 +22,74 @@ TOKEN_ENV = "REASONINGBANK_MCP_TOKEN"  # the variable that holds the bearer toke
 def load_config(overrides: list[str]) -> Any:
     """The composed configuration. A preset is a list of overrides, and those that were typed come after it.
 
-    Where another option of a group is typed (retrieval=cosine), what the preset sets in that group is left out.
+    Where another option of a group is typed (retrieval=cosine), what the preset sets in that group is left out; of
+    another memory the preset still sets what that memory has: whether it is guarded, how it consolidates.
     """
+    preset = _preset_words(overrides)
+    typed, kept = set(map(_key, overrides)), unless_typed(preset, overrides)
+    if "memory" in typed:
+        of_memory = [word for word in preset if word.startswith(("+memory/", "memory.")) and _key(word) not in typed]
+        for added in (True, False):  # first the guard, then the keys, some of which are the guard's
+            chosen = _compose([*kept, *overrides], overrides)
+            kept += [w for w in of_memory if w.startswith("+") == added and _has(chosen, _key(w), empty=added)]
+    return _compose([*kept, *overrides], overrides)
+
+
+def unless_typed(words: list[str], typed: list[str]) -> list[str]:
+    """The overrides without those of a group, or a key, that is typed."""
+    keys = set(map(_key, typed))
+    return [word for word in words if not {_key(word), re.split("[./]", _key(word))[0]} & keys]
+
+
+def _preset_words(overrides: list[str]) -> list[str]:
+    """The overrides of the preset that is typed, or of the default one."""
+    from omegaconf import OmegaConf
+
+    known = OmegaConf.to_container(OmegaConf.load(FOLDER / "mcp.yaml"))
+    chosen = [word.removeprefix("preset=") for word in overrides if word.startswith("preset=")]
+    name = chosen[-1] if chosen else known["preset"]
+    if name not in known["presets"]:
+        raise UserError(f"preset={name}: give {' or '.join(known['presets'])}.")
+    words = [each for word in known["presets"][name] for each in (word if isinstance(word, list) else [word])]
+    if any(word.startswith("llm=") for word in overrides):
+        later = known["presets_with_model"].get(name, [])
+        words = [word for word in words if _key(word) not in map(_key, later)] + later
+    return words
+
+
+def _key(word: str) -> str:
+    return word.partition("=")[0].lstrip("+~")
+
+
+def _has(cfg: Any, key: str, *, empty: bool) -> bool:
+    """Whether a configuration has a key, and with empty=True nothing there yet."""
+    from omegaconf import OmegaConf
+
+    above, _, name = key.replace("/", ".").rpartition(".")
+    place = OmegaConf.select(cfg, above)
+    return OmegaConf.is_dict(place) and name in place and not (empty and place[name] is not None)
+
+
+def _compose(words: list[str], given: list[str]) -> Any:
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    known = OmegaConf.load(FOLDER / "mcp.yaml")
-    chosen = [word.removeprefix("preset=") for word in overrides if word.startswith("preset=")]
-    name = chosen[-1] if chosen else known.preset
-    if name not in known.presets:
-        raise UserError(f"preset={name}: give {' or '.join(known.presets)}.")
-    typed = {word.partition("=")[0] for word in overrides}
-    preset = [word for word in known.presets[name] if re.split(r"[./=]", word.lstrip("+"))[0] not in typed]
     try:
         with initialize_config_dir(str(FOLDER.resolve()), version_base="1.3", job_name="mcp_server"):
-            return compose("mcp", overrides=[*preset, *overrides])
+            return compose("mcp", overrides=words)
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(f"{' '.join(str(error).split())} (given: {' '.join(overrides)})") from error
+        raise UserError(f"{' '.join(str(error).split())} (given: {' '.join(given)})") from error
 
 
-def bank_options(sub: argparse.ArgumentParser, required: bool = True) -> None:
+def bank_options(sub: argparse.ArgumentParser) -> None:
     """The options of every command that opens a bank."""
-    sub.add_argument("--bank", type=Path, required=required, metavar="PATH", help="the bank's SQLite file")
+    sub.add_argument(
+        "--bank", type=Path, metavar="PATH", help="the bank's SQLite file; without it, one in your data folder"
+    )
+    sub.add_argument(
+        "--config", type=Path, metavar="FILE", help="settings in the layout of the ReasoningBank MCP server"
+    )
     sub.add_argument("--embedder", metavar="NAME", help="of a new bank: all-MiniLM-L6-v2, hashing-256, ...")
     sub.add_argument("--require-agent-id", action="store_true", help="refuse calls that do not say whose memory")
     sub.add_argument("overrides", nargs="*", metavar="key=value", help="preset=NAME, llm=NAME, retrieval.top_k=3, ...")
@@ -50,8 +97,8 @@ def bank_options(sub: argparse.ArgumentParser, required: bool = True) -> None:
 
 def bank_or_server_options(sub: argparse.ArgumentParser) -> None:
     """The options of a command that calls a tool: on a bank's file, or on a running server, which is faster."""
-    bank_options(sub, required=False)
-    sub.add_argument("--url", metavar="URL", help="a running server instead of --bank, e.g. http://127.0.0.1:8765/mcp")
+    bank_options(sub)
+    sub.add_argument("--url", metavar="URL", help="a running server instead of --bank, e.g. http://127.0.0.1:8000/mcp")
     sub.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help="its bearer token")
 
 
@@ -59,5 +106,21 @@ def open_service(given: argparse.Namespace) -> Service:
     """The bank that the options of `bank_options` name, opened with the configuration typed after them."""
     from mcp_server.service import Service
 
-    path, cfg = given.bank.expanduser(), load_config(given.overrides)
-    return Service(path, cfg, embedder=given.embedder, require_agent=given.require_agent_id)
+    words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
+    words += given.overrides
+    path = (given.bank or default_bank()).expanduser()
+    if given.bank is None:
+        print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
+    return Service(path, load_config(words), embedder=given.embedder, require_agent=given.require_agent_id)
+
+
+def default_bank() -> Path:
+    """Where the bank lies when none is named: in the folder that this platform keeps a user's data in."""
+    home = Path.home()
+    if sys.platform == "darwin":
+        data = home / "Library" / "Application Support"
+    elif sys.platform == "win32":
+        data = Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming")
+    else:
+        data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    return data / "reasoningbank" / "bank.sqlite"

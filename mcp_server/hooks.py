@@ -60,7 +60,7 @@ def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:
     if not any(turn["role"] == "assistant" for turn in turns) or not query.strip():
         return
     arguments = {"query": query[:8000], "trajectory": last_turns(turns), "agent_id": given.agent_id}
-    call_tool(given, "extract_memory", arguments, queue_without_model=True)
+    call_tool(given, "extract_memory", arguments | {"async_mode": True}, queue_without_model=True)
 
 
 def last_turns(turns: list[dict[str, str]]) -> list[dict[str, str]]:

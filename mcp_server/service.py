@@ -8,14 +8,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.build import build_bank, build_meter, build_models, build_roles, make, refuse_problems
+from core.build import build_bank, build_meter, build_models, build_roles, make, part, refuse_problems
+from core.checks import check_choice
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
+from core.memory.none import NoMemory
 from core.memory.store.database import embedder_of
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Scored, Verdict, content_id
 from mcp_server import checks
+from mcp_server.texts import OPENINGS
 
 if TYPE_CHECKING:
     from core.models.base import Role
@@ -31,6 +34,10 @@ class Service:
 
     def __init__(self, path: Path, cfg: Any, *, embedder: str | None = None, require_agent: bool = False) -> None:
         self.cfg, self.limits, self.require_agent = cfg, cfg.server, require_agent
+        check_choice(cfg.server, "server", "anonymous", ("own", "all"))
+        check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
+        if require_agent and cfg.server.anonymous == "all":
+            raise UserError("--require-agent-id and server.anonymous=all contradict each other: give one of them.")
         self.queue_without_model = False
         self._stack = ExitStack()
         self._roles: dict[str, Role] | None = None
@@ -41,6 +48,8 @@ class Service:
         """The bank, with the embedder that it was made with unless the configuration names another."""
         if self.cfg.memory.path is not None:
             raise UserError("memory.path: the server's bank is named with --bank.")
+        if part(self.cfg.memory) is NoMemory:
+            raise UserError("memory=none: a server needs a bank, e.g. memory=reasoning_bank.")
         consolidates = self.cfg.memory.get("consolidate") is not None and self.cfg.get("llm") is not None
         chosen = NamedEmbedder(name=embedder or embedder_of(path) or MINILM)
         if self.cfg.get("embedder") is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from core.memory.bank import MemoryBank
 from core.memory.consolidation.by_hand import mark_record
 from core.memory.formats.insight_memory import iso
 from core.memory.formats.markdown import shown
+from core.memory.policies.base import retrieve_and_count
 from core.memory.policies.trust import Trust, feedback, warning_of
 from core.memory.store.clock import last_use
-from core.types import MemoryRecord, content_id
+from core.memory.store.filter import Filter
+from core.types import MemoryRecord, Scored, content_id
 from mcp_server import checks
 from mcp_server.extraction import check_attempt, learn_attempt
 from mcp_server.queue_worker import QueueWorker
@@ -42,18 +45,20 @@ class CoreTools:
         self._service, self._worker = service, worker
         self._trust = Trust(pool=100)
 
-    def retrieve_memory(self, query: str, top_k: int = 1, agent_id: str = "") -> CallToolResult:
+    def retrieve_memory(self, query: str, top_k: int | None = None, agent_id: str = "") -> CallToolResult:
         """Lessons from earlier tasks like this one. Call before you start; query = the task."""
-        query, top_k = self._checked_query(query, top_k)
-        bank = self._service.bank_for(agent_id)
-        hits = bank.retrieve(query, top_k)
-        self._service.count_shown(bank, hits)
-        missed = 0 if len(hits) == top_k else min(top_k, bank.statuses().get("active", 0)) - len(hits)
-        prompt = memory_prompt(hits, self._service.limits.max_memory_chars)
+        query, top_k = self._checked_query(query, self._service.bank.policy.top_k if top_k is None else top_k)
+        bank, limits = self._service.bank_for(agent_id), self._service.limits
+        everyone = limits.anonymous == "all" and not agent_id
+        hits, n_held_back = retrieve_and_count(bank, query, top_k, Filter(everyone=everyone))
+        if not everyone:  # which is read only
+            self._service.count_shown(bank, hits)
+        hits = comparable(bank, query, hits)
+        prompt = memory_prompt(hits, limits.max_memory_chars, limits.prompt_style, whose=everyone)
         data = {  # in the form of the ReasoningBank MCP server
             "status": "success" if hits else "no_memories",
             "min_score_threshold": getattr(bank.policy, "min_score", None),
-            "filtered_count": max(0, missed),
+            "filtered_count": n_held_back,
             "memories": [memory for hit in hits for memory in memory_entries(hit)],
             "formatted_prompt": prompt,
         }
@@ -64,11 +69,12 @@ class CoreTools:
         trajectory: list[TrajectoryStep],
         query: str,
         success_signal: bool | None = None,
-        async_mode: bool = True,
+        async_mode: bool | None = None,
         agent_id: str = "",
     ) -> CallToolResult:
         """Have a model distil a finished attempt into lessons. Without success_signal it also judges the outcome."""
         service = self._service
+        async_mode = service.limits.async_default if async_mode is None else async_mode
         if not (async_mode and service.queue_without_model):
             service.roles()
         payload = check_attempt([turn.model_dump() for turn in trajectory], query, service.limits)
@@ -77,13 +83,16 @@ class CoreTools:
         id = content_id("job", bank.namespace, payload)  # the same attempt sent again is the same job
         if not async_mode:
             learned = learn_attempt(service, bank, id, payload)
-            return result({"status": "completed", "task_id": id, "async_mode": False, **learned})
+            told = {"status": "success", "message": "Memory extraction successful", "task_id": id, "async_mode": False}
+            return result({**told, "agent_id": bank.namespace, **learned})
         most = service.limits.max_pending_jobs
         if service.jobs.get(id) is None and service.jobs.counts().get("pending", 0) >= most:
             raise UserError(f"{most} extractions wait already: try again when some are done.")
         job = service.jobs.put(id, bank.namespace, payload)
         self._worker.wake()
-        return result({"status": _STATES[job.state], "task_id": id, "async_mode": True})
+        status = _STATES[job.state]
+        told = {"status": status, "message": _MESSAGES[status], "task_id": id, "async_mode": True}
+        return result({**told, "agent_id": bank.namespace})
 
     def task_status(self, task_id: str, agent_id: str = "") -> CallToolResult:
         """How an extraction is going: processing, completed, or failed and why."""
@@ -156,6 +165,22 @@ class CoreTools:
 
 
 _STATES = {"pending": "processing", "running": "processing", "completed": "completed", "failed": "failed"}
+_MESSAGES = {
+    "processing": "Memory extraction task has been submitted and is being processed in the background",
+    "completed": "This attempt was learned from before: task_status has the result",
+}
+
+
+def comparable(bank: MemoryBank, query: str, hits: list[Scored]) -> list[Scored]:
+    """Hits as a client sees them: a score from 0 to 1 whatever the policy, and the cosine with the query."""
+    relevance = getattr(bank.policy, "relevance", float)
+    if any(hit.similarity is None for hit in hits):  # found by words alone
+        import numpy as np
+
+        vector = bank.embedder.embed([query])[0]
+        cosines = [round(float(np.dot(vector, hit.record.query_embedding)), 6) for hit in hits]
+        hits = [hit if hit.similarity is not None else replace(hit, similarity=c) for hit, c in zip(hits, cosines)]
+    return [replace(h, score=round(relevance(h.score), 6), similarity=min(h.similarity, 1.0)) for h in hits]
 
 
 def standing(record: MemoryRecord) -> dict[str, Any]:

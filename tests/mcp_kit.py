@@ -136,10 +136,15 @@ def http_server(bank, *options, transport="http", token="", errors=None):
 
 def raw(bank, *requests, options=(), timeout=120):
     """Every line of stdout of a server that is sent these requests, one after the other's answer, and its stderr."""
+    return talk(command(bank, *options), *requests, timeout=timeout)
+
+
+def talk(line, *requests, timeout=120, **env):
+    """As `raw`, of a server with a command line and environment variables of its own."""
     process = subprocess.Popen(
-        command(bank, *options),
+        line,
         cwd=REPO,
-        env={**os.environ, **ENV},
+        env={**os.environ, **ENV, **env},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import io
 import json
 import re
 import shlex
 import sqlite3
+import tomllib
 from contextlib import closing
 
 import pytest
@@ -17,6 +19,7 @@ from mcp_kit import client as server_on
 
 from mcp_server.__main__ import main, parser
 from mcp_server.cli import tool_parser
+from mcp_server.config import load_config
 from mcp_server.insights import AllTools
 from mcp_server.server import CORE, MORE, list_tools
 
@@ -30,6 +33,14 @@ def by_hand(capsys, tmp_path):
         return (code, *capsys.readouterr())
 
     return call
+
+
+def test_the_commands_that_are_installed_are_there():
+    scripts = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["scripts"]
+    assert {"reasoningbank-mcp", "reasoning-bank-mcp"} <= set(scripts)
+    for place in scripts.values():
+        module, _, function = place.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
 
 
 def test_every_tool_has_its_twin(by_hand):
@@ -195,13 +206,15 @@ def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(cli, by_hand, tmp_p
 
 def test_the_configurations_in_the_documentation_hold():
     """Each JSON block can be read, and each command line in it and in the shell examples is one that is taken."""
-    text = (REPO / "docs" / "mcp.md").read_text()
+    text = "".join((REPO / "docs" / name).read_text() for name in ("mcp.md", "paper_faithful.md"))
     blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
     servers = [server for block in blocks for key in block if key != "hooks" for server in block[key].values()]
     assert len(servers) >= 4
     for server in servers:
         if "args" in server:
             assert parser().parse_intermixed_args(server["args"]).bank
+        else:
+            assert server.get("url") or server["command"] == "reasoning-bank-mcp"
     lines = [shlex.split(line, comments=True) for line in re.findall(r"^ +(reasoningbank-mcp .*)$", text, re.MULTILINE)]
     lines += [shlex.split(h["command"]) for b in blocks for e in b.get("hooks", {}).values() for h in e[0]["hooks"]]
     tools_known = {tool.name: tool for tool in list_tools("all", AllTools())}
@@ -211,4 +224,4 @@ def test_the_configurations_in_the_documentation_hold():
         elif words[0] in tools_known:
             assert tool_parser(tools_known[words[0]]).parse_intermixed_args(words[1:])
         else:
-            assert parser().parse_intermixed_args(words).bank
+            assert load_config(parser().parse_intermixed_args(words).overrides)

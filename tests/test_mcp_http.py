@@ -10,6 +10,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_kit import HELLO, TOKEN, ask, http_server, run
 
 from core.errors import UserError
+from mcp_server.__main__ import parser
 from mcp_server.http import Gate, is_loopback, read_token
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
@@ -74,6 +75,13 @@ def test_old_clients_have_sse(tmp_path):
         assert httpx2.get(f"{url}/sse").status_code == 401
         bad = {"authorization": f"Bearer {TOKEN}", "host": "evil.example"}
         assert httpx2.get(f"{url}/sse", headers=bad).status_code == 421
+
+
+def test_the_address_is_the_one_that_clients_of_the_reasoningbank_server_have():
+    given = parser().parse_args(["--transport", "sse"])
+    assert (given.host, given.port) == ("127.0.0.1", 8000)
+    given = parser().parse_args(["--transport", "sse", "--host", "127.0.0.1", "--port", "8080"])
+    assert (given.transport, given.host, given.port) == ("sse", "127.0.0.1", 8080)
 
 
 def test_all_addresses_are_served_under_the_names_that_were_given_only(tmp_path):

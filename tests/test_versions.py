@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from conftest import REPO, command, read_json, read_rows
 
-from core.run.upgrade import named, upgraded_row
+from core.run.upgrade import completed, named, upgraded_row
 from results.load import find_runs, read_run
 
 STOPPED = (
@@ -142,3 +142,13 @@ def test_a_bank_opens(version_1):
     words = [sys.executable, "-m", "core.memory", "search", str(bank), "a box of the family amber", "--k", "2"]
     done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=REPO, timeout=120)
     assert len(done.stdout.splitlines()) == 2
+
+
+def test_a_run_made_before_a_part_had_a_key_has_its_default():
+    embedder = {"inner": {"_target_": "core.models.embedding.OpenAIEmbedder"}}
+    cfg = {"workflow": {}, "retrieval": {"_target_": "Hybrid", "pool": 3}, "embedder": embedder}
+    found = completed(cfg)
+    assert found["retrieval"] == {"_target_": "Hybrid", "pool": 3, "threshold_on": "similarity"}
+    assert found["embedder"]["inner"]["batch"] == 1
+    chosen = {"_target_": "Hybrid", "threshold_on": "score"}
+    assert completed(cfg | {"retrieval": chosen})["retrieval"] == chosen

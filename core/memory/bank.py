@@ -127,7 +127,7 @@ class MemoryBank(BankFile, Memory):
         expression = " OR ".join(f'"{word}"' for word in words)
         exclude = None if self.allow_self else exclude_task
         hits = self._store.lexical(expression, k, self._within(where), exclude)
-        return self._search.scored([(rowid, -1, score) for rowid, score in hits], "record")
+        return self._search.scored([(rowid, -1, score) for rowid, score in hits], "record", by_words=True)
 
     def add(self, record: MemoryRecord, *, shown: Sequence[str] | None = None) -> bool:
         """Append a record to the bank's namespace. Adding the same id again changes nothing and returns False.

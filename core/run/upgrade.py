@@ -18,6 +18,7 @@ OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
 SINCE = {"strip_lessons": True}
 SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
+SINCE_OF_PART = {"Hybrid": {"threshold_on": "similarity"}, "OpenAIEmbedder": {"batch": 1}}  # by class
 
 
 def named(config: Any) -> Any:
@@ -43,12 +44,17 @@ def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(config: dict[str, Any]) -> dict[str, Any]:
-    """A run's configuration with the keys of `SINCE`."""
+    """A run's configuration with the keys of `SINCE`, and of `SINCE_OF_PART` where it has such a part."""
     if "workflow" not in config:
         return config
     workflow = SINCE_OF_REFINING | config["workflow"] if "refine" in config["workflow"] else config["workflow"]
     roles = {name: dict.fromkeys(MORE) | role for name, role in config.get("roles", {}).items()}
-    return SINCE | config | {"workflow": workflow, "roles": roles}
+    return SINCE | _parts_completed(config) | {"workflow": workflow, "roles": roles}
+
+
+def _parts_completed(config: dict[str, Any]) -> dict[str, Any]:
+    found = {key: _parts_completed(value) if isinstance(value, dict) else value for key, value in config.items()}
+    return SINCE_OF_PART.get(str(config.get("_target_")).rpartition(".")[2], {}) | found
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from core.checks import check_choice, check_numbers, check_positive
 from core.errors import UserError
@@ -40,6 +40,8 @@ class Ranking:
     outcome     only records of a success, or only of a failure
     """
 
+    by_places: ClassVar[bool] = False  # whether a score follows from places in a list, which min_score shortens
+
     top_k: int = 1
     min_score: float | None = None
     domain: str | None = None
@@ -62,9 +64,18 @@ class Ranking:
             outcome=self.outcome if where.outcome is None else where.outcome,
         )
 
+    def reaches(self, hit: Scored) -> bool:
+        """Whether a hit's similarity, or its score where it was found by words, reaches min_score."""
+        held = hit.score if hit.similarity is None else hit.similarity
+        return self.min_score is None or held >= self.min_score
+
     def good_enough(self, hits: list[Scored]) -> list[Scored]:
-        """The hits whose similarity reaches min_score."""
-        return [hit for hit in hits if self.min_score is None or hit.score >= self.min_score]
+        """The hits that reach min_score."""
+        return [hit for hit in hits if self.reaches(hit)]
+
+    def relevance(self, score: float) -> float:
+        """A score of this policy on a scale from 0 to 1, for who is shown it."""
+        return min(max(score, 0.0), 1.0)
 
 
 @dataclass(kw_only=True)
@@ -80,9 +91,9 @@ class Pooled(Ranking):
     def candidates(
         self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None, **how: str
     ) -> list[Scored]:
-        """The records to choose from, with their cosine, nearest first, without those below min_score."""
+        """The records to choose from, with their cosine, nearest first."""
         size = len(bank) if self.pool is None else max(self.pool, top_k)
-        return self.good_enough(bank.nearest(query, max(size, 1), exclude_task, self.within(where), **how))
+        return bank.nearest(query, max(size, 1), exclude_task, self.within(where), **how)
 
 
 @dataclass(kw_only=True)
@@ -103,8 +114,8 @@ class Reranking(Pooled):
     ) -> list[Scored]:
         age = ages(bank, self.ticks_per_day)
         pool = self.candidates(bank, query, top_k, exclude_task, where)
-        scored = [replace(hit, score=self.score(hit.record, hit.score, age(hit.record))) for hit in pool]
-        return self.pick(scored, top_k)
+        scored = [replace(hit, score=round(self.score(hit.record, hit.score, age(hit.record)), 6)) for hit in pool]
+        return self.pick(self.good_enough(scored), top_k)
 
     def score(self, record: MemoryRecord, similarity: float, age_days: float) -> float:
         """What a record is ranked by."""
@@ -113,6 +124,18 @@ class Reranking(Pooled):
     def pick(self, scored: list[Scored], top_k: int) -> list[Scored]:
         """The top_k of the scored records, best first."""
         return best(scored, top_k)
+
+
+def retrieve_and_count(
+    bank: MemoryBank, query: str, top_k: int, where: Filter | None = None
+) -> tuple[list[Scored], int]:
+    """What the bank's policy retrieves, and how many of the top_k that it would have retrieved min_score held back."""
+    if getattr(bank.policy, "min_score", None) is None:
+        return bank.retrieve(query, top_k, where=where), 0
+    unheld = replace(bank.policy, min_score=None).rank(bank, query, top_k, None, where)
+    n_held_back = len(unheld) - len(bank.policy.good_enough(unheld))
+    again = n_held_back or bank.policy.by_places
+    return (bank.retrieve(query, top_k, where=where) if again else unheld), n_held_back
 
 
 def confidence_of(record: MemoryRecord) -> float:

@@ -20,6 +20,10 @@ class Lexical(Ranking):
     The task is not embedded. min_score is compared with the BM25 score, whose scale depends on the bank.
     """
 
+    def relevance(self, score: float) -> float:
+        """BM25 has no upper end: s / (1 + s) keeps the order."""
+        return score / (1 + score)
+
     def rank(
         self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:

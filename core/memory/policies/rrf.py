@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 from core.checks import check_positive
 from core.memory.policies.base import Pooled, best
@@ -22,6 +22,8 @@ class RRF(Pooled):
     a record that only shares words with the task is left out.
     """
 
+    by_places: ClassVar[bool] = True
+
     k: float = 60.0
 
     def __post_init__(self) -> None:
@@ -31,19 +33,27 @@ class RRF(Pooled):
     def rank(
         self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
-        near = self.candidates(bank, query, top_k, exclude_task, where, unit="record")
+        near = self.good_enough(self.candidates(bank, query, top_k, exclude_task, where, unit="record"))
         by_words = bank.lexical(query, max(self.pool or len(bank), top_k, 1), exclude_task, self.within(where))
         if self.min_score is not None:
             known = {hit.record.id for hit in near}
             by_words = [hit for hit in by_words if hit.record.id in known]
         return best(self.fuse([near, by_words]), top_k)
 
+    def reaches(self, hit: Scored) -> bool:
+        """As in Ranking; a record that was found by words alone reaches no min_score."""
+        return self.min_score is None or (hit.similarity is not None and super().reaches(hit))
+
+    def relevance(self, score: float) -> float:
+        """1 is the sum of a record that is first in both lists."""
+        return super().relevance(score * (self.k + 1) / 2)
+
     def fuse(self, rankings: list[list[Scored]]) -> list[Scored]:
         """Each record once, with its sum, in the order in which the records first appear."""
         sums: dict[str, float] = {}
-        records = {}
+        first: dict[str, Scored] = {}
         for ranking in rankings:
             for rank, hit in enumerate(ranking, 1):
                 sums[hit.record.id] = sums.get(hit.record.id, 0.0) + 1 / (self.k + rank)
-                records.setdefault(hit.record.id, hit.record)
-        return [Scored(record=records[id], score=score) for id, score in sums.items()]
+                first.setdefault(hit.record.id, hit)
+        return [replace(first[id], score=score) for id, score in sums.items()]

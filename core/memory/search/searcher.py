@@ -57,19 +57,22 @@ class Search:
             index = self._index(items, len(vector))
             return index.search(vector, k, where, exclude, distinct and items), self._indexes[items].version
 
-    def scored(self, hits: list[Hit], unit: str, version: int | None = None) -> list[Scored]:
-        """Hits with their records; for unit=item, a record with nothing but the item that was found."""
+    def scored(self, hits: list[Hit], unit: str, version: int | None = None, *, by_words: bool = False) -> list[Scored]:
+        """Hits with their records; for unit=item, a record with nothing but the item that was found.
+
+        by_words   the scores are no cosines
+        """
         records = self._get([rowid for rowid, _, _ in hits], self._store.version() if version is None else version)
         found = []
         for rowid, place, score in hits:
             if rowid not in records:  # removed by another process since the index was searched
                 continue
-            record = records[rowid]
+            hit = Scored(record=records[rowid], score=score, similarity=None if by_words else score)
             if unit == "record":
-                found.append(Scored(record=record, score=score))
+                found.append(hit)
                 continue
-            items = record.items if place < 0 else record.items[place : place + 1]
-            found += [Scored(record=replace(record, items=(item,)), score=score) for item in items]
+            items = hit.record.items if place < 0 else hit.record.items[place : place + 1]
+            found += [replace(hit, record=replace(hit.record, items=(item,))) for item in items]
         return found
 
     def save(self) -> None:

@@ -309,11 +309,11 @@ class Store:
         tags = "".join(f" AND EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE {same})" for _ in where.tags)
         query = (
             "SELECT r.rowid, round(-bm25(lexicon), 9) AS score FROM lexicon JOIN records r ON r.rowid = lexicon.rowid "
-            "WHERE lexicon MATCH ?1 AND r.namespace = ?2 AND r.task_id IS NOT ?3 "
+            "WHERE lexicon MATCH ?1 AND (?6 OR r.namespace = ?2) AND r.task_id IS NOT ?3 "
             "AND NOT EXISTS (SELECT 1 FROM lineage l WHERE l.task_id = ?3 AND l.record = r.rowid) "
             "AND coalesce(?4, r.outcome) = r.outcome AND coalesce(?5, r.domain) = r.domain "
             f"AND r.status IN ({marks}){tags} ORDER BY score DESC, r.rowid LIMIT {int(k)}"
         )
-        fixed = (words, where.namespace, exclude_task, where.outcome, where.domain)
+        fixed = (words, where.namespace, exclude_task, where.outcome, where.domain, where.everyone)
         spelled = [spelling for tag in where.tags for spelling in (tag, normal_tag(tag))]
         return self.rows(query, (*fixed, *where.statuses, *spelled))

@@ -25,6 +25,7 @@ class Filter:
     """What a record must have; None and () do not restrict, but for the namespace.
 
     namespace   None is the bank's own namespace, never everyone's
+    everyone    the records of every namespace, whatever `namespace` says
     domain      exactly this one
     tags        all of these, whatever their case
     outcome     success | failure
@@ -32,6 +33,7 @@ class Filter:
     """
 
     namespace: str | None = None
+    everyone: bool = False
     domain: str | None = None
     tags: tuple[str, ...] = ()
     outcome: str | None = None
@@ -41,7 +43,7 @@ class Filter:
         """Whether a record with these attributes may be seen. The namespace must have been filled in."""
         namespace, status, outcome, domain, tags = attributes
         return (
-            namespace == self.namespace
+            (self.everyone or namespace == self.namespace)
             and status in self.statuses
             and self.outcome in (None, outcome)
             and self.domain in (None, domain)

@@ -1,0 +1,308 @@
+"""The server's settings: its presets, what is typed over them, and `--config` in that other server's layout."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from core.errors import UserError
+from mcp_server.config import default_bank, load_config, unless_typed
+from mcp_server.foreign_config import read_foreign
+from mcp_server.service import Service
+
+KEYS = {"DASHSCOPE_API_KEY": "sk-of-dashscope", "OPENAI_API_KEY": "sk-of-openai", "ANTHROPIC_API_KEY": "sk-ant-x"}
+EXAMPLE = """\
+# LLM Provider Configuration
+llm:
+  provider: "dashscope"           # dashscope | openai | anthropic
+  dashscope:
+    api_key: "${DASHSCOPE_API_KEY}"
+    chat_model: "qwen-plus"
+# Embedding Provider Configuration
+embedding:
+  provider: "dashscope"           # dashscope | openai
+  dashscope:
+    model: "text-embedding-v3"
+# Retrieval Strategy Configuration
+retrieval:
+  strategy: "hybrid"
+  min_score_threshold: 0.85
+  hybrid:
+    weights:
+      semantic: 0.6
+      confidence: 0.2
+      success: 0.15
+      recency: 0.05
+# Memory Manager Configuration (v0.2.0+)
+memory_manager:
+  enabled: true
+  deduplication:
+    strategy: "semantic"
+    on_extraction: true
+    semantic:
+      threshold: 0.90
+      top_k_check: 5
+  merge:
+    strategy: "llm"               # llm | voting
+    auto_execute: true
+    trigger:
+      min_similar_count: 3
+      similarity_threshold: 0.85
+    llm:
+      temperature: 0.7
+    original_handling: "archive"
+"""
+OTHER_PROVIDERS = """\
+llm:
+  provider: openai
+  dashscope: {api_key: "${DASHSCOPE_API_KEY?}", base_url: "https://d.example/v1", chat_model: qwen-turbo}
+  openai: {api_key: "${OPENAI_API_KEY?}", base_url: "${BASE:http://127.0.0.1:9/v1}", chat_model: m'x, max_tokens: 4096}
+  anthropic: {api_key: "", chat_model: claude-sonnet-4-5, temperature: 0.7}
+embedding:
+  provider: openai
+  openai: {api_key: "${OPENAI_API_KEY?}", base_url: "http://127.0.0.1:9/v1", model: nomic-embed-text}
+extraction: {max_memories_per_trajectory: 2, judge_temperature: 0.1, extract_temperature: 0.9, async_by_default: false}
+retrieval: {default_top_k: 2, max_top_k: 10, hybrid: {time_decay_halflife: 15}}
+server: {name: reasoning-bank, version: "0.1.0", log_level: INFO}
+"""
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    """The configuration that a file in that server's layout makes."""
+    for name, key in KEYS.items():
+        monkeypatch.setenv(name, key)
+
+    def load(text, *typed):
+        (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+        return load_config([*unless_typed(read_foreign(tmp_path / "config.yaml"), typed), *typed])
+
+    return load
+
+
+def changed(cfg):
+    """What the files of these tests may set, in short."""
+    life = cfg.memory.get("consolidate") or {}
+    merge, duplicates = life.get("merge"), life.get("deduplicate")
+    return {
+        "preset": cfg.preset,
+        "policy": cfg.retrieval._target_.rpartition(".")[2],
+        "threshold": (cfg.retrieval.min_score, cfg.retrieval.get("threshold_on")),
+        "top_k": cfg.retrieval.top_k,
+        "duplicates": duplicates and (duplicates.min_score, duplicates.title_distance, life.candidates),
+        "merge": merge and (merge.author._target_.rpartition(".")[2], merge.least, merge.min_score),
+        "background": life.get("background"),
+        "guarded": cfg.memory.hygiene is not None,
+        "prompt": cfg.server.prompt_style,
+        "async": cfg.server.async_default,
+    }
+
+
+THE_DOCUMENT = {
+    "preset": "reasoningbank_mcp",
+    "policy": "Hybrid",
+    "threshold": (0.85, "score"),
+    "top_k": 1,
+    "duplicates": (0.9, 0, 5),
+    "merge": ("Voting", 3, 0.85),
+    "background": True,
+    "guarded": True,
+    "prompt": "reasoningbank_mcp",
+    "async": True,
+}
+WITH_A_MODEL = THE_DOCUMENT | {"merge": ("LLMAuthor", 3, 0.85)}
+OFF = {"duplicates": None, "merge": None, "background": None}
+PAPER = OFF | {"preset": "paper_faithful", "policy": "Cosine", "threshold": (None, None), "guarded": False}
+PAPER |= {"prompt": "plain", "async": False, "top_k": 1}
+
+
+def test_the_preset_has_the_documents_numbers():
+    cfg = load_config(["preset=reasoningbank_mcp"])
+    assert changed(cfg) == THE_DOCUMENT
+    weights = [cfg.retrieval[f"{name}_weight"] for name in ("semantic", "confidence", "success", "recency")]
+    assert weights == [0.6, 0.2, 0.15, 0.05]
+    assert changed(load_config(["preset=reasoningbank_mcp", "llm=gemini"])) == WITH_A_MODEL
+    assert changed(load_config(["preset=reasoningbank_mcp", "llm=gemini", "memory/consolidate/merge=voting"])) == (
+        THE_DOCUMENT
+    )
+    assert changed(load_config(["preset=paper_faithful"])) == PAPER
+
+
+ON = ("guard", 10, True)
+PRODUCTION = {  # typed: (guarded, candidates, background), None without a life
+    "": ON,
+    "memory=consolidated": ON,
+    "memory=consolidated_offline": ON,
+    "memory=deduplicate": ON,
+    "memory=consolidated memory/consolidate/merge=voting memory.consolidate.prune=null": ON,
+    "memory=consolidated memory.consolidate.background=false": ("guard", 10, False),
+    "memory=consolidated memory.consolidate.candidates=7": ("guard", 7, True),
+    "memory=consolidated memory.hygiene=null": (None, 10, True),
+    "memory=consolidated memory.consolidate=null": ("guard", None, None),
+    "memory.consolidate=null": ("guard", None, None),
+    "memory=reasoning_bank": ("guard", None, None),
+    "memory=guarded": ("guard", None, None),
+    "memory=deduplicate +memory/hygiene=guard": ON,
+    "+memory/hygiene=guard": ON,
+    "memory=none": (None, None, None),
+    "memory=synapse": ("guard", None, None),
+    "memory/consolidate/merge=llm": ON,
+    "preset=paper_faithful memory=consolidated": (None, 50, False),
+}
+
+
+@pytest.mark.parametrize(("typed", "wanted"), PRODUCTION.items())
+def test_another_memory_keeps_the_guard_and_what_it_has_of_the_presets_keys(typed, wanted):
+    cfg = load_config(typed.split())
+    life, guard = cfg.memory.get("consolidate") or {}, cfg.memory.get("hygiene")
+    assert (guard and "guard", life.get("candidates"), life.get("background")) == wanted
+    if guard and "paper" not in typed:
+        assert (guard.likeness, guard.ignore, guard.max_content) == (None, ["shell"], 10000)
+
+
+@pytest.mark.parametrize("option", ["cosine", "hybrid", "four_factor", "random", "lexical", "rrf", "trust"])
+def test_another_retrieval_comes_without_what_the_preset_sets_in_it(option):
+    """Its numbers belong to the scores of the preset's own policy."""
+    cfg = load_config([f"retrieval={option}"])
+    assert cfg.retrieval.min_score is None and cfg.retrieval.get("pool") in (None, 100)
+    assert ("pool" in cfg.retrieval) == (option not in ("cosine", "random", "lexical"))
+    assert changed(cfg) | {"policy": ""} == changed(load_config([])) | {
+        "policy": "",
+        "threshold": (None, "similarity" if option == "hybrid" else None),
+    }
+
+
+def test_a_server_without_a_memory_is_refused(tmp_path):
+    with pytest.raises(UserError, match="memory=none: a server needs a bank"):
+        Service(tmp_path / "b.sqlite", load_config(["memory=none"]))
+
+
+def test_the_documents_example_is_read_whole(foreign):
+    cfg = foreign(EXAMPLE)
+    assert changed(cfg) == WITH_A_MODEL
+    assert (cfg.llm.model, cfg.llm.api_key_env) == ("dashscope/qwen-plus", "DASHSCOPE_API_KEY")
+    assert cfg.llm.api_base == "https://dashscope.aliyuncs.com/compatible-mode/v1"
+    inner = cfg.embedder.inner
+    assert (inner.model, inner.api_key_env, inner.batch) == ("text-embedding-v3", "DASHSCOPE_API_KEY", 10)
+    assert "sk-" not in str(cfg)
+
+
+def edited(*changes):
+    text = EXAMPLE
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+VARIANTS = {  # the document's recommendations, and its other choices: (file, what is then different)
+    "strict": (edited(("min_score_threshold: 0.85", "min_score_threshold: 0.90")), {"threshold": (0.9, "score")}),
+    "lenient": (edited(("min_score_threshold: 0.85", "min_score_threshold: 0.75")), {"threshold": (0.75, "score")}),
+    "production": (edited(("threshold: 0.90", "threshold: 0.92")), {"duplicates": (0.92, 0, 5)}),
+    "voting": (edited(('strategy: "llm"  ', 'strategy: "voting"')), {"merge": ("Voting", 3, 0.85)}),
+    "cosine": (edited(('strategy: "hybrid"', 'strategy: "cosine"')), {"policy": "Cosine", "threshold": (0.85, None)}),
+    "no manager": (edited(("enabled: true", "enabled: false")), OFF),
+    "no merge": (edited(("auto_execute: true", "auto_execute: false")), {"merge": None}),
+    "no duplicates": (edited(("on_extraction: true", "on_extraction: false")), {"duplicates": None}),
+    "other triggers": (
+        edited(
+            ("similar_count: 3", "similar_count: 4"),
+            ("similarity_threshold: 0.85", "similarity_threshold: 0.8"),
+            ("top_k_check: 5", "top_k_check: 2"),
+        ),
+        {"merge": ("LLMAuthor", 4, 0.8), "duplicates": (0.9, 0, 2)},
+    ),
+    "paper": (f"{EXAMPLE}mode:\n  preset: paper_faithful\n", PAPER),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_each_recommended_variant_means_what_it_says(foreign, name):
+    text, differs = VARIANTS[name]
+    assert changed(foreign(text)) == WITH_A_MODEL | differs
+
+
+def test_what_the_document_shows_alone_is_a_file_too(foreign):
+    """Its section on production has a memory_manager only; nothing else needs to be there."""
+    alone = """\
+memory_manager:
+  deduplication: {strategy: semantic, semantic: {threshold: 0.92}}
+  merge: {strategy: llm, auto_execute: true}
+"""
+    cfg = foreign(alone)
+    assert changed(cfg) == THE_DOCUMENT | {"duplicates": (0.92, 0, 5)} and cfg.get("llm") is None
+    assert changed(foreign(alone, "llm=scripted", "retrieval.min_score=0.5")) == WITH_A_MODEL | {
+        "duplicates": (0.92, 0, 5),
+        "threshold": (0.5, "score"),
+    }
+
+
+def test_what_is_typed_wins_over_the_file(foreign):
+    cfg = foreign(EXAMPLE, "llm=scripted", "embedder=hashing", "retrieval=trust", "preset=production")
+    assert "model" not in cfg.llm and cfg.embedder.inner._target_.endswith("HashingEmbedder")
+    assert changed(cfg)["policy"] == "Trust" and changed(cfg)["prompt"] == "plain"
+
+
+def test_other_providers_and_the_keys_of_its_default_file(foreign):
+    cfg = foreign(OTHER_PROVIDERS)
+    assert (cfg.llm.model, cfg.llm.api_base, cfg.llm.max_tokens) == ("openai/m'x", "http://127.0.0.1:9/v1", 4096)
+    assert (cfg.embedder.inner.model, cfg.embedder.inner.api_key_env) == ("nomic-embed-text", "OPENAI_API_KEY")
+    assert (cfg.distiller.max_items, cfg.roles.judge.temperature, cfg.roles.extractor.temperature) == (2, 0.1, 0.9)
+    assert (cfg.retrieval.half_life_days, cfg.server.max_top_k, cfg.server.async_default) == (15, 10, False)
+    claude = foreign(OTHER_PROVIDERS.replace("provider: openai", "provider: anthropic", 1)).llm
+    assert (claude.model, claude.api_key_env) == ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY")
+
+
+SECRET = "sk-live-0123456789abcdef0123"
+REFUSED = [
+    (f"llm: {{provider: openai, openai: {{api_key: {SECRET}}}}}", "llm.openai.api_key holds a key itself"),
+    (f"llm: {{openai: {{api_key: '${{X:{SECRET}}}'}}}}", "llm.openai.api_key holds a key itself"),
+    (f"embedding: {{other: {{api_key: {SECRET}}}}}", "embedding.other.api_key holds a key itself"),
+    (f"llm: {{openai: {{api_key: {SECRET}}}", "is no YAML in line 1"),
+    ("llm: {provider: gemini}", 'llm.provider=gemini has no equivalent here: give "dashscope" or "openai" or'),
+    ("retrieval: {strategy: llm_assisted}", "retrieval.strategy=llm_assisted has no equivalent"),
+    ("retrieval: {strategy: hybrid, rerank: true}", "retrieval.rerank has no equivalent here: remove it"),
+    ("retrieval: hybrid", "retrieval holds no keys"),
+    ("[1, 2]", "the file holds no keys"),
+    ("storage: {backend: json}", "storage.backend has no equivalent here: --bank names the bank's file"),
+    ("memory_manager: {merge: {original_handling: delete}}", "original_handling=delete has no equivalent"),
+    ("memory_manager: {merge: {strategy: template}}", "merge.strategy=template has no equivalent"),
+    ("memory_manager: {deduplication: {strategy: hash}}", "deduplication.strategy=hash has no equivalent"),
+    ("memory_manager: {merge: {llm: {temperature: 0.2}}}", "merge.llm.temperature=0.2 has no equivalent"),
+    ("mode: {preset: fast}", "mode.preset=fast has no equivalent"),
+    ("llm: {openai: {base_url: '${NO_SUCH_URL}'}}", "names the environment variable NO_SUCH_URL, which is not set"),
+    ("retrieval: {min_score_threshold: high}", "min_score"),
+    ("web: {port: 80}", "web.port has no equivalent"),
+]
+
+
+@pytest.mark.parametrize(("text", "sentence"), REFUSED)
+def test_what_has_no_equivalent_is_refused_by_name(tmp_path, text, sentence):
+    (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=re.escape(sentence)) as refused:
+        Service(tmp_path / "b.sqlite", load_config(read_foreign(tmp_path / "config.yaml")))
+    assert SECRET not in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"no\.yaml cannot be read"):
+        read_foreign(tmp_path / "no.yaml")
+
+
+@pytest.mark.parametrize(
+    ("platform", "env", "place"),
+    [
+        ("linux", {"XDG_DATA_HOME": "/data"}, "/data/reasoningbank/bank.sqlite"),
+        ("linux", {}, "/home/me/.local/share/reasoningbank/bank.sqlite"),
+        ("darwin", {}, "/home/me/Library/Application Support/reasoningbank/bank.sqlite"),
+        ("win32", {"APPDATA": "/roaming"}, "/roaming/reasoningbank/bank.sqlite"),
+    ],
+)
+def test_without_a_name_the_bank_lies_in_the_users_data_folder(monkeypatch, platform, env, place):
+    for name in ("XDG_DATA_HOME", "APPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"HOME": "/home/me"} | env).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.platform", platform)
+    assert str(default_bank()) == place
