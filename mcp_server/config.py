@@ -38,7 +38,10 @@ def load_config(overrides: list[str]) -> Any:
 def unless_typed(words: list[str], typed: list[str]) -> list[str]:
     """The overrides without those of a group, or a key, that is typed."""
     keys = set(map(_key, typed))
-    return [word for word in words if not {_key(word), re.split("[./]", _key(word))[0]} & keys]
+    others = [_key(word) for word in typed if word not in words]
+    inner = tuple(f"{key.replace('/', '.')}." for key in others if "/" in key)  # of memory/consolidate/merge=voting
+    words = [word for word in words if not {_key(word), re.split("[./]", _key(word))[0]} & keys]
+    return [word for word in words if not word.startswith(inner)]
 
 
 def _preset_words(overrides: list[str]) -> list[str]:

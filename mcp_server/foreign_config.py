@@ -49,8 +49,9 @@ DEDUPLICATE = {
 MERGING = {
     f"{MERGE}trigger.min_similar_count": "memory.consolidate.merge.least",
     f"{MERGE}trigger.similarity_threshold": "memory.consolidate.merge.min_score",
-    # Here comes f"{MERGE}llm.temperature", as soon as a merge has a temperature of its own; till then see CHOICES.
+    f"{MERGE}archive.keep_embeddings": "memory.consolidate.keep_vectors",
 }
+TEMPERATURE = f"{MERGE}llm.temperature"
 CHOICES: dict[str, tuple] = {  # keys that say which of several ways, and the ways that there are here
     "llm.provider": PROVIDERS["llm"],
     "embedding.provider": PROVIDERS["embedding"],
@@ -62,7 +63,6 @@ CHOICES: dict[str, tuple] = {  # keys that say which of several ways, and the wa
     f"{MERGE}strategy": ("llm", "voting"),
     f"{MERGE}auto_execute": (True, False),
     f"{MERGE}original_handling": ("archive",),
-    f"{MERGE}llm.temperature": (0.7,),
     ASYNC: (True, False),
 }
 NO_EFFECT = (
@@ -70,7 +70,6 @@ NO_EFFECT = (
     "server.version",
     "server.log_level",
     f"{MERGE}voting.min_group_size",  # there, too, groups begin at trigger.min_similar_count
-    f"{MERGE}archive.keep_embeddings",  # about space: an archived memory is not searched
     *(f"llm.{name}.temperature" for name in PROVIDERS["llm"]),  # there, too, judge and extractor have their own
 )
 WHY = {  # more than "no equivalent" about a refused key, by its beginning
@@ -123,7 +122,7 @@ def _leaves(path: Path, node: Any, above: str = "") -> dict[str, Any]:
 def _known() -> tuple[str, ...]:
     """Every key that is mapped or known to change nothing."""
     blocks = [f"{s}.{p}.{key}" for s, names in PROVIDERS.items() for p in names for key in OF_PROVIDER[s]]
-    return (*blocks, *SAME, *HYBRID, *DEDUPLICATE, *MERGING, *CHOICES, THRESHOLD, *NO_EFFECT)
+    return (*blocks, *SAME, *HYBRID, *DEDUPLICATE, *MERGING, *CHOICES, THRESHOLD, TEMPERATURE, *NO_EFFECT)
 
 
 def _checked(path: Path, given: dict[str, Any]) -> dict[str, Any]:
@@ -192,7 +191,10 @@ def _manager(given: dict[str, Any]) -> list[str]:
     if given.get(f"{MERGE}auto_execute") is False:
         return [*words, "memory.consolidate.merge=null"]
     if given.get(f"{MERGE}strategy") == "voting":
-        words.append("memory/consolidate/merge=voting")  # llm: the preset's own, where there is a model
+        words.append("memory/consolidate/merge=voting")
+    elif "llm.provider" in given:
+        words.append("memory/consolidate/merge=llm")
+        words += _mapped(given, {TEMPERATURE: "memory.consolidate.merge.author.temperature"})
     return words + _mapped(given, MERGING)
 
 

@@ -238,6 +238,22 @@ memory_manager:
     }
 
 
+def test_the_merge_has_its_own_temperature_and_the_archive_no_vectors(foreign):
+    life = foreign(EXAMPLE).memory.consolidate
+    assert (life.every, life.deduplicate.on_add, life.merge.author.temperature, life.keep_vectors) == (
+        1,
+        True,
+        0.7,
+        False,
+    )
+    life = foreign(
+        edited(
+            ("temperature: 0.7", "temperature: 0.2"), ('"archive"', '"archive"\n    archive: {keep_embeddings: true}')
+        )
+    )
+    assert (life.memory.consolidate.merge.author.temperature, life.memory.consolidate.keep_vectors) == (0.2, True)
+
+
 def test_what_is_typed_wins_over_the_file(foreign):
     cfg = foreign(EXAMPLE, "llm=scripted", "embedder=hashing", "retrieval=trust", "preset=production")
     assert "model" not in cfg.llm and cfg.embedder.inner._target_.endswith("HashingEmbedder")
@@ -269,7 +285,6 @@ REFUSED = [
     ("memory_manager: {merge: {original_handling: delete}}", "original_handling=delete has no equivalent"),
     ("memory_manager: {merge: {strategy: template}}", "merge.strategy=template has no equivalent"),
     ("memory_manager: {deduplication: {strategy: hash}}", "deduplication.strategy=hash has no equivalent"),
-    ("memory_manager: {merge: {llm: {temperature: 0.2}}}", "merge.llm.temperature=0.2 has no equivalent"),
     ("mode: {preset: fast}", "mode.preset=fast has no equivalent"),
     ("llm: {openai: {base_url: '${NO_SUCH_URL}'}}", "names the environment variable NO_SUCH_URL, which is not set"),
     ("retrieval: {min_score_threshold: high}", "min_score"),
