@@ -54,8 +54,8 @@ def parser() -> argparse.ArgumentParser:
     profiles = "core: 8 tools for agents; all: 13; ace: the 8 of mcp-learning-memory"
     top.add_argument("--tools", choices=("core", "all", "ace"), default="core", help=profiles)
     top.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio")
-    top.add_argument("--host", default="127.0.0.1", help="for http and sse")
-    top.add_argument("--port", type=int, default=8000)
+    top.add_argument("--host", default="127.0.0.1", help="for http and sse (127.0.0.1)")
+    top.add_argument("--port", type=int, default=8000, help="for http and sse (8000)")
     top.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="a Host header to answer to")
     top.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help="holds the bearer token")
     top.add_argument("--token-file", type=Path, metavar="FILE", help="holds it instead")
