@@ -81,7 +81,7 @@ def _compose(words: list[str], given: list[str]) -> Any:
     try:
         with initialize_config_dir(str(FOLDER.resolve()), version_base="1.3", job_name="mcp_server"):
             return compose("mcp", overrides=words)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:  # ValueError: of llm=null
         raise UserError(f"{' '.join(str(error).split())} (given: {' '.join(given)})") from error
 
 
