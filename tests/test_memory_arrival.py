@@ -181,19 +181,32 @@ def held(open_bank, **changes):
 
 
 def test_nobody_waits_for_a_merge_in_the_background(open_bank):
-    bank, go, began = held(open_bank)
+    bank, go, began = held(open_bank, confidence=Confidence())
     for k in range(3):
         live(bank, alike(k))
     assert began.wait(30)
     started = time.monotonic()
     live(bank, record("next", item(180)))
     assert [hit.record.id for hit in bank.retrieve("@200", top_k=9)] == ["r0", "r1", "r2", "next"]
+    before = bank.get("r0").confidence
     bank.count_shown(["r0"])
+    assert bank.get("r0").confidence < before
     assert time.monotonic() - started < 5 and not go.is_set()
     go.set()
     bank.consolidate.close()
     assert sorted(r.id[:2] for r in bank.records(status="active") if not r.parents) == ["ne"]
     assert bank.get("r0").status == "archived"  # that it was shown meanwhile did not undo the merge
+
+
+def test_a_mark_that_comes_while_a_merge_is_written_keeps_it_from_being_made(open_bank):
+    bank, go, began = held(open_bank)
+    for k in range(3):
+        live(bank, alike(k))
+    assert began.wait(30)
+    by_hand.mark_record(bank, "r1", helpful=False)
+    go.set()
+    bank.consolidate.close()
+    assert set(statuses(bank).values()) == {"active"}
 
 
 def test_a_tenant_whose_round_falls_due_during_anothers_gets_it(open_bank):

@@ -22,9 +22,9 @@ from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.merge_authors import Voting
 
 
-def open_bank(path):
-    duplicates, merges = Deduplicate(min_score=None), Merge(author=Voting())
-    return open_life_bank(path, every=4, confidence=Confidence(), deduplicate=duplicates, merge=merges)
+def open_bank(path, *, on_add=False, keep_vectors=True):
+    policies = {"deduplicate": Deduplicate(min_score=None, on_add=on_add), "merge": Merge(author=Voting())}
+    return open_life_bank(path, every=4, keep_vectors=keep_vectors, confidence=Confidence(), **policies)
 
 
 def episodes(n):
@@ -47,9 +47,10 @@ def content(bank):
     return records, bank.links(), bank.consolidate.progress(bank), len(bank.journal())
 
 
-def test_a_copy_of_the_files_at_any_statement_is_one_whole_state(tmp_path):
+@pytest.mark.parametrize("how", [{}, {"on_add": True, "keep_vectors": False}])
+def test_a_copy_of_the_files_at_any_statement_is_one_whole_state(tmp_path, how):
     """A kill leaves behind the files as they are at that moment: here they are copied before every statement."""
-    bank = open_bank(tmp_path / "bank" / "bank.sqlite")
+    bank = open_bank(tmp_path / "bank" / "bank.sqlite", **how)
     *before, last = episodes(8)
     for one in before:
         live(bank, *one)
@@ -77,7 +78,7 @@ def test_a_copy_of_the_files_at_any_statement_is_one_whole_state(tmp_path):
     assert len(copies) > 50
     reached = 0
     for folder in copies:
-        left = open_bank(folder / "bank.sqlite")
+        left = open_bank(folder / "bank.sqlite", **how)
         assert left._store.rows("PRAGMA integrity_check") == [("ok",)]
         found = states.index(content(left))  # one of the states between two transactions, whole
         assert found >= reached

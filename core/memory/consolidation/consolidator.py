@@ -223,12 +223,12 @@ class Consolidator:
     def _start_rounds(self, bank: MemoryBank) -> None:
         """Run the rounds that are due in the background, after those of other tenants; does not wait for them."""
         with self._start_lock:
+            ended = [round for round in self._begun if round.done()]
+            self._begun = [round for round in self._begun if round not in ended]
             if bank.namespace not in self._waiting and self.progress(bank).round:
                 self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="consolidate")
                 self._waiting.add(bank.namespace)
                 self._begun.append(self._pool.submit(self._run_in_background, bank))
-            ended = [round for round in self._begun if round.done()]
-            self._begun = [round for round in self._begun if round not in ended]
         _raise_error(ended)
 
     def _run_in_background(self, bank: MemoryBank) -> None:

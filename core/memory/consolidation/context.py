@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core.errors import InfraError, OverBudget, UserError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 KEPT = 4_096  # vectors of texts in memory
-FADED = 0.01  # of a confidence; any label or mark changes it by more
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
 
 
@@ -53,10 +53,9 @@ class ProposedChange:
 
 
 def _unchanged(seen: MemoryRecord, now: MemoryRecord) -> bool:
-    """Whether a record still is what a plan saw; that it was shown meanwhile, and so faded a little, does not count."""
-    if (seen.status, seen.items, seen.confidence is None) != (now.status, now.items, now.confidence is None):
-        return False
-    return seen.confidence is None or abs(seen.confidence - now.confidence) < FADED
+    """Whether a record still is what a plan saw. A use meanwhile, and what it does to the confidence, is no change."""
+    state = attrgetter("status", "items", "n_helpful", "n_harmful")
+    return state(seen) == state(now) and (seen.confidence == now.confidence or seen.last_used != now.last_used)
 
 
 class ConsolidationPolicy(Protocol):
