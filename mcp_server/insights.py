@@ -21,6 +21,7 @@ from mcp_server.texts import memory_entries, memory_prompt
 from mcp_server.tools import CoreTools, counts, result, stored
 
 MAX_EXPORT = 200_000  # bytes of one answer
+KEY = 800  # characters of the content in the query that an insight is stored under
 NEAR = 3  # titles fewer edits apart than this count as the same
 
 
@@ -41,12 +42,12 @@ class AllTools(CoreTools):
         bank = self._service.bank_for(agent_id)
         id = content_id("insight", bank.namespace, lesson, names, url)
         about = {"kind": "insight"} | ({"url": url} if url else {})
-        query = f"{lesson.title} ({', '.join(names)})"
+        query = f"{lesson.title} ({', '.join(names)})\n{lesson.content[:KEY]}"  # what a search compares with
         record = new_record(bank, id, query, (lesson,), clients_verdict(True), tags=names, about=about)
         record = replace(record, created_at=now())
         if bank.hygiene is not None:
             record = bank.hygiene.screen(record, bank, shown=())  # the client wrote it: nothing in it was copied
-        vector = bank.embedder.embed([record.original_query])[0].tobytes()
+        vector, items = bank.vectors_of(record)
         with bank.change(f"insight: {id}") as change:
             titles = reversed(bank.titles())  # of active records, the newest first
             twin = next((other for other, taken in titles if titles_near(lesson.title, taken, NEAR)), None)
@@ -61,7 +62,7 @@ class AllTools(CoreTools):
                 record = replace(record, n_helpful=old.n_helpful, n_harmful=old.n_harmful, task_id=old.task_id)
                 change.update(twin, status="superseded")
                 change.link(id, "supersedes", twin)
-            if not change.put(record, vector):
+            if not change.put(record, vector, items):
                 change.update(id, status=record.status)  # it had been stored, then deleted or replaced
         self._service.consolidate(bank, record)
         return stored(bank, id, "saved" if twin is None else "replaced")

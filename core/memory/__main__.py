@@ -14,9 +14,11 @@ from core.memory.formats import FORMATS
 from core.memory.store.filter import STATUSES
 from core.models.embedding import MINILM, NamedEmbedder
 
-NAMES = "stats list_ show search add mark status export import_ consolidate snapshot rollback forget doctor".split()
+NAMES = (
+    "stats list_ show search add mark status export import_ consolidate reembed snapshot rollback forget doctor"
+).split()
 COMMANDS = {name.strip("_"): getattr(commands, name) for name in NAMES}
-WRITES = ("add", "mark", "status", "import", "consolidate", "snapshot", "rollback", "forget", "doctor")
+WRITES = ("add", "mark", "status", "import", "consolidate", "reembed", "snapshot", "rollback", "forget", "doctor")
 MAKES = ("add", "import")  # a bank that is not there yet
 
 
@@ -66,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
         one[name].add_argument("--json", action="store_true", help="one JSON object a line")
     left_out = {"list": "all", "export": "all", "rollback": "all", "import": "each record's own"}
     for name in one:
-        if name not in ("stats", "doctor"):
+        if name not in ("stats", "doctor", "reembed"):
             one[name].add_argument("--namespace", help=f"a tenant; left out: {left_out.get(name, 'default')}")
     for name in ("show", "mark", "status"):
         one[name].add_argument("id", metavar="ID")

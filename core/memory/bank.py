@@ -13,6 +13,7 @@ from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.policies.base import Policy
 from core.memory.protocol import Memory
 from core.memory.search.searcher import Search
+from core.memory.search.texts import windows
 from core.memory.store.bank_file import BankFile
 from core.memory.store.clock import now
 from core.memory.store.filter import Filter
@@ -20,7 +21,7 @@ from core.types import MemoryRecord, Scored, Usage
 
 _CHOICES = {
     "unit": ("record", "item"),
-    "key": ("query", "item"),
+    "key": ("query", "item", "both"),
     "clock": ("stream", "wall"),
     "index": ("flat", "hnsw"),
 }
@@ -35,7 +36,8 @@ class MemoryBank(BankFile, Memory):
     namespace    whose records it reads and writes, unless a search's Filter names another
     allow_self   let a task retrieve what it taught itself earlier; False is the only honest setting for a benchmark
     unit         record | item: what a search returns, a whole record or single items of it
-    key          query | item: what a search compares with, the record's query (the paper) or each of its items
+    key          query | item | both: what a search compares with, the record's query (the paper), each of its items, or
+                 whichever is nearest of the query and the items, these with the record's tags and window by window
     clock        stream | wall: what ages are measured on
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
@@ -95,11 +97,17 @@ class MemoryBank(BankFile, Memory):
         """
         # Also for an empty bank: an embedder that breaks must do so before the attempt, not when its record is added.
         vector = self.embedder.embed([query])[0] if isinstance(query, str) else query
-        where, unit, items = self._within(where), unit or self.unit, (key or self.key) == "item"
+        where, unit, key = self._within(where), unit or self.unit, key or self.key
         own = exclude_task and not self.allow_self
         exclude = self._store.rowids_of_task(where.namespace, exclude_task) if own else set()
-        hits, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
-        return self._search.scored(hits, unit, version)[:k]
+        hits, version = [], -1
+        for items in {"query": (False,), "item": (True,), "both": (False, True)}[key]:
+            more, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
+            hits += more
+        if key == "both":
+            hits = sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
+        found = self._search.scored(hits, unit, version)
+        return (once_each(found, unit) if key == "both" else found)[:k]
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
         """The k records nearest to a record's query, itself left out. UserError for an unknown id."""
@@ -165,6 +173,13 @@ class MemoryBank(BankFile, Memory):
                 change.fact(key, known)
         return int(known)
 
+    def reembed(self) -> int:
+        """Make the vectors of every record anew, everyone's, as `key` wants them; returns how many records.
+
+        Searches compute what is not stored, a server at each start; this stores it. No journal entry: texts stay.
+        """
+        return self._store.reembed(self.vectors_of)
+
     def learn(self, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
         """What a finished episode teaches beyond its record; nothing unless `consolidate` is on."""
         if self.consolidate is not None:
@@ -188,13 +203,23 @@ class MemoryBank(BankFile, Memory):
         where = where or Filter()
         return where if where.namespace is not None else replace(where, namespace=self.namespace)
 
-    def _embed(self, record: MemoryRecord) -> tuple[bytes, list[bytes]]:
-        return super()._embed(record)[0], self._stored_items(record)
+    def vectors_of(self, record: MemoryRecord) -> tuple[bytes, list[tuple[int, bytes]]]:
+        return super().vectors_of(record)[0], self._stored_items(record)
 
-    def _stored_items(self, record: MemoryRecord) -> list[bytes]:
+    def _stored_items(self, record: MemoryRecord) -> list[tuple[int, bytes]]:
         """The item vectors to store: none, unless the bank is searched by them."""
-        return self._item_vectors(record) if self.key == "item" else []
+        return [] if self.key == "query" else self._item_vectors(record)
 
-    def _item_vectors(self, record: MemoryRecord) -> list[bytes]:
-        texts = [item.text for item in record.items]
-        return [row.tobytes() for row in self.embedder.embed(texts)] if texts else []
+    def _item_vectors(self, record: MemoryRecord) -> list[tuple[int, bytes]]:
+        """(place, vector) of each text that the items are found by; `place` as in core/memory/search/texts.py."""
+        texts = windows(record) if self.key == "both" else [(n, item.text) for n, item in enumerate(record.items)]
+        rows = self.embedder.embed([text for _, text in texts]) if texts else ()
+        return [(place, row.tobytes()) for (place, _), row in zip(texts, rows)]
+
+
+def once_each(hits: list[Scored], unit: str) -> list[Scored]:
+    """Of several hits of one record, or with unit=item of one lesson, the first."""
+    found: dict[tuple, Scored] = {}
+    for hit in hits:
+        found.setdefault((hit.record.id, hit.record.items if unit == "item" else ()), hit)
+    return list(found.values())

@@ -9,11 +9,13 @@ from typing import Any
 
 from core.memory.search import index_file
 from core.memory.search.index import VectorIndex
+from core.memory.search.texts import PLACES
 from core.memory.store.database import State, Store
 from core.memory.store.filter import Filter
 from core.types import MemoryRecord, Scored
 
-Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score)
+Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score); a place as in texts.py
+ItemVectors = Callable[[MemoryRecord], list[tuple[int, bytes]]]
 CHUNK = 20_000  # records read at once
 KEPT = 4_096  # records kept in memory
 ROTTEN = 0.2  # share of hidden entries from which an index is made anew
@@ -32,11 +34,11 @@ class _Followed:
 class Search:
     """One index of the records' queries and, when it is asked for, one of their items. Thread-safe.
 
-    item_vectors gives the vectors (float32 bytes) of a record's items where the store has none.
+    item_vectors gives (place, vector as float32 bytes) of a record's items where the store has none.
     """
 
     def __init__(
-        self, store: Store, graph: bool, item_vectors: Callable[[MemoryRecord], list[bytes]], read_only: bool
+        self, store: Store, graph: bool, item_vectors: ItemVectors, read_only: bool
     ) -> None:
         self._store, self._graph, self._read_only = store, graph, read_only
         self._item_vectors = item_vectors
@@ -68,7 +70,7 @@ class Search:
             if unit == "record":
                 found.append(Scored(record=record, score=score))
                 continue
-            items = record.items if place < 0 else record.items[place : place + 1]
+            items = record.items if place < 0 else (record.items[place % PLACES],)
             found += [Scored(record=replace(record, items=(item,)), score=score) for item in items]
         return found
 
@@ -125,7 +127,7 @@ class Search:
         if items:
             for rowid, attributes, record in self._store.without_items(after, upto):
                 vectors = self._item_vectors(record)
-                index.add([(rowid, place, *attributes, vector) for place, vector in enumerate(vectors)])
+                index.add([(rowid, place, *attributes, vector) for place, vector in vectors])
 
     def _open(self, items: bool, dim: int) -> _Followed:
         """The index from its file, where that fits, else an empty one."""

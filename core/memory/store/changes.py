@@ -14,7 +14,8 @@ from core.types import MemoryRecord
 
 RELATIONS = ("entails", "contradicts", "refines", "duplicate_of", "supersedes")
 FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
-Embed = Callable[[MemoryRecord], tuple[bytes, list[bytes]]]  # (query's vector, items' vectors) as float32 bytes
+Items = Collection[tuple[int, bytes]]  # (place, vector) of what the items are found by
+Embed = Callable[[MemoryRecord], tuple[bytes, Items]]  # (query's vector, items' vectors) as float32 bytes
 Rows = dict[str, list[tuple]]  # {table: rows of (was there, *columns)}; of one that was not there its key alone
 
 # Rows of each tracked table: as a change found them; as they are now, while it is the last; as all since an entry did.
@@ -57,7 +58,7 @@ class Change:
         """Append a record, in the namespace that it names. False when its id is there already."""
         return self.put(record, *self._embed(record))
 
-    def put(self, record: MemoryRecord, vector: bytes, items: Collection[bytes] = ()) -> bool:
+    def put(self, record: MemoryRecord, vector: bytes, items: Items = ()) -> bool:
         """`add` with the vectors at hand."""
         _check_status(record.status)
         values = vars(record)
@@ -65,7 +66,7 @@ class Change:
         if row is None:
             return False
         self._db.execute("INSERT INTO vectors VALUES (?, ?)", (row[0], vector))
-        self._put_items(row[0], items)
+        put_items(self._db, row[0], items)
         return True
 
     def update(self, id: str, **fields: Any) -> None:
@@ -83,7 +84,7 @@ class Change:
         query = f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)} WHERE rowid = ?"
         self._db.execute(query, (*columns.values(), row[0]))
         if "items" in fields:
-            self._put_items(row[0], self._embed(self.get(id))[1])
+            put_items(self._db, row[0], self._embed(self.get(id))[1])
 
     def remove(self, id: str) -> bool:
         """Take a record out; its links stay. The journal keeps it whole, so that this can be undone: see `forget`."""
@@ -134,9 +135,10 @@ class Change:
         query = f"{RECORDS} WHERE r.namespace = ? AND r.id = ?"
         return self._db.execute(query, (self._namespace, storable(id))).fetchone()
 
-    def _put_items(self, rowid: int, vectors: Collection[bytes]) -> None:
-        rows = [(rowid, place, vector) for place, vector in enumerate(vectors)]
-        self._db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", rows)
+
+def put_items(db: Any, rowid: int, vectors: Items) -> None:
+    """Store what the items of a record are found by."""
+    db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", [(rowid, *vector) for vector in vectors])
 
 
 def _check_status(status: str) -> None:
