@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import Any
 
 from core.build import build_learner
 from core.errors import UserError
-from core.learning.transcript import without_lessons
+from core.learning.transcript import cut, without_lessons
 from core.memory.bank import MemoryBank
+from core.memory.hygiene.scrub import scrub
 from core.models.reply_text import storable
 from core.types import Scored, Step, Task, Trajectory, content_id
 from mcp_server import checks
@@ -20,6 +22,8 @@ _ID = re.compile(r"\bid=([\w.:-]{1,64})")  # as retrieved lessons show their ids
 
 def check_attempt(trajectory: list[dict[str, Any]], query: str, limits: Any) -> dict[str, Any]:
     """The attempt as it waits in the queue: {query, trajectory}. UserError where it is empty or too long.
+
+    A step is {role, content}, with `metadata` as JSON text where it has any: scrubbed, and cut at a limit of its own.
 
     limits   the section `server` of config/mcp.yaml
     """
@@ -34,10 +38,14 @@ def check_attempt(trajectory: list[dict[str, Any]], query: str, limits: Any) -> 
         )
     if not any(turn["content"].strip() for turn in trajectory):
         raise UserError("trajectory is blank: give the steps of the attempt with their content.")
-    turns = [
-        {"role": checks.text("role", turn["role"], 50), "content": storable(turn["content"])} for turn in trajectory
-    ]
-    return {"query": query, "trajectory": turns}
+    return {"query": query, "trajectory": [_turn(turn, limits.max_metadata_chars) for turn in trajectory]}
+
+
+def _turn(turn: dict[str, Any], most: int) -> dict[str, str]:
+    kept = {"role": checks.text("role", turn["role"], 50), "content": storable(turn["content"])}
+    if most and (given := turn.get("metadata")):
+        kept["metadata"] = cut(scrub(storable(json.dumps(given, ensure_ascii=False)))[0], most)
+    return kept
 
 
 def learn_attempt(service: Service, bank: MemoryBank, job_id: str, payload: dict[str, Any]) -> dict[str, Any]:
@@ -78,14 +86,18 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, payload: dict[st
 def as_trajectory(payload: dict[str, Any]) -> Trajectory:
     """A conversation in the form of the loop: each turn of the assistant is a step, the turns after it its observation.
 
-    What stands before the assistant's first turn is the observation of a step without an action.
+    What stands before the assistant's first turn is the observation of a step without an action. A turn's metadata
+    stands behind it, of the assistant's too: judge and distiller read it as an observation.
     """
     steps: list[Step] = []
     for turn in payload["trajectory"]:
         content, seen = turn["content"], f"({turn['role']}) {turn['content']}"
+        about = f"(metadata) {turn['metadata']}" if turn.get("metadata") else ""
         if turn["role"] == "assistant":
-            steps.append(Step(text=content, thought="", action=content, observation=""))
-        elif not steps:
+            steps.append(Step(text=content, thought="", action=content, observation=about))
+            continue
+        seen = f"{seen}\n{about}".strip()
+        if not steps:
             steps.append(Step(text="", thought="", action="", observation=seen))
         else:
             steps[-1] = replace(steps[-1], observation=f"{steps[-1].observation}\n{seen}".strip())

@@ -2,10 +2,10 @@
 
     python -m scripts.bench.recall [--json FILE] [--as add_insight|save_lesson] [--long]
 
-The lessons (data/lessons.jsonl) enter a bank through the tools of the MCP server, one after the other, with MiniLM; then
-each question is asked with `retrieve_memory`. No question has a word of its lesson's title; in 164 of the 200 it has no
-content word of the lesson at all. A row is what the query holds that the lesson is stored under, and what is searched;
-with --as save_lesson that query is the title alone, unless it is the whole.
+The lessons (data/lessons.jsonl) enter a bank through the tools of the MCP server, one after the other, with MiniLM and
+without consolidation; then each question is asked. No question has a word of its lesson's title; in 164 of the 200
+it has no content word of the lesson at all. A row is what the query holds that the lesson is stored under, and what is
+searched; with --as save_lesson that query is the title alone, unless it is the whole.
 
 recall@k   share of the questions whose lesson is among the first k        MRR   mean of 1 / rank, 0 beyond the tenth
 passes     share of the questions whose own lesson reaches min_score       stranger   of the 100 with any hit that does

@@ -37,9 +37,7 @@ class Search:
     item_vectors gives (place, vector as float32 bytes) of a record's items where the store has none.
     """
 
-    def __init__(
-        self, store: Store, graph: bool, item_vectors: ItemVectors, read_only: bool
-    ) -> None:
+    def __init__(self, store: Store, graph: bool, item_vectors: ItemVectors, read_only: bool) -> None:
         self._store, self._graph, self._read_only = store, graph, read_only
         self._item_vectors = item_vectors
         self._lock = threading.Lock()  # an addition beside a search is unsafe in FAISS
