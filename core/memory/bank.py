@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, overload
 
 from core.checks import check_choice
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
+from core.memory.experience import record_of
 from core.memory.policies.base import Policy
 from core.memory.protocol import Memory
 from core.memory.search.searcher import Search
@@ -17,7 +18,7 @@ from core.memory.search.texts import windows
 from core.memory.store.bank_file import BankFile
 from core.memory.store.clock import now
 from core.memory.store.filter import Filter
-from core.types import MemoryRecord, Scored, Usage
+from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
 
 _CHOICES = {
     "unit": ("record", "item"),
@@ -130,11 +131,44 @@ class MemoryBank(BankFile, Memory):
         hits = self._store.lexical(expression, k, self._within(where), exclude)
         return self._search.scored([(rowid, -1, score) for rowid, score in hits], "record")
 
-    def add(self, record: MemoryRecord, *, shown: Sequence[str] | None = None) -> bool:
-        """Append a record to the bank's namespace. Adding the same id again changes nothing and returns False.
+    @overload
+    def add(self, record: MemoryRecord, *, shown: Sequence[str] | None = None) -> bool: ...
 
-        shown   ids of what its task had retrieved, for `memory.hygiene`; None where that is not known
+    @overload
+    def add(
+        self,
+        record: str,
+        trajectory: Trajectory,
+        items: Sequence[Lesson],
+        *,
+        verdict: Verdict | None = None,
+        task_id: str = "",
+        shown: Sequence[str] | None = None,
+    ) -> bool: ...
+
+    def add(
+        self,
+        record: MemoryRecord | str,
+        trajectory: Trajectory | None = None,
+        items: Sequence[Lesson] = (),
+        *,
+        verdict: Verdict | None = None,
+        task_id: str = "",
+        shown: Sequence[str] | None = None,
+    ) -> bool:
+        """Append a record to the bank's namespace: add(record), or add(query, trajectory, items), which makes it.
+
+        Adding the same again changes nothing and returns False.
+
+        shown     ids of what its task had retrieved, for `memory.hygiene`; None where that is not known
+        verdict   of a query's attempt; None: the env's own evaluation, and the record says so (label source `oracle`)
+        task_id   which never retrieves it; "": every task with the same query
         """
+        if isinstance(record, str):
+            task = Task(id=task_id or content_id("task", record), query=record)
+            verdict = verdict or Verdict(label="success" if trajectory.success else "failure", source="oracle")
+            made = record_of(0, task, trajectory, verdict, tuple(items))
+            record = replace(made, tick=self.tick() - self._began())  # add_many adds where the run began
         return self.add_many([record], shown=shown) == 1
 
     def add_many(
