@@ -16,9 +16,10 @@ from core.memory.store.clock import ages, now
 from core.memory.store.filter import Filter
 from core.types import content_id
 from mcp_server import checks
+from mcp_server.extraction import check_attempts
 from mcp_server.service import clients_verdict, find_record, new_record
 from mcp_server.texts import memory_entries, memory_prompt
-from mcp_server.tools import CoreTools, counts, result, stored
+from mcp_server.tools import Attempt, CoreTools, counts, result, stored
 
 MAX_EXPORT = 200_000  # bytes of one answer
 KEY = 800  # characters of the content in the query that an insight is stored under
@@ -111,6 +112,24 @@ class AllTools(CoreTools):
             return result({"deleted": bank.forget(id=id, namespace=bank.namespace), "for_good": True})
         set_status(bank, id, "archived", "deleted by the client")
         return result({"deleted": [id], "for_good": False})
+
+    def contrast_attempts(
+        self,
+        attempts: list[Attempt],
+        query: str,
+        pattern: str = "parallel",
+        async_mode: bool = True,
+        agent_id: str = "",
+    ) -> CallToolResult:
+        """Learn from 2 or more attempts at one task together, and say which is best.
+
+        pattern: parallel (made apart) or sequential (each revises the one before, the last counts).
+        """
+        service = self._service
+        if not (async_mode and service.queue_without_model):
+            service.roles()
+        given = [attempt.model_dump() for attempt in attempts]
+        return self._learn(check_attempts(given, query, pattern, service.limits), async_mode, agent_id)
 
     def export_memory(self, format: str = "jsonl", agent_id: str = "") -> CallToolResult:
         """All memories as jsonl or markdown."""

@@ -64,7 +64,10 @@ ARROWS = {
         *{*MODELS, *STORE, "core/build.py", "core/agents", "core/learning", "core/memory"},
         *(f"core/memory/{room}" for room in ("policies", "consolidation", "formats", "hygiene")),
     },
-    "scripts": {*MODELS, "core/build.py", "core/run", "results", "results/report", "envs", "single_turn_bench"},
+    "scripts": {
+        *{*MODELS, "core/build.py", "core/run", "results", "results/report", "envs", "single_turn_bench"},
+        *("mcp_server", "prompts"),
+    },
     "scripts/bench": {
         *MODELS,
         "core/memory",

@@ -1,4 +1,4 @@
-"""What the project's first specification asks for by name: reset() by stream, add(query, ...), steps with places, k=5."""
+"""What the project's first specification asks for by name: reset() and add(query, ...), steps with places, k=5."""
 
 from __future__ import annotations
 
@@ -163,13 +163,13 @@ def test_the_form_of_the_block_is_in_the_manifest_and_no_other_template_is():
 
 @pytest.mark.parametrize("form", ["plain", "plain_zh"])
 def test_a_run_with_plain_blocks_passes_its_audit(here, form):
-    run_dir, headline = here(*TOY, "limit=12", f"prompts.memory_block={form}")
+    run_dir, _ = here(*TOY, "limit=12", f"prompts.memory_block={form}")
     texts = [json.dumps(row["trajectories"][0]["opening"], ensure_ascii=False) for row in read_rows(run_dir)]
     heading = "【相关过往经验】" if form == "plain_zh" else "Relevant past experience:"
     assert sum(heading in text for text in texts) >= 8
     report = audit(read_run(run_dir))
     assert report["broken"] == {} and "shown_items" in report["ok"]
-    assert not [line for line in sum(report["look"].values(), []) if "prompt" in line]
+    assert not [line for line in [line for lines in report["look"].values() for line in lines] if "prompt" in line]
     assert read_json(run_dir / "manifest.json")["config"]["prompts"]["memory_block"] == form
 
 

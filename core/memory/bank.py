@@ -16,6 +16,7 @@ from core.memory.protocol import Memory
 from core.memory.search.searcher import Search
 from core.memory.search.texts import windows
 from core.memory.store.bank_file import BankFile
+from core.memory.store.changes import Items
 from core.memory.store.clock import now
 from core.memory.store.filter import Filter
 from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
@@ -207,12 +208,16 @@ class MemoryBank(BankFile, Memory):
                 change.fact(key, known)
         return int(known)
 
+    def vectors_of(self, record: MemoryRecord) -> tuple[bytes, Items]:
+        """(its vector, its items'): what `Change.put` takes beside a record, made before the transaction begins."""
+        return self._embed(record)
+
     def reembed(self) -> int:
         """Make the vectors of every record anew, everyone's, as `key` wants them; returns how many records.
 
         Searches compute what is not stored, a server at each start; this stores it. No journal entry: texts stay.
         """
-        return self._store.reembed(self.vectors_of)
+        return self._store.reembed(self._embed)
 
     def learn(self, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
         """What a finished episode teaches beyond its record; nothing unless `consolidate` is on."""
@@ -237,14 +242,14 @@ class MemoryBank(BankFile, Memory):
         where = where or Filter()
         return where if where.namespace is not None else replace(where, namespace=self.namespace)
 
-    def vectors_of(self, record: MemoryRecord) -> tuple[bytes, list[tuple[int, bytes]]]:
-        return super().vectors_of(record)[0], self._stored_items(record)
+    def _embed(self, record: MemoryRecord) -> tuple[bytes, Items]:
+        return super()._embed(record)[0], self._stored_items(record)
 
-    def _stored_items(self, record: MemoryRecord) -> list[tuple[int, bytes]]:
+    def _stored_items(self, record: MemoryRecord) -> Items:
         """The item vectors to store: none, unless the bank is searched by them."""
         return [] if self.key == "query" else self._item_vectors(record)
 
-    def _item_vectors(self, record: MemoryRecord) -> list[tuple[int, bytes]]:
+    def _item_vectors(self, record: MemoryRecord) -> Items:
         """(place, vector) of each text that the items are found by; `place` as in core/memory/search/texts.py."""
         texts = windows(record) if self.key == "both" else [(n, item.text) for n, item in enumerate(record.items)]
         rows = self.embedder.embed([text for _, text in texts]) if texts else ()

@@ -10,12 +10,12 @@ from typing import Any
 from core.memory.search import index_file
 from core.memory.search.index import VectorIndex
 from core.memory.search.texts import PLACES
+from core.memory.store.changes import Items
 from core.memory.store.database import State, Store
 from core.memory.store.filter import Filter
 from core.types import MemoryRecord, Scored
 
 Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score); a place as in texts.py
-ItemVectors = Callable[[MemoryRecord], list[tuple[int, bytes]]]
 CHUNK = 20_000  # records read at once
 KEPT = 4_096  # records kept in memory
 ROTTEN = 0.2  # share of hidden entries from which an index is made anew
@@ -37,7 +37,9 @@ class Search:
     item_vectors gives (place, vector as float32 bytes) of a record's items where the store has none.
     """
 
-    def __init__(self, store: Store, graph: bool, item_vectors: ItemVectors, read_only: bool) -> None:
+    def __init__(
+        self, store: Store, graph: bool, item_vectors: Callable[[MemoryRecord], Items], read_only: bool
+    ) -> None:
         self._store, self._graph, self._read_only = store, graph, read_only
         self._item_vectors = item_vectors
         self._lock = threading.Lock()  # an addition beside a search is unsafe in FAISS

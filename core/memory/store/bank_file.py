@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from core.errors import UserError
 from core.memory.search import index_file
-from core.memory.store.changes import Change
+from core.memory.store.changes import Change, Items
 from core.memory.store.database import Store
 from core.memory.store.jobs import Jobs
 from core.memory.store.schema import BARE, RECORDS, TRACKED, create, fill_lexicon, to_dict, to_record
@@ -146,7 +146,7 @@ class BankFile:
         """Change records: `with bank.change("why") as change`. One transaction, one journal entry, all or nothing."""
         if self.read_only:
             raise UserError(f"the bank {self.path} is opened for reading only.")
-        with self._store.change(reason, self.namespace, self.vectors_of, self.embedder.name) as change:
+        with self._store.change(reason, self.namespace, self._embed, self.embedder.name) as change:
             yield change
 
     def seq(self) -> int:
@@ -249,7 +249,7 @@ class BankFile:
 
         Yields a line for each part. UserError on damage.
         """
-        lost = self._store.embed_missing(self.vectors_of)
+        lost = self._store.embed_missing(self._embed)
         yield f"{len(self)} records, " + (f"{lost} had no vector and have one now" if lost else "each with its vector")
         with self._store.unjournaled() as db:
             db.execute("DROP TABLE lexicon")
@@ -262,10 +262,10 @@ class BankFile:
     def _embed_missing(self) -> None:
         """Vectors for what a repair or a rollback could bring back without them."""
         if not self.read_only and self._store.meta("unembedded"):
-            self._store.embed_missing(self.vectors_of)
+            self._store.embed_missing(self._embed)
 
-    def vectors_of(self, record: MemoryRecord) -> tuple[bytes, list[tuple[int, bytes]]]:
-        """(query's vector, items' vectors) to store of a record: none of the items, which few banks are searched by."""
+    def _embed(self, record: MemoryRecord) -> tuple[bytes, Items]:
+        """(query's vector, items' vectors) of a record: none of the items, which few banks are searched by."""
         return self.embedder.embed([record.original_query])[0].tobytes(), []
 
 

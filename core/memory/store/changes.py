@@ -14,7 +14,7 @@ from core.types import MemoryRecord
 
 RELATIONS = ("entails", "contradicts", "refines", "duplicate_of", "supersedes")
 FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
-Items = Collection[tuple[int, bytes]]  # (place, vector) of what the items are found by
+Items = Collection[tuple[int, bytes]]  # (place, vector) of each text that the items are found by
 Embed = Callable[[MemoryRecord], tuple[bytes, Items]]  # (query's vector, items' vectors) as float32 bytes
 Rows = dict[str, list[tuple]]  # {table: rows of (was there, *columns)}; of one that was not there its key alone
 
@@ -66,7 +66,7 @@ class Change:
         if row is None:
             return False
         self._db.execute("INSERT INTO vectors VALUES (?, ?)", (row[0], vector))
-        put_items(self._db, row[0], items)
+        self._put_items(row[0], items)
         return True
 
     def update(self, id: str, **fields: Any) -> None:
@@ -84,7 +84,7 @@ class Change:
         query = f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)} WHERE rowid = ?"
         self._db.execute(query, (*columns.values(), row[0]))
         if "items" in fields:
-            put_items(self._db, row[0], self._embed(self.get(id))[1])
+            self._put_items(row[0], self._embed(self.get(id))[1])
 
     def remove(self, id: str) -> bool:
         """Take a record out; its links stay. The journal keeps it whole, so that this can be undone: see `forget`."""
@@ -135,10 +135,8 @@ class Change:
         query = f"{RECORDS} WHERE r.namespace = ? AND r.id = ?"
         return self._db.execute(query, (self._namespace, storable(id))).fetchone()
 
-
-def put_items(db: Any, rowid: int, vectors: Items) -> None:
-    """Store what the items of a record are found by."""
-    db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", [(rowid, *vector) for vector in vectors])
+    def _put_items(self, rowid: int, vectors: Items) -> None:
+        self._db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", [(rowid, *vector) for vector in vectors])
 
 
 def _check_status(status: str) -> None:

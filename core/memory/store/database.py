@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from core.errors import StopRun, UserError
-from core.memory.store.changes import MADE, Change, Embed, put_items, select
+from core.memory.store.changes import MADE, Change, Embed, select
 from core.memory.store.clock import now
 from core.memory.store.filter import Filter
 from core.memory.store.journal_file import JournalFile, line_of, whole
@@ -146,13 +146,13 @@ class Store:
         return len(lost)
 
     def reembed(self, embed: Embed) -> int:
-        """Replace the vectors of every record and of its items. Returns how many records."""
-        made = [(row[0], *embed(to_record(row))) for row in self.rows(RECORDS)]
+        """Replace the vectors of every record that has one, and of its items. Returns how many records."""
+        made = [(row[0], *embed(to_record(row))) for row in self.rows(f"{RECORDS} WHERE v.vector IS NOT NULL")]
         with self.unjournaled() as db:
             for rowid, vector, items in made:
                 db.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?)", (rowid, vector))
                 db.execute("DELETE FROM item_vectors WHERE record = ?", (rowid,))
-                put_items(db, rowid, items)
+                db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", [(rowid, *item) for item in items])
                 db.execute("INSERT INTO touched (record, found) VALUES (?, 1)", (rowid,))
         return len(made)
 
