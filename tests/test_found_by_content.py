@@ -129,6 +129,22 @@ def test_an_older_bank_is_searched_by_content_and_reembed_stores_it(tmp_path, ca
     again.close()
 
 
+def test_a_large_older_bank_is_searched_as_before_until_it_is_embedded(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "old.sqlite"
+    old = bank_at(path, "query")
+    old.add_many(list(RECORDS))
+    old.close()
+    monkeypatch.setattr("core.memory.bank.MOST_MISSING", 2)
+    bank = bank_at(path, "both")
+    assert bank.nearest("walrus penguin", 1)[0].score < 0.01 and ids(bank.nearest("paint a fence", 1)) == ["c"]
+    assert "reembed" in caplog.text
+    bank.add(record("new", "q", "walrus penguin egg"))  # what is added is found by what it says
+    assert ids(bank.nearest("walrus penguin egg", 1)) == ["new"]
+    assert memory_command(["reembed", str(path)]) == 0
+    assert ids(bank.nearest("penguin walrus", 2)) == ["a", "new"]
+    bank.close()
+
+
 def test_what_an_insight_says_is_found_over_mcp_and_stored_with_its_vectors(tmp_path):
     async def go(server):
         async with Client(server) as client:

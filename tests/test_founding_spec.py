@@ -169,7 +169,9 @@ def test_a_run_with_plain_blocks_passes_its_audit(here, form):
     assert sum(heading in text for text in texts) >= 8
     report = audit(read_run(run_dir))
     assert report["broken"] == {} and "shown_items" in report["ok"]
-    assert not [line for line in [line for lines in report["look"].values() for line in lines] if "prompt" in line]
+    assert not [
+        line for line in [line for lines in report["look"].values() for line in lines] if line.startswith("prompt ")
+    ]
     assert read_json(run_dir / "manifest.json")["config"]["prompts"]["memory_block"] == form
 
 

@@ -27,6 +27,7 @@ _CHOICES = {
     "clock": ("stream", "wall"),
     "index": ("flat", "hnsw"),
 }
+MOST_MISSING = 500  # older records whose items a search with key=both embeds on its way: some seconds, at each start
 MAX_WORDS = 64  # of a query that the full-text search looks for
 
 
@@ -67,7 +68,8 @@ class MemoryBank(BankFile, Memory):
         for name, known in _CHOICES.items():
             check_choice(self, "memory", name, known)
         super().__post_init__()
-        self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only)
+        most = MOST_MISSING if self.key == "both" else None  # with key=item there is nothing else to search by
+        self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only, most)
 
     def retrieve(
         self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None
