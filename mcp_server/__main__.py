@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     bank_options(top)
-    top.add_argument("--tools", choices=("core", "all"), default="core", help="core: 8 tools for agents; all: 13")
+    top.add_argument("--tools", choices=("core", "all"), default="core", help="core: 8 tools for agents; all: 14")
     top.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio")
     top.add_argument("--host", default="127.0.0.1", help="for http and sse")
     top.add_argument("--port", type=int, default=8765)

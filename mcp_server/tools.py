@@ -1,4 +1,4 @@
-"""The eight tools for agents. insights.py has five more for tending a memory; server.py offers them to clients."""
+"""The eight tools for agents. insights.py has six more for tending a memory; server.py offers them to clients."""
 
 from __future__ import annotations
 

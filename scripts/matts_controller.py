@@ -162,6 +162,7 @@ def main(arguments: list[str] | None = None) -> None:
     made.add_argument("--k", type=int, default=3, help="attempts of the parallel pattern, 1 to 20")
     made.add_argument("--rounds", type=int, default=1, help="checks of the sequential pattern, 0 to 19")
     made.add_argument("--temperature", type=float, default=0.7, help="of the attempts")
+    made.add_argument("--max-tokens", type=int, metavar="N", help="of a reply of the attempts")
     made.add_argument("--agent-id", default="", metavar="NAME", help="whose memory")
     made.add_argument("--embedder", metavar="NAME", help="of a new bank")
     made.add_argument("--json", action="store_true", help="everything, instead of answer and lessons")
@@ -176,7 +177,7 @@ def main(arguments: list[str] | None = None) -> None:
         model = build_models(cfg, stack)["agent"]
         if problem := model.problem():
             raise UserError(problem)
-        told = run(given, Role(name="agent", llm=model, temperature=given.temperature, max_tokens=None))
+        told = run(given, Role(name="agent", llm=model, temperature=given.temperature, max_tokens=given.max_tokens))
     if given.json:
         print(json.dumps(told, ensure_ascii=False))
         return
