@@ -12,7 +12,7 @@ from core.errors import UserError
 from core.memory.protocol import Memory
 from core.redact import Redactor
 from core.types import Task
-from prompts.registry import PROJECT, Prompts
+from prompts.registry import FORMS, OTHER_FORMS, PROJECT, Prompts
 
 if TYPE_CHECKING:
     from core.jsonl import JsonLines
@@ -57,10 +57,7 @@ def check_config(cfg: Any) -> None:
     for key in SWITCHES:
         if not isinstance(cfg[key], bool):
             raise UserError(f"{key}={cfg[key]}: give true or false.")
-    if cfg.prompts is not None:
-        own, known = {path.stem for path in Path(cfg.prompts).glob("*.jinja")}, PROJECT.hashes()
-        if not own or not own <= set(known):
-            raise UserError(f"prompts={cfg.prompts} must hold NAME.jinja, each NAME one of {', '.join(known)}.")
+    check_prompts(cfg.prompts)
     if cfg.refine is not None and "refine" not in cfg.workflow:
         raise UserError(f"refine={cfg.refine}: this workflow refines nothing; choose workflow=matts_sequential.")
     for key, least in NUMBERS.items():
@@ -69,6 +66,19 @@ def check_config(cfg: Any) -> None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise UserError(f"{key}={value}: give a whole number of at least {least}.")
+
+
+def check_prompts(node: Any) -> None:
+    """Raise UserError for a folder without templates of known names, and for an unknown form of the memory block."""
+    if hasattr(node, "keys") and set(node) != {"folder", "memory_block"}:
+        raise UserError(f"prompts has the keys {', '.join(node)}: known are folder and memory_block.")
+    found = Prompts.of(node)
+    if found.memory_block not in FORMS:
+        raise UserError(f"prompts.memory_block={found.memory_block}: choose {', '.join(FORMS)}.")
+    if found.own is not None:
+        own, known = {path.stem for path in Path(found.own).glob("*.jinja")}, (*PROJECT.hashes(), *OTHER_FORMS)
+        if not own or not own <= set(known):
+            raise UserError(f"prompts={found.own} must hold NAME.jinja, each NAME one of {', '.join(known)}.")
 
 
 def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
@@ -124,7 +134,7 @@ def build_roles(cfg: Any, models: dict[str, ChatModel], meter: Meter) -> dict[st
         given = {**cfg.roles[name]}
         given["seed"] = cfg.seed if given.get("seed") is None else given["seed"]
         given = {"_target_": "core.models.base.Role", **given}
-        roles[name] = make(given, name=name, llm=model, meter=meter, prompts=Prompts(own=cfg.get("prompts")))
+        roles[name] = make(given, name=name, llm=model, meter=meter, prompts=Prompts.of(cfg.get("prompts")))
     return roles
 
 
@@ -160,7 +170,7 @@ def build_bank(
 def build_agent(cfg: Any) -> Any:
     """The agent. `cfg.memory` sets where in its prompt the lessons go and how long they may be."""
     shown = {SHOWN[key]: value for key, value in cfg.memory.items() if key in SHOWN and value is not None}
-    return make_with(cfg.agent, shown | {"prompts": Prompts(own=cfg.prompts)})
+    return make_with(cfg.agent, shown | {"prompts": Prompts.of(cfg.prompts)})
 
 
 def build_learner(node: Any, role: Any) -> Any:

@@ -2,7 +2,7 @@
 
 An env is driven like this, by workflows/rollout.py alone:
 
-    observation = env.reset(task)
+    observation = env.reset(task)            # env.reset() takes the next task of its own stream
     while not done:
         observation, reward, done, info = env.step(action)
     success = env.evaluate(answer)
@@ -14,6 +14,7 @@ contract, so that every env has the same. Single-turn benchmarks are envs whose 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,17 +42,22 @@ class BaseEnv(AbstractContextManager):
     seed: int = 0
     workers: int | None = None
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed
+    _stream: Iterator[Task] | None = field(default=None, init=False, repr=False)  # what reset() without a task takes
     _aborted: bool = field(default=False, init=False, repr=False)
 
     def tasks(self, split: str | None = None) -> list[Task]:
         """All tasks of a split (None: the configured one), in the benchmark's own order. Raises UserError if absent."""
         return self._tasks(split)
 
-    def reset(self, task: Task) -> str:
-        """Start an episode: the first observation, which states the task. Allowed at any time before close."""
+    def reset(self, task: Task | None = None) -> str:
+        """Start an episode: the first observation, which states the task. Allowed at any time before close.
+
+        Without a task: the next one of `tasks()`, from the first on. After the last this raises EnvStateError.
+        """
         if self.closed:
             raise EnvStateError("reset after close")
         self._state = "new"
+        task = self._next() if task is None else task
         observation = self._reset(task)
         self._state = "running"
         return observation
@@ -101,6 +107,13 @@ class BaseEnv(AbstractContextManager):
 
     def __exit__(self, *_exc) -> None:
         self.close()
+
+    def _next(self) -> Task:
+        """The next task of the env's own stream."""
+        self._stream = iter(self.tasks()) if self._stream is None else self._stream
+        if (task := next(self._stream, None)) is None:
+            raise EnvStateError("no task is left: give reset one, or make the env anew")
+        return task
 
     @abstractmethod
     def _tasks(self, split: str | None) -> list[Task]: ...

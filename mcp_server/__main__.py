@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     bank_options(top)
-    profiles = "core: 8 tools for agents; all: 13; ace: the 8 of mcp-learning-memory"
+    profiles = "core: 8 tools for agents; all: 14; ace: the 8 of mcp-learning-memory"
     top.add_argument("--tools", choices=("core", "all", "ace"), default="core", help=profiles)
     top.add_argument("--transport", choices=("stdio", "http", "sse"), default="stdio")
     top.add_argument("--host", default="127.0.0.1", help="for http and sse (127.0.0.1)")

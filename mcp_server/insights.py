@@ -20,9 +20,10 @@ from core.memory.store.clock import ages
 from core.memory.store.filter import Filter, normal_tag, normalised
 from core.types import MemoryRecord, content_id
 from mcp_server import checks
+from mcp_server.extraction import check_attempts
 from mcp_server.service import clients_verdict, find_record, new_record
 from mcp_server.texts import memory_entries, memory_prompt
-from mcp_server.tools import CoreTools, result, standing, stored
+from mcp_server.tools import Attempt, CoreTools, result, standing, stored
 
 MAX_EXPORT = 200_000  # bytes of one answer
 NEAR = 3  # titles fewer edits apart than this count as the same
@@ -101,6 +102,24 @@ class AllTools(CoreTools):
         gone = delete(bank, find_record(bank, memory_id).id, for_good=hard)
         return result({"deleted": gone, "for_good": hard})
 
+    def contrast_attempts(
+        self,
+        attempts: list[Attempt],
+        query: str,
+        pattern: str = "parallel",
+        async_mode: bool = True,
+        agent_id: str = "",
+    ) -> CallToolResult:
+        """Learn from 2 or more attempts at one task together, and say which is best.
+
+        pattern: parallel (made apart) or sequential (each revises the one before, the last counts).
+        """
+        service = self._service
+        if not (async_mode and service.queue_without_model):
+            service.roles()
+        given = [attempt.model_dump() for attempt in attempts]
+        return self._learn(check_attempts(given, query, pattern, service.limits), async_mode, agent_id)
+
     def export_memory(self, format: str = "jsonl", agent_id: str = "") -> CallToolResult:
         """All memories as jsonl, json or markdown."""
         if format not in ("jsonl", "json", "markdown"):
@@ -120,12 +139,11 @@ def store_insight(
     lesson, url, names = checks.lesson(title, "", content), checks.url(url), checks.tags(tags, 1)
     about = {"kind": "insight"} | ({"url": url} if url else {})
     id = content_id("insight", bank.namespace, lesson, names, url)
-    record = new_record(
-        bank, id, query_of(lesson.title, names), (lesson,), clients_verdict(True), tags=names, about=about
-    )
+    query = query_of(lesson.title, names, lesson.content)
+    record = new_record(bank, id, query, (lesson,), clients_verdict(True), tags=names, about=about)
     if bank.hygiene is not None:
         record = bank.hygiene.screen(record, bank, shown=())  # the client wrote it: nothing in it was copied
-    vector = bank.embedder.embed([record.original_query])[0].tobytes()
+    vectors = bank.vectors_of(record)
     with bank.change(f"insight: {id}") as change:
         added = datetime.now(UTC)
         record = replace(record, created_at=iso(added))
@@ -138,19 +156,21 @@ def store_insight(
         if old is not None and not overwrite:
             return "taken", twin
         if record.status != "active":
-            change.put(record, vector)
+            change.put(record, *vectors)
             return "quarantined", id
         if old is None:
             id, number = next_id(bank)
             change.reason = f"insight: {id}"
-            change.put(replace(record, id=id), vector)
+            change.put(replace(record, id=id), *vectors)
             change.fact(LAST, str(number))
             return "saved", id
         kept = "id task_id created_at tick confidence n_used n_used_success n_helpful n_harmful".split()
         # Its query and so its vector are new: the old row goes and a new one comes, and the journal has both.
         change.reason = f"insight: {twin}, replaced"
         change.remove(twin)
-        change.put(replace(record, **{name: getattr(old, name) for name in kept}, last_used=added.timestamp()), vector)
+        change.put(
+            replace(record, **{name: getattr(old, name) for name in kept}, last_used=added.timestamp()), *vectors
+        )
         return "replaced", twin
 
 

@@ -12,7 +12,7 @@ from mcp_types import ToolAnnotations
 from pydantic import ValidationError
 
 from core.errors import InfraError, UserError
-from mcp_server import texts
+from mcp_server import matts, texts
 from mcp_server.ace import INSTRUCTIONS, AceTools
 from mcp_server.insights import AllTools
 from mcp_server.queue_worker import QueueWorker
@@ -22,13 +22,14 @@ NAME = "reasoningbank"
 CORE = (
     "retrieve_memory extract_memory task_status save_lesson mark_helpful mark_harmful get_detail bank_status"
 ).split()
-MORE = "add_insight list_index search_insights delete_insight export_memory".split()
+MORE = "add_insight list_index search_insights delete_insight export_memory contrast_attempts".split()
 ACE = (
     "add_insight list_index search_insights get_detail mark_helpful mark_harmful delete_insight export_memory"
 ).split()
 PROFILES = {"core": CORE, "all": (*CORE, *MORE), "ace": ACE}
 READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
-IDEMPOTENT = (*READ_ONLY, "extract_memory", "save_lesson", "add_insight", "delete_insight")
+ASK_A_MODEL = ("extract_memory", "contrast_attempts")
+IDEMPOTENT = (*READ_ONLY, *ASK_A_MODEL, "save_lesson", "add_insight", "delete_insight")
 DESTRUCTIVE = ("delete_insight", "add_insight")  # with hard, with overwrite
 
 
@@ -84,6 +85,8 @@ def build_server(service: Service, profile: str) -> tuple[BankServer, QueueWorke
     prompts = (
         (texts.start_task, "Begin a task with the lessons of earlier ones."),
         (texts.finish_task, "End a task by keeping what was learned."),
+        (matts.matts_parallel, "Solve a task k times apart, take the best, learn from the comparison."),
+        (matts.matts_sequential, "Solve a task, check and revise the work, learn from the corrections."),
     )
     for function, text in () if ace else prompts:  # they speak of tools that ace has not
         server.add_prompt(Prompt.from_function(function, description=text))
@@ -98,7 +101,7 @@ def list_tools(profile: str, tools: AllTools | AceTools) -> list[Tool]:
             read_only_hint=name in READ_ONLY and (profile, name) != ("ace", "get_detail"),  # that notes the use
             destructive_hint=name in DESTRUCTIVE,
             idempotent_hint=name in IDEMPOTENT,
-            open_world_hint=name == "extract_memory",
+            open_world_hint=name in ASK_A_MODEL,
         )
         tool = Tool.from_function(getattr(tools, name), annotations=annotations, structured_output=False)
         tool.parameters = _slim(tool.parameters)

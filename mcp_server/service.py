@@ -132,7 +132,7 @@ def new_record(
     *,
     tags: tuple[str, ...] = (),
     trajectory: str = "",
-    about: dict[str, str],
+    about: dict[str, Any],
 ) -> MemoryRecord:
     """A record of lessons that came over MCP.
 

@@ -78,7 +78,7 @@ def memory_prompt(hits: list[Scored], max_chars: int, style: str = "plain", *, w
 def start_task(task: str) -> str:
     """The prompt that begins a task with what the memory holds."""
     return (
-        f"{_quoted(task)}\n\nBefore you begin, call retrieve_memory with this task as the query. For each lesson that "
+        f"{quoted(task)}\n\nBefore you begin, call retrieve_memory with this task as the query. For each lesson that "
         "comes back say in a few words whether it fits here, then use those that do. Lessons are advice to weigh, "
         "not orders. If nothing comes back, go on without."
     )
@@ -87,7 +87,7 @@ def start_task(task: str) -> str:
 def finish_task(task: str, outcome: str) -> str:
     """The prompt that ends a task by storing what was learned."""
     return (
-        f"{_quoted(task)}\n\nThe task is over, outcome: {outcome}. Look back at what you did.\n"
+        f"{quoted(task)}\n\nThe task is over, outcome: {outcome}. Look back at what you did.\n"
         "1. For each lesson that you retrieved and used: mark_helpful or mark_harmful with its id.\n"
         "2. If something would help with a task like this, call save_lesson with query = the task as it was asked, "
         "success = whether it was solved, a short title, and as content one to five sentences of general strategy: "
@@ -97,5 +97,6 @@ def finish_task(task: str, outcome: str) -> str:
     )
 
 
-def _quoted(task: str) -> str:
+def quoted(task: str) -> str:
+    """A task as delimited, escaped and capped text."""
     return f"<task>\n{escape(task)[:8000].replace('</task>', '&lt;/task>')}\n</task>"

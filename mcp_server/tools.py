@@ -1,4 +1,4 @@
-"""The eight tools for agents. insights.py has five more for tending a memory; server.py offers them to clients."""
+"""The eight tools for agents. insights.py has six more for tending a memory; server.py offers them to clients."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ class TrajectoryStep(BaseModel):
     content: str
     step: int = 0
     metadata: dict[str, Any] = {}
+
+
+class Attempt(BaseModel):
+    trajectory: list[TrajectoryStep]
+    success_signal: bool | None = None
 
 
 class CoreTools:
@@ -79,6 +84,11 @@ class CoreTools:
             service.roles()
         payload = check_attempt([turn.model_dump() for turn in trajectory], query, service.limits)
         payload |= {} if success_signal is None else {"success": success_signal}
+        return self._learn(payload, async_mode, agent_id)
+
+    def _learn(self, payload: dict[str, Any], async_mode: bool, agent_id: str) -> CallToolResult:
+        """Learn from one attempt, or from several at one task, now or in the queue."""
+        service = self._service
         bank = service.bank_for(agent_id)
         id = content_id("job", bank.namespace, payload)  # the same attempt sent again is the same job
         if not async_mode:

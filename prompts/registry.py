@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 SYSTEM_INSTRUCTION_WITH_MEMORY = "system_instruction_with_memory"
 JUDGE_PROMPT = "judge"
@@ -23,24 +24,45 @@ INDUCE_WORKFLOWS_PROMPT = "induce_workflows"
 MEMORY_BLOCK = "memory_block"  # fills the slot {{ memory_block }} of the system instruction
 MERGE_LESSONS_PROMPT = "merge_lessons"  # this and the next are for memory.consolidate, not in the paper
 RELATE_LESSONS_PROMPT = "relate_lessons"
+FORMS = {"paper": MEMORY_BLOCK, "plain": "memory_block_plain", "plain_zh": "memory_block_plain_zh"}
+OTHER_FORMS = [name for name in FORMS.values() if name != MEMORY_BLOCK]
 
 _FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prompts:
-    """The templates of a run. own: a folder whose templates take the place of those here; None: there is none."""
+    """The templates of a run.
+
+    own            a folder whose templates take the place of those here; None: there is none
+    memory_block   paper | plain | plain_zh: the form of retrieved lessons, of the paper or of Title and Content lines
+    """
 
     own: str | None = None
+    memory_block: str = "paper"
+
+    @classmethod
+    def of(cls, config: Any) -> Prompts:
+        """From the key `prompts`: {folder, memory_block}, a folder alone, or null."""
+        if config is None or isinstance(config, str):
+            return cls(own=config)
+        return cls(own=config["folder"], memory_block=config["memory_block"])
 
     def render(self, name: str, **values: object) -> str:
         """A template's text with its values; a missing value raises jinja2.UndefinedError."""
+        if name == MEMORY_BLOCK:
+            name = FORMS[self.memory_block]
         return _environment(*self._folders()).get_template(f"{name}.jinja").render(**values).strip()
 
     def hashes(self) -> dict[str, str]:
-        """sha256 of every template, for the manifest: two runs with the same hashes were asked the same way."""
-        found = [path for folder in reversed(self._folders()) for path in sorted(folder.glob("*.jinja"))]
-        return {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+        """sha256 of every template, for the manifest: two runs with the same hashes were asked the same way.
+
+        Of the forms of MEMORY_BLOCK only the one that is used, under that name.
+        """
+        paths = [path for folder in reversed(self._folders()) for path in sorted(folder.glob("*.jinja"))]
+        found = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+        used = found[FORMS[self.memory_block]]
+        return {name: used if name == MEMORY_BLOCK else h for name, h in found.items() if name not in OTHER_FORMS}
 
     def source(self) -> str:
         """The text of every template, as it is written."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from core.build import ROLES
 from core.jsonl import read_lines
-from core.run.manifest import prompt_texts
+from core.run.manifest import prompt_texts, shown_by
 from core.run.records import answer_of
 from results.audit import MEMORY, SHORTEST, NotChecked, answer_in, known_records, secret_of, told_by, untold, where
 from results.load import Run
@@ -31,13 +31,15 @@ Text = tuple[dict, str, str]  # an episode's row, a text, what was told before i
 
 def shown_items(run: Run) -> Iterator[str]:
     """Invariant 14: a lesson in the prompt that belongs to no record that the task retrieved."""
-    own = run.config.get("prompts")
-    if own and (Path(own) / "memory_block.jinja").is_file():
+    prompts = shown_by(run.config.get("prompts"))
+    if prompts.own and any(Path(prompts.own).glob("memory_block*.jinja")):
         raise NotChecked("the run shows lessons by a template of its own")
+    whole = prompts.memory_block == "paper"
     records, lost = known_records(run), 0
     for row in run.rows:
         items = [item for hit in row["retrieved"] for record in records[hit["id"]] for item in record.items]
-        texts = [plain(WARNING.sub("", item.text)) for item in items]
+        shown = [item.text if whole else f"Title: {item.title} Content: {item.content}" for item in items]
+        texts = [plain(WARNING.sub("", text)) for text in shown]
         rest = {foreign(block, texts) for attempt in row["trajectories"] for block in blocks(attempt)} - {""}
         if rest and all(records[hit["id"]] for hit in row["retrieved"]):
             yield f"{where(row)}: was shown what it had not retrieved: {min(rest)[:100]!r}"

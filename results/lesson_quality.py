@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from core.models.reply_text import storable
-from core.run.manifest import prompt_digests
+from core.run.manifest import prompt_digests, shown_by
 from core.run.records import changed_leaves
 from core.types import Lesson
 from results import audit as invariants
@@ -70,7 +70,8 @@ def other_code(run: Run) -> Iterator[str]:
             yield f"went on at {str(after['git']['sha'])[:8]} after {str(before['git']['sha'])[:8]}"
         for name, old, new in sorted(changed_leaves(before["packages"], after["packages"])):
             yield f"went on with {name} {new} after {old}"
-    now = prompt_digests()
+    form = shown_by(run.config.get("prompts")).memory_block
+    now = prompt_digests({"folder": None, "memory_block": form})
     for name, digest in run.manifest["fingerprint"]["prompts"].items():
         if now.get(name) != digest:
             yield f"prompt {name} is another one today"

@@ -93,6 +93,12 @@ class EnvContract:
         again.append(shared.reset(task))
         assert again == [first, first] or not self.deterministic
 
+    def test_reset_without_a_task_takes_the_next_one(self, shared, fresh):
+        first, second = shared.tasks()[:2]
+        assert (told := fresh.reset()) and (told == shared.reset(first) or not self.deterministic)
+        fresh.reset(first)  # a task that is given does not move the stream on
+        assert (told := fresh.reset()) and (told == shared.reset(second) or not self.deterministic)
+
     def test_step_answers_in_the_agreed_form(self, shared):
         shared.reset(shared.tasks()[0])
         observation, reward, done, info = shared.step(shared.walkthrough()[0])

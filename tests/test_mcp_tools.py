@@ -451,7 +451,7 @@ def test_prompts_carry_the_instructions(tmp_path):
 
     with here(tmp_path / "b.sqlite") as (server, _):
         names, start, finish = run(go(server))
-    assert names == ["start_task", "finish_task"]
+    assert names == ["start_task", "finish_task", "matts_parallel", "matts_sequential"]
     assert "retrieve_memory" in start and start.count("</task>") == 1
     assert "save_lesson" in finish and "mark_harmful" in finish and "failure" in finish
 

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.learning.attempts import Attempts
-from core.types import (
-    Episode,
-    Extraction,
-    MemoryRecord,
-    Selection,
-    Task,
-    Trajectory,
-    Usage,
-    Verdict,
-    content_id,
-)
+from core.memory.experience import record_of
+from core.types import Episode, Extraction, Selection, Trajectory, Usage, Verdict
 
 
 def build_episode(
@@ -41,7 +32,9 @@ def build_episode(
         (made.attempts[0] if made.attempts and chosen not in made.attempts else chosen, made) for made in counted
     ]
     kept = [(source, made) for source, made in sources if made.lessons and verdicts[source].label is not None]
-    records = {source: _record(index, task, trajectories[source], verdicts[source], made) for source, made in kept}
+    records = {
+        source: record_of(index, task, trajectories[source], verdicts[source], made.lessons) for source, made in kept
+    }
     asked = (*verdicts, *([selection] if selection else ()), *extractions)
     return Episode(
         index=index,
@@ -72,17 +65,3 @@ def build_episode(
 
 def _status(answer: Trajectory) -> str:
     return "infra_error" if answer.ended_by == "infra_error" else "success" if answer.success else "failure"
-
-
-def _record(index: int, task: Task, trajectory: Trajectory, verdict: Verdict, made: Extraction) -> MemoryRecord:
-    return MemoryRecord(
-        id=content_id(index, task.id, trajectory.id, made.lessons),
-        original_query=task.query,
-        items=made.lessons,
-        source_trajectory_id=trajectory.id,
-        score=1.0 if verdict.label == "success" else 0.0,
-        outcome=verdict.label or "failure",
-        label_source=verdict.source,
-        task_id=task.id,
-        tick=index,
-    )

@@ -15,10 +15,10 @@ from core.memory.store.filter import STATUSES
 from core.models.embedding import MINILM, NamedEmbedder
 
 NAMES = (
-    "stats list_ show search add mark status export import_ consolidate snapshot rollback forget compact doctor".split()
-)
+    "stats list_ show search add mark status export import_ consolidate reembed snapshot rollback forget compact doctor"
+).split()
 COMMANDS = {name.strip("_"): getattr(commands, name) for name in NAMES}
-WRITES = ("add", "mark", "status", "import", "consolidate", "snapshot", "rollback", "forget", "compact", "doctor")
+WRITES = ("add mark status import consolidate reembed snapshot rollback forget compact doctor").split()
 MAKES = ("add", "import")  # a bank that is not there yet
 
 
@@ -68,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
         one[name].add_argument("--json", action="store_true", help="one JSON object a line")
     left_out = {"list": "all", "export": "all", "rollback": "all", "import": "each record's own"}
     for name in one:
-        if name not in ("stats", "compact", "doctor"):
+        if name not in ("stats", "compact", "doctor", "reembed"):
             one[name].add_argument("--namespace", help=f"a tenant; left out: {left_out.get(name, 'default')}")
     for name in ("show", "mark", "status"):
         one[name].add_argument("id", metavar="ID")

@@ -7,26 +7,30 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, overload
 
 from core.checks import check_choice
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.consolidation.uses import after_use
+from core.memory.experience import record_of
 from core.memory.policies.base import Policy
 from core.memory.protocol import Memory
 from core.memory.search.searcher import Search
+from core.memory.search.texts import windows
 from core.memory.store.bank_file import BankFile
+from core.memory.store.changes import Items
 from core.memory.store.clock import now
 from core.memory.store.database import Busy
 from core.memory.store.filter import Filter
-from core.types import MemoryRecord, Scored, Usage
+from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
 
 _CHOICES = {
     "unit": ("record", "item"),
-    "key": ("query", "item"),
+    "key": ("query", "item", "both"),
     "clock": ("stream", "wall"),
     "index": ("flat", "hnsw"),
 }
+MOST_MISSING = 500  # older records whose items a search with key=both embeds on its way: some seconds, at each start
 MAX_WORDS = 64  # of a query that the full-text search looks for
 SHOWN_WAIT_S = 0.2  # how long a retrieval may wait for other writers, to count what it has shown
 
@@ -41,7 +45,8 @@ class MemoryBank(BankFile, Memory):
     namespace    whose records it reads and writes, unless a search's Filter names another
     allow_self   let a task retrieve what it taught itself earlier; False is the only honest setting for a benchmark
     unit         record | item: what a search returns, a whole record or single items of it
-    key          query | item: what a search compares with, the record's query (the paper) or each of its items
+    key          query | item | both: what a search compares with, the record's query (the paper), each of its items, or
+                 whichever is nearest of the query and the items, these with the record's tags and window by window
     clock        stream | wall: what ages are measured on
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
@@ -69,7 +74,8 @@ class MemoryBank(BankFile, Memory):
         for name, known in _CHOICES.items():
             check_choice(self, "memory", name, known)
         super().__post_init__()
-        self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only)
+        most = MOST_MISSING if self.key == "both" else None  # with key=item there is nothing else to search by
+        self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only, most)
 
     def retrieve(
         self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None
@@ -101,11 +107,17 @@ class MemoryBank(BankFile, Memory):
         """
         # Also for an empty bank: an embedder that breaks must do so before the attempt, not when its record is added.
         vector = self.embedder.embed([query])[0] if isinstance(query, str) else query
-        where, unit, items = self._within(where), unit or self.unit, (key or self.key) == "item"
+        where, unit, key = self._within(where), unit or self.unit, key or self.key
         own = exclude_task and not self.allow_self
         exclude = self._store.rowids_of_task(where.namespace, exclude_task) if own else set()
-        hits, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
-        return self._search.scored(hits, unit, version)[:k]
+        hits, version = [], -1
+        for items in {"query": (False,), "item": (True,), "both": (False, True)}[key]:
+            more, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
+            hits += more
+        if key == "both":
+            hits = sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
+        found = self._search.scored(hits, unit, version)
+        return (once_each(found, unit) if key == "both" else found)[:k]
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
         """The k records nearest to a record's query, itself left out. UserError for an unknown id."""
@@ -129,11 +141,44 @@ class MemoryBank(BankFile, Memory):
         hits = self._store.lexical(expression, k, self._within(where), exclude)
         return self._search.scored([(rowid, -1, score) for rowid, score in hits], "record", by_words=True)
 
-    def add(self, record: MemoryRecord, *, shown: Sequence[str] | None = None) -> bool:
-        """Append a record to the bank's namespace. Adding the same id again changes nothing and returns False.
+    @overload
+    def add(self, record: MemoryRecord, *, shown: Sequence[str] | None = None) -> bool: ...
 
-        shown   ids of what its task had retrieved, for `memory.hygiene`; None where that is not known
+    @overload
+    def add(
+        self,
+        record: str,
+        trajectory: Trajectory,
+        items: Sequence[Lesson],
+        *,
+        verdict: Verdict | None = None,
+        task_id: str = "",
+        shown: Sequence[str] | None = None,
+    ) -> bool: ...
+
+    def add(
+        self,
+        record: MemoryRecord | str,
+        trajectory: Trajectory | None = None,
+        items: Sequence[Lesson] = (),
+        *,
+        verdict: Verdict | None = None,
+        task_id: str = "",
+        shown: Sequence[str] | None = None,
+    ) -> bool:
+        """Append a record to the bank's namespace: add(record), or add(query, trajectory, items), which makes it.
+
+        Adding the same again changes nothing and returns False.
+
+        shown     ids of what its task had retrieved, for `memory.hygiene`; None where that is not known
+        verdict   of a query's attempt; None: the env's own evaluation, and the record says so (label source `oracle`)
+        task_id   which never retrieves it; "": every task with the same query
         """
+        if isinstance(record, str):
+            task = Task(id=task_id or content_id("task", record), query=record)
+            verdict = verdict or Verdict(label="success" if trajectory.success else "failure", source="oracle")
+            made = record_of(0, task, trajectory, verdict, tuple(items))
+            record = replace(made, tick=self.tick() - self._began())  # add_many adds where the run began
         return self.add_many([record], shown=shown) == 1
 
     def add_many(
@@ -177,6 +222,17 @@ class MemoryBank(BankFile, Memory):
             with self.change("a run begins") as change:
                 change.fact(key, known)
         return int(known)
+
+    def vectors_of(self, record: MemoryRecord) -> tuple[bytes, Items]:
+        """(its vector, its items'): what `Change.put` takes beside a record, made before the transaction begins."""
+        return self._embed(record)
+
+    def reembed(self) -> int:
+        """Make the vectors of every record anew, everyone's, as `key` wants them; returns how many records.
+
+        Searches compute what is not stored, a server at each start; this stores it. No journal entry: texts stay.
+        """
+        return self._store.reembed(self._embed)
 
     def learn(self, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
         """What a finished episode teaches beyond its record; nothing unless `consolidate` is on.
@@ -228,13 +284,23 @@ class MemoryBank(BankFile, Memory):
         where = where or Filter()
         return where if where.namespace is not None else replace(where, namespace=self.namespace)
 
-    def _embed(self, record: MemoryRecord) -> tuple[bytes, list[bytes]]:
+    def _embed(self, record: MemoryRecord) -> tuple[bytes, Items]:
         return super()._embed(record)[0], self._stored_items(record)
 
-    def _stored_items(self, record: MemoryRecord) -> list[bytes]:
+    def _stored_items(self, record: MemoryRecord) -> Items:
         """The item vectors to store: none, unless the bank is searched by them."""
-        return self._item_vectors(record) if self.key == "item" else []
+        return [] if self.key == "query" else self._item_vectors(record)
 
-    def _item_vectors(self, record: MemoryRecord) -> list[bytes]:
-        texts = [item.text for item in record.items]
-        return [row.tobytes() for row in self.embedder.embed(texts)] if texts else []
+    def _item_vectors(self, record: MemoryRecord) -> Items:
+        """(place, vector) of each text that the items are found by; `place` as in core/memory/search/texts.py."""
+        texts = windows(record) if self.key == "both" else [(n, item.text) for n, item in enumerate(record.items)]
+        rows = self.embedder.embed([text for _, text in texts]) if texts else ()
+        return [(place, row.tobytes()) for (place, _), row in zip(texts, rows)]
+
+
+def once_each(hits: list[Scored], unit: str) -> list[Scored]:
+    """Of several hits of one record, or with unit=item of one lesson, the first."""
+    found: dict[tuple, Scored] = {}
+    for hit in hits:
+        found.setdefault((hit.record.id, hit.record.items if unit == "item" else ()), hit)
+    return list(found.values())

@@ -131,6 +131,12 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
     yield f"undo with: python -m core.memory rollback {bank.path} --to {since}"
 
 
+def reembed(bank: Any, given: Namespace) -> Iterator[str]:
+    """store what lessons are found by with memory.key=both, as the MCP server searches; what is there is made anew"""
+    bank.key = "both"
+    yield f"{bank.reembed()} records embedded anew, with their lessons"
+
+
 def snapshot(bank: Any, given: Namespace) -> Iterator[str]:
     """name the present state, or list what there is to go back to"""
     if given.name:

@@ -50,14 +50,19 @@ def fingerprint(
     }
 
 
-def prompt_digests(own: str | None = None) -> dict[str, str]:
-    """{template: sha256} of the prompts as they are now; `own` as in `Prompts`."""
-    return Prompts(own=own).hashes()
+def prompt_digests(node: Any = None) -> dict[str, str]:
+    """{template: sha256} of the prompts as they are now; node: the configuration's key `prompts`."""
+    return Prompts.of(node).hashes()
 
 
-def prompt_texts(own: str | None = None) -> str:
-    """The templates as they are now, one after another; `own` as in `Prompts`."""
-    return Prompts(own=own).source()
+def shown_by(node: Any = None) -> Prompts:
+    """The prompts of a run; node: the configuration's key `prompts`, as runs of any age have it."""
+    return Prompts.of(node)
+
+
+def prompt_texts(node: Any = None) -> str:
+    """The templates as they are now, one after another; node: the configuration's key `prompts`."""
+    return Prompts.of(node).source()
 
 
 def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from core.interrupt import Interrupts
 from core.jsonl import JsonLines, in_strings, read_lines, refused
 from core.redact import Redactor
 from core.run.rollout_log import RolloutLog
-from core.run.upgrade import upgraded_manifest, upgraded_row
+from core.run.upgrade import placed, upgraded_manifest, upgraded_row
 from core.types import Episode, Lesson, MemoryRecord, Usage, content_id
 
 # Fields of a record that are written only where a policy has set them, so that lines of the plain bank stay short.
@@ -172,6 +172,7 @@ def current(rows: list[dict]) -> list[dict]:
 def episode_row(episode: Episode) -> dict:
     """An episode as a line of the file, without what can differ between identical runs or is stored elsewhere."""
     row = asdict(episode)
+    row["trajectories"] = [placed(trajectory) for trajectory in row["trajectories"]]
     if row["retries"] is None:
         del row["retries"]
     for record in row["records"]:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from core.jsonl import JsonLines
-from core.run.upgrade import upgraded_trajectory
+from core.run.upgrade import placed, unplaced, upgraded_trajectory
 from core.types import Step, Trajectory, Usage
 
 
@@ -57,12 +57,12 @@ class RolloutLog:
 
 
 def _row(index: int, trajectory: Trajectory) -> dict:
-    return {"index": index, "sample": trajectory.sample, "trajectory": asdict(trajectory)}
+    return {"index": index, "sample": trajectory.sample, "trajectory": placed(asdict(trajectory))}
 
 
 def trajectory_of(row: dict) -> Trajectory:
     """A Trajectory from its dictionary."""
-    row = upgraded_trajectory(row)
+    row = unplaced(upgraded_trajectory(row))
     parts = {
         "opening": tuple(row["opening"]),
         "steps": tuple(Step(**step) for step in row["steps"]),

@@ -58,7 +58,33 @@ def _parts_completed(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A line of episodes.jsonl in schema 2."""
+    """A line of episodes.jsonl in schema 2, the steps of its attempts with their places."""
+    row = _row_of_2(row)
+    return row | {"trajectories": [placed(trajectory) for trajectory in row["trajectories"]]}
+
+
+def placed(trajectory: dict[str, Any]) -> dict[str, Any]:
+    """An attempt whose steps have `step_num`, from 1, and `status`: ongoing | success | failure.
+
+    They follow from the rest. Only the last step of an attempt that came to its end is not ongoing.
+    """
+    last = len(trajectory["steps"]) if trajectory["ended_by"] != "infra_error" else 0
+    end = "success" if trajectory["success"] else "failure"
+    steps = enumerate(trajectory["steps"], 1)
+    return trajectory | {
+        "steps": [step | {"step_num": n, "status": end if n == last else "ongoing"} for n, step in steps]
+    }
+
+
+def unplaced(trajectory: dict[str, Any]) -> dict[str, Any]:
+    """An attempt without what `placed` adds: the fields of a Step alone."""
+    return trajectory | {"steps": [{k: v for k, v in s.items() if k not in _PLACE} for s in trajectory["steps"]]}
+
+
+_PLACE = ("step_num", "status")
+
+
+def _row_of_2(row: dict[str, Any]) -> dict[str, Any]:
     if row.get("schema") != 1:
         return row
     row = dict(row)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
 VERSION = 1
+KEY = 800  # characters of the content in what an insight is keyed by: as much as MiniLM reads
 MILLISECONDS = 1e11  # a time above is none in seconds: that would be the year 5138
 ID = re.compile(r"ace-(\d{6,12})")
 LAST = "insights: the last number"  # a fact of the namespace: no id is given twice, though the insight was erased
@@ -71,9 +72,9 @@ def next_id(bank: MemoryBank, beside: Iterable[str] = ()) -> tuple[str, int]:
     return f"ace-{number:06}", number
 
 
-def query_of(title: str, tags: Iterable[str]) -> str:
-    """What an insight is keyed by in the bank."""
-    return f"{title} ({', '.join(tags)})" if tags else title
+def query_of(title: str, tags: Iterable[str], content: str) -> str:
+    """What an insight is keyed by in the bank, and so compared with: title, tags and how its content begins."""
+    return (f"{title} ({', '.join(tags)})" if tags else title) + f"\n{content[:KEY]}"
 
 
 def read(path: Path, bank: MemoryBank) -> Portable:
@@ -127,7 +128,7 @@ def _record(insight: dict, namespace: str) -> MemoryRecord:
     title, content = _text(insight, "title"), _text(insight, "content")
     tags = tuple(dict.fromkeys(normal_tag(tag) for tag in insight.get("tags") or ()))
     created, used = (_time(insight, *names) for names in (("created", "createdAt"), ("lastUsed", "lastUsedAt")))
-    success, query = bool(insight.get("success", True)), query_of(title, tags)
+    success, query = bool(insight.get("success", True)), query_of(title, tags, content)
     return MemoryRecord(
         id=str(insight.get("id") or ""),
         original_query=query,

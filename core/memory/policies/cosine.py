@@ -19,7 +19,8 @@ class Cosine(Ranking):
     """The paper's retrieval (section 3.2): cosine of the queries' embeddings, top 1, whole records.
 
     unit   record | item: whether whole records are retrieved or single lessons; null takes the bank's
-    key    query | item: whether the task is compared with a record's query or with its lessons; null takes the bank's
+    key    query | item | both: whether the task is compared with a record's query, with its lessons, or with whichever
+           of them is nearest; null takes the bank's
     """
 
     unit: str | None = None
@@ -28,7 +29,7 @@ class Cosine(Ranking):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "retrieval", "unit", ("record", "item", None))
-        check_choice(self, "retrieval", "key", ("query", "item", None))
+        check_choice(self, "retrieval", "key", ("query", "item", "both", None))
 
     def rank(
         self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None

@@ -119,7 +119,10 @@ class VectorIndex:
             hits = [hit for hit in found if hit[0] not in exclude] if exclude else found
             hits = sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
             if distinct:
-                hits = list({hit[0]: hit for hit in reversed(hits)}.values())[::-1]
+                best: dict[int, tuple[int, int, float]] = {}
+                for hit in hits:
+                    best.setdefault(hit[0], hit)
+                hits = list(best.values())
             hits = hits[:k]
             if n == total or len(found) < n or (len(hits) == k and hits[-1][2] > found[-1][2]):
                 return hits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,11 +10,15 @@ from typing import Any
 
 from core.memory.search import index_file
 from core.memory.search.index import VectorIndex
+from core.memory.search.texts import PLACES
+from core.memory.store.changes import Items
 from core.memory.store.database import State, Store
 from core.memory.store.filter import Filter
 from core.types import MemoryRecord, Scored
 
-Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score)
+log = logging.getLogger(__name__)
+
+Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score); a place as in texts.py
 CHUNK = 20_000  # records read at once
 KEPT = 4_096  # records kept in memory
 ROTTEN = 0.2  # share of hidden entries from which an index is made anew
@@ -32,14 +37,20 @@ class _Followed:
 class Search:
     """One index of the records' queries and, when it is asked for, one of their items. Thread-safe.
 
-    item_vectors gives the vectors (float32 bytes) of a record's items where the store has none.
+    item_vectors gives (place, vector as float32 bytes) of a record's items where the store has none; of more records at
+    once than most_missing it is not asked, and these are not found by their items. None: of however many.
     """
 
     def __init__(
-        self, store: Store, graph: bool, item_vectors: Callable[[MemoryRecord], list[bytes]], read_only: bool
+        self,
+        store: Store,
+        graph: bool,
+        item_vectors: Callable[[MemoryRecord], Items],
+        read_only: bool,
+        most_missing: int | None = None,
     ) -> None:
         self._store, self._graph, self._read_only = store, graph, read_only
-        self._item_vectors = item_vectors
+        self._item_vectors, self._most_missing = item_vectors, most_missing
         self._lock = threading.Lock()  # an addition beside a search is unsafe in FAISS
         self._indexes: dict[bool, _Followed] = {}
         self._records_lock = threading.Lock()
@@ -71,7 +82,7 @@ class Search:
             if unit == "record":
                 found.append(hit)
                 continue
-            items = hit.record.items if place < 0 else hit.record.items[place : place + 1]
+            items = hit.record.items if place < 0 else (hit.record.items[place % PLACES],)
             found += [replace(hit, record=replace(hit.record, items=(item,))) for item in items]
         return found
 
@@ -126,9 +137,14 @@ class Search:
     def _enter(self, index: VectorIndex, after: int, upto: int, items: bool) -> None:
         index.add(self._store.vectors(after, upto, items))
         if items:
-            for rowid, attributes, record in self._store.without_items(after, upto):
+            missing = self._store.without_items(after, upto)
+            if self._most_missing is not None and len(missing) > self._most_missing:
+                command = f"python -m core.memory reembed {self._store.path}"
+                log.warning(f"{len(missing)} records are found by their query alone until you run: {command}")
+                return
+            for rowid, attributes, record in missing:
                 vectors = self._item_vectors(record)
-                index.add([(rowid, place, *attributes, vector) for place, vector in enumerate(vectors)])
+                index.add([(rowid, place, *attributes, vector) for place, vector in vectors])
 
     def _open(self, items: bool, dim: int) -> _Followed:
         """The index from its file, where that fits, else an empty one."""

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from core.errors import InfraError, UserError
 from core.memory.search import index_file
-from core.memory.store.changes import Change
+from core.memory.store.changes import Change, Items
 from core.memory.store.database import Store
 from core.memory.store.jobs import Jobs
 from core.memory.store.schema import BARE, RECORDS, TRACKED, create, fill_lexicon, to_dict, to_record
@@ -288,7 +288,7 @@ class BankFile:
             except (InfraError, UserError) as error:
                 log.warning(f"the bank {self.path}: records that came back wait for their vectors: {error}")
 
-    def _embed(self, record: MemoryRecord) -> tuple[bytes, list[bytes]]:
+    def _embed(self, record: MemoryRecord) -> tuple[bytes, Items]:
         """(query's vector, items' vectors) of a record: none of the items, which few banks are searched by."""
         return self.embedder.embed([record.original_query])[0].tobytes(), []
 

@@ -14,7 +14,8 @@ from core.types import MemoryRecord
 
 RELATIONS = ("entails", "contradicts", "refines", "duplicate_of", "supersedes")
 FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
-Embed = Callable[[MemoryRecord], tuple[bytes, list[bytes]]]  # (query's vector, items' vectors) as float32 bytes
+Items = Collection[tuple[int, bytes]]  # (place, vector) of each text that the items are found by
+Embed = Callable[[MemoryRecord], tuple[bytes, Items]]  # (query's vector, items' vectors) as float32 bytes
 Rows = dict[str, list[tuple]]  # {table: rows of (was there, *columns)}; of one that was not there its key alone
 
 # Rows of each tracked table: as a change found them; as they are now, while it is the last; as all since an entry did.
@@ -58,7 +59,7 @@ class Change:
         """Append a record, in the namespace that it names. False when its id is there already."""
         return self.put(record, *self._embed(record))
 
-    def put(self, record: MemoryRecord, vector: bytes | None, items: Collection[bytes] = ()) -> bool:
+    def put(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> bool:
         """`add` with the vectors at hand; None for one that is set aside and has none."""
         _check_status(record.status)
         values = vars(record)
@@ -147,9 +148,8 @@ class Change:
         query = f"{RECORDS} WHERE r.namespace = ? AND r.id = ?"
         return self._db.execute(query, (self._namespace, storable(id))).fetchone()
 
-    def _put_items(self, rowid: int, vectors: Collection[bytes]) -> None:
-        rows = [(rowid, place, vector) for place, vector in enumerate(vectors)]
-        self._db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", rows)
+    def _put_items(self, rowid: int, vectors: Items) -> None:
+        self._db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", [(rowid, *vector) for vector in vectors])
 
 
 def _check_status(status: str) -> None:

@@ -195,6 +195,17 @@ class Store:
             db.execute(MARK_UNEMBEDDED)  # others may have come back meanwhile
         return len(lost)
 
+    def reembed(self, embed: Embed) -> int:
+        """Replace the vectors of every record that has one, and of its items. Returns how many records."""
+        made = [(row[0], *embed(to_record(row))) for row in self.rows(f"{RECORDS} WHERE v.vector IS NOT NULL")]
+        with self.unjournaled() as db:
+            for rowid, vector, items in made:
+                db.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?)", (rowid, vector))
+                db.execute("DELETE FROM item_vectors WHERE record = ?", (rowid,))
+                db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", [(rowid, *item) for item in items])
+                db.execute("INSERT INTO touched (record, found) VALUES (?, 1)", (rowid,))
+        return len(made)
+
     def rewrite_journal(self) -> None:
         """Make the journal's file anew from the bank."""
         with self.unjournaled() as db:

@@ -1,0 +1,201 @@
+"""A lesson is found by what it says (memory.key=both), however long it is, in new banks and in old ones."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import REPO
+from mcp.client.client import Client
+from mcp_kit import ask, here, run
+
+from core.memory.__main__ import main as memory_command
+from core.memory.bank import MemoryBank
+from core.memory.policies.cosine import Cosine
+from core.memory.search.texts import PLACES, WINDOW, windows
+from core.models.embedding import HashingEmbedder
+from core.types import Lesson, MemoryRecord
+from scripts.bench import recall
+
+
+def record(id, query, *contents, tags=()):
+    items = tuple(Lesson(title=f"title{n}", description="", content=text) for n, text in enumerate(contents))
+    return MemoryRecord(
+        id=id,
+        original_query=query,
+        items=items,
+        source_trajectory_id="",
+        score=1.0,
+        outcome="success",
+        label_source="hand",
+        task_id=id,
+        tags=tags,
+    )
+
+
+RECORDS = (
+    record("a", "fold the blue towel", "zebra quagga okapi", "penguin walrus"),
+    record("b", "zebra quagga", "copper tin zinc lead", tags=("metal",)),
+    record("c", "paint a fence", "zebra"),
+)
+
+
+def bank_at(path, key, **more):
+    return MemoryBank(path=str(path), embedder=HashingEmbedder(), policy=Cosine(), key=key, **more)
+
+
+@pytest.fixture
+def bank(tmp_path):
+    bank = bank_at(tmp_path / "b.sqlite", "both")
+    bank.add_many(list(RECORDS))
+    yield bank
+    bank.close()
+
+
+def ids(hits):
+    return [hit.record.id for hit in hits]
+
+
+def test_the_better_of_query_and_items_counts_and_a_record_comes_once(bank):
+    hits = bank.nearest("zebra quagga", 3)
+    assert ids(hits) == ["b", "a", "c"] and hits[0].score == 1.0
+    assert ids(bank.nearest("fold the blue towel", 1)) == ["a"]
+    assert ids(bank.nearest("walrus penguin", 1)) == ["a"]
+    assert ids(bank.nearest("metal", 1)) == ["b"]  # tags count
+    assert len(bank.nearest("zebra", 99)) == 3
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert ids(bank.nearest("zebra quagga", 3, exclude_task="b")) == ["a", "c"]
+
+
+def test_single_lessons_are_found_once_each(bank):
+    hits = bank.nearest("walrus penguin", 9, unit="item")
+    assert hits[0].record.items == RECORDS[0].items[1:]
+    assert len(hits) == len({(hit.record.id, hit.record.items) for hit in hits}) == 4
+
+
+@pytest.mark.parametrize("key", ["item", "both"])
+def test_the_best_lesson_of_a_record_ranks_it(tmp_path, key):
+    """Two lessons of one record around one of another: the record's better one decides."""
+    bank = bank_at(tmp_path / "k.sqlite", key)
+    bank.add_many([record("far", "x1", "owl"), record("near", "x2", "owl crow", "owl crow jay rook daw pie")])
+    question = "title0 owl crow"
+    hits = bank.nearest(question, 2)
+    bank.close()
+    assert ids(hits) == ["near", "far"] and hits[0].score > hits[1].score
+
+
+def test_the_papers_bank_does_not_look_at_content(tmp_path):
+    bank = bank_at(tmp_path / "b.sqlite", "query")
+    bank.add_many(list(RECORDS))
+    assert bank.nearest("walrus penguin", 1)[0].score < 0.01
+    assert bank._store.rows("SELECT count(*) FROM item_vectors") == [(0,)]
+    bank.close()
+
+
+def test_a_long_lesson_is_found_by_its_end(tmp_path):
+    long = record("long", "q", "filler words only " * 200 + "the heron eats frogs at dusk")
+    found = windows(long)
+    assert len(found) > 4 and all(len(text) < WINDOW + 50 for _, text in found)
+    assert [place for place, _ in found] == [PLACES * number for number in range(len(found))]
+    assert "".join(text.split("\n", 2)[2] for _, text in found) == long.items[0].content
+    bank = bank_at(tmp_path / "b.sqlite", "both")
+    bank.add_many([long, *RECORDS])
+    assert ids(bank.nearest("heron eats frogs at dusk", 1)) == ["long"]
+    assert bank.nearest("heron eats frogs at dusk", 1, unit="item")[0].record.items == long.items
+    bank.close()
+
+
+def test_a_lesson_without_content_and_a_code_block_keep_their_texts():
+    assert windows(record("a", "q", "")) == [(0, "title0\n\n")]
+    code = "def f():\n    return 1\n" * 100
+    assert "".join(text.split("\n", 2)[2] for _, text in windows(record("a", "q", code))) == code
+
+
+def test_an_older_bank_is_searched_by_content_and_reembed_stores_it(tmp_path, capsys):
+    path = tmp_path / "old.sqlite"
+    old = bank_at(path, "query")
+    old.add_many(list(RECORDS))
+    old.close()
+    bank = bank_at(path, "both")
+    before = bank.nearest("walrus penguin", 3)
+    assert ids(before)[0] == "a" and bank._store.rows("SELECT count(*) FROM item_vectors") == [(0,)]
+    seq = bank.seq()
+    assert memory_command(["reembed", str(path)]) == 0
+    assert capsys.readouterr().out == "3 records embedded anew, with their lessons\n"
+    assert bank._store.rows("SELECT count(*) FROM item_vectors") == [(4,)]
+    assert bank.nearest("walrus penguin", 3) == before  # an open server sees them
+    assert bank.seq() == seq
+    bank.close()
+    again = bank_at(path, "both", read_only=True)
+    assert again.nearest("walrus penguin", 3) == before
+    again.close()
+
+
+def test_a_large_older_bank_is_searched_as_before_until_it_is_embedded(tmp_path, monkeypatch, caplog):
+    path = tmp_path / "old.sqlite"
+    old = bank_at(path, "query")
+    old.add_many(list(RECORDS))
+    old.close()
+    monkeypatch.setattr("core.memory.bank.MOST_MISSING", 2)
+    bank = bank_at(path, "both")
+    assert bank.nearest("walrus penguin", 1)[0].score < 0.01 and ids(bank.nearest("paint a fence", 1)) == ["c"]
+    assert "reembed" in caplog.text
+    bank.add(record("new", "q", "walrus penguin egg"))  # what is added is found by what it says
+    assert ids(bank.nearest("walrus penguin egg", 1)) == ["new"]
+    assert memory_command(["reembed", str(path)]) == 0
+    assert ids(bank.nearest("penguin walrus", 2)) == ["a", "new"]
+    bank.close()
+
+
+def test_what_an_insight_says_is_found_over_mcp_and_stored_with_its_vectors(tmp_path):
+    async def go(server):
+        async with Client(server) as client:
+            words = {"title": "Cloth care", "tags": ["home"], "content": "Velvet wants steam and never an iron."}
+            insight = await ask(client, "add_insight", **words)
+            saved = await ask(
+                client, "save_lesson", query="tidy up", title="Metal", content="Copper shines after vinegar with salt."
+            )
+            hits = [
+                (await ask(client, "retrieve_memory", query=query))["memories"]
+                for query in ("velvet steam never iron", "copper vinegar salt shines", "unlike anything stored here")
+            ]
+            return insight["memory_id"], saved["memory_id"], hits
+
+    with here(tmp_path / "b.sqlite", "memory.consolidate=null") as (server, service):
+        insight, saved, (first, second, none) = run(go(server))
+        assert [first[0]["memory_id"], second[0]["memory_id"], none] == [insight, saved, []]
+        assert service.bank._store.rows("SELECT count(*) FROM item_vectors") == [(2,)]
+        assert service.bank.get(insight).original_query.splitlines()[0] == "Cloth care (home)"
+
+
+def test_the_data_of_the_recall_bench_holds_what_its_docstring_says():
+    rows, others = recall.lessons(), recall.strangers()
+    assert (len(rows), len(others), sum(row["hard"] for row in rows)) == (200, 100, 164)
+    assert len({row["title"] for row in rows}) == 200 and len({*others, *(row["question"] for row in rows)}) == 300
+    small = {"with", "from", "that", "this", "have", "what", "when", "your", "more", "than", "does", "them", "they"}
+    for row in rows:
+        title, question = (
+            {word[:5] for word in "".join(c if c.isalpha() else " " for c in row[part].lower()).split()}
+            for part in ("title", "question")
+        )
+        assert not {word for word in title & question if len(word) > 3} - {*small, *(w[:5] for w in small)}, row
+        assert 1 <= len(row["tags"]) <= 2 and row["content"] and row["domain"]
+
+
+def test_the_recall_bench_measures(monkeypatch, capsys):
+    """On hashed words and ten lessons: the way through the server's tools works, and content is found."""
+    rows = [row | {"question": row["content"]} for row in recall.lessons()[:10]]
+    monkeypatch.setattr(recall, "lessons", lambda: rows)
+    original = recall.Service
+    monkeypatch.setattr(recall, "Service", lambda path, cfg: original(path, cfg, embedder="hashing-256"))
+    assert recall.main(["--only", "trust"]) == 0
+    assert recall.main(["--only", "now", "--as", "save_lesson"]) == 0
+    out = capsys.readouterr().out
+    figures = {line[:33].strip(): line[33:].split() for line in out.splitlines()}
+    assert float(figures["now: as the tool stores it"][0]) >= 0.9
+    assert float(figures["title+tags+content, trust"][0]) >= 0.9
+    assert float(figures["before: title (tags), trust"][0]) < 0.9
+
+
+def test_the_licence_is_the_one_declared():
+    text = (REPO / "LICENSE").read_text()
+    assert "Apache License" in text and "Copyright 2026 the reasoningbank-harness authors" in text
+    assert 'license = "Apache-2.0"' in (REPO / "pyproject.toml").read_text()

@@ -1,0 +1,61 @@
+"""The metadata of a trajectory's steps: kept in the queue, scrubbed, capped, and read by judge and distiller."""
+
+from __future__ import annotations
+
+import json
+
+from mcp.client.client import Client
+from mcp_kit import MODEL, TRAJECTORY, answer, ask, here, run
+
+from mcp_server.config import load_config
+from mcp_server.extraction import as_trajectory, check_attempt
+
+LIMITS = load_config([]).server
+KEY = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def turns(*metadata):
+    return [{"role": "tool", "content": f"step {n}", "metadata": given} for n, given in enumerate(metadata)]
+
+
+def test_metadata_is_kept_scrubbed_and_capped():
+    kept = check_attempt(turns({"exit_code": 1, "token": KEY}, {}, {"log": "x" * 9000}), "q", LIMITS)["trajectory"]
+    assert json.loads(kept[0]["metadata"])["exit_code"] == 1 and KEY not in kept[0]["metadata"]
+    assert kept[1] == {"role": "tool", "content": "step 1"}  # as it was queued before metadata was kept
+    assert len(kept[2]["metadata"]) < LIMITS.max_metadata_chars + 60 and "left out" in kept[2]["metadata"]
+    off = load_config(["server.max_metadata_chars=0"]).server
+    assert all("metadata" not in turn for turn in check_attempt(turns({"a": 1}), "q", off)["trajectory"])
+
+
+def test_metadata_stands_behind_its_turn_and_in_no_action():
+    steps = [
+        {"role": "user", "content": "do it", "metadata": {"n": 0}},
+        {"role": "assistant", "content": "I run it", "metadata": {"tool": "bash"}},
+        {"role": "tool", "content": "failed", "metadata": {"exit_code": 2}},
+    ]
+    made = as_trajectory(check_attempt(steps, "q", LIMITS))
+    assert made.steps[0].observation == '(user) do it\n(metadata) {"n": 0}'
+    assert (made.steps[1].text, made.steps[1].action, made.answer) == ("I run it",) * 3
+    assert made.steps[1].observation == '(metadata) {"tool": "bash"}\n(tool) failed\n(metadata) {"exit_code": 2}'
+
+
+def test_judge_and_distiller_read_it_over_mcp(tmp_path, monkeypatch):
+    prompts = {}
+
+    def listening(messages, role, sample):
+        prompts[role] = messages[-1]["content"]
+        return answer(messages, role, sample)
+
+    async def go(server):
+        steps = [*TRAJECTORY[:2], TRAJECTORY[2] | {"metadata": {"exit_code": 3, "auth": f"Bearer {KEY}"}}]
+        async with Client(server) as client:
+            words = {"query": "Accept empty files", "async_mode": False}
+            plain = await ask(client, "extract_memory", trajectory=TRAJECTORY, **words)
+            return plain, await ask(client, "extract_memory", trajectory=steps, **words)
+
+    monkeypatch.setattr("mcp_kit.answer", listening)
+    with here(tmp_path / "b.sqlite", *MODEL, "memory.consolidate=null") as (server, _):
+        plain, told = run(go(server))
+    assert plain["task_id"] != told["task_id"]
+    for role in ("judge", "extractor"):
+        assert '"exit_code": 3' in prompts[role] and KEY not in prompts[role]
