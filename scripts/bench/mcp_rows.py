@@ -95,7 +95,7 @@ class Rows:
 
 
 @dataclass
-class Session:
+class OpenClient:
     """An open client; `tools` are {name: input schema}."""
 
     client: Any
@@ -142,7 +142,7 @@ async def reasoningbank(rows: Rows, folder: Path) -> None:
     _their_papers(rows)
 
 
-async def _their_tools(rows: Rows, server: Session) -> None:
+async def _their_tools(rows: Rows, server: OpenClient) -> None:
     rows.row(
         "`retrieve_memory`: query required; top_k, agent_id", server.takes("retrieve_memory", "query", "top_k agent_id")
     )
@@ -189,7 +189,7 @@ async def _their_tools(rows: Rows, server: Session) -> None:
     )
 
 
-async def _their_memory(rows: Rows, server: Session) -> None:
+async def _their_memory(rows: Rows, server: OpenClient) -> None:
     found = await server.ask("retrieve_memory", query=HISTORY, top_k=1, agent_id="claude-code")
     memory = (found.get("memories") or [{}])[0]
     rows.row(
@@ -228,7 +228,7 @@ async def _their_memory(rows: Rows, server: Session) -> None:
     )
 
 
-async def _their_agents(rows: Rows, server: Session) -> None:
+async def _their_agents(rows: Rows, server: OpenClient) -> None:
     found = await server.ask("retrieve_memory", query=HISTORY, agent_id="code-reviewer")
     rows.row("memories of another agent_id are not seen", found.get("memories") == [], str(found)[:200])
     for number in (1, 2, 3):
@@ -370,7 +370,7 @@ async def insight(rows: Rows, folder: Path) -> None:
     rows.differs("`node dist/index.js`", "`reasoning-bank-mcp --tools ace`")
 
 
-async def _insight_tools(rows: Rows, server: Session) -> None:
+async def _insight_tools(rows: Rows, server: OpenClient) -> None:
     for tool, required, optional in (
         ("add_insight", "title tags content", "overwrite sourceUrl"),
         ("list_index", "", "tags minHelpful sortBy limit"),
@@ -390,7 +390,7 @@ async def _insight_tools(rows: Rows, server: Session) -> None:
     rows.row("search_insights: 5 by default", limit == 5, str(limit))
 
 
-async def _insight_life(rows: Rows, server: Session) -> None:
+async def _insight_life(rows: Rows, server: OpenClient) -> None:
     add = {
         "title": "React Tips",
         "tags": ["React ", "react"],
@@ -473,7 +473,7 @@ async def _insight_life(rows: Rows, server: Session) -> None:
         rows.row(f"limit: {text}", "error" in wrong, str(wrong)[:200])
 
 
-async def _insight_search(rows: Rows, server: Session) -> None:
+async def _insight_search(rows: Rows, server: OpenClient) -> None:
     await server.ask(
         "add_insight",
         title="Deploy on Friday",
@@ -501,7 +501,7 @@ async def _insight_search(rows: Rows, server: Session) -> None:
     rows.row("what matches nothing is not returned", not found.get("insights", [1]), str(found)[:200])
 
 
-async def _insight_export(rows: Rows, server: Session, folder: Path) -> None:
+async def _insight_export(rows: Rows, server: OpenClient, folder: Path) -> None:
     exported = await server.ask("export_memory")
     try:
         data = json.loads(exported.get("text", ""))
@@ -541,7 +541,7 @@ def said(*words: Any) -> str:
 
 
 @asynccontextmanager
-async def serving(*words: Any, env: dict[str, str] | None = None) -> AsyncIterator[Session]:
+async def serving(*words: Any, env: dict[str, str] | None = None) -> AsyncIterator[OpenClient]:
     """A session with a server process of its own, over stdio."""
     from mcp.client.stdio import StdioServerParameters
 
@@ -553,12 +553,12 @@ async def serving(*words: Any, env: dict[str, str] | None = None) -> AsyncIterat
 
 
 @asynccontextmanager
-async def connected(to: Any) -> AsyncIterator[Session]:
+async def connected(to: Any) -> AsyncIterator[OpenClient]:
     from mcp.client.client import Client
 
     async with Client(to) as client:
         listed = await client.list_tools()
-        yield Session(client=client, tools={tool.name: tool.input_schema for tool in listed.tools})
+        yield OpenClient(client=client, tools={tool.name: tool.input_schema for tool in listed.tools})
 
 
 @contextmanager
@@ -583,7 +583,7 @@ def over_sse(bank: Path) -> Iterator[tuple[Any, Callable[[], str]]]:
             process.wait(timeout=20)
 
 
-async def until_done(server: Session, task_id: str, **who: str) -> dict[str, Any]:
+async def until_done(server: OpenClient, task_id: str, **who: str) -> dict[str, Any]:
     """What task_status says once an extraction is over."""
     status: dict[str, Any] = {}
     for _ in range(300):
