@@ -68,6 +68,7 @@ ARROWS = {
     "scripts/bench": {
         *MODELS,
         "core/memory",
+        "core/memory/consolidation",
         "core/memory/policies",
         "envs",
         "results",
