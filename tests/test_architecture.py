@@ -71,6 +71,7 @@ ARROWS = {
     "scripts/bench": {
         *MODELS,
         "core/memory",
+        "core/memory/consolidation",
         "core/memory/policies",
         "envs",
         "mcp_server",

@@ -11,6 +11,7 @@ from memory_kit import Compass, item, open_life_bank, record, statuses
 
 from core.errors import InfraError
 from core.memory import formats
+from core.memory.__main__ import main
 from core.memory.bank import MemoryBank
 from core.memory.consolidation import by_hand
 from core.memory.consolidation.deduplicate import Deduplicate
@@ -204,7 +205,7 @@ def test_the_doctor_leaves_them_out_and_a_rebuilt_bank_is_whole(path):
         assert found(bank) != unmerge(bank) == found(bank)
 
 
-def test_compact_gives_the_room_back_and_changes_nothing(tmp_path):
+def test_compact_gives_the_room_back_and_changes_nothing(tmp_path, capsys):
     path = tmp_path / "bank.sqlite"
     embedder = Wide()
     with closing(life(path, embedder, merge=None)) as bank:
@@ -217,6 +218,8 @@ def test_compact_gives_the_room_back_and_changes_nothing(tmp_path):
         assert (bank.records(), bank.links(), bank.journal()) == state
         bank.rollback(1)
         assert (bank.records(), found(bank, "@0")) == before
+    assert main(["compact", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path.stat().st_size} bytes before, {path.stat().st_size} after\n"
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 

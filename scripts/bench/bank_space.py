@@ -20,6 +20,7 @@ import statistics
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,6 @@ from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.merge_authors import Voting
 from core.memory.policies.cosine import Cosine
-from core.memory.store.schema import FIELDS
 from core.models.embedding import MINILM, NamedEmbedder
 from core.models.embedding_cache import CachedEmbedder
 from core.types import Lesson, MemoryRecord
@@ -91,7 +91,8 @@ def open_bank(path: Path, embedder: Any, **life: Any) -> MemoryBank:
 
 def sizes(bank: MemoryBank) -> dict[str, int]:
     """Records and bytes, see the top of the file."""
-    row = " + ".join(f"coalesce(length(CAST(r.{name} AS BLOB)), 0)" for name in FIELDS)
+    names = [field.name for field in fields(MemoryRecord) if field.name != "query_embedding"]
+    row = " + ".join(f"coalesce(length(CAST(r.{name} AS BLOB)), 0)" for name in names)
     query = f"SELECT r.status = 'active', count(*), sum({row}), sum(coalesce(length(v.vector), 0)) FROM records r"
     found = {
         line[0]: line[1:] for line in bank._store.rows(f"{query} LEFT JOIN vectors v ON v.rowid = r.rowid GROUP BY 1")
