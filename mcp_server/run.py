@@ -1,0 +1,407 @@
+"""reasoningbank run: a memory around any command. Lessons go in before it; what it did is judged and learned after it.
+
+Nothing that memory does may stop the task: whatever goes wrong with the bank, the embedder or a model is one warning
+on stderr, is counted (`bank_status`), and the command runs as it would have without.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from core.errors import InfraError, UserError
+from core.models.reply_text import storable
+from mcp_server import warnings_file
+from mcp_server.config import bank_options, open_service
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
+    from core.types import Lesson, Scored, Trajectory, Verdict
+    from mcp_server.service import Service
+
+EXAMPLES = """\
+  %(prog)s --bank ~/lessons.sqlite -- claude -p "Make the parser accept empty files"
+  %(prog)s --bank ~/lessons.sqlite llm=gemini -- codex exec "Mend the failing test"
+  %(prog)s --bank ~/lessons.sqlite --task "Deploy the site" --judge exit-code -- ./deploy.sh {memory}
+  %(prog)s --bank ~/lessons.sqlite --task-file TASK.md --stdin prompt -- my-agent
+"""
+# Options after which a command line names its own task, in the print mode of the usual agents.
+PROMPT_OPTIONS = ("-p", "--print", "--prompt", "-m", "--message", "-t", "--task", "-q", "--query", "exec", "run")
+JUDGES = ("heuristic", "llm", "exit-code", "none")
+HEAD, TAIL = 20_000, 180_000  # bytes kept of what the command prints, from its beginning and its end
+CLOSING = 2_000  # characters kept of the command's last paragraph
+
+
+@dataclass(kw_only=True)
+class Beside:
+    """Does what memory does beside the task. An error, or too long a time, is a warning; the task goes on."""
+
+    bank: Path
+    warnings: list[dict[str, str]] = field(default_factory=list)
+    stuck: bool = False  # something still runs that took too long
+
+    def do(self, what: str, seconds: float, function: Callable[[], Any]) -> Any:
+        """What the function returns; None where it broke or took longer."""
+        ended: dict[str, Any] = {}
+
+        def work() -> None:
+            try:
+                ended["value"] = function()
+            except BaseException as error:  # noqa: BLE001 - told and counted below; the task must go on
+                ended["error"] = error
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(seconds)
+        if "value" in ended:
+            return ended["value"]
+        if "error" not in ended:
+            self.stuck = True
+            self.warn(what, f"not done within {seconds:g} s")
+        else:
+            error = ended["error"]
+            self.warn(what, str(error) if isinstance(error, UserError | InfraError) else f"{type(error).__name__}: {error}")
+        return None
+
+    def warn(self, what: str, why: str) -> None:
+        """One line on stderr, and an entry that bank_status counts; the same again says nothing new."""
+        why = " ".join(why.split())[:500]
+        if why in [warning["why"] for warning in self.warnings]:
+            return
+        self.warnings.append({"what": what, "why": why})
+        print(f"memory: warning: {what}: {why}", file=sys.stderr)
+        warnings_file.note(self.bank, what, why)
+
+
+@dataclass(kw_only=True)
+class Done:
+    """How the command went. status: its exit status, as a shell tells it; output: what it printed, cut in the middle."""
+
+    status: int
+    output: str
+    errors: str
+    duration_s: float
+
+
+def run_around(argv: list[str]) -> int:
+    """`reasoningbank run ... -- COMMAND ...`: the exit status is the command's own."""
+    words, command = split(argv)
+    given = parser().parse_intermixed_args(words)
+    if not command:
+        raise UserError("no command: give one after --, e.g. reasoningbank run --bank PATH -- claude -p \"...\".")
+    beside = Beside(bank=given.bank.expanduser())
+    task, place = find_task(given, command)
+    if not task:
+        beside.warn("task", "none was found, so that there is nothing to recall: give --task TEXT")
+    memory = Memory(given=given, task=task)
+    hits = beside.do("retrieve", given.memory_timeout, memory.recall) or [] if task else []
+    for number, hit in enumerate(hits, 1):
+        titles = " / ".join(lesson.title for lesson in hit.record.items)
+        print(f"memory: [{number}] {titles} (from a {hit.record.outcome}, {hit.score:.2f})", file=sys.stderr)
+    text = memory.text(hits)
+    done = run_command(hand_over(command, place, task, text), task, text, given)
+    result = {
+        "success": done.status == 0,
+        "exit_status": done.status,
+        "output": done.output,
+        "duration_s": round(done.duration_s, 3),
+        "verdict": None,
+        "confidence": None,
+        "retrieved": [hit.record.id for hit in hits],
+        "used": used_of(hits, done),
+        "learned": [],
+    }
+    if task and done.status != 130:  # 130: the user stopped it
+        learned = beside.do("learn", given.learn_timeout, lambda: memory.learn(hits, done, result["used"])) or {}
+        result |= learned
+    beside.do("close", 10, memory.close)
+    result |= {"memories_retrieved": len(hits), "memories_used": len(result["used"])}
+    result |= {"memories_learned": len(result["learned"]), "warnings": beside.warnings}
+    report(given, result, beside)
+    if beside.stuck:  # a thread that hangs must not keep the shell waiting
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(done.status)
+    return done.status
+
+
+def split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """(own words, the command): what stands before and after the first --."""
+    place = argv.index("--") if "--" in argv else len(argv)
+    return argv[:place], argv[place + 1 :]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options before --."""
+    top = argparse.ArgumentParser(
+        prog="reasoningbank run",
+        usage="%(prog)s --bank PATH [options] [key=value ...] -- COMMAND ...",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    bank_options(top)
+    top.add_argument("--k", type=int, default=3, metavar="N", help="lessons to retrieve (3)")
+    top.add_argument("--domain", default="", metavar="NAME", help="retrieve and store within this domain only")
+    top.add_argument("--agent-id", default="", metavar="NAME", help="whose memory")
+    task = top.add_mutually_exclusive_group()
+    task.add_argument("--task", metavar="TEXT", help="what is asked; else the command's own prompt argument")
+    task.add_argument("--task-file", type=Path, metavar="FILE", help="a file that says it")
+    top.add_argument("--stdin", choices=("memory", "prompt"), help="give the lessons, or lessons and task, to stdin")
+    top.add_argument("--memory-file", type=Path, metavar="FILE", help="write the lessons here as well")
+    top.add_argument("--judge", choices=JUDGES, help="llm where a model is configured (llm=NAME), else heuristic")
+    top.add_argument("--closing-words", action="store_true", help="without a model, keep the command's last paragraph")
+    top.add_argument("--consolidate-every", type=int, metavar="N", help="new lessons after which a round begins (20)")
+    top.add_argument("--result", metavar="FILE", help="write the result as JSON to a file; - prints it")
+    top.add_argument("--memory-timeout", type=float, default=30, metavar="S", help="for retrieving (30)")
+    top.add_argument("--learn-timeout", type=float, default=300, metavar="S", help="for judging and distilling (300)")
+    return top
+
+
+def find_task(given: argparse.Namespace, command: list[str]) -> tuple[str, int | None]:
+    """(what is asked, its place in the command where it is the command's own argument, else None)."""
+    if given.task is not None:
+        return given.task.strip(), None
+    if given.task_file is not None:
+        try:
+            return given.task_file.read_text(encoding="utf-8", errors="replace").strip(), None
+        except OSError as error:
+            raise UserError(f"--task-file {given.task_file}: {error.strerror}.") from error
+    after = [place for place, word in enumerate(command[1:-1], 1) if word in PROMPT_OPTIONS]
+    named = [place + 1 for place in after if not command[place + 1].startswith("-")]
+    spaced = [place for place, word in enumerate(command[1:], 1) if len(word.split()) > 1]
+    found = [place for place in named if len(command[place].split()) > 1] or named or spaced[-1:]
+    return (command[found[0]].strip(), found[0]) if found else ("", None)
+
+
+def hand_over(command: list[str], place: int | None, task: str, memory: str) -> list[str]:
+    """The command with the lessons in it: at {memory} or {prompt}, else before its own prompt argument."""
+    prompt = f"{memory}\n\nTask: {task}" if memory else task
+    if any("{memory}" in word or "{prompt}" in word for word in command):
+        return [word.replace("{memory}", memory).replace("{prompt}", prompt) for word in command]
+    return [prompt if number == place and memory else word for number, word in enumerate(command)]
+
+
+def run_command(command: list[str], task: str, memory: str, given: argparse.Namespace) -> Done:
+    """Run it with its output streaming through; what signals stop us stop it."""
+    with tempfile.TemporaryDirectory(prefix="reasoningbank-") as folder:
+        file = Path(folder) / "memory.md"
+        file.write_text(memory, encoding="utf-8")
+        if given.memory_file is not None:
+            given.memory_file.write_text(memory, encoding="utf-8")
+        env = {
+            **os.environ,
+            "REASONINGBANK_MEMORY": memory,
+            "REASONINGBANK_MEMORY_FILE": str(file),
+            "REASONINGBANK_TASK": task,
+        }
+        fed = {"memory": memory, "prompt": f"{memory}\n\nTask: {task}" if memory else task, None: None}[given.stdin]
+        began = time.monotonic()
+        try:
+            process = subprocess.Popen(
+                command,
+                env=env,
+                stdin=None if fed is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        except OSError as error:
+            print(f"reasoningbank run: {command[0]}: {error.strerror}", file=sys.stderr)
+            return Done(status=127 if isinstance(error, FileNotFoundError) else 126, output="", errors="", duration_s=0)
+        with passing_signals(process):
+            kept = [Kept(), Kept()]
+            threads = [
+                threading.Thread(target=copy, args=(process.stdout, sys.stdout, kept[0])),
+                threading.Thread(target=copy, args=(process.stderr, sys.stderr, kept[1])),
+            ]
+            for thread in threads:
+                thread.start()
+            if fed is not None:
+                with suppress(BrokenPipeError), process.stdin:
+                    process.stdin.write(fed.encode())
+            status = process.wait()
+            for thread in threads:
+                thread.join()
+    status = 128 - status if status < 0 else status
+    return Done(status=status, output=kept[0].text(), errors=kept[1].text(), duration_s=time.monotonic() - began)
+
+
+@contextmanager
+def passing_signals(process: subprocess.Popen) -> Iterator[None]:
+    """Ctrl-C reaches the command by itself, and it decides what to do; other ends are passed on to it."""
+
+    def pass_on(number: int, frame: Any) -> None:
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass(kw_only=True)
+class Kept:
+    """The beginning and the end of a stream."""
+
+    head: bytearray = field(default_factory=bytearray)
+    tail: bytearray = field(default_factory=bytearray)
+    cut: bool = False
+
+    def add(self, data: bytes) -> None:
+        room = HEAD - len(self.head)
+        self.head += data[:room]
+        self.tail += data[max(room, 0) :]
+        if len(self.tail) > 2 * TAIL:
+            self.cut = True
+            del self.tail[:-TAIL]
+
+    def text(self) -> str:
+        middle = b"\n[...]\n" if self.cut else b""
+        return storable((bytes(self.head) + middle + bytes(self.tail)).decode("utf-8", "replace"))
+
+
+def copy(source: IO[bytes], target: IO[str], kept: Kept) -> None:
+    """What the command prints, as it comes, and into `kept`; it is drained also when nobody reads ours any more."""
+    while data := source.read1(65536):
+        kept.add(data)
+        with suppress(OSError, ValueError):
+            target.buffer.write(data)
+            target.buffer.flush()
+
+
+@dataclass(kw_only=True)
+class Memory:
+    """The bank for one task: what it recalls, and what it learns from how the command did."""
+
+    given: argparse.Namespace
+    task: str
+    _service: Service | None = None
+
+    def recall(self) -> list[Scored]:
+        """The lessons for the task, counted as shown."""
+        bank = self.bank()
+        hits = bank.retrieve(self.query, self.given.k)
+        bank.count_shown([hit.record.id for hit in hits])
+        return hits
+
+    def text(self, hits: list[Scored]) -> str:
+        """The lessons as a prompt holds them; "" without any."""
+        return memory_prompt(hits, self._service.limits.max_memory_chars) if hits else ""
+
+    @property
+    def query(self) -> str:
+        """The task, cut to what a query may have."""
+        return storable(self.task)[: self.service().limits.max_query_chars]
+
+    def service(self) -> Service:
+        """The open bank; raises what opening it raises."""
+        if self._service is None:
+            given = self.given
+            words = [f"retrieval.domain={given.domain}"] if given.domain else []
+            if given.consolidate_every is not None:
+                words.append(f"memory.consolidate.every={given.consolidate_every}")
+            given.overrides = [*given.overrides, *words]
+            self._service = open_service(given)
+        return self._service
+
+    def bank(self) -> MemoryBank:
+        return self.service().bank_for(self.given.agent_id)
+
+    def learn(self, hits: list[Scored], done: Done, used: list[str]) -> dict[str, Any]:
+        """Judge the attempt and store what it teaches: {success, verdict, confidence, learned}."""
+        service, bank = self.service(), self.bank()
+        has_model = service.cfg.get("llm") is not None
+        judge = self.given.judge or ("llm" if has_model else "heuristic")
+        payload = {"query": self.query, "trajectory": turns(self.task, done)}
+        attempt = as_trajectory(payload)
+        verdict = judged(service, judge, self.query, attempt, done)
+        told = {"success": verdict.label == "success"} if verdict.label else {}
+        told |= {"verdict": asdict_of(verdict), "confidence": verdict.confidence, "learned": []}
+        id = content_id("run", bank.namespace, payload)
+        if verdict.label is None:
+            return told
+        if has_model:
+            kept = distil_attempt(service, bank, id, payload, verdict)
+        elif self.given.closing_words and (lesson := closing_words(self.task, done)):
+            kept = store_lessons(service, bank, id, payload, verdict, (lesson,), attempt.id, {"source": "closing words"})
+        else:
+            return told
+        return told | {"learned": [kept]}
+
+    def close(self) -> None:
+        if self._service is not None:
+            self._service.close()
+
+
+def judged(service: Service, judge: str, query: str, attempt: Trajectory, done: Done) -> Verdict:
+    """The outcome by the judge that was chosen; no label for `none`."""
+    if judge == "none":
+        return UNJUDGED
+    if judge == "exit-code":
+        return Verdict(
+            label="success" if done.status == 0 else "failure", source="exit_code", reason=f"exit status {done.status}"
+        )
+    if judge == "heuristic":
+        return heuristic_verdict(attempt, exit_status=done.status)
+    role = service.roles()["judge"]
+    return build_learner(service.cfg.judge, role).judge(Task(id=content_id("task", query), query=query), attempt)
+
+
+def turns(task: str, done: Done) -> list[dict[str, Any]]:
+    """The run as a conversation: the task, what the command said, and how it ended."""
+    ended = f"exit status {done.status}"
+    return [
+        {"role": "user", "content": task},
+        {"role": "assistant", "content": done.output.strip() or "(nothing was printed)"},
+        {"role": "tool", "content": f"{done.errors[-CLOSING:].strip()}\n{ended}".strip()},
+    ]
+
+
+def closing_words(task: str, done: Done) -> Lesson | None:
+    """The command's last paragraph as a lesson; None where it said nothing."""
+    paragraphs = [part.strip() for part in re.split(r"\n\s*\n", done.output) if part.strip()]
+    if not paragraphs:
+        return None
+    title = " ".join(task.split())[:80]
+    return Lesson(title=title, description="What was said at the end of this task.", content=paragraphs[-1][-CLOSING:])
+
+
+def used_of(hits: list[Scored], done: Done) -> list[str]:
+    """Ids of the lessons that the command named in what it printed: by id, or by title."""
+    text = done.output
+    return [
+        hit.record.id
+        for hit in hits
+        if hit.record.id in text or any(lesson.title and lesson.title in text for lesson in hit.record.items)
+    ]
+
+
+def report(given: argparse.Namespace, result: dict[str, Any], beside: Beside) -> None:
+    """One line on stderr, and the whole result where it is asked for."""
+    verdict = result["verdict"] or {}
+    label = verdict.get("label") or "not judged"
+    print(f"memory: {label}, {result['memories_learned']} learned, {result['duration_s']:.1f} s", file=sys.stderr)
+    if given.result == "-":
+        print(json.dumps(result, ensure_ascii=False))
+    elif given.result:
+        try:
+            Path(given.result).write_text(json.dumps(result, ensure_ascii=False) + "\n", encoding="utf-8")
+        except OSError as error:
+            beside.warn("result", f"{given.result}: {error.strerror}")

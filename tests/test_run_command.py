@@ -1,0 +1,177 @@
+"""reasoningbank run: lessons reach any command, what it did is learned, and nothing of it stops the task."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import REPO
+from mcp_kit import ENV, MODEL
+
+from mcp_server.run import find_task, hand_over, parser, split
+
+AGENT = """\
+import os, sys
+prompt = sys.argv[-1] if len(sys.argv) > 1 else sys.stdin.read()
+print("I was told:", prompt)
+print("file:", open(os.environ["REASONINGBANK_MEMORY_FILE"]).read())
+print()
+print("Sort the rows by date first, then write the file.")
+print("to stderr", file=sys.stderr)
+sys.exit(int(os.environ.get("AGENT_EXIT", "0")))
+"""
+TASK = "Export the orders of March to a file"
+
+
+@pytest.fixture
+def agent(tmp_path):
+    file = tmp_path / "agent.py"
+    file.write_text(AGENT)
+    return [sys.executable, str(file)]
+
+
+def around(bank, *words, command, status=0, stdin=None, env=None, cwd=REPO):
+    """(the finished process, its result object)."""
+    result = bank.parent / "result.json"
+    result.unlink(missing_ok=True)
+    line = [sys.executable, "-m", "mcp_server", "run", "--bank", str(bank), "--embedder", "hashing-256"]
+    line += ["--result", str(result), *map(str, words), "--", *command]
+    done = subprocess.run(
+        line, cwd=cwd, env={**os.environ, **ENV, **(env or {})}, input=stdin, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == status, done.stderr
+    return done, json.loads(result.read_text()) if result.is_file() else None
+
+
+def test_a_bank_grows_around_a_command_that_names_its_own_task(tmp_path, agent):
+    bank = tmp_path / "b.sqlite"
+    done, first = around(bank, "--closing-words", command=[*agent, "-p", TASK])
+    assert done.stdout.startswith(f"I was told: {TASK}\n")  # without lessons the prompt is the command's own, untouched
+    assert "to stderr" in done.stderr
+    assert (first["success"], first["exit_status"], first["memories_retrieved"]) == (True, 0, 0)
+    assert first["memories_learned"] == 1 and first["verdict"]["label"] == "success" and first["warnings"] == []
+    done, second = around(bank, "--closing-words", command=[*agent, "-p", TASK + " again"])
+    assert "Sort the rows by date first" in done.stdout.split("file:")[0] and f"Task: {TASK} again" in done.stdout
+    assert "memory: [1] " + TASK in done.stderr
+    assert second["retrieved"] == [first["learned"][0]["memory_id"]] and second["used"] == second["retrieved"]
+    assert "Sort the rows by date first" in done.stdout.split("file:")[1]
+
+
+def test_exit_status_output_and_judges_are_the_commands_own(tmp_path, agent):
+    bank = tmp_path / "b.sqlite"
+    done, found = around(
+        bank, "--judge", "exit-code", "--closing-words", command=[*agent, "-p", TASK], status=3, env={"AGENT_EXIT": "3"}
+    )
+    assert found["verdict"] == found["verdict"] | {"label": "failure", "source": "exit_code"}
+    assert found["exit_status"] == 3 and found["success"] is False
+    _, found = around(bank, "--judge", "none", "--closing-words", command=[*agent, "-p", TASK])
+    assert found["verdict"]["label"] is None and found["memories_learned"] == 0
+    _, found = around(bank, *MODEL, command=[*agent, "-p", TASK])
+    assert found["verdict"]["source"] == "llm" and found["memories_learned"] == 1
+    assert around(bank, command=["no-such-command", "-p", TASK], status=127)[1]["exit_status"] == 127
+
+
+def test_lessons_by_placeholder_file_variable_and_stdin(tmp_path, agent):
+    bank, file = tmp_path / "b.sqlite", tmp_path / "lessons.md"
+    around(bank, "--closing-words", command=[*agent, "-p", TASK])
+    shell = ["bash", "-c", 'echo "arg: $1"; echo "env: $REASONINGBANK_MEMORY"; echo "in: $(cat)"', "bash", "{memory}"]
+    done, _ = around(bank, "--task", TASK, "--stdin", "prompt", "--memory-file", file, command=shell)
+    for part in done.stdout.split("env:")[0], done.stdout.split("env:")[1], file.read_text():
+        assert "Sort the rows by date first" in part
+    assert done.stdout.rstrip().endswith(f"Task: {TASK}")
+    (tmp_path / "TASK.md").write_text(TASK)
+    done, _ = around(bank, "--task-file", tmp_path / "TASK.md", command=["cat"], stdin="typed")
+    assert done.stdout == "typed"  # stdin is the command's own unless it is asked for
+
+
+def test_agents_and_domains_are_apart(tmp_path, agent):
+    bank = tmp_path / "b.sqlite"
+    around(bank, "--closing-words", "--agent-id", "one", "--domain", "api", command=[*agent, "-p", TASK])
+    for words, expected in (
+        (("--agent-id", "one", "--domain", "api"), 1),
+        (("--agent-id", "one", "--domain", "web"), 0),
+        (("--agent-id", "two", "--domain", "api"), 0),
+    ):
+        assert around(bank, *words, command=[*agent, "-p", TASK])[1]["memories_retrieved"] == expected, words
+
+
+@pytest.mark.parametrize(
+    ("command", "task"),
+    [
+        (["claude", "-p", "Fix the bug"], "Fix the bug"),
+        (["claude", "-p", "--model", "x", "Fix the bug"], "Fix the bug"),
+        (["codex", "exec", "--full-auto", "Fix the bug"], "Fix the bug"),
+        (["gemini", "--prompt", "Fix the bug", "--yolo"], "Fix the bug"),
+        (["aider", "--message", "Fix the bug", "src/a file.py"], "Fix the bug"),
+        (["mini", "-t", "Fix", "-y"], "Fix"),
+        (["make"], ""),
+    ],
+)
+def test_the_task_is_the_commands_own_prompt_argument(command, task):
+    given = parser().parse_args(["--bank", "b"])
+    found, place = find_task(given, command)
+    assert found == task and (place is None or command[place] == task)
+    assert hand_over(command, place, found, "") == command
+
+
+def test_what_stands_before_the_first_dashes_is_ours():
+    assert split(["--bank", "b", "--", "x", "--", "y"]) == (["--bank", "b"], ["x", "--", "y"])
+
+
+def lock(bank):
+    holder = sqlite3.connect(bank, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    return holder
+
+
+def broken_banks(tmp_path):
+    """{what is wrong: (the bank, further words, what the warning says)}."""
+
+
+def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
+    """The degradation table of docs/run.md, row by row."""
+    bank, command = tmp_path / "b.sqlite", [*agent, "-p", TASK]
+    around(bank, "--closing-words", command=command)
+
+    def row(path, *words, says, env=None):
+        done, found = around(path, *words, command=command, env=env)
+        assert "I was told" in done.stdout and found["exit_status"] == 0
+        assert any(says in warning["why"] for warning in found["warnings"]), found["warnings"]
+        assert done.stderr.count("memory: warning") == len(found["warnings"])
+        return found
+
+    row(tmp_path / "no" / "folder" / "b.sqlite", says="folder")
+    corrupt = tmp_path / "corrupt.sqlite"
+    corrupt.write_bytes(b"\x00not a bank" * 500)
+    row(corrupt, says="corrupt.sqlite")
+    torn = tmp_path / "torn.sqlite"
+    data = bank.read_bytes()
+    torn.write_bytes(data[: len(data) // 2])
+    row(torn, says="torn.sqlite")
+    locked = tmp_path / "locked.sqlite"
+    shutil.copy(bank, locked)
+    holder = lock(locked)
+    row(locked, "--memory-timeout", 2, "--learn-timeout", 2, "--closing-words", says="2 s")
+    holder.close()
+    row(bank, "embedder=openai", says="")
+    row(bank, "llm=openai", "--learn-timeout", 20, says="OPENAI_API_KEY", env={"OPENAI_API_KEY": ""})
+    row(bank, *MODEL, "llm.delay_s=30", "--learn-timeout", 2, says="2 s")
+
+
+def test_signals_reach_the_command_and_are_its_end(tmp_path):
+    line = [sys.executable, "-m", "mcp_server", "run", "--bank", str(tmp_path / "b.sqlite"), "--embedder", "hashing-256"]
+    line += ["--task", "wait", "--", "bash", "-c", "trap 'echo stopped; exit 7' TERM; echo ready; sleep 60 & wait"]
+    process = subprocess.Popen(line, cwd=REPO, env={**os.environ, **ENV}, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "stopped\n"
+    process.kill() if process.poll() is None and process.wait(90) is None else None
+    assert process.returncode == 7
