@@ -18,6 +18,7 @@ EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite --transport http                  for several clients on this machine
   %(prog)s retrieve_memory --bank ~/lessons.sqlite --query "..."     one tool, by hand (TOOL --help)
   %(prog)s hook retrieve --bank ~/lessons.sqlite                     for the hooks of a client, see docs/mcp.md
+  %(prog)s run --bank ~/lessons.sqlite -- claude -p "..."            around any command, see docs/run.md
 """
 
 
@@ -25,6 +26,10 @@ def main(argv: list[str] | None = None) -> int:
     """The exit code: 0, or 2 with one sentence on stderr for bad input."""
     argv = sys.argv[1:] if argv is None else argv
     try:
+        if argv and argv[0] == "run":
+            from mcp_server.run import run_around
+
+            return run_around(argv[1:])
         if argv and not argv[0].startswith("-") and "=" not in argv[0]:
             from mcp_server import cli, hooks
 

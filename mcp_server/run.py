@@ -18,18 +18,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from core.build import build_learner
 from core.errors import InfraError, UserError
+from core.learning.heuristic import heuristic_verdict
+from core.learning.transcript import without_lessons
 from core.models.reply_text import storable
+from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server import warnings_file
-from mcp_server.config import bank_options, open_service
+from mcp_server.config import bank_options, default_bank, open_service
+from mcp_server.extraction import as_trajectory
+from mcp_server.service import new_record
+from mcp_server.texts import memory_prompt
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
-    from core.types import Lesson, Scored, Trajectory, Verdict
     from mcp_server.service import Service
 
 EXAMPLES = """\
@@ -100,9 +106,14 @@ def run_around(argv: list[str]) -> int:
     """`reasoningbank run ... -- COMMAND ...`: the exit status is the command's own."""
     words, command = split(argv)
     given = parser().parse_intermixed_args(words)
+    given.bank = (given.bank or default_bank()).expanduser()
+    if given.domain:
+        given.overrides.append(f"retrieval.domain={given.domain}")
+    if given.consolidate_every is not None:
+        given.overrides.append(f"memory.consolidate.every={given.consolidate_every}")
     if not command:
         raise UserError("no command: give one after --, e.g. reasoningbank run --bank PATH -- claude -p \"...\".")
-    beside = Beside(bank=given.bank.expanduser())
+    beside = Beside(bank=given.bank)
     task, place = find_task(given, command)
     if not task:
         beside.warn("task", "none was found, so that there is nothing to recall: give --task TEXT")
@@ -125,7 +136,7 @@ def run_around(argv: list[str]) -> int:
         "learned": [],
     }
     if task and done.status != 130:  # 130: the user stopped it
-        learned = beside.do("learn", given.learn_timeout, lambda: memory.learn(hits, done, result["used"])) or {}
+        learned = beside.do("learn", given.learn_timeout, lambda: memory.learn(hits, done)) or {}
         result |= learned
     beside.do("close", 10, memory.close)
     result |= {"memories_retrieved": len(hits), "memories_used": len(result["used"])}
@@ -298,12 +309,15 @@ class Memory:
         """The lessons for the task, counted as shown."""
         bank = self.bank()
         hits = bank.retrieve(self.query, self.given.k)
-        bank.count_shown([hit.record.id for hit in hits])
+        self.service().count_shown(bank, hits)
         return hits
 
     def text(self, hits: list[Scored]) -> str:
         """The lessons as a prompt holds them; "" without any."""
-        return memory_prompt(hits, self._service.limits.max_memory_chars) if hits else ""
+        if not hits:
+            return ""
+        limits = self.service().limits
+        return memory_prompt(hits, limits.max_memory_chars, limits.prompt_style)
 
     @property
     def query(self) -> str:
@@ -313,55 +327,63 @@ class Memory:
     def service(self) -> Service:
         """The open bank; raises what opening it raises."""
         if self._service is None:
-            given = self.given
-            words = [f"retrieval.domain={given.domain}"] if given.domain else []
-            if given.consolidate_every is not None:
-                words.append(f"memory.consolidate.every={given.consolidate_every}")
-            given.overrides = [*given.overrides, *words]
-            self._service = open_service(given)
+            self._service = open_service(self.given)
         return self._service
 
     def bank(self) -> MemoryBank:
         return self.service().bank_for(self.given.agent_id)
 
-    def learn(self, hits: list[Scored], done: Done, used: list[str]) -> dict[str, Any]:
+    def learn(self, hits: list[Scored], done: Done) -> dict[str, Any]:
         """Judge the attempt and store what it teaches: {success, verdict, confidence, learned}."""
         service, bank = self.service(), self.bank()
-        has_model = service.cfg.get("llm") is not None
-        judge = self.given.judge or ("llm" if has_model else "heuristic")
+        task = Task(id=content_id("task", self.query), query=self.query)
         payload = {"query": self.query, "trajectory": turns(self.task, done)}
-        attempt = as_trajectory(payload)
-        verdict = judged(service, judge, self.query, attempt, done)
-        told = {"success": verdict.label == "success"} if verdict.label else {}
-        told |= {"verdict": asdict_of(verdict), "confidence": verdict.confidence, "learned": []}
-        id = content_id("run", bank.namespace, payload)
+        attempt = without_lessons(as_trajectory(payload), hits)
+        verdict = self._verdict(task, attempt, done)
+        told = {"confidence": verdict.confidence, "learned": []}
+        told["verdict"] = {name: getattr(verdict, name) for name in ("label", "confidence", "reason", "source")}
         if verdict.label is None:
             return told
-        if has_model:
-            kept = distil_attempt(service, bank, id, payload, verdict)
-        elif self.given.closing_words and (lesson := closing_words(self.task, done)):
-            kept = store_lessons(service, bank, id, payload, verdict, (lesson,), attempt.id, {"source": "closing words"})
-        else:
-            return told
-        return told | {"learned": [kept]}
+        told["success"] = verdict.label == "success"
+        lessons, source = self._lessons(task, attempt, verdict, hits, done)
+        if lessons:
+            id = content_id("run", bank.namespace, payload, bank.seq())
+            about = {"source": "reasoningbank run", "by": source}
+            made = new_record(bank, id, self.query, lessons, verdict, trajectory=attempt.id, about=about)
+            service.add(bank, replace(made, domain=self.given.domain), tuple(hit.record.id for hit in hits))
+            told["learned"] = [id]
+        return told
+
+    def _verdict(self, task: Task, attempt: Trajectory, done: Done) -> Verdict:
+        service, judge = self.service(), self.given.judge
+        judge = judge or ("llm" if service.cfg.get("llm") is not None else "heuristic")
+        if judge == "exit-code":
+            label = "success" if done.status == 0 else "failure"
+            return Verdict(label=label, source="exit_code", reason=f"exit status {done.status}")
+        if judge == "heuristic":
+            return heuristic_verdict(attempt, exit_status=done.status)
+        if judge == "llm":
+            return build_learner(service.cfg.judge, service.roles()["judge"]).judge(task, attempt)
+        return UNJUDGED
+
+    def _lessons(
+        self, task: Task, attempt: Trajectory, verdict: Verdict, hits: list[Scored], done: Done
+    ) -> tuple[tuple[Lesson, ...], str]:
+        """(lessons, who worded them): by the model that is configured, else the command's own words where asked."""
+        service = self.service()
+        if service.cfg.get("llm") is not None:
+            role = service.roles()["extractor"]
+            lessons = build_learner(service.cfg.distiller, role).distil(task, attempt, verdict, hits, None).lessons
+            if not lessons:
+                raise UserError("the model's reply held no lesson that could be read")
+            return lessons, role.llm.name
+        lesson = closing_words(self.task, done) if self.given.closing_words else None
+        return ((lesson,) if lesson else ()), "closing words"
 
     def close(self) -> None:
+        """Wait for what runs in the background, and close the bank."""
         if self._service is not None:
             self._service.close()
-
-
-def judged(service: Service, judge: str, query: str, attempt: Trajectory, done: Done) -> Verdict:
-    """The outcome by the judge that was chosen; no label for `none`."""
-    if judge == "none":
-        return UNJUDGED
-    if judge == "exit-code":
-        return Verdict(
-            label="success" if done.status == 0 else "failure", source="exit_code", reason=f"exit status {done.status}"
-        )
-    if judge == "heuristic":
-        return heuristic_verdict(attempt, exit_status=done.status)
-    role = service.roles()["judge"]
-    return build_learner(service.cfg.judge, role).judge(Task(id=content_id("task", query), query=query), attempt)
 
 
 def turns(task: str, done: Done) -> list[dict[str, Any]]:

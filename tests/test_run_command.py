@@ -60,7 +60,7 @@ def test_a_bank_grows_around_a_command_that_names_its_own_task(tmp_path, agent):
     done, second = around(bank, "--closing-words", command=[*agent, "-p", TASK + " again"])
     assert "Sort the rows by date first" in done.stdout.split("file:")[0] and f"Task: {TASK} again" in done.stdout
     assert "memory: [1] " + TASK in done.stderr
-    assert second["retrieved"] == [first["learned"][0]["memory_id"]] and second["used"] == second["retrieved"]
+    assert second["retrieved"] == [first["learned"][0]] and second["used"] == second["retrieved"]
     assert "Sort the rows by date first" in done.stdout.split("file:")[1]
 
 
@@ -129,10 +129,6 @@ def lock(bank):
     holder = sqlite3.connect(bank, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     return holder
-
-
-def broken_banks(tmp_path):
-    """{what is wrong: (the bank, further words, what the warning says)}."""
 
 
 def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
