@@ -108,7 +108,7 @@ class Verdict:
     """A judge's label for an attempt, which may be wrong."""
 
     label: str | None  # success | failure | None (not judged)
-    source: str  # llm | oracle | consensus | self_consistency | none
+    source: str  # llm | heuristic | oracle | consensus | self_consistency | none
     confidence: float | None = None  # in [0, 1]; None when the judge gives none
     reason: str = ""
     parsed: bool = True  # False: the judge's reply could not be read and counts as failure
