@@ -67,6 +67,7 @@ ARROWS = {
     "scripts": {*MODELS, "core/build.py", "core/run", "results", "results/report", "envs", "single_turn_bench"},
     "scripts/bench": {
         *MODELS,
+        "core/learning",
         "core/memory",
         "core/memory/policies",
         "envs",
