@@ -43,7 +43,7 @@ def judged(trajectory, **more):
         ("===== 3 failed, 12 passed in 0.4s =====", NO, "output '3 failed'"),
         ("===== 12 passed in 0.4s =====", YES, "output '12 passed'"),
         ("Ran 4 tests in 0.01s\n\nOK", YES, "output 'Ran 4 tests in 0.01s OK'"),
-        ("FAILED (failures=1)", NO, "output 'failures=1'"),
+        ("FAILED (failures=1)", NO, "output 'FAILED'"),
         ("all tests passed", YES, "output 'all tests passed'"),
         ("10 tests, 0 failures", YES, "output '0 failures'"),
         ('Traceback (most recent call last):\n  File "x.py"\nValueError: no', NO, "output 'Traceback"),
@@ -165,7 +165,11 @@ def test_it_does_not_look_at_what_the_env_knows(steps, answer, ended_by, exit_st
         *steps,
         answer=answer,
         ended_by={"goal": "end", "end": "goal"}.get(ended_by, ended_by),  # which of the two is the env's knowledge
-        **{"id": "other", "reward": 1.0, "success": True, "gold": answer or "", "info": {"won": True, "score": 100}},
+        id="other",
+        reward=1.0,
+        success=True,
+        gold=answer or "",
+        info={"won": True, "score": 100},
     )
     assert heuristic_verdict(won, exit_status=exit_status) == verdict
     assert 0.5 <= verdict.confidence <= 1
@@ -216,23 +220,16 @@ def test_agreement_on_recordings_counted_by_hand(tmp_path, capsys):
     assert [each.trajectory.success for each in made] == [True] * 4 + [False] * 4
     assert len({each.half for each in made}) == 2
     problems = [
-        {
-            "problem": f"{n} + 1?",
-            "gold": f"{n + 1}",
-            "response": f"It is {n + wrong}.\nA: {n + wrong}",
-            "expected": wrong == 1,
-        }
+        {"problem": f"{n} + 1?", "gold": f"{n + 1}", "response": f"It is so.\nA: {n + more}", "expected": more == 1}
         for n in range(8)
-        for wrong in (1, 2)
+        for more in (1, 2)
     ]
     (sums / "gsm8k_solutions_1000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
     assert judge_agreement.main(["--data", str(tmp_path), "--resamples", "20", "--repeats", "1"]) == 0
     told = capsys.readouterr()
     assert "SwiftSage_scienceworld_oracle_30tasks.jsonl is not there" in told.err
-    cells = [
-        [cell.strip() for cell in line.strip("| ").split("|")] for line in told.out.splitlines() if line[:1] == "|"
-    ]
-    table = {(row[0], row[1]): row for row in cells}
+    lines = [line.strip("| ").split("|") for line in told.out.splitlines() if line[:1] == "|"]
+    table = {(row[0].strip(), row[1].strip()): [cell.strip() for cell in row] for row in lines}
     games_rows = [table["ALFWorld", half] for half in ("rules", "unseen")]
     assert sum(int(row[2]) for row in games_rows) == 8
     assert all(row[4].startswith("100.0 ") for row in games_rows)
