@@ -219,6 +219,7 @@ def test_agreement_on_recordings_counted_by_hand(tmp_path, capsys):
     assert [len(each.trajectory.steps) for each in made] == [1] * 8
     assert [each.trajectory.success for each in made] == [True] * 4 + [False] * 4
     assert len({each.half for each in made}) == 2
+    assert sum(len(list(judge_agreement.alfworld_acting(row))) for row in rows) == 4
     problems = [
         {"problem": f"{n} + 1?", "gold": f"{n + 1}", "response": f"It is so.\nA: {n + more}", "expected": more == 1}
         for n in range(8)

@@ -68,6 +68,11 @@ def alfworld(row: dict[str, Any]) -> Iterator[Attempt]:
     yield _attempt(row["name"], steps, success=row["result"] is True)
 
 
+def alfworld_acting(row: dict[str, Any]) -> Iterator[Attempt]:
+    """The same without the recordings that break off in a thought, which no attempt that succeeded does."""
+    return (attempt for attempt in alfworld(row) if attempt.trajectory.steps[-1].action)
+
+
 def scienceworld(row: dict[str, Any]) -> Iterator[Attempt]:
     """The gold sequence and a copy that stops after 1 step at least and 9 of 10 at most."""
     steps = [_step(step["action"], step["action"], step["observation"]) for step in row["steps"]]
@@ -83,6 +88,7 @@ def gsm8k(row: dict[str, Any]) -> Iterator[Attempt]:
 
 SOURCES: dict[str, tuple[str, Callable[[dict[str, Any]], Iterator[Attempt]]]] = {
     "ALFWorld": ("trajectories/knowagent_alfworld_d0_510.jsonl.gz", alfworld),
+    "ALFWorld, an action last": ("trajectories/knowagent_alfworld_d0_510.jsonl.gz", alfworld_acting),
     "ScienceWorld, cut": ("trajectories/SwiftSage_scienceworld_oracle_30tasks.jsonl", scienceworld),
     "GSM8K": ("grader_pairs/gsm8k_solutions_1000.jsonl", gsm8k),
 }
