@@ -91,7 +91,7 @@ TABLES = {
     "judge": Table(
         title="Labels of the judge, or of the environment",
         experiment="judge",
-        baseline="judge=llm",
+        baseline="labels_llm",
         columns=(*EFFECT, "judge_n", "agreement", "kappa", "confusion", *CALIBRATION),
     ),
     "retrieval": Table(
