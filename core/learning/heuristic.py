@@ -19,6 +19,7 @@ LAST = 3  # steps from the end in which an exit status and marks of tests and er
 OUTPUT_CHARS = 4000  # of an output, from its end: what is read of it
 CLOSING_CHARS = 500  # of the last reply, likewise
 
+SPEAKER = re.compile(r"^\(\w+\) ", re.MULTILINE)  # before a turn of a conversation: "(tool) 2 failed"
 # What shells, test runners, compilers and games print.
 FAILED = re.compile(
     r"""\b[1-9]\d*[ ](?:tests?[ ])?(?:failed|failures?|failing|errors?)\b
@@ -32,7 +33,7 @@ FAILED = re.compile(
     re.VERBOSE | re.MULTILINE,
 )
 PASSED = re.compile(
-    r"""\ball[ ](?:\d+[ ])?(?:tests?|checks?)(?:[ ]have|[ ]are)?[ ](?:passed|passing|pass)\b
+    r"""(?<!not[ ])\ball[ ](?:\d+[ ])?(?:tests?|checks?)(?:[ ]have|[ ]are)?[ ](?:passed|passing|pass)\b
     |\b[1-9]\d*[ ](?:tests?[ ])?(?:passed|passing)\b|\b0[ ](?:tests?[ ])?(?:failed|failures|errors)\b
     |^Ran[ ]\d+[ ]tests?\b[^\n]*\s+OK\b|^PASS\b|\bBUILD[ ]SUCCESS
     |\bYou[ ](?:have[ ])?won\b(?!['’])|\bTask[ ](?:is[ ]|was[ ])?completed?\b|\bCongratulations\b""",
@@ -42,7 +43,7 @@ EXIT_STATUS = re.compile(
     r"\b(?:exit(?:ed)?(?: with)?[ _-]?(?:status|code)|return[ _-]?code)\W{1,3}(\d{1,3})\b", re.IGNORECASE
 )
 REFUSED = re.compile(
-    r"\s*(?:nothing happens|no known action|no action could be read|i (?:don['’]t|do not) understand"
+    r"\s*(?:\(\w+\) )?(?:nothing happens|no known action|no action could be read|i (?:don['’]t|do not) understand"
     r"|(?:that is )?(?:an )?(?:invalid|unknown) (?:action|command))",
     re.IGNORECASE,
 )
@@ -102,7 +103,7 @@ def signals(trajectory: Trajectory, exit_status: int | None = None) -> Iterator[
     outputs = [step.observation_without_hint for step in trajectory.steps[-LAST:]]
     if exit_status is not None and not any(outputs):
         outputs = [last.text]  # of a command
-    yield from _of_outputs([text[-OUTPUT_CHARS:] for text in outputs])
+    yield from _of_outputs([SPEAKER.sub("", text[-OUTPUT_CHARS:]) for text in outputs])
     if given_up := GAVE_UP.search(last.text[-CLOSING_CHARS:]):
         yield Signal(words=f"closing words {_plain(given_up)}", weight=-1.5)
 
