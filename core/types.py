@@ -108,10 +108,11 @@ class Verdict:
     """A judge's label for an attempt, which may be wrong."""
 
     label: str | None  # success | failure | None (not judged)
-    source: str  # llm | oracle | consensus | self_consistency | none
-    confidence: float | None = None  # in [0, 1]; None when the judge gives none
+    source: str  # llm | heuristic | oracle | consensus | self_consistency | none
+    confidence: float | None = None  # in [0, 1]: the probability that the label is right; None: the judge gives none
     reason: str = ""
     parsed: bool = True  # False: the judge's reply could not be read and counts as failure
+    confidence_parsed: bool = True  # False: the judge was asked for its confidence, and none could be read
     truncated: bool = False  # the reply was cut off by its token limit
     error: str | None = None  # what broke while judging, as "judge: kind: message"; there is no label then
     usage: Usage = Usage()

@@ -79,7 +79,9 @@ class Beside:
             self.warn(what, f"not done within {seconds:g} s")
         else:
             error = ended["error"]
-            self.warn(what, str(error) if isinstance(error, UserError | InfraError) else f"{type(error).__name__}: {error}")
+            self.warn(
+                what, str(error) if isinstance(error, UserError | InfraError) else f"{type(error).__name__}: {error}"
+            )
         return None
 
     def warn(self, what: str, why: str) -> None:
@@ -112,7 +114,7 @@ def run_around(argv: list[str]) -> int:
     if given.consolidate_every is not None:
         given.overrides.append(f"memory.consolidate.every={given.consolidate_every}")
     if not command:
-        raise UserError("no command: give one after --, e.g. reasoningbank run --bank PATH -- claude -p \"...\".")
+        raise UserError('no command: give one after --, e.g. reasoningbank run --bank PATH -- claude -p "...".')
     beside = Beside(bank=given.bank)
     task, place = find_task(given, command)
     if not task:

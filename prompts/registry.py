@@ -14,6 +14,7 @@ from typing import Any
 
 SYSTEM_INSTRUCTION_WITH_MEMORY = "system_instruction_with_memory"
 JUDGE_PROMPT = "judge"
+JUDGE_CONFIDENCE_PROMPT = "judge_confidence"  # the same with a question more, not in the paper
 EXTRACT_SUCCESS_PROMPT = "extract_success"
 EXTRACT_FAILURE_PROMPT = "extract_failure"
 MATTS_PARALLEL_CONTRAST_PROMPT = "matts_parallel_contrast"

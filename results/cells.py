@@ -13,7 +13,7 @@ from core.run.arms import named
 from core.run.scaling import pass_at_k
 from core.setting import joined
 from results import cell_notes, provenance
-from results.stats import confusion, holm, late_minus_early, paired, rate_interval
+from results.stats import calibration, confusion, holm, late_minus_early, paired, rate_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,8 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
     late = late_minus_early(grid(episodes, "index").to_numpy())
     facts |= {"late_early": late["difference"], "late_early_low": late["low"], "late_early_high": late["high"]}
     facts["by_type"] = {str(kind): _seed_mean(group, "success") for kind, group in valid.groupby("task_type")}
-    return facts | attempts(valid) | {f"judge_{name}": value for name, value in verdicts(valid).items()}
+    judged = verdicts(valid) | confidences(valid)
+    return facts | attempts(valid) | {f"judge_{name}": value for name, value in judged.items()}
 
 
 def attempts(valid: pd.DataFrame) -> dict[str, Any]:
@@ -121,6 +122,19 @@ def verdicts(valid: pd.DataFrame) -> dict[str, Any]:
     pairs = [pair for truths, labels in episodes for pair in zip(labels, truths, strict=True)]
     judged = [(label, truth) for label, truth in pairs if label is not None and truth != "infra_error"]
     return confusion((label == "success", truth == "success") for label, truth in judged)
+
+
+def confidences(valid: pd.DataFrame) -> dict[str, Any]:
+    """The judge's confidence against the truth, over the attempts with one: see `results.stats.calibration`."""
+    episodes = zip(valid["attempts"], valid["verdicts"], valid["confidences"], strict=True)
+    rated = [each for columns in episodes for each in zip(*columns, strict=False)]
+    rated = [(sure, label == truth) for truth, label, sure in rated if truth != "infra_error" and _is_share(sure)]
+    found = calibration([sure for sure, _ in rated], [right for _, right in rated])
+    return {"n_rated": found.pop("n"), **found}
+
+
+def _is_share(value: float | None) -> bool:
+    return value is not None and 0 <= value <= 1
 
 
 def distinct_seeds(episodes: pd.DataFrame) -> pd.DataFrame:

@@ -241,7 +241,7 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
     """What is measured on one episode. success is 1.0, 0.0 or NaN (infra_error); cost NaN is unknown.
 
     attempts has an outcome an attempt: success | failure | infra_error; verdicts the label of each, None where it was
-    not judged.
+    not judged; confidences the judge's in that label, None where it gave none.
     `visit` (see frame_of) counts earlier passes over a task.
     """
     chosen, spent = answer_of(row), tokens([row])
@@ -259,6 +259,7 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "error": storable((chosen["error"] or "").split(":")[0]),
         "attempts": outcomes_of(row),
         "verdicts": [verdict["label"] for verdict in row["verdicts"]],
+        "confidences": [verdict["confidence"] for verdict in row["verdicts"]],
         "tokens": spent["total"],
         **{f"tokens_{role}": spent.get(role, 0) for role in ROLES},
         "cost": float("nan") if None in costs else sum(costs),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from core.run.metrics import wilson
 from results.cells import grid
 from results.plot_style import SIZE, Palette, Plot, band, figure_of, key, line_of, log_axis, plain, rates, style
 from results.stats import rate_interval
@@ -25,6 +26,7 @@ def plots_of(study: Study, palette: Palette | None = None) -> Iterator[Plot]:
         ("cost_success", "Success against cost", cost_success),
         ("memory_growth", "Memory growth", memory_growth),
         ("scaling", "Test-time scaling", scaling),
+        ("reliability", "The judge's confidence", reliability),
     ):
         with style(palette):
             if drawn := draw(study, palette):
@@ -138,5 +140,30 @@ def scaling(study: Study, palette: Palette) -> Drawn | None:
     caption = (
         "Success of the answer that was chosen, with its 95 % interval. Dotted: pass@k, which a selector that "
         "knew the truth would reach; it is no result of the run."
+    )
+    return figure, caption
+
+
+def reliability(study: Study, palette: Palette) -> Drawn | None:
+    """How often the judge's labels are right, against the confidence that it gave them."""
+    cells = [cell for cell in study.counted if cell["judge_n_rated"]]
+    if not cells:
+        return None
+    figure, axes = figure_of("the judge's confidence in its label", "labels that are right")
+    axes.plot((0, 1), (0, 1), color=palette.soft, linewidth=1, linestyle=":")
+    said = []
+    for cell in cells:
+        bins = cell["judge_bins"]
+        x, y = ([each[name] for each in bins] for name in ("confidence", "correct"))
+        low, high = np.transpose([wilson(each["correct"] * each["n"], each["n"]) for each in bins])
+        axes.vlines(x, low, high, color=palette.of(cell), alpha=0.5, linewidth=2)
+        axes.plot(x, y, "o-", color=palette.of(cell), label=plain(cell["label"]))
+        n, brier, ece = (cell[f"judge_{name}"] for name in ("n_rated", "brier", "ece"))
+        said.append(f"{plain(cell['label'])}: {n} labels, Brier {brier:.3f}, ECE {ece:.3f}")
+    rates(axes)
+    rates(axes, "x")
+    caption = (
+        "Share of right labels among those of about one confidence, in bins of a tenth, with Wilson's 95 % interval as"
+        f" if all were independent; on the dotted line a confidence is a probability. {'; '.join(said)}."
     )
     return figure, caption

@@ -214,6 +214,37 @@ def confusion(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Any]:
     }
 
 
+def calibration(confidences: Sequence[float], correct: Sequence[bool], bins: int = 10) -> dict[str, Any]:
+    """Whether confidences are probabilities: {n, brier, ece, bins}; brier and ece are None where n is 0.
+
+    confidences   in [0, 1]: the probability that a label is right, as in a verdict. Where a judge states the
+                  probability p of a success, that of the label "failure" is 1 - p.
+    correct       whether each label is right
+    brier         the mean square of confidence less outcome (Brier 1950): 0 is best, 0.25 says nothing
+    ece           the expected calibration error (Naeini et al. 2015): the mean distance between confidence and share of
+                  right labels, over bins of equal width, weighted by how many are in each
+    bins          those that are not empty: {low, high, n, confidence, correct}, the last two means; a bin holds its low
+                  end, the last one 1 as well
+    """
+    pairs = list(zip(confidences, map(float, correct), strict=True))
+    if not pairs:
+        return {"n": 0, "brier": None, "ece": None, "bins": []}
+    groups: dict[int, list[tuple[float, float]]] = {}
+    for pair in pairs:  # rounded, so that 0.7 * 10 does not miss its bin by its last bit
+        groups.setdefault(min(int(round(pair[0] * bins, 9)), bins - 1), []).append(pair)
+    made = []
+    for place, group in sorted(groups.items()):
+        confidence, right = np.mean(group, axis=0).tolist()
+        ends = {"low": place / bins, "high": (place + 1) / bins}
+        made.append({**ends, "n": len(group), "confidence": confidence, "correct": right})
+    return {
+        "n": len(pairs),
+        "brier": float(np.mean([(sure - right) ** 2 for sure, right in pairs])),
+        "ece": sum(each["n"] * abs(each["confidence"] - each["correct"]) for each in made) / len(pairs),
+        "bins": made,
+    }
+
+
 def cumulative(values: np.ndarray) -> np.ndarray:
     """The success rate up to each task (row) of the stream; NaN (what does not count) carries the rate on."""
     with np.errstate(invalid="ignore", divide="ignore"):

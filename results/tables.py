@@ -33,6 +33,8 @@ REFERENCE = ["benchmark", "model", "method", "published", "ours", "comparable?",
 
 DEFAULT = "main"  # the table that is made where none is asked for
 ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
+CALIBRATION = ("n_rated", "brier", "ece")  # stand in a table only where a judge gave a confidence
+RATED = "Brier, ECE: of the judge's confidence that its label is right, over the attempts that have one; 0 is best."
 EFFECT = ("difference", "n_pairs", "flips", "p", "p_holm", "sd_seeds", "p_tasks")
 
 
@@ -54,7 +56,7 @@ TABLES = {
     "learning": Table(
         title="Does it learn?",
         experiment="main_table",
-        columns=("late_early", "gain", "lessons", "hit_rate", "steps_won", "steps_lost", "agreement", "kappa"),
+        columns=(*"late_early gain lessons hit_rate steps_won steps_lost agreement kappa".split(), *CALIBRATION),
     ),
     "cost": Table(
         title="What it costs",
@@ -89,8 +91,8 @@ TABLES = {
     "judge": Table(
         title="Labels of the judge, or of the environment",
         experiment="judge",
-        baseline="judge=llm",
-        columns=(*EFFECT, "judge_n", "agreement", "kappa", "confusion"),
+        baseline="labels_llm",
+        columns=(*EFFECT, "judge_n", "agreement", "kappa", "confusion", *CALIBRATION),
     ),
     "retrieval": Table(
         title="Retrieval policies", experiment="retrieval", baseline="retrieval=cosine", columns=(*EFFECT, "hit_rate")
@@ -209,14 +211,19 @@ def build_tables(
         runs = frame[(frame[list(BLOCK)] == list(block)).all(axis=1)].drop_duplicates("run_dir")
         each = records(rows)
         types = [of_type(kind) for kind in sorted({kind for row in each for kind in row["by_type"]})]
-        names = (*ALWAYS, *table.columns)
+        rated = any(row["judge_n_rated"] for row in each)
+        names = [name for name in (*ALWAYS, *table.columns) if rated or name not in CALIBRATION]
         columns = [one for name in names for one in (types if name == "types" else [HEADINGS[name]])]
         texts.append(
             Text(
                 title=f"{table.title}: {block[0]}, {block[1]}, {rows['n_tasks'].iloc[0]} tasks",
                 head=[heading for heading, _ in columns],
                 rows=[[show(row) for _, show in columns] for row in each],
-                notes=_notes(rows, base) + [f"missing: {command}" for command in gaps(table.experiment, runs)],
+                notes=[
+                    *_notes(rows, base),
+                    *(RATED for name in names if name == "brier"),
+                    *(f"missing: {command}" for command in gaps(table.experiment, runs)),
+                ],
             )
         )
     if lines := reference(name, records(cells.table)):

@@ -70,6 +70,7 @@ ARROWS = {
     },
     "scripts/bench": {
         *MODELS,
+        "core/learning",
         "core/memory",
         "core/memory/consolidation",
         "core/memory/policies",

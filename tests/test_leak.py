@@ -28,6 +28,7 @@ ARMS = [
     "workflow=matts_parallel memory=awm",
     "workflow=matts_parallel contrast=null select=judge",
     "workflow=matts_parallel contrast.labels=judge select=majority",
+    "workflow=matts_parallel judge=heuristic select=judge contrast=null",
     "workflow=matts_sequential r=2",
     "workflow=matts_sequential contrast=null refine=continue",
 ]

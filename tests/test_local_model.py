@@ -9,9 +9,9 @@ import pytest
 from conftest import read_json, read_rows
 
 from core.errors import AttemptOver, UserError
-from core.learning.judges import JUDGE_SCHEMA
+from core.learning.judges import CONFIDENCE_SCHEMA, JUDGE_SCHEMA
 from core.learning.schemas import lessons_schema
-from core.learning.structured import parse_lessons, parse_status
+from core.learning.structured import parse_confidence, parse_lessons, parse_status
 from core.models.embedding import MINILM_SHA256, MiniLMEmbedder
 from core.models.local import LocalModel
 
@@ -37,6 +37,10 @@ def test_the_same_seed_says_the_same_and_tokens_are_counted(model):
 def test_a_schema_holds_the_judge_and_the_distiller_to_a_form_that_parses(model):
     verdict = model.chat(ASK, role="judge", seed=1, schema=JUDGE_SCHEMA, max_tokens=200)
     assert parse_status(verdict.text) in ("success", "failure")
+    sure = model.chat(ASK, role="judge", seed=1, schema=CONFIDENCE_SCHEMA, max_tokens=200)
+    assert parse_status(sure.text) in ("success", "failure")
+    assert "confidence" in json.loads(sure.text)  # a grammar does not bound a number: it may be none that can be
+    assert parse_confidence(sure.text) is None or 0 <= parse_confidence(sure.text) <= 1
     lessons = model.chat(ASK, role="extractor", seed=1, temperature=1.0, schema=lessons_schema(2), max_tokens=500)
     found, dropped = parse_lessons(lessons.text, 2)
     assert 1 <= len(found) + dropped <= 2

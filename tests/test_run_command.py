@@ -44,7 +44,13 @@ def around(bank, *words, command, status=0, stdin=None, env=None, cwd=REPO):
     line = [sys.executable, "-m", "mcp_server", "run", "--bank", str(bank), "--embedder", "hashing-256"]
     line += ["--result", str(result), *map(str, words), "--", *command]
     done = subprocess.run(
-        line, cwd=cwd, env={**os.environ, **ENV, **(env or {})}, input=stdin, capture_output=True, text=True, timeout=120
+        line,
+        cwd=cwd,
+        env={**os.environ, **ENV, **(env or {})},
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == status, done.stderr
     return done, json.loads(result.read_text()) if result.is_file() else None
@@ -162,7 +168,16 @@ def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
 
 
 def test_signals_reach_the_command_and_are_its_end(tmp_path):
-    line = [sys.executable, "-m", "mcp_server", "run", "--bank", str(tmp_path / "b.sqlite"), "--embedder", "hashing-256"]
+    line = [
+        sys.executable,
+        "-m",
+        "mcp_server",
+        "run",
+        "--bank",
+        str(tmp_path / "b.sqlite"),
+        "--embedder",
+        "hashing-256",
+    ]
     line += ["--task", "wait", "--", "bash", "-c", "trap 'echo stopped; exit 7' TERM; echo ready; sleep 60 & wait"]
     process = subprocess.Popen(line, cwd=REPO, env={**os.environ, **ENV}, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"

@@ -21,7 +21,7 @@ from core.run.display import print_runs
 from core.run.metrics import wilson
 from results.cells import make_cells
 from results.load import find_runs, load_runs, read_run
-from results.tables import EXPERIMENTS, TABLES, build_tables, load_episodes, wanted
+from results.tables import COLUMN, EXPERIMENTS, TABLES, build_tables, load_episodes, wanted
 from scripts.tables import main
 
 SWEEP = (*TOY, "experiment=main_table", "arm=no_memory,reasoningbank,matts_sequential", "seed=0,1", "limit=12")
@@ -452,6 +452,14 @@ def test_several_attempts_by_hand(sweep):
 
 def experiments():
     return sorted(path.stem for path in EXPERIMENTS.glob("*.yaml") if path.stem != "known_answer")
+
+
+@pytest.mark.parametrize("name", [name for name, table in TABLES.items() if table.experiment])
+def test_a_tables_baseline_is_a_cell_of_its_experiment(name):
+    table = TABLES[name]
+    cells = [{COLUMN.get(key, key): value for key, value in c.items()} for c in wanted(table.experiment, "")]
+    words = [{*cell.values(), *(f"{key}={value}" for key, value in cell.items())} for cell in cells]
+    assert any(set(table.baseline.split()) <= known for known in words)
 
 
 @pytest.mark.parametrize("experiment", experiments())

@@ -12,14 +12,14 @@ from core.errors import InfraError
 from core.learning.attempts import Attempts, plain_answers
 from core.learning.learner import Learner
 from core.learning.schemas import THOUGHTS, object_schema, text_schema
-from core.learning.structured import parse_json, parse_status
+from core.learning.structured import parse_confidence, parse_json, parse_status
 from core.learning.transcript import cut, transcript
 from core.types import Task, Trajectory, Usage, Verdict
 from prompts import registry
 
-JUDGE_SCHEMA = object_schema(
-    {"thoughts": text_schema(2 * THOUGHTS), "status": {"type": "string", "enum": ["success", "failure"]}}
-)
+JUDGE_FIELDS = {"thoughts": text_schema(2 * THOUGHTS), "status": {"type": "string", "enum": ["success", "failure"]}}
+JUDGE_SCHEMA = object_schema(JUDGE_FIELDS)
+CONFIDENCE_SCHEMA = object_schema(JUDGE_FIELDS | {"confidence": {"type": "number", "minimum": 0, "maximum": 1}})
 
 
 class Judge(Protocol):
@@ -40,10 +40,12 @@ class Judge(Protocol):
 class LLMJudge(Learner):
     """judge=llm, as in the paper (section 3.2): a model at temperature 0 reads the attempt, not the reference answer.
 
-    max_chars   of the trajectory in the prompt, cut in the middle
+    max_chars    of the trajectory in the prompt, cut in the middle
+    confidence   the model is also asked for the probability that its label is right; the paper's is not
     """
 
     max_chars: int = 24000
+    confidence: bool = False
     uses_gold: bool = field(default=False, init=False)
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
@@ -55,14 +57,22 @@ class LLMJudge(Learner):
             "final_state": cut(state, self.max_chars // 4) or "(no further state)",
             "answer": cut(trajectory.answer or (last.action if last else ""), self.max_chars // 4) or "(none)",
         }
-        reply = self.ask(registry.JUDGE_PROMPT, "judge", task, JUDGE_SCHEMA, trajectory.sample, **values)
+        template = registry.JUDGE_CONFIDENCE_PROMPT if self.confidence else registry.JUDGE_PROMPT
+        schema = CONFIDENCE_SCHEMA if self.confidence else JUDGE_SCHEMA
+        reply = self.ask(template, "judge", task, schema, trajectory.sample, **values)
         label, thoughts = parse_status(reply.text), parse_json(reply.text, "thoughts")
+        truncated = reply.finish_reason == "length"
+        # Of a reply that was cut off the last number may lack its end; without a label there is nothing to be sure of.
+        readable = self.confidence and label is not None and not truncated
+        sure = parse_confidence(reply.text) if readable else None
         return Verdict(
             label=label or "failure",
             source="llm",
+            confidence=sure,
+            confidence_parsed=sure is not None or not self.confidence,
             reason=str(thoughts["thoughts"]) if thoughts else reply.text.strip(),
             parsed=label is not None,
-            truncated=reply.finish_reason == "length",
+            truncated=truncated,
             usage=reply.usage,
         )
 

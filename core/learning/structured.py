@@ -22,6 +22,11 @@ _STATUS = re.compile(
     r"(?![\"'`*]*[ \t]*(?:or\b|[/|,])[ \t\"'`*]*(?:success|failure)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
+_SHARE = r"(\d{1,3}(?:\.\d{1,17})?|\.\d{1,17})[ \t]*+(%?)"  # 0.8, .8, 80 %
+_CONFIDENCE = re.compile(
+    rf"^[ \t*_#>]*+confidence[ \t*_]*+:[\s*_\"'`]*+{_SHARE}[ \t*_\"'`]*+[.,;]?[ \t]*+(?:$|\()",
+    re.IGNORECASE | re.MULTILINE,
+)
 _BLANK = re.compile(r"<[^<>]*>")  # a field of the form that was left as it stood in the prompt
 
 
@@ -44,6 +49,23 @@ def parse_status(text: str | None) -> str | None:
     for stated in (_STATUS.findall(text, end), in_answer, _STATUS.findall(text)):
         if stated and stated[-1].lower() in ("success", "failure"):
             return stated[-1].lower()
+    return None
+
+
+def parse_confidence(text: str | None) -> float | None:
+    """A judge's confidence in [0, 1] from its reply, given as a share or in per cent; None where none can be read.
+
+    As with the status the last statement counts: after the answer's object, else in it, else anywhere.
+    """
+    text = _readable(strip_thinking(text))
+    found = _objects(text, "status")
+    answer, end = found[-1] if found else ({}, 0)
+    in_answer = re.findall(rf"^\s*{_SHARE}\s*$", str(answer.get("confidence", "")))
+    for stated in (_CONFIDENCE.findall(text, end), in_answer, _CONFIDENCE.findall(text)):
+        if stated:
+            number, percent = stated[-1]
+            share = float(number) / (100 if percent else 1)
+            return share if share <= 1 else None
     return None
 
 

@@ -15,7 +15,7 @@ _TOKEN = re.compile(r"\s?[A-Za-z]{1,6}|\s?\d{1,3}|\s?[^\sA-Za-z\d]|\s+")
 def transcript(trajectory: Trajectory, max_chars: int | None = None) -> str:
     """All steps in order, cut to max_chars; None cuts nothing."""
     steps = trajectory.steps
-    if _single_turn(trajectory):
+    if single_turn(trajectory):
         text = steps[0].text  # single turn: there is nothing but the reply
     else:
         text = "\n".join(_step(number, step) for number, step in enumerate(steps, 1))
@@ -41,12 +41,12 @@ def without_lessons(trajectory: Trajectory, memories: list[Scored]) -> Trajector
     steps = []
     for step in trajectory.steps:
         step = replace(step, text=strip_lessons(step.text, memories), thought=strip_lessons(step.thought, memories))
-        single = _single_turn(trajectory)
+        single = single_turn(trajectory)
         steps.append(replace(step, action=strip_lessons(step.action, memories)) if single else step)
     return replace(trajectory, steps=tuple(steps))
 
 
-def _single_turn(trajectory: Trajectory) -> bool:
+def single_turn(trajectory: Trajectory) -> bool:
     return len(trajectory.steps) == 1 and not trajectory.steps[0].observation
 
 

@@ -61,6 +61,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
         "n_verdicts_truncated": sum(row["verdict"]["truncated"] for row in rows),
         "n_extractions_truncated": sum(row["n_truncated"] for row in rows),
         "n_verdicts_unparsed": sum(not row["verdict"]["parsed"] for row in rows),
+        "n_confidences_unparsed": sum("confidence_parsed" in verdict for row in rows for verdict in row["verdicts"]),
         "n_learning_errors": sum(len(row["learning_errors"]) for row in rows),
         "judge_agreement": judge_agreement(valid),
         "label_source": "+".join(sorted({row["verdict"]["source"] for row in valid} - {"none"})) or "none",

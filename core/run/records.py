@@ -183,6 +183,8 @@ def episode_row(episode: Episode) -> dict:
     for judgement in (row["verdict"], *row["verdicts"], row["selection"] or {}):
         judgement.pop("usage", None)  # is in the usage of its role
         judgement.pop("error", None)  # is in learning_errors
+        if judgement.get("confidence_parsed"):
+            del judgement["confidence_parsed"]  # like a record's fields that nothing has set
     usages = [*row["usage"].values(), *(t["usage"] for t in row["trajectories"])]
     for usage in usages:
         usage.pop("cached_tokens", None)  # depends on what the provider has cached

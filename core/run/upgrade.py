@@ -4,7 +4,8 @@ Schema 1: parts were named by their modules; `verdicts` and `selection` stood in
 attempts; the answer's `record` stood beside `other_records`; `errors` were learning errors; an attempt that broke ended
 by `error`; `aside` was a step's `hint_chars`.
 
-Keys that a manifest does not know have the value that runs of its time behaved by (`completed`).
+Keys that a manifest does not know have the value that runs of its time behaved by (`completed`). A template that has
+come since was used by none of them, so a run is the same with it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,21 @@ from __future__ import annotations
 from typing import Any
 
 from core.models.base import MORE
+from prompts.registry import PROJECT
 
 # Packages in which a class name means one class (a test holds that), and former names of classes.
 OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
 SINCE = {"strip_lessons": True}
 SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
-SINCE_OF_PART = {"Hybrid": {"threshold_on": "similarity"}, "OpenAIEmbedder": {"batch": 1}}  # by class
+SINCE_OF_PART = {  # by class
+    "Hybrid": {"threshold_on": "similarity"},
+    "OpenAIEmbedder": {"batch": 1},
+    "LLMJudge": {"confidence": False},
+    "Consolidator": {"keep_vectors": True},
+    "Deduplicate": {"on_add": False},
+    "LLMAuthor": {"temperature": None},
+}
 
 
 def named(config: Any) -> Any:
@@ -39,7 +48,8 @@ def named(config: Any) -> Any:
 def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     """A manifest whose configuration names parts by their classes, see `named`, and is `completed`."""
     begun = manifest["fingerprint"]
-    fingerprint = begun | {"config": completed(named(begun["config"]))}
+    prompts = PROJECT.hashes() | begun["prompts"]
+    fingerprint = begun | {"config": completed(named(begun["config"])), "prompts": prompts}
     return manifest | {"config": completed(manifest["config"]), "fingerprint": fingerprint}
 
 
@@ -54,7 +64,8 @@ def completed(config: dict[str, Any]) -> dict[str, Any]:
 
 def _parts_completed(config: dict[str, Any]) -> dict[str, Any]:
     found = {key: _parts_completed(value) if isinstance(value, dict) else value for key, value in config.items()}
-    return SINCE_OF_PART.get(str(config.get("_target_")).rpartition(".")[2], {}) | found
+    name = str(config.get("_target_")).rpartition(".")[2]
+    return SINCE_OF_PART.get(RENAMED.get(name, name), {}) | found
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
