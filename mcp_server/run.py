@@ -96,7 +96,7 @@ class Beside:
 
 @dataclass(kw_only=True)
 class Done:
-    """How the command went. status: its exit status, as a shell tells it; output: what it printed, cut in the middle."""
+    """How the command went: its exit status as a shell tells it, and what it printed, cut in the middle."""
 
     status: int
     output: str

@@ -1,4 +1,4 @@
-"""What went wrong beside a task (`reasoningbank run`), kept in a file beside the bank, which may itself be what broke."""
+"""What went wrong beside a task (`reasoningbank run`), in a file beside the bank, which may itself be what broke."""
 
 from __future__ import annotations
 

@@ -9,7 +9,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from conftest import REPO
@@ -37,15 +39,14 @@ def agent(tmp_path):
     return [sys.executable, str(file)]
 
 
-def around(bank, *words, command, status=0, stdin=None, env=None, cwd=REPO):
+def around(bank, *words, command, status=0, stdin=None, env=None):
     """(the finished process, its result object)."""
-    result = bank.parent / "result.json"
-    result.unlink(missing_ok=True)
+    result = Path(tempfile.mkdtemp()) / "result.json"
     line = [sys.executable, "-m", "mcp_server", "run", "--bank", str(bank), "--embedder", "hashing-256"]
     line += ["--result", str(result), *map(str, words), "--", *command]
     done = subprocess.run(
         line,
-        cwd=cwd,
+        cwd=REPO,
         env={**os.environ, **ENV, **(env or {})},
         input=stdin,
         capture_output=True,
@@ -72,7 +73,7 @@ def test_a_bank_grows_around_a_command_that_names_its_own_task(tmp_path, agent):
 
 def test_exit_status_output_and_judges_are_the_commands_own(tmp_path, agent):
     bank = tmp_path / "b.sqlite"
-    done, found = around(
+    _, found = around(
         bank, "--judge", "exit-code", "--closing-words", command=[*agent, "-p", TASK], status=3, env={"AGENT_EXIT": "3"}
     )
     assert found["verdict"] == found["verdict"] | {"label": "failure", "source": "exit_code"}
@@ -149,7 +150,9 @@ def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
         assert done.stderr.count("memory: warning") == len(found["warnings"])
         return found
 
-    row(tmp_path / "no" / "folder" / "b.sqlite", says="folder")
+    (tmp_path / "file").touch()
+    row(tmp_path / "file" / "b.sqlite", says="file")  # no folder, and none can be made
+    row(Path("/proc/b.sqlite"), says="/proc")  # what a disk that is read only says, root or not
     corrupt = tmp_path / "corrupt.sqlite"
     corrupt.write_bytes(b"\x00not a bank" * 500)
     row(corrupt, says="corrupt.sqlite")
