@@ -107,7 +107,7 @@ class AllTools(CoreTools):
         attempts: list[Attempt],
         query: str,
         pattern: str = "parallel",
-        async_mode: bool = True,
+        async_mode: bool | None = None,
         agent_id: str = "",
     ) -> CallToolResult:
         """Learn from 2 or more attempts at one task together, and say which is best.
@@ -115,6 +115,7 @@ class AllTools(CoreTools):
         pattern: parallel (made apart) or sequential (each revises the one before, the last counts).
         """
         service = self._service
+        async_mode = service.limits.async_default if async_mode is None else async_mode
         if not (async_mode and service.queue_without_model):
             service.roles()
         given = [attempt.model_dump() for attempt in attempts]

@@ -18,7 +18,7 @@ NAMES = (
     "stats list_ show search add mark status export import_ consolidate reembed snapshot rollback forget compact doctor"
 ).split()
 COMMANDS = {name.strip("_"): getattr(commands, name) for name in NAMES}
-WRITES = ("add mark status import consolidate reembed snapshot rollback forget compact doctor").split()
+WRITES = "add mark status import consolidate reembed snapshot rollback forget compact doctor".split()
 MAKES = ("add", "import")  # a bank that is not there yet
 
 

@@ -1,6 +1,6 @@
 """Whether a lesson is found by what it says: 200 lessons, a user's question for each, 100 questions that none answers.
 
-    python -m scripts.bench.recall [--json FILE] [--as add_insight|save_lesson] [--min-score 0.3]
+    python -m scripts.bench.recall [--json FILE] [--as add_insight|save_lesson] [--min-score 0.3] [--long]
 
 The lessons (data/lessons.jsonl) enter a bank through the tools of the MCP server, one after the other, with MiniLM and
 without consolidation; then each question is asked. No question has a word of its lesson's title; in 164 of the 200
@@ -9,7 +9,7 @@ searched; with --as save_lesson that query is the title alone, unless it is the 
 
 recall@k   share of the questions whose lesson is among the first k        MRR   mean of 1 / rank, 0 beyond the tenth
 passes     share of the questions whose own lesson reaches min_score       stranger   of the 100 with any hit that does
---long     each lesson stands at the end of 400 words about something else, beyond what MiniLM reads
+--long     each lesson stands behind 300 words about other things, beyond what MiniLM reads; no figure for strangers
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ def search(bank: Any, question: str) -> dict[str, float]:
     return {hit.record.id: hit.score for hit in bank.retrieve(question, TOP)}
 
 
-def buried(lesson: dict[str, Any], number: int, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The lesson behind others of its collection, more words than MiniLM reads."""
-    others, place = [], number
-    while sum(len(text.split()) for text in others) < 400:
-        place += 7
-        others.append(rows[place % len(rows)]["content"])
-    return lesson | {"content": " ".join((*others, lesson["content"]))}
+def buried(lesson: dict[str, Any], number: int) -> dict[str, Any]:
+    """The lesson behind other sentences, more words than MiniLM reads; they are questions that nothing here answers."""
+    others = strangers()
+    others, kept = others[number % 100 :] + others[: number % 100], []
+    while sum(len(text.split()) for text in kept) < 300:
+        kept.append(others[len(kept)])
+    return lesson | {"content": " ".join((*kept, lesson["content"]))}
 
 
 @plain_errors()
@@ -122,7 +122,7 @@ def main(arguments: list[str] | None = None) -> None:
     logging.disable(logging.WARNING)
     rows = lessons()
     if given.long:
-        rows = [buried(row, number, rows) for number, row in enumerate(rows)]
+        rows = [buried(row, number) for number, row in enumerate(rows)]
     figures = {}
     print(f"{given.tool:<34} recall@1 recall@5    MRR  @5 with a common word  passes  stranger  stored", flush=True)
     for name, (under, words) in WAYS.items():
