@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import signal
@@ -48,6 +49,7 @@ EXAMPLES = """\
 PROMPT_OPTIONS = ("-p", "--print", "--prompt", "-m", "--message", "-t", "--task", "-q", "--query", "exec", "run")
 JUDGES = ("heuristic", "llm", "exit-code", "none")
 HEAD, TAIL = 20_000, 180_000  # bytes kept of what the command prints, from its beginning and its end
+LINGER_S = 2.0  # for what a command left in the background still prints
 CLOSING = 2_000  # characters kept of the command's last paragraph
 
 
@@ -57,10 +59,12 @@ class Beside:
 
     bank: Path
     warnings: list[dict[str, str]] = field(default_factory=list)
+    doing: str = "start"
     stuck: bool = False  # something still runs that took too long
 
     def do(self, what: str, seconds: float, function: Callable[[], Any]) -> Any:
         """What the function returns; None where it broke or took longer."""
+        self.doing = what
         ended: dict[str, Any] = {}
 
         def work() -> None:
@@ -94,6 +98,17 @@ class Beside:
         warnings_file.note(self.bank, what, why)
 
 
+class Told(logging.Handler):
+    """What the parts of the memory log as a warning is one of ours: a repaired bank, a round that failed."""
+
+    def __init__(self, beside: Beside) -> None:
+        super().__init__(logging.WARNING)
+        self.beside = beside
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.beside.warn(self.beside.doing, record.getMessage())
+
+
 @dataclass(kw_only=True)
 class Done:
     """How the command went: its exit status as a shell tells it, and what it printed, cut in the middle."""
@@ -116,6 +131,8 @@ def run_around(argv: list[str]) -> int:
     if not command:
         raise UserError('no command: give one after --, e.g. reasoningbank run --bank PATH -- claude -p "...".')
     beside = Beside(bank=given.bank)
+    for name in ("core", "mcp_server"):
+        logging.getLogger(name).addHandler(Told(beside))
     task, place = find_task(given, command)
     if not task:
         beside.warn("task", "none was found, so that there is nothing to recall: give --task TEXT")
@@ -237,8 +254,8 @@ def run_command(command: list[str], task: str, memory: str, given: argparse.Name
         with passing_signals(process):
             kept = [Kept(), Kept()]
             threads = [
-                threading.Thread(target=copy, args=(process.stdout, sys.stdout, kept[0])),
-                threading.Thread(target=copy, args=(process.stderr, sys.stderr, kept[1])),
+                threading.Thread(target=copy, args=(process.stdout, sys.stdout, kept[0]), daemon=True),
+                threading.Thread(target=copy, args=(process.stderr, sys.stderr, kept[1]), daemon=True),
             ]
             for thread in threads:
                 thread.start()
@@ -247,7 +264,7 @@ def run_command(command: list[str], task: str, memory: str, given: argparse.Name
                     process.stdin.write(fed.encode())
             status = process.wait()
             for thread in threads:
-                thread.join()
+                thread.join(LINGER_S)
     status = 128 - status if status < 0 else status
     return Done(status=status, output=kept[0].text(), errors=kept[1].text(), duration_s=time.monotonic() - began)
 

@@ -20,7 +20,7 @@ from core.memory.policies.trust import Trust, feedback, warning_of
 from core.memory.store.clock import last_use
 from core.memory.store.filter import Filter
 from core.types import MemoryRecord, Scored, content_id
-from mcp_server import checks
+from mcp_server import checks, warnings_file
 from mcp_server.extraction import check_attempt, learn_attempt
 from mcp_server.queue_worker import QueueWorker
 from mcp_server.service import Service, clients_verdict, describe_stored, find_record, new_record, package_version
@@ -161,6 +161,8 @@ class CoreTools:
             "clock": bank.clock,
             "changes": bank.seq(),
         }
+        if warnings := warnings_file.counted(Path(bank.path)):
+            status["warnings"] = warnings  # of `reasoningbank run`, which goes on where memory breaks
         return result(status)
 
     def _checked_query(self, query: str, top_k: int) -> tuple[str, int]:

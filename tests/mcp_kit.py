@@ -16,6 +16,7 @@ from conftest import REPO
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
+from core.errors import InfraError
 from mcp_server.config import load_config
 from mcp_server.server import build_server
 from mcp_server.service import Service
@@ -48,6 +49,13 @@ def answer(messages, role, sample):
         "```\n# Memory Item 1\n## Title Check for empty input first\n## Description Empty files break loops.\n"
         "## Content Handle an empty file before the loop over its lines.\n```"
     )
+
+
+def no_merges(messages, role, sample):
+    """The same model, but it breaks where several lessons are to become one."""
+    if messages[-1]["content"].startswith("You look after the lessons"):
+        raise InfraError("the model broke", "server")
+    return answer(messages, role, sample)
 
 
 def command(bank, *options):

