@@ -5,6 +5,7 @@ Policies only propose; the consolidator writes.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
     from core.memory.consolidation.consolidator import Consolidator
 
+log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 KEPT = 4_096  # vectors of texts in memory
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
@@ -176,12 +178,13 @@ def _descending(text: str) -> tuple[int, ...]:
 
 
 def none_if_broken(ask: Callable[[], Answer]) -> Answer | None:
-    """ask(), or None when the model broke: then the records stay as they are, and the round goes on."""
+    """ask(), or None when the model broke: the log says so, the records stay as they are, and the round goes on."""
     try:
         return ask()
     except OverBudget:
         raise  # the run ends here, and its next start makes this round again
-    except InfraError:
+    except InfraError as error:
+        log.warning(f"consolidation: the model broke, so some records stay as they are: {error}")
         return None
 
 
