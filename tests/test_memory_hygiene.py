@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from conftest import TOY, read_rows
-from poison_texts import BENIGN_HELD_OUT, HELD_OUT
+from scripts.bench.drill.first_texts import BENIGN_HELD_OUT, HELD_OUT
 from test_memory import record
 
 from core.errors import UserError
