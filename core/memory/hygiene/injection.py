@@ -15,11 +15,9 @@ from pathlib import Path
 
 from core.memory.hygiene.disguises import has_hidden_characters, readings
 
-# Rules that a negated text does not break ("do not skip the verification").
-_UNLESS_NEGATED = {"unsafe", "shell", "exfiltration"}
-_NEGATED = re.compile(
-    r"(?:\bnot|n't|\bnever|\bavoid|\binstead of|\brather than|\bcannot|\brefus\w+|\bbeware of)\b[^.;:!?\n]{0,25}$"
-)
+# Rules that a negated text does not break ("do not skip the verification"), and how many characters a "not" reaches.
+_UNLESS_NEGATED = {"unsafe": 25, "shell": 25, "exfiltration": 25, "careless": 100, "credential": 40}
+_NEGATED = r"(?:\bnot|n't|\bnever|\bavoid|\binstead of|\brather than|\bcannot|\brefus\w+|\bbeware of)\b[^.;:!?\n]{0,%d}$"
 
 
 def suspicions(text: str) -> tuple[str, ...]:
@@ -50,4 +48,6 @@ def rules() -> dict[str, list[re.Pattern[str]]]:
 def _hit(name: str, pattern: re.Pattern[str], text: str) -> bool:
     if name not in _UNLESS_NEGATED:
         return bool(pattern.search(text))
-    return any(not _NEGATED.search(text, max(0, m.start() - 40), m.start()) for m in pattern.finditer(text))
+    reach = _UNLESS_NEGATED[name]
+    negated = re.compile(_NEGATED % reach)
+    return any(not negated.search(text, max(0, m.start() - reach - 15), m.start()) for m in pattern.finditer(text))
