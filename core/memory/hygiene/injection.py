@@ -17,7 +17,9 @@ from core.memory.hygiene.disguises import has_hidden_characters, readings
 
 # Rules that a negated text does not break ("do not skip the verification"), and how many characters a "not" reaches.
 _UNLESS_NEGATED = {"unsafe": 25, "shell": 25, "exfiltration": 25, "careless": 100, "credential": 40}
-_NEGATED = r"(?:\bnot|n't|\bnever|\bavoid|\binstead of|\brather than|\bcannot|\brefus\w+|\bbeware of)\b[^.;:!?\n]{0,%d}$"
+_NEGATED = (
+    r"(?:\bnot|n't|\bnever|\bavoid|\binstead of|\brather than|\bcannot|\brefus\w+|\bbeware of)\b[^.;:!?\n]{0,%d}$"
+)
 
 
 def suspicions(text: str) -> tuple[str, ...]:
