@@ -22,11 +22,12 @@ _LINE = re.compile(
 )
 _QUOTED = re.compile(r"`([^`\n ]+ [^`\n]{1,200})`|^\s*\$ (.{3,200})$", re.MULTILINE)
 _COMMAND = re.compile(r"(?:sudo )?([a-z][\w.+-]*|\./[\w./-]+)((?: +\S+)*)")
+_INSTALL = r"(?:pip3?|pipx|uv|npm|pnpm|yarn|apt|apt-get|brew|cargo|gem|conda|poetry)\s+(?:pip\s+)?(?:install|add|get|i)"
 _PACKAGE = re.compile(
-    r"(?i)\b(?:pip3?|pipx|uv|npm|pnpm|yarn|apt|apt-get|brew|cargo|gem|conda|poetry|go)\s+(?:pip\s+)?(?:install|add|get|i)\s+((?:-\S+\s+)*)"
-    r"([@a-z][\w@./\[\]=<>~^-]*)|\b(?:install|add|import|require)s?\s+(?:the\s+)?(?:package\s+|dependency\s+|module\s+|library\s+)?"
-    r"([a-z][a-z0-9]*(?:[-_][a-z0-9]+)+)\b|\b(?:package|dependency|library)\s+(?:called\s+|named\s+)?`?([a-z][a-z0-9_-]{3,40})\b"
-    r"|\b([a-z][a-z0-9_-]{3,40})`?\s+(?:package|dependency|library)\b"
+    rf"(?i)\b{_INSTALL}\s+(?:-\S+\s+)*([@a-z][\w@./\[\]=<>~^-]*)"
+    r"|\b(?:install|add|import|require|use)s?\s+(?:the\s+)?(?:package|dependency|module|library)\s+`?([a-z][a-z0-9_-]{3,40})\b"
+    r"|\b(?:install|add|import|require)s?\s+([a-z][a-z0-9]*(?:[-_][a-z0-9]+)+)\b"
+    r"|(?:`([a-z][a-z0-9_-]{3,40})`|\b([a-z][a-z0-9]*(?:[-_][a-z0-9]+)+))\s+(?:package|dependency|library)\b"
 )
 _CREDENTIAL = re.compile(
     r"\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)[A-Z0-9_]*\b|~?/?\.(?:aws/credentials|netrc|pgpass|kube/config)"
@@ -64,7 +65,7 @@ def _named(text: str) -> Iterable[tuple[str, list[str]]]:
     for match in _CREDENTIAL.finditer(text):
         yield match[0], [match[0].lower().lstrip("~/")]
     for match in _PACKAGE.finditer(text):
-        name = re.split(r"[\[=<>~^]", next(group for group in match.groups()[1:] if group))[0].rstrip(".,/").lower()
+        name = re.split(r"[\[=<>~^]", next(filter(None, match.groups())))[0].rstrip(".,/").lower()
         if name not in _NO_NAME and not _NEGATED.search(text[: match.start()]):
             yield name, [name]
     quoted = [(next(filter(None, m.groups())), m.start()) for m in _QUOTED.finditer(text)]

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from core.memory.hygiene.disguises import has_hidden_characters, readings
+from core.memory.hygiene.typosquat import imitations
 
 # Rules that a negated text does not break ("do not skip the verification"), and how many characters a "not" reaches.
 _UNLESS_NEGATED = {"unsafe": 25, "shell": 25, "exfiltration": 25, "careless": 100, "credential": 40}
@@ -29,6 +30,7 @@ def suspicions(text: str) -> tuple[str, ...]:
         hits = {name for name, patterns in rules().items() if any(_hit(name, p, reading) for p in patterns)}
         # An order that stands only in another reading than the plain one was disguised.
         broken |= hits if number == 0 else {f"disguised {name}" for name in hits - broken}
+    broken |= {"typosquat"} if imitations(text) else set()
     return tuple(sorted(broken))
 
 
