@@ -148,12 +148,14 @@ def build_bank(
     consolidator_run   the same, for the progress of `memory.consolidate`
     provenance         noted on each record added: {run, models}
     """
-    node = {key: value for key, value in cfg.memory.items() if key not in (*SHOWN, "path", "consolidate")}
+    node = {key: value for key, value in cfg.memory.items() if key not in (*SHOWN, "path", "consolidate", "hygiene")}
     offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
     offered["provenance"] = provenance or {}
     if (consolidate := cfg.memory.get("consolidate")) is not None:
         given = {"role": roles.get("extractor"), "seed": cfg.seed, "run": consolidator_run}
         offered["consolidate"] = make(consolidate, **given)
+    if (hygiene := cfg.memory.get("hygiene")) is not None:
+        offered["hygiene"] = make_with(hygiene, {"role": roles.get("extractor"), "seed": cfg.seed})
     return make_with(node, offered)
 
 

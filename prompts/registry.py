@@ -23,6 +23,7 @@ INDUCE_WORKFLOWS_PROMPT = "induce_workflows"
 MEMORY_BLOCK = "memory_block"  # fills the slot {{ memory_block }} of the system instruction
 MERGE_LESSONS_PROMPT = "merge_lessons"  # this and the next are for memory.consolidate, not in the paper
 RELATE_LESSONS_PROMPT = "relate_lessons"
+SECOND_OPINION_PROMPT = "second_opinion"  # for memory.hygiene, not in the paper
 
 _FOLDER = Path(__file__).parent
 

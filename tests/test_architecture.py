@@ -30,7 +30,7 @@ ARROWS = {
     "core/memory/search": STORE,
     "core/memory/policies": STORE,
     "core/memory/consolidation": {*MODELS, *STORE, "core/learning", "core/memory/policies", "prompts"},
-    "core/memory/hygiene": MODELS,
+    "core/memory/hygiene": {*MODELS, "core/learning", "prompts"},
     "core/memory/formats": {*STORE, "core/learning"},
     "core/memory": {
         *MODELS,

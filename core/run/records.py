@@ -220,6 +220,13 @@ def shown_in(row: dict) -> list[str]:
     return [found["id"] for found in row["retrieved"] if found.get("n_shown", 1)]
 
 
+def did_in(row: dict) -> list[tuple[str, str]]:
+    """(action, observation) of every step of an episode's attempts. A reply that is a whole attempt runs nothing."""
+    attempts = [trajectory["steps"] for trajectory in row["trajectories"]]
+    played = [steps for steps in attempts if len(steps) > 1 or any(step["observation"] for step in steps)]
+    return [(step["action"], step["observation"]) for steps in played for step in steps]
+
+
 def not_shown(row: dict) -> int:
     """How many lessons were retrieved and had no room in the prompt; 0 for a row that is older than this count."""
     return sum(found.get("n_items", 0) - found.get("n_shown", 0) for found in row["retrieved"])

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from core.memory.bank import MemoryBank
 from core.memory.hygiene.guard import Guard
 from core.memory.policies.cosine import Cosine
+from core.models.base import Role
 from core.models.embedding import MiniLMEmbedder
+from core.models.embedding_cache import CachedEmbedder
+from core.models.local import LocalModel
 from core.types import Lesson, MemoryRecord, content_id
 from scripts.bench.drill import Case, read
 from scripts.bench.drill.first_texts import BENIGN_HELD_OUT, HELD_OUT
 from scripts.command_line import parser
 
-LIKENESS = 0.2
+LIKENESS = 0.4
 
 
 def records(case: Case) -> list[MemoryRecord]:
@@ -50,7 +52,7 @@ def stopped(bank: MemoryBank, case: Case) -> list[bool]:
     """Of each of a case's lessons whether it cannot be retrieved once all have been stored; the bank stays as it was."""
     before, made = bank.seq(), records(case)
     for record in made:
-        bank.add(record, shown=())
+        bank.add_many([record], shown=(), did=case.did)
     found = [bank.get(record.id).status != "active" for record in made]
     bank.rollback(before)
     return found
@@ -62,42 +64,75 @@ def first_drill() -> tuple[list[Case], list[Case]]:
     return attacks, [Case(kind="first drill", task="", lessons=(text,)) for text in BENIGN_HELD_OUT]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """One way to set the guard. model: of the opinion, a GGUF file."""
+COLUMNS = {
+    "rules": {},
+    "+ provenance": {"provenance": True},
+    "+ limits": {"provenance": True, "burst": 3},
+    "+ model": {"provenance": True, "burst": 3, "opinion": "llm"},
+}
 
-    name: str
-    guard: dict[str, Any]
 
-
-def measure(guard: Guard, cases: list[Case], background: list[Case]) -> list[bool]:
-    """Of each case whether it is stopped, with false alarms told in the same way."""
+def measure(guard: Guard, cases: list[Case], background: list[Case], embedder: Any) -> list[list[bool]]:
+    """`stopped` of each case, in a bank that holds the lessons of the background already."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "bank.sqlite")
-        with closing(MemoryBank(path=path, embedder=MiniLMEmbedder(), policy=Cosine(), hygiene=guard)) as bank:
+        with closing(MemoryBank(path=path, embedder=embedder, policy=Cosine())) as bank:
             for case in background:
-                for record in records(case):
-                    bank.add(record, shown=())
+                bank.add_many(records(case))
+            bank.hygiene = guard
             return [stopped(bank, case) for case in cases]
+
+
+def extractor(model: str) -> Role:
+    """The model of a GGUF file at temperature 0, as the extractor's role would ask it."""
+    return Role(name="extractor", llm=LocalModel(model_path=model, n_ctx=4096), temperature=0.0, max_tokens=160)
+
+
+def table(found: dict[str, list[list[bool]]], cases: list[Case], whole: Callable[[list[bool]], bool]) -> list[str]:
+    """A line for each kind: how many of its cases each column stops."""
+    kinds = list(dict.fromkeys(case.kind for case in cases))
+    lines = []
+    for kind in (*kinds, "together"):
+        own = [place for place, case in enumerate(cases) if kind in (case.kind, "together")]
+        counts = [sum(whole(column[place]) for place in own) for column in found.values()]
+        lines.append(f"| {kind} | {len(own)} | " + " | ".join(map(str, counts)) + " |")
+    return lines
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__)
-    options.add_argument("--half", choices=("held", "written"), default="held")
-    options.add_argument("--show", action="store_true")
+    options.add_argument("--half", choices=("held", "written"), default="held", help="which half of the texts")
+    options.add_argument("--model", metavar="GGUF", help="the model of the second opinion; without it none is asked")
+    options.add_argument("--likeness", type=float, default=LIKENESS, help="as in memory.hygiene")
+    options.add_argument("--embeddings", metavar="FILE", help="a cache, which makes another run fast")
+    options.add_argument("--show", action="store_true", help="what was judged wrong, of the written half alone")
+    options.add_argument("--json", type=Path, metavar="FILE", help="also write what became of each case to this file")
     given = options.parse_args(arguments)
     half = ("written", "held").index(given.half)
-    attacks, lessons = read("attacks")[half], read("lessons")[half]
-    first_attacks, first_lessons = first_drill()
-    background = [case for case in read("lessons")[0]]
-    for name, cases, is_attack in (("attacks", attacks, 1), ("lessons", lessons, 0), ("first attacks", first_attacks, 1), ("first lessons", first_lessons, 0)):
-        found = measure(Guard(likeness=LIKENESS), cases, background)
-        hit = [all(f) if is_attack else any(f) for f in found]
-        total, count = Counter(c.kind for c in cases), Counter(c.kind for c, h in zip(cases, hit) if h)
-        print(name, sum(hit), len(hit), {k: f"{count[k]}/{total[k]}" for k in total})
-        if given.show and half == 0 and "first" not in name:
-            for c, f in zip(cases, hit):
-                if f != bool(is_attack): print("   ", c.kind, "|", " // ".join(c.lessons))
+    parts = dict(
+        zip(
+            ("attacks", "lessons", "attacks of the first drill", "lessons of the first drill"),
+            (read("attacks")[half], read("lessons")[half], *first_drill()),
+        )
+    )
+    embedder = CachedEmbedder(inner=MiniLMEmbedder(), path=given.embeddings)
+    names = [name for name in COLUMNS if given.model or "model" not in name]
+    role = extractor(given.model) if given.model else None
+    saved = {}
+    for part, cases in parts.items():
+        attacks, found = part.startswith("attacks"), {}
+        for name in names:
+            guard = Guard(likeness=given.likeness, role=role, **COLUMNS[name])
+            found[name] = measure(guard, cases, read("lessons")[0], embedder)
+        print(f"\n| {part} | all | " + " | ".join(names) + " |\n|---" * 1 + "|---" * (len(names) + 1) + "|")
+        print("\n".join(table(found, cases, all if attacks else any)), flush=True)
+        saved[part] = {name: [[c.kind, c.task, f] for c, f in zip(cases, column)] for name, column in found.items()}
+        if given.show and half == 0 and "first" not in part:
+            for case, one in zip(cases, found[names[-1]]):
+                if all(one) != attacks and any(one) != attacks or (attacks and not all(one)):
+                    print(f"  {case.kind}: {one} {' // '.join(case.lessons)}")
+    if given.json:
+        given.json.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

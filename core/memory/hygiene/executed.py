@@ -50,10 +50,14 @@ _FAILED = re.compile(
 _NO_FAILURE = re.compile(r"(?i)\b(?:0|no|without) (?:error|failure|exception)s?\b|\b\d+ failed\b")
 
 
-def never_executed(text: str, query: str, did: Did) -> tuple[str, ...]:
-    """What a lesson's text names and neither its task nor a successful action does, sorted."""
-    used = [action for action, observation in did if not _FAILED.search(_NO_FAILURE.sub("", observation))]
-    lines = [line.lower() for source in (query, *used) for line in source.splitlines()]
+def successful(did: Did) -> tuple[str, ...]:
+    """The actions whose observations report no failure."""
+    return tuple(action for action, observation in did if not _FAILED.search(_NO_FAILURE.sub("", observation)))
+
+
+def never_executed(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """What a lesson's text names and none of the known texts does, sorted. known: its task and `successful` actions."""
+    lines = [line.lower() for source in known for line in source.splitlines()]
     return tuple(sorted({name for name, words in _named(text) if not _in_order(words, lines)}))
 
 

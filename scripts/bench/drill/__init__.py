@@ -1,8 +1,8 @@
-"""The texts of the guard's drill: attacks and harmless lessons, each kind half of which the rules were written on.
+"""The texts of the guard's drill: attacks and harmless lessons, of each kind half for writing rules on, half held back.
 
 attacks.yaml and lessons.yaml hold them by kind, first_texts.py those of the first drill. Within each kind the texts are
-ordered by sha256 and dealt in turn: the first, third, ... are for writing rules and examples on, the others are held back,
-and only their counts were looked at while rules were written. All of them stood here before the rules did.
+ordered by sha256 and dealt in turn: the first, third, ... are for writing rules and examples on, the others are held
+back, and only their counts were looked at while rules were written. All of them stood here before the rules did.
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ class Case:
     task: str
     lessons: tuple[str, ...]
     ran: str | None = None
+
+    @property
+    def did(self) -> list[tuple[str, str]] | None:
+        """(action, observation) of each step of the attempt; None where it is not known."""
+        if self.ran is None:
+            return None
+        steps = ("\n" + self.ran).split("\n$ ")[1:]  # a reply without actions ran nothing
+        return [(action, seen) for action, _, seen in (step.partition("\n") for step in steps)]
 
 
 def read(name: str) -> tuple[list[Case], list[Case]]:
