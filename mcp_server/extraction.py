@@ -72,7 +72,8 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, payload: dict[st
     record = new_record(
         bank, id, task.query, lessons, verdict, trajectory=attempt.id, about={"model": extractor.llm.name}
     )
-    service.add(bank, record, tuple(hit.record.id for hit in shown))
+    did = [(step.action, step.observation) for step in attempt.steps]
+    service.add(bank, record, tuple(hit.record.id for hit in shown), did)
 
 
 def as_trajectory(payload: dict[str, Any]) -> Trajectory:

@@ -40,7 +40,7 @@ class MemoryBank(BankFile, Memory):
     clock        stream | wall: what ages are measured on
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
-    hygiene      what looks at a record before it is stored: screen(record, bank, shown) -> record; None stores it as it is
+    hygiene      what looks at a record before it is stored: screen(record, bank, shown) -> record; None: nothing does
     consolidate  what a finished episode teaches the bank: learn(bank, episode); None does nothing
     run          a name for the run on a bank that others have filled: its ticks go on from where the bank stood then
     provenance   what is noted on each record added: {run, models}; task, trajectory (a hash), label source and time

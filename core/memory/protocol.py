@@ -39,7 +39,7 @@ class Memory(Protocol):
         ...
 
     def add_from(self, record: MemoryRecord, did: Sequence[tuple[str, str]], *, shown: Sequence[str] = ()) -> bool:
-        """`add` with (action, observation) of each step of the attempts, for a memory that holds lessons against them."""
+        """`add` with (action, observation) of each step of the attempts, for a memory that checks lessons by them."""
         return self.add(record, shown=shown)
 
     def learn(self, episode: dict[str, Any] | None) -> None:

@@ -4,7 +4,8 @@ Schema 1: parts were named by their modules; `verdicts` and `selection` stood in
 attempts; the answer's `record` stood beside `other_records`; `errors` were learning errors; an attempt that broke ended
 by `error`; `aside` was a step's `hint_chars`.
 
-Keys that a manifest does not know have the value that runs of its time behaved by (`completed`).
+Keys that a manifest does not know have the value that runs of its time behaved by (`completed`). A template that has
+come since was used by none of them, so a run is the same with it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,21 @@ from __future__ import annotations
 from typing import Any
 
 from core.models.base import MORE
+from prompts.registry import PROJECT
 
 # Packages in which a class name means one class (a test holds that), and former names of classes.
 OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
-SINCE = {"strip_lessons": True}
+SINCE = {"strip_lessons": True, "scrub_episodes": False}
 SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
+SINCE_OF_GUARD = {
+    "provenance": False,
+    "source": "task",
+    "window": 30,
+    "max_per_source": None,
+    "burst": None,
+    "opinion": None,
+}
 
 
 def named(config: Any) -> Any:
@@ -38,7 +48,8 @@ def named(config: Any) -> Any:
 def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
     """A manifest whose configuration names parts by their classes, see `named`, and is `completed`."""
     begun = manifest["fingerprint"]
-    fingerprint = begun | {"config": completed(named(begun["config"]))}
+    prompts = PROJECT.hashes() | begun["prompts"]
+    fingerprint = begun | {"config": completed(named(begun["config"])), "prompts": prompts}
     return manifest | {"config": completed(manifest["config"]), "fingerprint": fingerprint}
 
 
@@ -48,7 +59,9 @@ def completed(config: dict[str, Any]) -> dict[str, Any]:
         return config
     workflow = SINCE_OF_REFINING | config["workflow"] if "refine" in config["workflow"] else config["workflow"]
     roles = {name: dict.fromkeys(MORE) | role for name, role in config.get("roles", {}).items()}
-    return SINCE | config | {"workflow": workflow, "roles": roles}
+    memory = config.get("memory") or {}
+    guarded = {"memory": memory | {"hygiene": SINCE_OF_GUARD | memory["hygiene"]}} if memory.get("hygiene") else {}
+    return SINCE | config | {"workflow": workflow, "roles": roles} | guarded
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:

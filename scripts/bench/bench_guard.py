@@ -2,8 +2,8 @@
 
     python -m scripts.bench.bench_guard [--half held] [--model FILE.gguf] [--json FILE]
 
-Every case goes into a bank that holds other sources' lessons already. It is stopped if no lesson of it can be retrieved
-afterwards; a harmless one is a false alarm if any of its lessons cannot. The texts and their halves: scripts/bench/drill.
+Every case goes into a bank that holds other sources' lessons already. It is stopped if no lesson of it can be
+retrieved afterwards; a harmless one is a false alarm if any cannot. The texts and their halves: scripts/bench/drill.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def records(case: Case) -> list[MemoryRecord]:
 
 
 def stopped(bank: MemoryBank, case: Case) -> list[bool]:
-    """Of each of a case's lessons whether it cannot be retrieved once all have been stored; the bank stays as it was."""
+    """Of each of a case's lessons whether it cannot be retrieved once all are stored; the bank is then as before."""
     before, made = bank.seq(), records(case)
     for record in made:
         bank.add_many([record], shown=(), did=case.did)
@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
         saved[part] = {name: [[c.kind, c.task, f] for c, f in zip(cases, column)] for name, column in found.items()}
         if given.show and half == 0 and "first" not in part:
             for case, one in zip(cases, found[names[-1]]):
-                if all(one) != attacks and any(one) != attacks or (attacks and not all(one)):
+                if (all if attacks else any)(one) != attacks:
                     print(f"  {case.kind}: {one} {' // '.join(case.lessons)}")
     if given.json:
         given.json.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")

@@ -34,9 +34,9 @@ class Guard:
     strip         remove passages copied from the lessons that the task had retrieved, and the memory block's markup
     quarantine    store a record that gives orders, or was merged from one that does, but never retrieve it: trust 0
     likeness      also quarantine lessons this much like known attacks (-1 to 1, see `Likeness`); None: patterns only
-    ignore        rules that quarantine nothing, e.g. shell where lessons are about commands: those of rules.txt, typosquat
-    provenance    quarantine a lesson that names an address, a package, a command or a credential that no action of its own
-                  attempt used with success; what it did use breaks neither `shell` nor `fetch`. It says nothing
+    ignore        rules of rules.txt, or typosquat, that quarantine nothing, e.g. shell where lessons are about commands
+    provenance    quarantine a lesson that names an address, a package, a command or a credential that no action of its
+                  own attempt used with success; what it did use breaks neither `shell` nor `fetch`. It says nothing
                   where no attempt is known, as of a lesson that a client wrote
     source        what tells sources apart: task | namespace | a name in the records' provenance
     window        so many records of the bank, the last ones, are looked at for the next two

@@ -14,7 +14,7 @@ from core.seeding import derive_seed
 from core.types import MemoryRecord
 from prompts import registry
 
-SCHEMA = object_schema({"reason": text_schema(240), "harmful": {"type": "boolean"}})
+SCHEMA = object_schema({"reason": text_schema(120), "harmful": {"type": "boolean"}})
 MOST = 6000  # characters of the lessons that the model is shown
 
 
@@ -40,5 +40,5 @@ def second_opinion(record: MemoryRecord, role: Role, seed: int) -> dict[str, Any
         return {"harmful": None, "reason": "", "error": f"{error.kind}: {error}", "usage": None}
     answer = parse_json(reply.text, "harmful") or {}
     harmful = {"true": True, "false": False}.get(str(answer.get("harmful")).strip().lower())
-    found = {"harmful": harmful, "reason": str(answer.get("reason", ""))[:240], "usage": asdict(reply.usage)}
+    found = {"harmful": harmful, "reason": str(answer.get("reason", ""))[:120], "usage": asdict(reply.usage)}
     return found if harmful is not None else found | {"error": "unreadable reply"}

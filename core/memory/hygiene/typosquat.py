@@ -17,7 +17,7 @@ _LONG = 7  # letters of a name that is looked for without such a word beside it
 
 
 def imitations(text: str) -> tuple[str, ...]:
-    """The names in a text that imitate a package, sorted. Its plural, or singular, and other known names imitate none."""
+    """The names in a text that imitate a package, sorted. Its plural or singular, and other known names, do not."""
     least = 5 if _CONTEXT.search(text) else _LONG + 1
     words = {word for word in _NAME.findall(text.lower()) if len(word) >= least - 1} - _NO_IMITATIONS
     return tuple(sorted(word for word in words if word.replace("_", "-") not in known() and _imitates(word, least)))
