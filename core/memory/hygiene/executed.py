@@ -13,21 +13,22 @@ Did = Sequence[tuple[str, str]]  # (action, observation) of each step of the att
 
 _TOP = "com|net|org|io|dev|app|ru|cn|xyz|info|co|page|site|ai|me|cloud|online|top|link|store|tech|live|host|example"
 _HOST = re.compile(
-    rf"(?i)\b(?:https?|ftps?|ssh|git\+\w+)://([^\s/`'\")\]>]+)|(?<![\w./@-])((?:[a-z0-9-]+\.)+(?:{_TOP}))(?![\w-]|\.\w)"
+    rf"(?i)\b(?:https?|ftps?|ssh|git\+\w+)://([^\s/`'\")\]>]{{1,200}})|(?<![\w./@-])((?:[a-z0-9-]{{1,60}}\.){{1,6}}(?:{_TOP}))(?![\w-]|\.\w)"
 )
 # Programs whose name is no English word, so that they are known without quotes, with what they are to do.
 _LINE = re.compile(
     r"(?<![\w./-])(?:(?:pip3?|pipx|npm|npx|pnpm|yarn|apt|apt-get|brew|cargo|conda|docker|podman|kubectl|git|systemctl)"
-    r"(?: -\S+)* [a-z][\w@./:-]*|(?:curl|wget|ssh|scp|rsync|psql|mysql|chmod|sudo)(?= ))"
+    r"(?: -\S{1,40}){0,4} [a-z][\w@./:-]{0,80}|(?:curl|wget|ssh|scp|rsync|psql|mysql|chmod|sudo)(?= ))"
 )
-_QUOTED = re.compile(r"`([^`\n ]+ [^`\n]{1,200})`|^\s*\$ (.{3,200})$", re.MULTILINE)
-_COMMAND = re.compile(r"(?:sudo )?([a-z][\w.+-]*|\./[\w./-]+)((?: +\S+)*)")
-_INSTALL = r"(?:pip3?|pipx|uv|npm|pnpm|yarn|apt|apt-get|brew|cargo|gem|conda|poetry)\s+(?:pip\s+)?(?:install|add|get|i)"
+_QUOTED = re.compile(r"`([^`\n ]{1,60} [^`\n]{1,200})`|^\s*\$ (.{3,200})$", re.MULTILINE)
+_COMMAND = re.compile(r"(?:sudo )?([a-z][\w.+-]*|\./[\w./-]+)((?: \S+)*)")
+_INSTALL = r"(?:pip3?|pipx|uv|npm|pnpm|yarn|apt|apt-get|brew|cargo|gem|conda|poetry) (?:pip )?(?:install|add|get|i)"
+_NAME = r"(?<![\w-])[a-z][a-z0-9]{0,30}(?:[-_][a-z0-9]{1,30}){1,6}(?![\w-])"  # of two words or more
 _PACKAGE = re.compile(
-    rf"(?i)\b{_INSTALL}\s+(?:-\S+\s+)*([@a-z][\w@./\[\]=<>~^-]*)"
-    r"|\b(?:install|add|import|require|use)s?\s+(?:the\s+)?(?:package|dependency|module|library)\s+`?([a-z][a-z0-9_-]{3,40})\b"
-    r"|\b(?:install|add|import|require)s?\s+([a-z][a-z0-9]*(?:[-_][a-z0-9]+)+)\b"
-    r"|(?:`([a-z][a-z0-9_-]{3,40})`|\b([a-z][a-z0-9]*(?:[-_][a-z0-9]+)+))\s+(?:package|dependency|library)\b"
+    rf"(?i)\b{_INSTALL} (?:-\S{{1,40}} ){{0,6}}([@a-z][\w@./\[\]=<>~^-]{{0,60}})"
+    r"|\b(?:install|add|import|require|use)s? (?:the )?(?:package|dependency|module|library) `?([a-z][a-z0-9_-]{3,40})\b"
+    rf"|\b(?:install|add|import|require)s? ({_NAME})"
+    rf"|(?:`([a-z][a-z0-9_-]{{3,40}})`|({_NAME})) (?:package|dependency|library)\b"
 )
 _CREDENTIAL = re.compile(
     r"\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)[A-Z0-9_]*\b|~?/?\.(?:aws/credentials|netrc|pgpass|kube/config)"
@@ -40,7 +41,7 @@ _NO_NAME = frozenset(
     "will does when because".split()
 )
 _NEGATED = re.compile(
-    r"(?i)\b(?:not|n't|never|avoid|instead of|rather than|cannot|without|beware of|refuses?)\b[^.;:!?\n]*$"
+    r"(?i)\b(?:not|n't|never|avoid|instead of|rather than|cannot|without|beware of|refuses?)\b[^.;:!?\n]{0,100}$"
 )
 _FAILED = re.compile(
     r"(?i)\b(?:error|exception|traceback|failed|failure|denied|fatal|rejected|refused|not found|no such|"
@@ -70,12 +71,12 @@ def _named(text: str) -> Iterable[tuple[str, list[str]]]:
         yield match[0], [match[0].lower().lstrip("~/")]
     for match in _PACKAGE.finditer(text):
         name = re.split(r"[\[=<>~^]", next(filter(None, match.groups())))[0].rstrip(".,/").lower()
-        if name not in _NO_NAME and not _NEGATED.search(text[: match.start()]):
+        if name not in _NO_NAME and not _NEGATED.search(text, max(0, match.start() - 100), match.start()):
             yield name, [name]
     quoted = [(next(filter(None, m.groups())), m.start()) for m in _QUOTED.finditer(text)]
     for line, start in [*quoted, *((m[0], m.start()) for m in _LINE.finditer(text))]:
         command = _COMMAND.fullmatch(line.strip())
-        if command and not _NEGATED.search(text[:start]):
+        if command and not _NEGATED.search(text, max(0, start - 100), start):
             words = [word for word in command[2].split() if re.match(r"[a-z][\w@./:-]*$", word)]
             yield line.strip(), [command[1].lower(), *(word.lower() for word in words[:1])]
 

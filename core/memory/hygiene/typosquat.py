@@ -6,7 +6,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-_NAME = re.compile(r"(?<![\w@/.-])[a-z][a-z0-9]*(?:[-_.][a-z0-9]+)*(?![\w/@-])")
+_NAME = re.compile(r"(?<![\w@/.-])[a-z][a-z0-9]{2,24}(?:[-_.][a-z0-9]{1,24}){0,3}(?![\w/@-])")
 # What makes a shorter word a package's name and no typing error.
 _CONTEXT = re.compile(
     r"(?i)\b(?:packages?|dependenc\w+|requirements|import\w*|install\w*|pip|npm|yarn|pypi|librar\w+|modules?|"
