@@ -41,7 +41,7 @@ ROLES = ("agent", "judge", "extractor", "selector")
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
 # Keys of `memory` that say how lessons are shown, not how they are stored: {key: the field of the agent it sets}.
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
-SWITCHES = ("dry_run", "strip_lessons")  # true or false
+SWITCHES = ("dry_run", "strip_lessons", "scrub_episodes")  # true or false
 OTHERS = (*SWITCHES, "run_dir", "budget", "roles", "distiller", "contrast", "refine", "stream", "prompts")
 
 

@@ -36,7 +36,7 @@ ARROWS = {
         *MODELS,
         *(f"core/memory/{room}" for room in "store search policies consolidation formats".split()),
     },
-    "core/run": {*MODELS, "core/build.py", "core/memory", "prompts"},
+    "core/run": {*MODELS, "core/build.py", "core/memory", "core/memory/hygiene", "prompts"},
     "prompts": set(),
     "single_turn_bench": FLAT,
     "envs": {"core", "single_turn_bench"},
@@ -54,6 +54,7 @@ ARROWS = {
         "core",
         "core/build.py",
         "core/memory",
+        "core/memory/hygiene",
         "core/memory/store",
         "core/models",
         "core/run",
@@ -68,13 +69,14 @@ ARROWS = {
     "scripts/bench": {
         *MODELS,
         "core/memory",
+        "core/memory/hygiene",
         "core/memory/policies",
         "envs",
         "results",
         "scripts",
         "single_turn_bench",
     },
-    "main.py": {"core", "core/build.py", "core/memory", "core/run", "envs", "workflows"},
+    "main.py": {"core", "core/build.py", "core/memory", "core/memory/hygiene", "core/run", "envs", "workflows"},
 }
 PACKAGES = {room.split("/")[0] for room in ARROWS}
 HEAVY = ("torch", "litellm", "faiss", "sympy", "sentence_transformers", "wandb", "datasets", "xllamacpp", "textworld")

@@ -132,6 +132,8 @@ class Guard:
         if not said:
             said = second_opinion(record, self.role, self.seed) | {"run": bank.provenance.get("run")}
         provenance["opinion"] = said
+        if "error" in said:  # the rules have decided alone
+            provenance["hygiene"] = sorted({*provenance.get("hygiene", ()), "no opinion"})
         return ("opinion",) if said["harmful"] else ()
 
     def _broken_limits(self, record: MemoryRecord, bank: MemoryBank) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from typing import Any
 
@@ -10,11 +11,14 @@ from core.errors import InfraError, OverBudget
 from core.learning.schemas import object_schema, text_schema
 from core.learning.structured import parse_json
 from core.models.base import Role
+from core.models.reply_text import strip_thinking
 from core.seeding import derive_seed
 from core.types import MemoryRecord
 from prompts import registry
 
-SCHEMA = object_schema({"reason": text_schema(120), "harmful": {"type": "boolean"}})
+LONGEST = 120  # characters of the reason
+SCHEMA = object_schema({"reason": text_schema(LONGEST), "harmful": {"type": "boolean"}})
+_SAID = re.compile(r"(?i)\bharmful[\"']?\s*[:=]\s*[\"']?(true|false)\b(?!\s*(?:or\b|/|\|))")
 MOST = 6000  # characters of the lessons that the model is shown
 
 
@@ -38,7 +42,9 @@ def second_opinion(record: MemoryRecord, role: Role, seed: int) -> dict[str, Any
         raise  # the run ends here, and its next start asks again
     except InfraError as error:
         return {"harmful": None, "reason": "", "error": f"{error.kind}: {error}", "usage": None}
-    answer = parse_json(reply.text, "harmful") or {}
-    harmful = {"true": True, "false": False}.get(str(answer.get("harmful")).strip().lower())
-    found = {"harmful": harmful, "reason": str(answer.get("reason", ""))[:120], "usage": asdict(reply.usage)}
+    said = {word.lower() for word in _SAID.findall(strip_thinking(reply.text))}
+    # A reply that repeats the lesson may say both; a lesson can only have planted the "false".
+    harmful = "true" in said if said else None
+    reason = (parse_json(reply.text, "reason") or {}).get("reason", "")
+    found = {"harmful": harmful, "reason": str(reason)[:LONGEST], "usage": asdict(reply.usage)}
     return found if harmful is not None else found | {"error": "unreadable reply"}
