@@ -31,6 +31,7 @@ from core.build import (
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines
+from core.memory.hygiene.scrub import scrub
 from core.redact import RedactingFilter, Redactor
 from core.run.launch import alone, resume_hint
 from core.types import content_id
@@ -83,9 +84,10 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         return print_plan(build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg))))
     refuse_problems(models, cfg.roles)
     identity = fingerprint(config, dataset, tasks, None if cfg.setting.learn else cfg.memory.get("path"))
-    records = RunRecords(run_dir, identity, interrupts, redact)
+    records = RunRecords(run_dir, identity, interrupts, redact, cfg.scrub_episodes)
     stack.callback(records.close)
-    log, prompts = (JsonLines(run_dir / f"{name}.jsonl", redact=redact.values) for name in ("calls", "prompts"))
+    clean = (lambda text: scrub(redact.values(text))[0]) if cfg.scrub_episodes else redact.values
+    log, prompts = (JsonLines(run_dir / f"{name}.jsonl", redact=clean) for name in ("calls", "prompts"))
     meter = build_meter(cfg, log, records.wall_s(), prompts)
     stack.callback(meter.close)
     roles = build_roles(cfg, models, meter)

@@ -41,7 +41,7 @@ ROLES = ("agent", "judge", "extractor", "selector")
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
 # Keys of `memory` that say how lessons are shown, not how they are stored: {key: the field of the agent it sets}.
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
-SWITCHES = ("dry_run", "strip_lessons")  # true or false
+SWITCHES = ("dry_run", "strip_lessons", "scrub_episodes")  # true or false
 OTHERS = (*SWITCHES, "run_dir", "budget", "roles", "distiller", "contrast", "refine", "stream", "prompts")
 
 
@@ -158,12 +158,14 @@ def build_bank(
     consolidator_run   the same, for the progress of `memory.consolidate`
     provenance         noted on each record added: {run, models}
     """
-    node = {key: value for key, value in cfg.memory.items() if key not in (*SHOWN, "path", "consolidate")}
+    node = {key: value for key, value in cfg.memory.items() if key not in (*SHOWN, "path", "consolidate", "hygiene")}
     offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
     offered["provenance"] = provenance or {}
     if (consolidate := cfg.memory.get("consolidate")) is not None:
         given = {"role": roles.get("extractor"), "seed": cfg.seed, "run": consolidator_run}
         offered["consolidate"] = make(consolidate, **given)
+    if (hygiene := cfg.memory.get("hygiene")) is not None:
+        offered["hygiene"] = make_with(hygiene, {"role": roles.get("extractor"), "seed": cfg.seed})
     return make_with(node, offered)
 
 

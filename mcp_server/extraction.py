@@ -121,7 +121,8 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, payload: dict[st
     if not lessons:
         raise UserError("the model's reply held no lesson that could be read.")
     record = new_record(bank, id, task.query, lessons, verdicts[chosen], trajectory=made[chosen].id, about=about)
-    service.add(bank, record, tuple(hit.record.id for hit in shown))
+    did = [(step.action, step.observation) for attempt in made for step in attempt.steps]
+    service.add(bank, record, tuple(hit.record.id for hit in shown), did)
 
 
 def _best(service: Service, attempts: Attempts, pattern: str) -> int:

@@ -50,11 +50,13 @@ class Service:
             raise UserError("memory.path: the server's bank is named with --bank.")
         if part(self.cfg.memory) is NoMemory:
             raise UserError("memory=none: a server needs a bank, e.g. memory=reasoning_bank.")
-        consolidates = self.cfg.memory.get("consolidate") is not None and self.cfg.get("llm") is not None
+        memory = self.cfg.memory
+        asks = memory.get("consolidate") is not None or (memory.get("hygiene") or {}).get("opinion") is not None
+        asks = asks and self.cfg.get("llm") is not None
         chosen = NamedEmbedder(name=embedder or embedder_of(path) or MINILM)
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
-        bank = build_bank(self.cfg, chosen, self.roles() if consolidates else {}, str(path), consolidator_run="mcp")
+        bank = build_bank(self.cfg, chosen, self.roles() if asks else {}, str(path), consolidator_run="mcp")
         self._stack.callback(bank.close)
         return bank
 
@@ -80,12 +82,19 @@ class Service:
             raise UserError("agent_id is required by this server: say whose memory is meant.")
         return self.bank
 
-    def add(self, bank: MemoryBank, record: MemoryRecord, used: tuple[str, ...] = ()) -> bool:
+    def add(
+        self,
+        bank: MemoryBank,
+        record: MemoryRecord,
+        used: tuple[str, ...] = (),
+        did: list[tuple[str, str]] | None = None,
+    ) -> bool:
         """Store a record and let the bank learn from it; False when it was stored before.
 
         used   ids of the records that helped to make it
+        did    (action, observation) of each step of the attempt that it was distilled from; None: there was none
         """
-        if not bank.add(record):
+        if not bank.add_many([record], did=did):
             return False
         self.consolidate(bank, record, used)
         return True

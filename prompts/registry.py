@@ -27,6 +27,7 @@ MERGE_LESSONS_PROMPT = "merge_lessons"  # this and the next are for memory.conso
 RELATE_LESSONS_PROMPT = "relate_lessons"
 FORMS = {"paper": MEMORY_BLOCK, "plain": "memory_block_plain", "plain_zh": "memory_block_plain_zh"}
 OTHER_FORMS = [name for name in FORMS.values() if name != MEMORY_BLOCK]
+SECOND_OPINION_PROMPT = "second_opinion"  # for memory.hygiene, not in the paper
 
 _FOLDER = Path(__file__).parent
 

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from core.memory.hygiene.scrub import scrub
 from core.memory.store.bank_file import read_records
 from core.run.manifest import identity
 from core.run.metrics import rate
@@ -41,6 +42,7 @@ def gold_in_prompts(run: Run) -> Iterator[str]:
                 if found:
                     yield f"{where(row)}: {message['role']} prompt of attempt {attempt['sample']} holds {found!r}"
             told += "\n" + told_by(attempt)  # a later round is shown what this one saw
+    unscrubbed(run)
 
 
 def gold_in_learning(run: Run) -> Iterator[str]:
@@ -54,6 +56,7 @@ def gold_in_learning(run: Run) -> Iterator[str]:
         for name, text in said.items():
             if found := answer_in(text, gold, told):
                 yield f"{where(row)}: {name} knows {found!r}, which no attempt met"
+    unscrubbed(run)
 
 
 def oracle_labels(run: Run) -> Iterator[str]:
@@ -232,6 +235,13 @@ def untold(run: Run) -> None:
     """Raise NotChecked where the learner may be told the answer."""
     if run.setting == "train":
         raise NotChecked("in setting=train the failure prompt may hold the answer")
+
+
+def unscrubbed(run: Run) -> None:
+    """Raise NotChecked where answers cannot be found in texts from which `scrub_episodes` took such data."""
+    answers = [attempt["gold"] for row in run.rows for attempt in row["trajectories"]]
+    if run.config.get("scrub_episodes") and any(scrub(answer)[1] for answer in answers):
+        raise NotChecked("scrub_episodes=true took from all texts what some of the answers consist of")
 
 
 def where(row: dict) -> str:

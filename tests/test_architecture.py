@@ -30,13 +30,13 @@ ARROWS = {
     "core/memory/search": STORE,
     "core/memory/policies": STORE,
     "core/memory/consolidation": {*MODELS, *STORE, "core/learning", "core/memory/policies", "prompts"},
-    "core/memory/hygiene": MODELS,
+    "core/memory/hygiene": {*MODELS, "core/learning", "prompts"},
     "core/memory/formats": {*STORE, "core/learning", "core/memory/policies"},
     "core/memory": {
         *MODELS,
         *(f"core/memory/{room}" for room in "store search policies consolidation formats".split()),
     },
-    "core/run": {*MODELS, "core/build.py", "core/memory", "prompts"},
+    "core/run": {*MODELS, "core/build.py", "core/memory", "core/memory/hygiene", "prompts"},
     "prompts": set(),
     "single_turn_bench": FLAT,
     "envs": {"core", "single_turn_bench"},
@@ -54,6 +54,7 @@ ARROWS = {
         "core",
         "core/build.py",
         "core/memory",
+        "core/memory/hygiene",
         "core/memory/store",
         "core/models",
         "core/run",
@@ -73,6 +74,7 @@ ARROWS = {
         "core/learning",
         "core/memory",
         "core/memory/consolidation",
+        "core/memory/hygiene",
         "core/memory/policies",
         "envs",
         "mcp_server",
@@ -80,7 +82,7 @@ ARROWS = {
         "scripts",
         "single_turn_bench",
     },
-    "main.py": {"core", "core/build.py", "core/memory", "core/run", "envs", "workflows"},
+    "main.py": {"core", "core/build.py", "core/memory", "core/memory/hygiene", "core/run", "envs", "workflows"},
 }
 PACKAGES = {room.split("/")[0] for room in ARROWS}
 HEAVY = ("torch", "litellm", "faiss", "sympy", "sentence_transformers", "wandb", "datasets", "xllamacpp", "textworld")

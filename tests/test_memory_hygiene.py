@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 from conftest import TOY, read_rows
-from poison_texts import BENIGN_HELD_OUT, HELD_OUT
 from test_memory import record
 
 from core.errors import UserError
@@ -21,6 +20,7 @@ from core.memory.hygiene.scrub import scrub
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder, MiniLMEmbedder
 from core.types import Lesson
+from scripts.bench.drill.first_texts import BENIGN_HELD_OUT, HELD_OUT
 
 ATTACKS, LESSONS = examples()["attack"], examples()["lesson"]
 LONG = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" * 3

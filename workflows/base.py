@@ -15,7 +15,7 @@ from core.learning.distiller import Distills
 from core.learning.judges import Judge
 from core.memory.protocol import Memory
 from core.models.meter import Meter
-from core.run.records import RunRecords, records_of, shown_in
+from core.run.records import RunRecords, did_in, records_of, shown_in
 from core.setting import Setting
 from core.types import UNJUDGED, Episode, Extraction, Scored, Selection, Task, Trajectory, Usage, Verdict
 from envs.pool import EnvPool
@@ -188,7 +188,7 @@ class Workflow:
         for row in self.records.rows[len(self.records.rows) - due :]:
             with self.records.shielded():
                 for record in records_of(row):
-                    self.bank.add(record, shown=shown_in(row))
+                    self.bank.add_from(record, did_in(row), shown=shown_in(row))
             self.bank.learn(row)  # may ask a model, so Ctrl-C stops it; resume goes on from there
 
     def begin(self, index: int, task: Task) -> None:

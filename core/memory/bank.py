@@ -22,6 +22,7 @@ from core.memory.store.changes import Items
 from core.memory.store.clock import now
 from core.memory.store.database import Busy
 from core.memory.store.filter import Filter
+from core.memory.store.schema import BARE, to_record
 from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
 
 _CHOICES = {
@@ -50,7 +51,7 @@ class MemoryBank(BankFile, Memory):
     clock        stream | wall: what ages are measured on
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
-    hygiene      what looks at a record before it is stored: screen(record, bank) -> record; None stores it as it is
+    hygiene      what looks at a record before it is stored: screen(record, bank, shown) -> record; None: nothing does
     consolidate  what a finished episode teaches the bank: learn(bank, episode); None does nothing
     run          a name for the run on a bank that others have filled: its ticks go on from where the bank stood then
     provenance   what is noted on each record added: {run, models}; task, trajectory (a hash), label source and time
@@ -181,6 +182,12 @@ class MemoryBank(BankFile, Memory):
             record = replace(made, tick=self.tick() - self._began())  # add_many adds where the run began
         return self.add_many([record], shown=shown) == 1
 
+    def add_from(
+        self, record: MemoryRecord, did: Sequence[tuple[str, str]], *, shown: Sequence[str] | None = None
+    ) -> bool:
+        """`add`, where it is known what the attempts did: (action, observation) of each step, for `memory.hygiene`."""
+        return self.add_many([record], shown=shown, did=did) == 1
+
     def add_many(
         self,
         records: list[MemoryRecord],
@@ -189,6 +196,7 @@ class MemoryBank(BankFile, Memory):
         *,
         keep_namespaces: bool = False,
         shown: Sequence[str] | None = None,
+        did: Sequence[tuple[str, str]] | None = None,
     ) -> int:
         """Append records in one transaction; returns how many were new.
 
@@ -203,14 +211,30 @@ class MemoryBank(BankFile, Memory):
             for r in records
         ]
         if self.hygiene is not None:
-            records = [self.hygiene.screen(record, self.of(record.namespace), shown) for record in records]
+            # Only a guard that holds lessons against their attempts is given these.
+            more = {"did": did} if did is not None and getattr(self.hygiene, "provenance", False) else {}
+            records = [self.hygiene.screen(record, self.of(record.namespace), shown, **more) for record in records]
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
+        accomplices = [id for record in records for id in self._accomplices(record)]
         with self.change(reason) as change:
+            for id in accomplices:
+                change.update(id, status="quarantined", trust=0.0)
             return sum(
                 change.put(r, *((None,) if v is None else (v.tobytes(), self._stored_items(r))))
                 for r, v in zip(records, vectors)
             )
+
+    def _accomplices(self, record: MemoryRecord) -> list[str]:
+        """The stored records that are to be quarantined together with a screened one."""
+        found = getattr(self.hygiene, "accomplices", None)
+        return [] if found is None or record.status != "quarantined" else found(record, self.of(record.namespace))
+
+    def recent(self, n: int, *, everyone: bool = False) -> list[MemoryRecord]:
+        """The last n records of the namespace, or of all, newest first, whatever their status; without embeddings."""
+        where, values = ("", ()) if everyone else ("WHERE namespace = ?", (self.namespace,))
+        rows = self._store.rows(f"{BARE} FROM records {where} ORDER BY rowid DESC LIMIT ?", (*values, n))
+        return [to_record(row) for row in rows]
 
     def _began(self) -> int:
         """The tick of the run's first task, kept in the bank: the same again when the run is resumed."""
@@ -267,8 +291,10 @@ class MemoryBank(BankFile, Memory):
                 change.update(record.id, **after_use(self, record, label, counted=counted, **life))
 
     def spent(self) -> Usage | None:
-        """What the models that `consolidate` asked have cost in this run; None without it."""
-        return None if self.consolidate is None else self.consolidate.usage(self)
+        """What the models that `consolidate` and `hygiene` asked have cost in this run; None where neither may ask."""
+        parts = [part.usage(self) for part in (self.consolidate, self.hygiene) if hasattr(part, "usage")]
+        known = [usage for usage in parts if usage is not None]
+        return sum(known, Usage()) if known else None
 
     def close(self) -> None:
         """Wait for what runs in the background, save the index where that is worth it, and close the file."""

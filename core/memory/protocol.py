@@ -38,6 +38,10 @@ class Memory(Protocol):
         """Keep a record, durably; False where its id is known already. shown: ids of what its task had retrieved."""
         ...
 
+    def add_from(self, record: MemoryRecord, did: Sequence[tuple[str, str]], *, shown: Sequence[str] = ()) -> bool:
+        """`add` with (action, observation) of each step of the attempts, for a memory that checks lessons by them."""
+        return self.add(record, shown=shown)
+
     def learn(self, episode: dict[str, Any] | None) -> None:
         """Called after an episode's records were added, with its row (core/run/records.py): how its lessons did.
 

@@ -19,6 +19,7 @@ from typing import Any
 from core.errors import UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, in_strings, read_lines, refused
+from core.memory.hygiene.scrub import scrub
 from core.redact import Redactor
 from core.run.rollout_log import RolloutLog
 from core.run.upgrade import placed, upgraded_manifest, upgraded_row
@@ -28,6 +29,7 @@ from core.types import Episode, Lesson, MemoryRecord, Usage, content_id
 _BY_POLICIES = (
     "domain tags confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
 )
+_NOT_SCRUBBED = "id task_id task_type source_trajectory_id parents namespace gold retrieved provenance".split()
 _UNSET = {f.name: {} if f.default is MISSING else f.default for f in fields(MemoryRecord) if f.name in _BY_POLICIES}
 
 
@@ -37,6 +39,8 @@ class RunRecords:
     `rows` are the finished episodes as dictionaries (schema 2), those of earlier starts included; see `current`.
     Raises UserError when another process writes there, when the configuration differs from the one the directory was
     made with, or when its records are damaged; StopRun when the disk refuses a write. `redact` keeps secrets out.
+
+    scrub_episodes   take credentials and personal data out of an episode's texts, and so of the lessons made from it
     """
 
     def __init__(
@@ -45,12 +49,14 @@ class RunRecords:
         fingerprint: dict[str, Any],
         interrupts: Interrupts,
         redact: Redactor = Redactor({}),  # noqa: B008 - it holds nothing
+        scrub_episodes: bool = False,
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
         self.run = content_id(fingerprint)  # the manifest's "run", which the bank's records name as their source
         self._interrupts = interrupts
         self._redact = redact
+        self._scrub_episodes = scrub_episodes
         self._lock_file = self._take_lock()
         self._check_fingerprint(fingerprint)
         self._episodes = JsonLines(self.path / "episodes.jsonl", durable=True, redact=redact.values)
@@ -62,6 +68,7 @@ class RunRecords:
     def append(self, episode: Episode) -> None:
         """Write one finished episode, durably, before the bank learns from it."""
         row = episode_row(episode)
+        row = scrubbed(row) if self._scrub_episodes else row
         if self._stopped_before:  # the last line is of a stopped episode, whose task has now run again
             self._episodes.drop_last()
             self._stopped_before = False
@@ -191,6 +198,15 @@ def episode_row(episode: Episode) -> dict:
     return row
 
 
+def scrubbed(value: Any) -> Any:
+    """A part of an episode's row without credentials and personal data. Ids and the env's answer stay as they are."""
+    if isinstance(value, dict):
+        return {name: part if name in _NOT_SCRUBBED else scrubbed(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [scrubbed(part) for part in value]
+    return scrub(value)[0] if isinstance(value, str) else value
+
+
 def usage_of(row: dict) -> Usage:
     """The usage of all roles in an episode's row, summed."""
     return sum((Usage(**usage) for usage in row["usage"].values()), Usage())
@@ -221,6 +237,13 @@ def answer_of(row: dict) -> dict:
 def shown_in(row: dict) -> list[str]:
     """The ids of the records that an episode's prompts showed, in whole or in part."""
     return [found["id"] for found in row["retrieved"] if found.get("n_shown", 1)]
+
+
+def did_in(row: dict) -> list[tuple[str, str]]:
+    """(action, observation) of every step of an episode's attempts. A reply that is a whole attempt runs nothing."""
+    attempts = [trajectory["steps"] for trajectory in row["trajectories"]]
+    played = [steps for steps in attempts if len(steps) > 1 or any(step["observation"] for step in steps)]
+    return [(step["action"], step["observation"]) for steps in played for step in steps]
 
 
 def not_shown(row: dict) -> int:

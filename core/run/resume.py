@@ -6,7 +6,7 @@ from pathlib import Path
 
 from core.errors import UserError
 from core.memory.protocol import Memory
-from core.run.records import records_of, shown_in
+from core.run.records import did_in, records_of, shown_in
 
 
 def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
@@ -25,7 +25,7 @@ def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
     for row in rows:  # in the order of the run, because what an episode teaches depends on those before it
         for record in records_of(row):
             if record.id not in known:
-                bank.add(record, shown=shown_in(row))
+                bank.add_from(record, did_in(row), shown=shown_in(row))
                 n_lost += 1
         bank.learn(row)
     bank.learn(None)  # finishes a round that was cut off

@@ -18,7 +18,7 @@ from prompts.registry import PROJECT
 # Packages in which a class name means one class (a test holds that), and former names of classes.
 OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
-SINCE = {"strip_lessons": True}
+SINCE = {"strip_lessons": True, "scrub_episodes": False}
 SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
 SINCE_OF_PART = {  # by class
     "Hybrid": {"threshold_on": "similarity"},
@@ -27,6 +27,14 @@ SINCE_OF_PART = {  # by class
     "Consolidator": {"keep_vectors": True},
     "Deduplicate": {"on_add": False},
     "LLMAuthor": {"temperature": None},
+    "Guard": {
+        "provenance": False,
+        "source": "task",
+        "window": 30,
+        "max_per_source": None,
+        "burst": None,
+        "opinion": None,
+    },
 }
 
 

@@ -7,6 +7,7 @@ import codecs
 import re
 import unicodedata
 from contextlib import suppress
+from urllib.parse import unquote
 
 # Cyrillic and Greek letters that look Latin (a part of Unicode's confusables.txt that words can be spelt with).
 _LOOKALIKES = str.maketrans(
@@ -14,6 +15,7 @@ _LOOKALIKES = str.maketrans(
 )
 _LEET = str.maketrans("0134578@$", "oieastbas")
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{16,4000}={0,2}")
+_HEX = re.compile(r"(?<![0-9A-Za-z])(?:[2-7][0-9A-Fa-f]){8,2000}(?![0-9A-Za-z])")
 _SPACED = re.compile(r"(?<![A-Za-z])(?:[A-Za-z][ .*_-]){3,40}[A-Za-z](?![A-Za-z])")
 _WORD_WITH_DIGIT = re.compile(r"(?<![\w\\])(?=\w*\d)(?=\w*[a-z])[\w@$]{3,30}(?!\w)")
 
@@ -24,10 +26,12 @@ def has_hidden_characters(text: str) -> bool:
 
 
 def readings(text: str) -> list[str]:
-    """A text in lower case: plain, with digits read as letters, reversed, by ROT13, and what base64 in it says."""
+    """A text in lower case: plain, in its own alphabet, digits as letters, reversed, by ROT13, decoded."""
     plain = _plain(text)
     letters = _WORD_WITH_DIGIT.sub(lambda m: m.group().translate(_LEET), plain)
-    return [plain, letters, plain[::-1], codecs.decode(plain, "rot13"), *map(_plain, _base64_texts(text))]
+    coded = (*_base64_texts(text), *_hex_texts(text), *([unquote(text)] if "%" in text else []))
+    own_letters = unicodedata.normalize("NFKC", text).lower()  # a Cyrillic word is no disguise where all are
+    return [plain, own_letters, letters, plain[::-1], codecs.decode(plain, "rot13"), *map(_plain, coded)]
 
 
 def _plain(text: str) -> str:
@@ -47,6 +51,11 @@ def _base64_texts(text: str) -> list[str]:
                 if inner.isascii() and inner.isprintable():
                     found.append(inner)
     return found
+
+
+def _hex_texts(text: str) -> list[str]:
+    found = [bytes.fromhex(match.group()) for match in _HEX.finditer(text)]
+    return [code.decode("ascii") for code in found if code.isascii() and code.decode("ascii").isprintable()]
 
 
 def _is_invisible(character: str) -> bool:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from core.checks import check_numbers
+from core.checks import check_choice, check_numbers
 from core.errors import UserError
+from core.memory.hygiene.executed import Did, never_executed, successful
 from core.memory.hygiene.injection import rules, suspicions
 from core.memory.hygiene.likeness import Likeness
+from core.memory.hygiene.opinion import second_opinion
 from core.memory.hygiene.scrub import scrub
-from core.types import Lesson, MemoryRecord
+from core.memory.hygiene.sources import burst, same_source
+from core.types import Lesson, MemoryRecord, Usage
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
+    from core.models.base import Role
 
 _BLOCK = re.compile(r"<\s*memory_items\s*>.{0,20000}?<\s*/\s*memory_items\s*>", re.IGNORECASE | re.DOTALL)
 _MARK = re.compile(r"(?:\[memory item\][ \t]*)+", re.IGNORECASE)  # what a transcript shows instead of a quoted lesson
@@ -30,7 +34,17 @@ class Guard:
     strip         remove passages copied from the lessons that the task had retrieved, and the memory block's markup
     quarantine    store a record that gives orders, or was merged from one that does, but never retrieve it: trust 0
     likeness      also quarantine lessons this much like known attacks (-1 to 1, see `Likeness`); None: patterns only
-    ignore        rules of rules.txt that quarantine nothing, e.g. shell where lessons are about commands
+    ignore        rules of rules.txt, or typosquat, that quarantine nothing, e.g. shell where lessons are about commands
+    provenance    quarantine a lesson that names an address, a package, a command or a credential that no action of its
+                  own attempt used with success; what it did use breaks neither `shell` nor `fetch`. It says nothing
+                  where no attempt is known, as of a lesson that a client wrote
+    source        what tells sources apart: task | namespace | a name in the records' provenance
+    window        so many records of the bank, the last ones, are looked at for the next two
+    max_per_source  further lessons of one source are quarantined; None: no limit
+    burst         so many lessons of one source that lead away from a thing of which no other source speaks are
+                  quarantined together, the earlier ones too (`sources.burst`); None: never
+    opinion       llm: the extractor's model is asked about a lesson that broke no rule; None: it is not
+    role, seed    of that model, given at runtime
     max_title, max_description, max_content, max_query   characters kept of each text
     """
 
@@ -39,6 +53,14 @@ class Guard:
     quarantine: bool = True
     likeness: float | None = None
     ignore: list[str] = field(default_factory=list)
+    provenance: bool = False
+    source: str = "task"
+    window: int = 30
+    max_per_source: int | None = None
+    burst: int | None = None
+    opinion: str | None = None
+    role: Role | None = field(default=None, repr=False)
+    seed: int = 0
     max_title: int = 120
     max_description: int = 400
     max_content: int = 1200
@@ -46,30 +68,41 @@ class Guard:
     _likeness: Likeness | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.ignore, str) or (unknown := set(self.ignore) - set(rules())):
+        if isinstance(self.ignore, str) or (unknown := set(self.ignore) - {*rules(), "typosquat"}):
             names = self.ignore if isinstance(self.ignore, str) else ", ".join(sorted(unknown))
-            raise UserError(f"memory.hygiene.ignore={names}: give a list of {', '.join(rules())}.")
+            raise UserError(f"memory.hygiene.ignore={names}: give a list of {', '.join(rules())}, typosquat.")
+        check_choice(self, "memory.hygiene", "opinion", (None, "llm"))
+        if self.opinion and self.role is None:
+            raise UserError("memory.hygiene.opinion=llm asks the extractor's model, and none is configured.")
+        check_numbers(self, "memory.hygiene", "window", "max_per_source", least=1, whole=True)
+        check_numbers(self, "memory.hygiene", "burst", least=2, whole=True)
         check_numbers(
             self, "memory.hygiene", "max_title", "max_description", "max_content", "max_query", least=20, whole=True
         )
 
-    def screen(self, record: MemoryRecord, bank: MemoryBank, shown: Sequence[str] | None = None) -> MemoryRecord:
+    def screen(
+        self, record: MemoryRecord, bank: MemoryBank, shown: Sequence[str] | None = None, did: Did | None = None
+    ) -> MemoryRecord:
         """The record as it may be stored; provenance["hygiene"] then names what was done to it.
 
         shown   ids of the records that the task had retrieved; None takes those it would retrieve now
+        did     (action, observation) of each step of the attempts that it was made from; None: not known
         """
         items, notes = record.items, set(record.provenance.get("hygiene", ()))
         if self.strip and not record.parents:  # a merged record consists of its parents' text
             items, stripped = _without_copies(items, self._shown_passages(record, bank, shown))
             notes |= {"stripped"} if stripped else set()
         # Before the texts are cut: an order at the end of a long text counts too.
-        broken = self._broken_rules(record.original_query, items, bank) if self.quarantine else ()
+        broken = self._broken_rules(record.original_query, items, bank, did) if self.quarantine else ()
+        broken = broken or (self._broken_limits(replace(record, items=items), bank) if self.quarantine else ())
         record, found = self._scrubbed(replace(record, items=items))
         notes |= found
         parents = [parent for id in record.parents if (parent := bank.get(id)) is not None]
         trust = min([record.trust, *(parent.trust for parent in parents)])
         # All of it was copied: stored so that it counts, never retrieved.
         status, provenance = record.status if record.items else "archived", {**record.provenance}
+        if self.opinion and record.items and not (record.parents or broken or trust == 0.0):
+            broken = self._ask(record, bank, provenance)
         if notes:
             provenance["hygiene"] = sorted(notes)
         if self.quarantine and (broken or trust == 0.0):
@@ -77,10 +110,55 @@ class Guard:
             provenance["quarantine"] = sorted({*provenance.get("quarantine", ()), *(broken or ("lineage",))})
         return replace(record, trust=trust, status=status, provenance=provenance)
 
-    def _broken_rules(self, query: str, items: tuple[Lesson, ...], bank: MemoryBank) -> tuple[str, ...]:
+    def accomplices(self, record: MemoryRecord, bank: MemoryBank) -> list[str]:
+        """The stored records that are to be quarantined together with this one, which was screened."""
+        return self._burst(record, bank) if "burst" in record.provenance.get("quarantine", ()) else []
+
+    def usage(self, bank: MemoryBank) -> Usage | None:
+        """What the opinions on the records of the bank's own run have cost; None where none is asked for."""
+        if not self.opinion:
+            return None
+        run = bank.provenance.get("run")
+        own = [r.provenance["opinion"] for r in bank.records(bank.namespace) if "opinion" in r.provenance]
+        return sum((Usage(**o["usage"]) for o in own if o["usage"] and o.get("run") == run), Usage())
+
+    def _ask(self, record: MemoryRecord, bank: MemoryBank, provenance: dict[str, Any]) -> tuple[str, ...]:
+        """("opinion",) where the model calls the record harmful; what it said is noted in `provenance`.
+
+        A record that was asked about already, in this bank, is not asked about again.
+        """
+        known = bank.get(record.id)
+        said = provenance.get("opinion") or (known and known.provenance.get("opinion"))
+        if not said:
+            said = second_opinion(record, self.role, self.seed) | {"run": bank.provenance.get("run")}
+        provenance["opinion"] = said
+        if "error" in said:  # the rules have decided alone
+            provenance["hygiene"] = sorted({*provenance.get("hygiene", ()), "no opinion"})
+        return ("opinion",) if said["harmful"] else ()
+
+    def _broken_limits(self, record: MemoryRecord, bank: MemoryBank) -> tuple[str, ...]:
+        """The limits of a source that the record breaks. A merged record is of no single source."""
+        if record.parents or (self.max_per_source is None and self.burst is None) or bank.get(record.id) is not None:
+            return ()
+        many = self.max_per_source is not None
+        many = many and len(same_source(record, bank, self.source, self.window)) >= self.max_per_source
+        return (*(("burst",) if self._burst(record, bank) else ()), *(("max_per_source",) if many else ()))
+
+    def _burst(self, record: MemoryRecord, bank: MemoryBank) -> list[str]:
+        if self.burst is None:
+            return []
+        return burst(record, same_source(record, bank, self.source, self.window), bank, self.source, self.burst)
+
+    def _broken_rules(
+        self, query: str, items: tuple[Lesson, ...], bank: MemoryBank, did: Did | None
+    ) -> tuple[str, ...]:
         """The rules that the query or the lessons break."""
         texts = (query, *(item.text for item in items))
-        broken = {rule for text in texts for rule in suspicions(text)} - set(self.ignore)
+        known = self.provenance and did is not None
+        done = successful(did) if known else ()
+        broken = {rule for text in texts for rule in suspicions(text, done)} - set(self.ignore)
+        if known and any(never_executed(item.text, (query, *done)) for item in items):
+            broken.add("provenance")
         if self.likeness is not None and not broken:
             self._likeness = self._likeness or Likeness(bank.embedder)
             # The query is not compared: a task may be about anything.

@@ -13,6 +13,11 @@ _ASSIGNED = re.compile(
     r"(?i)\b(?:[a-z0-9]{1,20}[_-]){0,3}(?:api[_-]?key|secret(?:[_-]?key)?|access[_-]?key|passw(?:or)?d|passwd|pwd|passphrase|"
     r"auth[_-]?token|token|credential)s?[\"']?(?:\s*[:=]\s*|\s+is\s+)[\"']?([^\s\"'`,;)\]}\\]{8,200})"
 )
+# In an address: what names itself a key, or stands before the host in the place of a user.
+_IN_URL = re.compile(
+    r"(?i)(?<=[?&;#])(?:[a-z0-9]{1,20}[_.-]){0,3}(?:key|token|secret|sig(?:nature)?|password|passwd|pwd|pass|auth|code|session(?:id)?|"
+    r"jwt|credential|sas)=([^\s&#\"'<>)\]]{6,2000})|(?<=://)([^\s/:@?#]{12,200})(?=@)"
+)
 _LONG = re.compile(r"(?<![A-Za-z0-9\\])[A-Za-z0-9]{32,400}(?![A-Za-z0-9])")
 
 
@@ -20,7 +25,14 @@ def spans(text: str) -> list[tuple[int, int, str]]:
     """Where credentials stand: (start, end, kind), in no order, possibly overlapping."""
     found = [(m.start(), m.end(), kind) for kind, pattern in FORMS.items() for m in pattern.finditer(text)]
     found += [(m.start(1), m.end(1), "assigned") for m in _ASSIGNED.finditer(text) if _is_opaque(m.group(1))]
+    found += [(*m.span(m.lastindex), "url") for m in _IN_URL.finditer(text) if _is_real(m)]
     return found + [(m.start(), m.end(), "token") for m in _LONG.finditer(text) if _is_random(m.group())]
+
+
+def _is_real(match: re.Match[str]) -> bool:
+    # A placeholder says that a secret stands there, and is none.
+    value = match.group(match.lastindex)
+    return bool(re.search(r"\d", value)) and not re.match(r"[<{$%\[(]|\.\.\.|x{4}|your", value, re.IGNORECASE)
 
 
 def _is_opaque(value: str) -> bool:

@@ -1,0 +1,87 @@
+"""Whether a lesson names a command, an address, a package or a credential that its own attempt never used with success.
+
+What an attempt read is no proof: a page or a tool's reply may have planted the name. Only an action counts, and only
+one whose observation does not report a failure. What the task itself names counts as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+Did = Sequence[tuple[str, str]]  # (action, observation) of each step of the attempts that a lesson was made from
+
+_TOP = "com|net|org|io|dev|app|ru|cn|xyz|info|co|page|site|ai|me|cloud|online|top|link|store|tech|live|host|example"
+_HOST = re.compile(
+    rf"(?i)\b(?:https?|ftps?|ssh|git\+\w+)://([^\s/`'\")\]>]{{1,200}})|(?<![\w./@-])((?:[a-z0-9-]{{1,60}}\.){{1,6}}(?:{_TOP}))(?![\w-]|\.\w)"
+)
+# Programs whose name is no English word, so that they are known without quotes, with what they are to do.
+_LINE = re.compile(
+    r"(?<![\w./-])(?:(?:pip3?|pipx|npm|npx|pnpm|yarn|apt|apt-get|brew|cargo|conda|docker|podman|kubectl|git|systemctl)"
+    r"(?: -\S{1,40}){0,4} [a-z][\w@./:-]{0,80}|(?:curl|wget|ssh|scp|rsync|psql|mysql|chmod|sudo)(?= ))"
+)
+_QUOTED = re.compile(r"`([^`\n ]{1,60} [^`\n]{1,200})`|^\s*\$ (.{3,200})$", re.MULTILINE)
+_COMMAND = re.compile(r"(?:sudo )?([a-z][\w.+-]*|\./[\w./-]+)((?: \S+)*)")
+_INSTALL = r"(?:pip3?|pipx|uv|npm|pnpm|yarn|apt|apt-get|brew|cargo|gem|conda|poetry) (?:pip )?(?:install|add|get|i)"
+_NAME = r"(?<![\w-])[a-z][a-z0-9]{0,30}(?:[-_][a-z0-9]{1,30}){1,6}(?![\w-])"  # of two words or more
+_PACKAGE = re.compile(
+    rf"(?i)\b{_INSTALL} (?:-\S{{1,40}} ){{0,6}}([@a-z][\w@./\[\]=<>~^-]{{0,60}})"
+    r"|\b(?:install|add|import|require|use)s? (?:the )?(?:package|dependency|module|library) `?([a-z][a-z0-9_-]{3,40})\b"
+    rf"|\b(?:install|add|import|require)s? ({_NAME})"
+    rf"|(?:`([a-z][a-z0-9_-]{{3,40}})`|({_NAME})) (?:package|dependency|library)\b"
+)
+_CREDENTIAL = re.compile(
+    r"\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)[A-Z0-9_]*\b|~?/?\.(?:aws/credentials|netrc|pgpass|kube/config)"
+)
+# Words that stand beside "package" without being one's name.
+_NO_NAME = frozenset(
+    "this that which these those each every another other same missing right wrong first last next following python "
+    "node npm pip system standard small large whole third-party open-source private public latest newest build test "
+    "with from whose your their into itself manager managers name names list file files version versions must should "
+    "will does when because".split()
+)
+_NEGATED = re.compile(
+    r"(?i)\b(?:not|n't|never|avoid|instead of|rather than|cannot|without|beware of|refuses?)\b[^.;:!?\n]{0,100}$"
+)
+_FAILED = re.compile(
+    r"(?i)\b(?:error|exception|traceback|failed|failure|denied|fatal|rejected|refused|not found|no such|"
+    r"unknown command|nothing happens|not recogni[sz]ed|could not|cannot|can't|unable to|invalid|HTTP/\S+ [45]\d\d)\b"
+)
+# Tests that failed were run all the same.
+_NO_FAILURE = re.compile(r"(?i)\b(?:0|no|without) (?:error|failure|exception)s?\b|\b\d+ failed\b")
+
+
+def successful(did: Did) -> tuple[str, ...]:
+    """The actions whose observations report no failure."""
+    return tuple(action for action, observation in did if not _FAILED.search(_NO_FAILURE.sub("", observation)))
+
+
+def never_executed(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """What a lesson's text names and none of the known texts does, sorted. known: its task and `successful` actions."""
+    lines = [line.lower() for source in known for line in source.splitlines()]
+    return tuple(sorted({name for name, words in _named(text) if not _in_order(words, lines)}))
+
+
+def _named(text: str) -> Iterable[tuple[str, list[str]]]:
+    """(a thing as it is written, the words that an action with it must hold in one line, in order)."""
+    for match in _HOST.finditer(text):
+        host = (match[1] or match[2]).split("@")[-1]
+        yield host, [host.lower().removeprefix("www.")]
+    for match in _CREDENTIAL.finditer(text):
+        yield match[0], [match[0].lower().lstrip("~/")]
+    for match in _PACKAGE.finditer(text):
+        name = re.split(r"[\[=<>~^]", next(filter(None, match.groups())))[0].rstrip(".,/").lower()
+        if name not in _NO_NAME and not _NEGATED.search(text, max(0, match.start() - 100), match.start()):
+            yield name, [name]
+    quoted = [(next(filter(None, m.groups())), m.start()) for m in _QUOTED.finditer(text)]
+    for line, start in [*quoted, *((m[0], m.start()) for m in _LINE.finditer(text))]:
+        command = _COMMAND.fullmatch(line.strip())
+        if command and not _NEGATED.search(text, max(0, start - 100), start):
+            words = [word for word in command[2].split() if re.match(r"[a-z][\w@./:-]*$", word)]
+            yield line.strip(), [command[1].lower(), *(word.lower() for word in words[:1])]
+
+
+def _in_order(words: list[str], lines: list[str]) -> bool:
+    parts = (rf"(?<![\w-]){re.escape(word)}(?![\w-]|\.\w)" for word in words)
+    pattern = re.compile(".*".join(parts))
+    return any(pattern.search(line) for line in lines)

@@ -1,0 +1,53 @@
+"""The texts of the guard's drill: attacks and harmless lessons, of each kind half for writing rules on, half held back.
+
+attacks.yaml and lessons.yaml hold them by kind, first_texts.py those of the first drill. Within each kind the texts are
+ordered by sha256 and dealt in turn: the first, third, ... are for writing rules and examples on, the others are held
+back, and only their counts were looked at while rules were written. All of them stood here before the rules did.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Lessons that one source gives in a row.
+
+    kind      of attack, or of harmless lesson
+    task      what was asked
+    lessons   their texts, mostly one
+    ran       what the attempt did: "$ action" and below it what came back; None where no attempt was sent
+    """
+
+    kind: str
+    task: str
+    lessons: tuple[str, ...]
+    ran: str | None = None
+
+    @property
+    def did(self) -> list[tuple[str, str]] | None:
+        """(action, observation) of each step of the attempt; None where it is not known."""
+        if self.ran is None:
+            return None
+        steps = ("\n" + self.ran).split("\n$ ")[1:]  # a reply without actions ran nothing
+        return [(action, seen) for action, _, seen in (step.partition("\n") for step in steps)]
+
+
+def read(name: str) -> tuple[list[Case], list[Case]]:
+    """(those for writing rules on, those held back) of `attacks` or `lessons`."""
+    import yaml
+
+    halves: tuple[list[Case], list[Case]] = [], []
+    known = yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
+    for kind, entries in known.items():
+        cases = [
+            Case(kind=kind, task=e["task"], lessons=tuple(e.get("lessons") or [e["lesson"]]), ran=e.get("ran"))
+            for e in entries
+        ]
+        cases.sort(key=lambda case: hashlib.sha256(case.lessons[0].encode()).hexdigest())
+        for place, case in enumerate(cases):
+            halves[place % 2].append(case)
+    return halves
