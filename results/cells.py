@@ -128,13 +128,13 @@ def confidences(valid: pd.DataFrame) -> dict[str, Any]:
     """The judge's confidence against the truth, over the attempts with one: see `results.stats.calibration`."""
     episodes = zip(valid["attempts"], valid["verdicts"], valid["confidences"], strict=True)
     rated = [each for columns in episodes for each in zip(*columns, strict=False)]
-    rated = [(sure, label == truth) for truth, label, sure in rated if truth != "infra_error" and _is_share(sure)]
+    rated = [
+        (sure, label == truth)
+        for truth, label, sure in rated
+        if label is not None and truth != "infra_error" and sure is not None and 0 <= sure <= 1
+    ]
     found = calibration([sure for sure, _ in rated], [right for _, right in rated])
     return {"n_rated": found.pop("n"), **found}
-
-
-def _is_share(value: float | None) -> bool:
-    return value is not None and 0 <= value <= 1
 
 
 def distinct_seeds(episodes: pd.DataFrame) -> pd.DataFrame:
