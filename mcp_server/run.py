@@ -32,7 +32,7 @@ from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, cont
 from mcp_server import warnings_file
 from mcp_server.config import bank_options, default_bank, open_service
 from mcp_server.extraction import as_trajectory
-from mcp_server.service import new_record
+from mcp_server.service import describe_stored, new_record
 from mcp_server.texts import memory_prompt
 
 if TYPE_CHECKING:
@@ -353,7 +353,10 @@ class Memory:
         return self.service().bank_for(self.given.agent_id)
 
     def learn(self, hits: list[Scored], done: Done) -> dict[str, Any]:
-        """Judge the attempt and store what it teaches: {success, verdict, confidence, learned}."""
+        """Judge the attempt and store what it teaches: {success, verdict, confidence, learned}.
+
+        A lesson that the bank set aside at once, as a copy of what was shown or as suspect, is under `set_aside`.
+        """
         service, bank = self.service(), self.bank()
         task = Task(id=content_id("task", self.query), query=self.query)
         payload = {"query": self.query, "trajectory": turns(self.task, done)}
@@ -370,7 +373,8 @@ class Memory:
             about = {"source": "reasoningbank run", "by": source}
             made = new_record(bank, id, self.query, lessons, verdict, trajectory=attempt.id, about=about)
             service.add(bank, replace(made, domain=self.given.domain), tuple(hit.record.id for hit in hits))
-            told["learned"] = [id]
+            stored = describe_stored(bank, id)
+            told |= {"learned": [id]} if stored["state"] == "active" else {"set_aside": stored}
         return told
 
     def _verdict(self, task: Task, attempt: Trajectory, done: Done) -> Verdict:

@@ -181,8 +181,10 @@ def test_a_round_of_consolidation_that_fails_is_a_warning_and_is_counted(tmp_pat
         "memory.consolidate.background=false",
     )
     for number in range(3):
-        _, found = around(bank, *words, command=[*agent, "-p", f"{TASK}, part {number}"])
+        _, found = around(bank, *words, "memory.hygiene.strip=false", command=[*agent, "-p", f"{TASK}, part {number}"])
         assert found["memories_learned"] == 1
+    _, copied = around(bank, *words, command=[*agent, "-p", f"{TASK}, part 4"])  # the same lesson, which it was shown
+    assert copied["memories_learned"] == 0 and copied["set_aside"]["state"] == "archived"
     assert "the model broke" in found["warnings"][0]["why"]
     with here(bank) as (_, service):
         told = json.loads(CoreTools(service).bank_status().content[0].text)["warnings"]
