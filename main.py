@@ -32,7 +32,7 @@ from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines
 from core.redact import RedactingFilter, Redactor
-from core.run.launch import alone, resume_hint
+from core.run.launch import alone, leave_sizes, resume_hint
 from core.types import content_id
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     from envs.pool import EnvPool
     from workflows.build import build_plan, build_workflow
 
+    if left_out := leave_sizes(cfg):
+        print(left_out, flush=True)
     config = OmegaConf.to_container(cfg, resolve=True)
     redact = build_redactor(cfg)
     quiet_logs(redact)

@@ -50,6 +50,7 @@ class Workflow:
     learns: bool = field(init=False)  # whether episodes depend on each other through the bank
     judges: bool = field(init=False)  # whether attempts are judged
     has_memory: ClassVar[bool] = True
+    scaled_by: ClassVar[tuple[str, ...]] = ()  # k or r, where this workflow acts on it; in a sweep others go without
 
     def __post_init__(self) -> None:
         self.check_sizes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from core.errors import InfraError, UserError
 from core.learning.attempts import Attempts
@@ -26,6 +27,7 @@ class MattsSequential(Workflow):
     contrast: Contrast | None
     keep_answer: bool = True
     refine: str = "restart"
+    scaled_by: ClassVar[tuple[str, ...]] = ("r",)
 
     def check_sizes(self) -> None:
         if self.k not in (None, 1):
