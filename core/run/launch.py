@@ -89,6 +89,6 @@ def save_hydra(cfg: DictConfig, records: RunRecords) -> None:
     folder = records.path / ".hydra"
     folder.mkdir(exist_ok=True)
     parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}
-    for name, part in parts.items():
-        safe = records.safe(OmegaConf.to_container(part, enum_to_str=True))
+    for name, node in parts.items():
+        safe = records.safe(OmegaConf.to_container(node, enum_to_str=True))
         OmegaConf.save(OmegaConf.create(safe), folder / f"{name}.yaml")
