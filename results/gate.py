@@ -1,4 +1,4 @@
-"""Whether memory pays: cost per success against a baseline's at an equal or better success rate, and what scaling adds."""
+"""Whether memory pays: the cost per success at an equal or better success rate; and what scaling adds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SLACK = 1e-9  # of floating point, where a cost falls by just as much as was ask
 class Held:
     """An arm held against the baseline, over the seeds that both have.
 
-    change   of the cost per success, as a part of the baseline's: -0.2 is a fifth less; None where the arm has no success
+    change   of the cost per success, as a part of the baseline's: -0.2 is a fifth less; None without a success
     row      its row of the cells, with the paired difference of success
     """
 

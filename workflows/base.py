@@ -87,7 +87,8 @@ class Workflow:
         """
         self.begin(index, task)
         try:
-            memories = self.retrieve(task)  # Retrieval: a pure read
+            with self.records.timing_retrieval(index):
+                memories = self.retrieve(task)  # Retrieval: a pure read
             attempts = self.attempt(index, task, memories)  # Inference + Execution: k attempts at once
         except InfraError as error:  # nothing could be attempted
             memories, attempts = [], self.nothing_attempted(task, error)
