@@ -100,14 +100,8 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         *([("mean score", percent(s["mean_reward"]))] if s["mean_reward"] != s["success_rate"] else []),
         ("tasks", f"{s['n']} of {s['n_tasks']}" + ("" if s["complete"] else "   (not complete)")),
         ("mean steps", _number(s["mean_steps"])),
-        (
-            "lessons",
-            f"{s['n_lessons']}   ({_number(s['lessons_per_100'])} per 100 tasks, {s['n_lessons_dropped']} dropped)",
-        ),
-        (
-            "tasks with a retrieved lesson",
-            f"{s['n_retrieved']}   ({_number(s['shown_per_task'])} lessons shown a task)",
-        ),
+        ("lessons", f"{s['n_lessons']}   ({per_100} per 100 tasks, {s['n_lessons_dropped']} dropped)"),
+        ("tasks with a retrieved lesson", f"{s['n_retrieved']}   ({shown} lessons shown a task)"),
         ("judge agrees with the truth", f"{percent(s['judge_agreement'])}   (labels: {s['label_source']})"),
         ("tokens", "   ".join(f"{role} {count:,}" for role, count in s["tokens"].items())),
         ("cost", _each(s["cost_usd"], s["cost_usd_per_success"], "USD", 4)),
