@@ -130,10 +130,18 @@ def open_bank(cfg: DictConfig, records: RunRecords, roles: dict[str, Any], meter
         read_only=given is not None and not cfg.setting.learn,
         run=run,
         consolidator_run=run,
-        provenance={"run": records.run, "models": {name: role.llm.name for name, role in roles.items()}} | knew(cfg),
+        provenance={"run": records.run, "models": {name: role.llm.name for name, role in roles.items()}}
+        | made_by(cfg.workflow)
+        | knew(cfg),
     )
     stack.callback(bank.close)
     return bank
+
+
+def made_by(workflow: DictConfig) -> dict[str, Any]:
+    """What is noted on each record of the workflow: its class, and its k or r where it has one."""
+    sizes = {key: workflow[key] for key in getattr(part(workflow), "scaled_by", ())}
+    return {"workflow": workflow["_target_"].rpartition(".")[2], **sizes}
 
 
 def knew(cfg: DictConfig) -> dict[str, bool]:

@@ -41,7 +41,7 @@ def build_episode(
         (made.attempts[0] if made.attempts and chosen not in made.attempts else chosen, made) for made in counted
     ]
     kept = [(source, made) for source, made in sources if made.lessons and verdicts[source].label is not None]
-    records = {source: _record(index, task, trajectories[source], verdicts[source], made) for source, made in kept}
+    records = {source: _record(index, task, trajectories, source, verdicts[source], made) for source, made in kept}
     asked = (*verdicts, *([selection] if selection else ()), *extractions)
     return Episode(
         index=index,
@@ -74,7 +74,13 @@ def _status(answer: Trajectory) -> str:
     return "infra_error" if answer.ended_by == "infra_error" else "success" if answer.success else "failure"
 
 
-def _record(index: int, task: Task, trajectory: Trajectory, verdict: Verdict, made: Extraction) -> MemoryRecord:
+def _record(
+    index: int, task: Task, trajectories: Sequence[Trajectory], source: int, verdict: Verdict, made: Extraction
+) -> MemoryRecord:
+    """source: the number of the attempt whose verdict the record bears."""
+    trajectory = trajectories[source]
+    read = [trajectories[number].sample for number in made.attempts or range(len(trajectories))]
+    evidence = None if made.evidence is None else list(made.evidence)
     return MemoryRecord(
         id=content_id(index, task.id, trajectory.id, made.lessons),
         original_query=task.query,
@@ -85,4 +91,5 @@ def _record(index: int, task: Task, trajectory: Trajectory, verdict: Verdict, ma
         label_source=verdict.source,
         task_id=task.id,
         tick=index,
+        provenance={"attempts": read, "evidence": evidence},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
 
@@ -86,4 +86,5 @@ class MattsSequential(Workflow):
         if self.select(attempts).index not in self.learnable(attempts):
             return []
         judged = [number for number, verdict in enumerate(attempts.verdicts()) if verdict.label is not None]
-        return [guarded("extractor", partial(self.contrast.sequential, attempts.only(judged)), Extraction())]
+        made = guarded("extractor", partial(self.contrast.sequential, attempts.only(judged)), Extraction())
+        return [replace(made, attempts=tuple(judged))]
