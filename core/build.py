@@ -147,7 +147,11 @@ def build_bank(
     run                a name for this run on a bank that others have filled; "" where the bank is this run's own
     consolidator_run   the same, for the progress of `memory.consolidate`
     provenance         noted on each record added: {run, models}
+
+    Raises UserError where the folder of the file cannot be made.
     """
+    if not read_only:
+        _make_folder(path)
     node = {key: value for key, value in cfg.memory.items() if key not in (*SHOWN, "path", "consolidate")}
     offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
     offered["provenance"] = provenance or {}
@@ -155,6 +159,14 @@ def build_bank(
         given = {"role": roles.get("extractor"), "seed": cfg.seed, "run": consolidator_run}
         offered["consolidate"] = make(consolidate, **given)
     return make_with(node, offered)
+
+
+def _make_folder(path: str) -> None:
+    folder = Path(path).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"memory.path={path}: the folder {folder} cannot be made: {error.strerror}.") from error
 
 
 def build_agent(cfg: Any) -> Any:
