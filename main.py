@@ -23,6 +23,7 @@ from core.build import (
     build_redactor,
     build_roles,
     check_config,
+    expand_fallbacks,
     make,
     part,
     refuse_problems,
@@ -69,6 +70,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     from envs.pool import EnvPool
     from workflows.build import build_plan, build_workflow
 
+    expand_fallbacks(cfg)
     if left_out := leave_sizes(cfg):
         print(left_out, flush=True)
     config = OmegaConf.to_container(cfg, resolve=True)

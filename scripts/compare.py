@@ -27,6 +27,7 @@ from rich.text import Text
 
 from core.errors import UserError
 from core.run.records import differences
+from results import cell_notes
 from results.cells import make_cells, measure
 from results.columns import HEADINGS
 from results.gate import Held, gate, lifts
@@ -50,11 +51,13 @@ def numbers(out: Console, frames: list[pd.DataFrame]) -> None:
     table = Table(title="", show_edge=False)
     for heading in ("", "A", "B"):
         table.add_column(heading, justify="left" if not heading else "right")
-    cells = [measure(frame) | {"label": "", "n_partial": 0, "partial": False} for frame in frames]
+    cells = [measure(each) | {"label": name, "n_partial": 0, "partial": False} for name, each in zip("AB", frames)]
     for fact in FACTS:
         heading, show = HEADINGS[fact]
         table.add_row(heading, *map(show, cells))
     out.print(table)
+    for note in cell_notes.fallbacks(cells):
+        out.print(note)
 
 
 def pairs(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:

@@ -130,6 +130,7 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     }
     facts += [(name, str(count)) for name, count in counts.items() if count]
     facts += [(f"served as {asked}", ", ".join(served)) for asked, served in s.get("drift", {}).items()]
+    facts += [("answered by a fallback", f"{name}: {n} calls") for name, n in s.get("fallbacks", {}).items()]
     facts += _scaling_of(s["scaling"])
     return facts + [(f"  {kind}", f"{percent(r['success_rate'])}   (of {r['n']})") for kind, r in s["by_type"].items()]
 
@@ -179,6 +180,9 @@ def print_runs(summaries: list[dict[str, Any]], folder: Path) -> None:
         table.add_row(*cells)
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(table)
+    for s in summaries:
+        for name, n in s.get("fallbacks", {}).items():
+            console.print(f"  {s['run']}: {n} calls answered by the fallback {name}", highlight=False, soft_wrap=True)
     console.print(f"  {_short(folder)}", highlight=False, soft_wrap=True)
 
 

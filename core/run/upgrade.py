@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.build import LLMS
 from core.models.base import MORE
 
 # Packages in which a class name means one class (a test holds that), and former names of classes.
@@ -48,7 +49,8 @@ def completed(config: dict[str, Any]) -> dict[str, Any]:
         return config
     workflow = SINCE_OF_REFINING | config["workflow"] if "refine" in config["workflow"] else config["workflow"]
     roles = {name: dict.fromkeys(MORE) | role for name, role in config.get("roles", {}).items()}
-    return SINCE | config | {"workflow": workflow, "roles": roles}
+    models = {key: {"fallbacks": None} | node for key in LLMS if (node := config.get(key))}
+    return SINCE | config | {"workflow": workflow, "roles": roles} | models
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
