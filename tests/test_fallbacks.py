@@ -212,7 +212,8 @@ def test_a_key_of_a_fallback_reaches_no_file(here, serve, tmp_path, monkeypatch)
         here(*words, run_dir=tmp_path / "run")
     assert second.headers[0]["Authorization"] == f"Bearer {secret}"
     assert "hosted_vllm/two refused the key" in (tmp_path / "run" / "calls.jsonl").read_text()
-    assert not any(secret in path.read_text(errors="replace") for path in (tmp_path / "run").rglob("*") if path.is_file())
+    written = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    assert not any(secret in path.read_text(errors="replace") for path in written)
 
 
 def test_an_option_is_written_out_with_what_it_builds_on(compose):
