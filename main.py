@@ -23,6 +23,7 @@ from core.build import (
     build_redactor,
     build_roles,
     check_config,
+    expand_fallbacks,
     make,
     part,
     refuse_problems,
@@ -33,7 +34,7 @@ from core.interrupt import Interrupts
 from core.jsonl import JsonLines
 from core.memory.hygiene.scrub import scrub
 from core.redact import RedactingFilter, Redactor
-from core.run.launch import alone, resume_hint
+from core.run.launch import alone, leave_sizes, resume_hint
 from core.types import content_id
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     from envs.pool import EnvPool
     from workflows.build import build_plan, build_workflow
 
+    expand_fallbacks(cfg)
+    if left_out := leave_sizes(cfg):
+        print(left_out, flush=True)
     config = OmegaConf.to_container(cfg, resolve=True)
     redact = build_redactor(cfg)
     quiet_logs(redact)
@@ -130,10 +134,18 @@ def open_bank(cfg: DictConfig, records: RunRecords, roles: dict[str, Any], meter
         read_only=given is not None and not cfg.setting.learn,
         run=run,
         consolidator_run=run,
-        provenance={"run": records.run, "models": {name: role.llm.name for name, role in roles.items()}} | knew(cfg),
+        provenance={"run": records.run, "models": {name: role.llm.name for name, role in roles.items()}}
+        | made_by(cfg.workflow)
+        | knew(cfg),
     )
     stack.callback(bank.close)
     return bank
+
+
+def made_by(workflow: DictConfig) -> dict[str, Any]:
+    """What is noted on each record of the workflow: its class, and its k or r where it has one."""
+    sizes = {key: workflow[key] for key in getattr(part(workflow), "scaled_by", ())}
+    return {"workflow": workflow["_target_"].rpartition(".")[2], **sizes}
 
 
 def knew(cfg: DictConfig) -> dict[str, bool]:

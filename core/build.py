@@ -38,6 +38,7 @@ GROUPS = (
     "env agent llm judge_llm extractor_llm selector_llm embedder memory retrieval judge setting workflow select tracker"
 ).split()
 ROLES = ("agent", "judge", "extractor", "selector")
+CONFIG = Path(__file__).parents[1] / "config"
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
 # Keys of `memory` that say how lessons are shown, not how they are stored: {key: the field of the agent it sets}.
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
@@ -93,14 +94,75 @@ def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
 
 def build_models(cfg: Any, stack: ExitStack) -> dict[str, ChatModel]:
     """{role: model}: its own where `<role>_llm` is chosen, else `llm`; with a reply cache where one is configured."""
+    from core.models.fallback import FallbackModel
     from core.models.remote import share_limits
     from core.models.reply_cache import cached
 
-    made = {key: cached(make(cfg[key])) for key in LLMS if cfg.get(key) is not None}
-    share_limits(list(made.values()))
+    expand_fallbacks(cfg)
+    given = {key: make(cfg[key]) for key in LLMS if cfg.get(key) is not None}
+    chains = {key: list(map(cached, [model, *fallbacks_of(model)])) for key, model in given.items()}
+    share_limits([model for chain in chains.values() for model in chain])
+    made = {key: chain[0] if len(chain) == 1 else FallbackModel(models=chain) for key, chain in chains.items()}
     for model in made.values():
         stack.callback(model.close)
     return {role: made.get(f"{role}_llm", made["llm"]) for role in ROLES}
+
+
+def fallbacks_of(model: Any) -> list[Any]:
+    """The models of its `fallbacks`, each behind the same caches' rules. UserError for what cannot be kept to."""
+    found = list(getattr(model, "fallbacks", None) or ())
+    if any(getattr(each, "fallbacks", None) for each in found):
+        raise UserError(f"{model.name}: a fallback has fallbacks of its own; name all of them in one list, in order.")
+    if model.cache == "replay" and any(each.cache != "replay" for each in found):
+        raise UserError(
+            f"{model.name}: llm.cache=replay calls nobody; give each of its fallbacks cache: replay as well."
+        )
+    return found
+
+
+def expand_fallbacks(cfg: Any) -> None:
+    """Write out the `fallbacks` of each model: an option's name becomes its configuration, so that it is recorded."""
+    for key in LLMS:
+        if (node := cfg.get(key)) is not None and (given := node.get("fallbacks")):
+            if not is_list(given):
+                raise UserError(f"{key}.fallbacks={given}: give a list, e.g. [vllm] or [{{option: vllm, model: ...}}].")
+            node.fallbacks = [_fallback(each, node, f"{key}.fallbacks") for each in given]
+
+
+def _fallback(given: Any, first: Any, where: str) -> dict[str, Any]:
+    """One entry of `fallbacks` as a whole configuration. It keeps the cache of the first model where it names none."""
+    from omegaconf import OmegaConf
+
+    if hasattr(given, "items") and "_target_" in given:
+        return OmegaConf.to_container(given) if OmegaConf.is_config(given) else dict(given)
+    changes = {**given} if hasattr(given, "items") else {"option": given}
+    if not isinstance(name := changes.pop("option", None), str):
+        raise UserError(
+            f"{where}: {given} names no option of llm; give its name, {{option: NAME, ...}}, or a _target_."
+        )
+    kept = {key: first[key] for key in ("cache", "cache_path") if key in first}
+    merged = OmegaConf.to_container(option("llm", name)) | kept | changes
+    if missing := [key for key, value in merged.items() if value == "???"]:
+        raise UserError(
+            f"{where}: the option {name} needs {', '.join(missing)}: {{option: {name}, {missing[0]}: ...}}."
+        )
+    return merged
+
+
+def option(group: str, name: str) -> Any:
+    """The configuration of an option, with those of its own group that it builds on. UserError where there is none."""
+    from hydra.core.hydra_config import HydraConfig
+    from omegaconf import OmegaConf
+
+    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else ()
+    folders = [*(Path(source.path) for source in sources if source.schema == "file"), CONFIG]
+    file = next((path for folder in folders if (path := folder / group / f"{name}.yaml").is_file()), None)
+    if file is None:
+        known = sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
+        raise UserError(f"there is no option {name} of {group}: choose {', '.join(known)}.")
+    body = OmegaConf.load(file)
+    below = [each for each in body.pop("defaults", ()) if each != "_self_"]
+    return OmegaConf.merge(*(option(group, each) for each in below), body)
 
 
 def refuse_problems(models: dict[str, ChatModel], roles: Any) -> None:
@@ -117,7 +179,9 @@ def refuse_problems(models: dict[str, ChatModel], roles: Any) -> None:
 
 def build_redactor(cfg: Any) -> Redactor:
     """A Redactor for the values of every environment variable that the configuration names as holding a key."""
-    nodes = [node for key in LLMS if (node := cfg.get(key))] + [cfg.embedder.get("inner") or {}]
+    nodes = [node for key in LLMS if (node := cfg.get(key))]
+    nodes += [each for node in nodes for each in node.get("fallbacks") or () if hasattr(each, "get")]
+    nodes.append(cfg.embedder.get("inner") or {})
     return Redactor(os.environ, {name for node in nodes if (name := node.get("api_key_env"))})
 
 
@@ -157,7 +221,11 @@ def build_bank(
     run                a name for this run on a bank that others have filled; "" where the bank is this run's own
     consolidator_run   the same, for the progress of `memory.consolidate`
     provenance         noted on each record added: {run, models}
+
+    Raises UserError where the folder of the file cannot be made.
     """
+    if not read_only:
+        _make_folder(path)
     node = {key: value for key, value in cfg.memory.items() if key not in (*SHOWN, "path", "consolidate", "hygiene")}
     offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
     offered["provenance"] = provenance or {}
@@ -167,6 +235,14 @@ def build_bank(
     if (hygiene := cfg.memory.get("hygiene")) is not None:
         offered["hygiene"] = make_with(hygiene, {"role": roles.get("extractor"), "seed": cfg.seed})
     return make_with(node, offered)
+
+
+def _make_folder(path: str) -> None:
+    folder = Path(path).parent
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the bank {path}: the folder {folder} cannot be made: {error.strerror}.") from error
 
 
 def build_agent(cfg: Any) -> Any:
@@ -228,6 +304,13 @@ def make(node: Any, **deps: Any) -> Any:
         raise
 
 
+def is_list(value: Any) -> bool:
+    """Whether a value of the configuration is a list, composed or plain."""
+    from omegaconf import OmegaConf
+
+    return isinstance(value, (list, tuple)) or OmegaConf.is_list(value)
+
+
 PLAIN = {"int", "float", "bool", "str", "NoneType"}
 
 
@@ -238,6 +321,9 @@ def check_types(node: Any, given: Any = ()) -> None:
     for key, value in node.items():
         if hasattr(value, "items") and "_target_" in value:
             check_types(value)
+        elif is_list(value) and all(hasattr(each, "items") and "_target_" in each for each in value):
+            for each in value:
+                check_types(each)
         elif key in fields and key not in given:
             kind = fields[key].type
             kind = kind.__name__ if isinstance(kind, type) else str(kind)  # a class, or its name

@@ -143,6 +143,7 @@ class Extraction:
     n_dropped: int = 0  # items that did not parse, were over the limit or were cut off
     n_truncated: int = 0  # replies cut off by their token limit
     attempts: tuple[int, ...] = ()  # the attempts they come from; (): all of them
+    evidence: tuple[int, ...] | None = None  # the steps they rest on, from 1; None: the distiller does not say
     error: str | None = None  # what broke while distilling, as "extractor: kind: message"
     usage: Usage = Usage()
 
@@ -187,7 +188,7 @@ class MemoryRecord:
     last_used: float | None = None  # by the bank's clock: tick, or seconds since 1970
     trust: float = 1.0  # in [0, 1]: the minimum of its own and its parents'
     parents: tuple[str, ...] = ()  # ids of the records it was merged from
-    provenance: dict[str, Any] = field(default_factory=dict)  # run, task, trajectory hash, models, label source
+    provenance: dict[str, Any] = field(default_factory=dict)  # run, models, workflow, its k or r; attempts, evidence
 
     @property
     def text(self) -> str:

@@ -36,6 +36,15 @@ def replicates(rows: Rows) -> list[str]:
     ]
 
 
+def fallbacks(rows: Rows) -> list[str]:
+    """For each cell in which another model than its own answered calls."""
+    return [
+        f"{row['label']}: {count} of {row['n_calls']} calls were answered by a fallback: {name}."
+        for row in rows
+        for name, count in row["fallbacks"].items()
+    ]
+
+
 def pairing(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
     """What of a cell and its baseline has no partner: seeds of one alone, and tasks that broke in one of them."""
     notes = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     table = pd.DataFrame(rows)
     table.insert(0, "label", _labels(table))
     notes += cell_notes.errors(records(table)) + cell_notes.replicates(records(table))
+    notes += cell_notes.fallbacks(records(table))
     found = Cells(table=table, frame=counted, notes=notes)
     return found if baseline is None else _compared(found, baseline)
 
@@ -83,6 +85,7 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
         "n_infra_error": int((episodes["status"] == "infra_error").sum()),
         "label_source": joined(episodes["label_source"]),
     }
+    facts |= answered(episodes.drop_duplicates("run_dir"))
     own = distinct_seeds(episodes)
     rate = rate_interval(grid(own).to_numpy())
     facts |= {"n_distinct_seeds": own["seed"].nunique(), "success": rate.pop("mean"), **rate}
@@ -101,6 +104,14 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
     facts["by_type"] = {str(kind): _seed_mean(group, "success") for kind, group in valid.groupby("task_type")}
     judged = verdicts(valid) | confidences(valid)
     return facts | attempts(valid) | {f"judge_{name}": value for name, value in judged.items()}
+
+
+def answered(runs: pd.DataFrame) -> dict[str, Any]:
+    """{n_calls, fallbacks: {model: calls that it answered}} of runs whose models have fallbacks."""
+    counts: Counter[str] = Counter()
+    for found in runs["fallbacks"]:
+        counts.update(json.loads(found))
+    return {"n_calls": int(runs["n_calls"].fillna(0).sum()), "fallbacks": dict(counts)}
 
 
 def attempts(valid: pd.DataFrame) -> dict[str, Any]:

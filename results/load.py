@@ -12,8 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.build import ROLES
+from core.build import LLMS, ROLES
 from core.errors import UserError
+from core.jsonl import read_lines
 from core.memory.store.bank_file import read_records
 from core.models.reply_text import storable
 from core.run.arms import overridden
@@ -206,6 +207,7 @@ def run_columns(run: Run) -> dict[str, Any]:
     config, choices = run.config, run.choices
     workflow, retrieval = config.get("workflow") or {}, config.get("retrieval") or {}
     rounds = run.summary.get("consolidation") or {"tokens": 0, "cost_usd": 0.0}
+    n_calls, fallbacks = answered_by_fallbacks(run)
     return {
         "run_dir": str(run.path),
         "run": run.path.name,
@@ -230,11 +232,25 @@ def run_columns(run: Run) -> dict[str, Any]:
         "trace": run.trace,
         "tokens_consolidation": rounds["tokens"],  # of the bank's own work
         "cost_consolidation": float("nan") if rounds["cost_usd"] is None else rounds["cost_usd"],
+        "n_calls": n_calls,  # of models, where some of them have fallbacks
+        "fallbacks": json.dumps(fallbacks),  # {model: calls that it answered}
         "command": shlex.join(run.manifest["command"][1:]),
         "code": str(run.manifest["git"]["sha"])[:8],
         "data": run.manifest["fingerprint"]["dataset"].get("sha256"),
         "settings": run.settings,
     }
+
+
+def answered_by_fallbacks(run: Run) -> tuple[int | None, dict[str, int]]:
+    """(answers of models, {fallback: how many of them it gave}); (None, {}) of a run whose models have no fallback."""
+    if not any((run.config.get(key) or {}).get("fallbacks") for key in LLMS):
+        return None, {}
+    if not (log := run.path / "calls.jsonl").is_file():
+        totals = run.summary.get("calls", {})
+        n = sum(totals[role]["calls"] + totals[role]["from_cache"] for role in ROLES if role in totals)
+        return n, run.summary.get("fallbacks", {})
+    calls = [row for row in read_lines(log) if row["role"] in ROLES and not row["error"]]
+    return len(calls), dict(sorted(Counter(row["fallback"] for row in calls if row.get("fallback")).items()))
 
 
 def episode_columns(row: dict[str, Any]) -> dict[str, Any]:

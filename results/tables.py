@@ -63,6 +63,7 @@ TABLES = {
         experiment="main_table",
         columns=("steps", "tokens", "tokens_per_success", "cost", "cost_per_success"),
     ),
+    "ab": Table(title="A/B", experiment="ab", columns=(*EFFECT, "tokens", "cost", "cost_per_success")),
     "types": Table(title="Success by task type, %", experiment="main_table", columns=("types",)),
     "matts_scaling": Table(
         title="MaTTS, parallel",

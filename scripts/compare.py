@@ -1,13 +1,24 @@
 """Two runs over the same tasks, side by side: numbers, what differs in the configuration, and every task that flipped.
 
     python -m scripts.compare A B [--all]
+    python -m scripts.compare RUNS... --gate cost=0.15 [--baseline no_memory] [--arm reasoningbank]...
 
 The difference is B less A. Only tasks that neither run's errors took are paired; --all lists the others too.
+
+--gate holds each arm of the finished runs in RUNS (folders of them) against the baseline, or only those of --arm.
+cost=0.15 holds where
+  - the cost per success is at least 15 % lower: USD of all calls of all roles (broken tasks and the bank's own work
+    included) over the tasks solved, all seeds together that both arms have; and
+  - the success rate is equal or better: the mean difference on the same tasks and seeds is not below 0.
+Both are the numbers as measured; the difference's 95 % interval stands beside it and is not asked to lie above 0.
+Exit status 0: it holds for every arm; 1: not for one; 2: it cannot be told (a cost is unknown or nothing, or the
+baseline solved no task). Below stands what scaling adds: each arm with several attempts less reasoningbank.
 """
 
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -16,10 +27,13 @@ from rich.text import Text
 
 from core.errors import UserError
 from core.run.records import differences
-from results.cells import measure
+from results import cell_notes
+from results.cells import make_cells, measure
 from results.columns import HEADINGS
+from results.gate import Held, gate, lifts
 from results.load import Run, frame_of
 from results.stats import paired
+from results.tables import load_episodes
 from scripts.command_line import parser, plain_errors
 from scripts.show import clean, console, one_run
 
@@ -37,11 +51,13 @@ def numbers(out: Console, frames: list[pd.DataFrame]) -> None:
     table = Table(title="", show_edge=False)
     for heading in ("", "A", "B"):
         table.add_column(heading, justify="left" if not heading else "right")
-    cells = [measure(frame) | {"label": "", "n_partial": 0, "partial": False} for frame in frames]
+    cells = [measure(each) | {"label": name, "n_partial": 0, "partial": False} for name, each in zip("AB", frames)]
     for fact in FACTS:
         heading, show = HEADINGS[fact]
         table.add_row(heading, *map(show, cells))
     out.print(table)
+    for note in cell_notes.fallbacks(cells):
+        out.print(note)
 
 
 def pairs(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
@@ -100,14 +116,58 @@ def compare(out: Console, a: Run, b: Run, every: bool) -> None:
     tasks(out, both, every)
 
 
+def hold(out: Console, frame: pd.DataFrame, fall: float, baseline: str, arms: list[str] | None) -> bool:
+    """Whether the gate holds for every arm; tells the numbers of each."""
+    cells = make_cells(frame, baseline)
+    held = gate(cells, fall, arms)
+    heads = ("", "success % [95 %]", "difference [95 %]", "USD / success", "of the baseline's", f"gate cost={fall:g}")
+    table = Table(*heads, title=f"against {baseline}: {held[0].base_cost:.5f} USD / success", title_justify="left")
+    for each in held:
+        table.add_row(*gate_line(each), Text("holds", "green") if each.holds else Text("does not hold", "red"))
+    out.print(table)
+    for row in lifts(frame):
+        shown = HEADINGS["difference"][1](row)
+        out.print(f"lift of {row['label']} over reasoningbank: {shown} points over {row['n_pairs']:.0f} pairs")
+    for note in cells.notes:
+        out.print(f"- {note}")
+    return all(each.holds for each in held)
+
+
+def gate_line(held: Held) -> list[str]:
+    """label, success, difference, cost per success, its change."""
+    shown = [HEADINGS[name][1](held.row) for name in ("method", "success", "difference")]
+    if held.change is None:
+        return [*shown, "no success", "-"]
+    return [*shown, f"{held.cost:.5f}", f"{100 * held.change:+.1f} %"]
+
+
+def gate_of(text: str) -> float:
+    """The number of cost=NUMBER."""
+    key, _, number = text.partition("=")
+    try:
+        if key == "cost" and 0 <= (fall := float(number)) < 1:
+            return fall
+    except ValueError:
+        pass
+    raise ArgumentTypeError(f"{text}: give cost=FRACTION, from 0 to less than 1, e.g. cost=0.15")
+
+
 @plain_errors()
-def main(arguments: list[str] | None = None) -> None:
-    options = parser(__doc__)
-    options.add_argument("a", metavar="A")
-    options.add_argument("b", metavar="B")
+def main(arguments: list[str] | None = None) -> int:
+    options = parser(__doc__, runs=True)
     options.add_argument("--all", action="store_true", help="every task, not only those that flipped")
+    options.add_argument("--gate", type=gate_of, metavar="cost=FRACTION", help="exit 1 where it does not hold")
+    options.add_argument(
+        "--baseline", default="no_memory", help="of the gate: a label or an arm (default: %(default)s)"
+    )
+    options.add_argument("--arm", action="append", help="of the gate: only this one; again for another")
     given = options.parse_args(arguments)
-    compare(console(), one_run(given.a), one_run(given.b), given.all)
+    if given.gate is not None:
+        return int(not hold(console(), load_episodes(given.runs), given.gate, given.baseline, given.arm))
+    if len(given.runs) != 2:
+        raise UserError("give two runs, A and B, or --gate cost=FRACTION for the arms of many.")
+    compare(console(), *map(one_run, given.runs), given.all)
+    return 0
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ from core.errors import UserError
         (("judge=oracle",), "judge=oracle knows the answers"),
         (("setting=frozen",), "give memory.path=BANK"),
         (("setting=frozen", "memory.path=nobank.sqlite"), "does not exist"),
+        (("memory.path=/proc/nowhere/bank.sqlite",), "the folder /proc/nowhere cannot be made: "),
+        (("memory.path=/dev/null/below/bank.sqlite",), "the folder /dev/null/below cannot be made: "),
         (("workflow.learn_from=nothing",), "learn_from=nothing"),
         (("llm=openai",), "OPENAI_API_KEY"),
         (("llm=local", "llm.model_path=no.gguf"), "no.gguf does not exist"),

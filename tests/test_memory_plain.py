@@ -9,7 +9,7 @@ from core.models.embedding import HashingEmbedder
 
 RECORD = (
     "id original_query items source_trajectory_id score outcome label_source task_id namespace tick status".split()
-)  # what an episode's record has held since the first version, in this order
+)  # what an episode's record has held since the first version, in this order; behind it stands where it comes from
 
 
 def test_records_and_retrievals_are_those_of_a_plain_list(here):
@@ -26,7 +26,8 @@ def test_records_and_retrievals_are_those_of_a_plain_list(here):
         ]
         assert row["retrieved"] == expected
         for record in row["records"]:
-            assert list(record) == RECORD
+            assert list(record) == [*RECORD, "provenance"]
+            assert record["provenance"] == {"attempts": [0], "evidence": None}
             known.append((record, embed([record["original_query"]])[0]))
     assert len(known) > 30
 
@@ -42,7 +43,8 @@ def test_the_plain_bank_holds_what_the_episodes_taught_and_nothing_else(here):
     bank.close()
     taught = [record for row in read_rows(run_dir) for record in records_of(row)]
     models = dict.fromkeys(("agent", "judge", "extractor", "selector"), "scripted")
-    written = {"run": read_json(run_dir / "manifest.json")["run"], "models": models}
-    assert all(record.provenance == written and record.created_at for record in kept)
-    plain = {"query_embedding": (), "created_at": "", "provenance": {}}
+    written = {"run": read_json(run_dir / "manifest.json")["run"], "models": models, "workflow": "ReasoningBank"}
+    own = {"attempts": [0], "evidence": None}
+    assert all(record.provenance == written | own and record.created_at for record in kept)
+    plain = {"query_embedding": (), "created_at": "", "provenance": own}
     assert [vars(record) | plain for record in kept] == [vars(record) for record in taught]

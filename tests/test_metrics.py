@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from conftest import read_json
 from scipy.stats import binomtest
 
+from core.run.display import _facts_of
 from core.run.metrics import summarise, wilson
 from core.run.records import differences
+from core.types import Usage
+from results.cells import make_cells, records
+from results.load import load_runs
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 40), (36, 40), (40, 40), (1, 3), (17, 500)])
@@ -68,6 +75,42 @@ def test_types_are_told_apart_when_there_are_several():
     ends = pytest.approx(wilson(0, 2), abs=1e-4)
     assert s["by_type"]["b"] == {"n": 2, "n_success": 0, "success_rate": 0.0, "ci95": ends}
     assert summarise([row("success", kind="a")], 1)["by_type"] == {}
+
+
+def test_a_success_costs_what_all_tasks_cost():
+    rows = [row("success"), row("success"), row("failure"), row("infra_error")]
+    rows[0] |= {"lessons": [{}, {}], "retrieved": [{"n_items": 3, "n_shown": 2}, {"n_items": 1, "n_shown": 1}]}
+    rows[2] |= {"lessons": [{}], "retrieved": [{"n_items": 3, "n_shown": 3}]}
+    s = summarise(rows, 4, wall_s=9.0, rounds=Usage(cost_usd=0.5))
+    assert (s["n_lessons"], s["lessons_per_100"], s["shown_per_task"]) == (3, 100.0, 2.0)
+    assert (s["cost_usd"], s["cost_usd_per_success"]) == (4.5, 2.25)
+    assert (s["wall_s"], s["wall_s_per_success"]) == (9.0, 4.5)
+    facts = dict(_facts_of(s | {"calls": {}, "stream": {}, "by_pass": []}))
+    assert facts["lessons"] == "3   (100 per 100 tasks, 0 dropped)"
+    assert facts["tasks with a retrieved lesson"] == "2   (2.00 lessons shown a task)"
+    assert (facts["cost"], facts["wall time"]) == ("4.5000 USD   (2.2500 a success)", "9.0 s   (4.5 a success)")
+
+
+def test_what_is_not_known_of_a_success_is_null():
+    s = summarise([row("failure")], 1, wall_s=2.0)
+    assert (s["cost_usd_per_success"], s["wall_s_per_success"], s["shown_per_task"]) == (None, None, 0.0)
+    assert summarise([row("success", cost=None)], 1)["cost_usd_per_success"] is None
+    earlier = row("success") | {"retrieved": [{"id": "a", "score": 1.0}]}  # before it was counted
+    assert summarise([earlier], 1)["shown_per_task"] is None
+    nothing = summarise([], 1)
+    assert [nothing[key] for key in ("lessons_per_100", "shown_per_task", "cost_usd_per_success")] == [None] * 3
+
+
+def test_the_summary_and_the_tables_say_the_same(toy_runs):
+    for run in ("none-0", "bank-0", "par-0"):
+        summary = read_json(toy_runs / run / "summary.json")
+        [cell] = records(make_cells(load_runs([toy_runs / run])).table)
+        assert cell["lessons_per_100"] == summary["lessons_per_100"]
+        assert cell["cost_per_success"] == summary["cost_usd_per_success"]
+        timings = [json.loads(line) for line in (toy_runs / run / "timings.jsonl").read_text().splitlines()]
+        assert len(timings) == summary["n_tasks"]
+        assert all(0 <= timing["retrieve_s"] < timing["wall_s"] + 1e-4 for timing in timings)
+        assert (sum(timing["retrieve_s"] for timing in timings) > 1e-4) == (run != "none-0")
 
 
 def test_differences_name_the_leaves():

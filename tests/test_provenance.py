@@ -6,7 +6,7 @@ import json
 
 import pytest
 import yaml
-from conftest import REPO, TOY, read_json
+from conftest import REPO, TOY, read_json, read_rows
 
 from core.errors import UserError
 from core.memory.store.bank_file import read_records
@@ -47,7 +47,55 @@ def test_a_record_knows_how_it_was_labelled(here, trained, tmp_path):
     assert {joined(labels_of(record)) for record in read_records(true / "bank.sqlite", "default")} == {"oracle"}
     plain, _ = here(*SHORT, run_dir=tmp_path / "plain")
     [provenance] = {json.dumps(record.provenance) for record in read_records(plain / "bank.sqlite", "default")}
-    assert set(json.loads(provenance)) == {"run", "models"}
+    assert set(json.loads(provenance)) == {"run", "models", "workflow", "attempts", "evidence"}
+
+
+@pytest.mark.parametrize(
+    ("words", "made_by", "attempts"),
+    [
+        (("workflow=reasoningbank",), {"workflow": "ReasoningBank"}, {(0,)}),
+        (("workflow=matts_parallel", "k=3"), {"workflow": "MattsParallel", "k": 3}, {(0, 1, 2)}),
+        (("arm=matts_parallel_alone", "k=3"), {"workflow": "MattsParallel", "k": 3}, {(0,), (1,), (2,)}),
+        (("workflow=matts_sequential", "r=2"), {"workflow": "MattsSequential", "r": 2}, {(0, 1, 2)}),
+    ],
+)
+def test_a_record_knows_of_which_attempts_it_was_made(here, words, made_by, attempts):
+    run_dir, _ = here(*SHORT, *words)
+    kept = read_records(run_dir / "bank.sqlite", "default")
+    assert {tuple(record.provenance["attempts"]) for record in kept} == attempts
+    assert all(made_by.items() <= record.provenance.items() for record in kept)
+    assert {record.provenance["evidence"] for record in kept} == {None}  # the distiller's prompt asks for no steps
+    samples = {attempt["id"]: attempt["sample"] for row in read_rows(run_dir) for attempt in row["trajectories"]}
+    assert all(samples[record.source_trajectory_id] in record.provenance["attempts"] for record in kept)
+
+
+def test_the_steps_that_a_record_rests_on_are_named_where_they_are_known(here, tmp_path):
+    """A whole attempt that is stored rests on all its steps; one that was cut in the middle does not say."""
+    for name, words, known in (("whole", (), True), ("cut", ("distiller.max_chars=20",), False)):
+        run_dir, _ = here(*SHORT, "env=toy_chance", "arm=synapse", *words, run_dir=tmp_path / name)
+        kept = {record.source_trajectory_id: record for record in read_records(run_dir / "bank.sqlite", "default")}
+        assert kept
+        for row in read_rows(run_dir):
+            for attempt in row["trajectories"]:
+                if record := kept.get(attempt["id"]):
+                    steps = list(range(1, len(attempt["steps"]) + 1))
+                    assert record.provenance["evidence"] == (steps if known else None)
+
+
+def test_a_bank_of_earlier_episodes_is_made_again_as_it_was(here, tmp_path):
+    """Rows of before this was noted, and a bank that lost its records: they come back without it."""
+    run_dir, _ = here(*SHORT)
+    rows = read_rows(run_dir)
+    for row in rows:
+        for record in row["records"]:
+            del record["provenance"]
+    (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]))
+    for file in run_dir.glob("bank.sqlite*"):
+        file.unlink()
+    again, _ = here(*SHORT)
+    kept = read_records(again / "bank.sqlite", "default")
+    assert len(kept) == len(rows)
+    assert ["attempts" in record.provenance for record in kept] == [False] * (len(rows) - 1) + [True]
 
 
 @pytest.mark.parametrize("setting", ["test_time", "frozen"])

@@ -6,7 +6,7 @@ prompts/ are the templates of then.
 
 What has changed since, and is left out of the comparison by its name and nothing else:
 - the prompts and the room for lessons in them: the runs of today that are compared are given those of then (`as_then`);
-- `retrieved` has `n_items` and `n_shown` beside what it had (`before_shown`);
+- `retrieved` has `n_items` and `n_shown` beside what it had, and a record its `provenance` (`before_shown`);
 - retrieval=random draws by the task instead of its wording (tests/test_known_answer.py has what it must draw).
 """
 
@@ -48,9 +48,12 @@ def as_then(folder: Path) -> tuple[str, ...]:
 
 
 def before_shown(row: dict) -> dict:
-    """A row as it was before it said what was shown of what was retrieved; all of it was, in these runs."""
+    """A row as it was before it said what was shown of what was retrieved (all of it, in these runs), and of which
+    attempts a record was made."""
     assert all(found.get("n_items") == found.get("n_shown") for found in row["retrieved"])
-    return row | {"retrieved": [{"id": found["id"], "score": found["score"]} for found in row["retrieved"]]}
+    records = [{name: value for name, value in record.items() if name != "provenance"} for record in row["records"]]
+    retrieved = [{"id": found["id"], "score": found["score"]} for found in row["retrieved"]]
+    return row | {"retrieved": retrieved, "records": records}
 
 
 def test_a_part_is_known_by_what_it_is():

@@ -50,6 +50,7 @@ class Workflow:
     learns: bool = field(init=False)  # whether episodes depend on each other through the bank
     judges: bool = field(init=False)  # whether attempts are judged
     has_memory: ClassVar[bool] = True
+    scaled_by: ClassVar[tuple[str, ...]] = ()  # k or r, where this workflow acts on it; in a sweep others go without
 
     def __post_init__(self) -> None:
         self.check_sizes()
@@ -86,7 +87,8 @@ class Workflow:
         """
         self.begin(index, task)
         try:
-            memories = self.retrieve(task)  # Retrieval: a pure read
+            with self.records.timing_retrieval(index):
+                memories = self.retrieve(task)  # Retrieval: a pure read
             attempts = self.attempt(index, task, memories)  # Inference + Execution: k attempts at once
         except InfraError as error:  # nothing could be attempted
             memories, attempts = [], self.nothing_attempted(task, error)

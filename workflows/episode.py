@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from core.learning.attempts import Attempts
 from core.memory.experience import record_of
-from core.types import Episode, Extraction, Selection, Trajectory, Usage, Verdict
+from core.types import Episode, Extraction, MemoryRecord, Selection, Task, Trajectory, Usage, Verdict
 
 
 def build_episode(
@@ -32,9 +33,7 @@ def build_episode(
         (made.attempts[0] if made.attempts and chosen not in made.attempts else chosen, made) for made in counted
     ]
     kept = [(source, made) for source, made in sources if made.lessons and verdicts[source].label is not None]
-    records = {
-        source: record_of(index, task, trajectories[source], verdicts[source], made.lessons) for source, made in kept
-    }
+    records = {source: _record(index, task, trajectories, source, verdicts[source], made) for source, made in kept}
     asked = (*verdicts, *([selection] if selection else ()), *extractions)
     return Episode(
         index=index,
@@ -65,3 +64,13 @@ def build_episode(
 
 def _status(answer: Trajectory) -> str:
     return "infra_error" if answer.ended_by == "infra_error" else "success" if answer.success else "failure"
+
+
+def _record(
+    index: int, task: Task, trajectories: Sequence[Trajectory], source: int, verdict: Verdict, made: Extraction
+) -> MemoryRecord:
+    """source: the number of the attempt whose verdict the record bears."""
+    read = [trajectories[number].sample for number in made.attempts or range(len(trajectories))]
+    evidence = None if made.evidence is None else list(made.evidence)
+    record = record_of(index, task, trajectories[source], verdict, made.lessons)
+    return replace(record, provenance={"attempts": read, "evidence": evidence})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 from core.errors import UserError
 from core.learning.attempts import Attempts
@@ -25,6 +26,7 @@ class MattsParallel(Workflow):
 
     selector: Selector
     contrast: Contrast | None
+    scaled_by: ClassVar[tuple[str, ...]] = ("k",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

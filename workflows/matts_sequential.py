@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import ClassVar
 
 from core.errors import InfraError, UserError
 from core.learning.attempts import Attempts
@@ -26,6 +27,7 @@ class MattsSequential(Workflow):
     contrast: Contrast | None
     keep_answer: bool = True
     refine: str = "restart"
+    scaled_by: ClassVar[tuple[str, ...]] = ("r",)
 
     def check_sizes(self) -> None:
         if self.k not in (None, 1):
@@ -84,4 +86,5 @@ class MattsSequential(Workflow):
         if self.select(attempts).index not in self.learnable(attempts):
             return []
         judged = [number for number, verdict in enumerate(attempts.verdicts()) if verdict.label is not None]
-        return [guarded("extractor", partial(self.contrast.sequential, attempts.only(judged)), Extraction())]
+        made = guarded("extractor", partial(self.contrast.sequential, attempts.only(judged)), Extraction())
+        return [replace(made, attempts=tuple(judged))]

@@ -33,8 +33,9 @@ class Synapse:
             return Extraction()
         kind = "Successful" if verdict.label == "success" else "Failed"
         text = transcript(trajectory, self.max_chars)
+        whole = text == transcript(trajectory)
         item = Lesson(title=f"{kind} attempt at an earlier task", description=cut(task.query, 600), content=text)
-        return Extraction(lessons=(item,))
+        return Extraction(lessons=(item,), evidence=tuple(range(1, len(trajectory.steps) + 1)) if whole else None)
 
 
 @dataclass(kw_only=True)

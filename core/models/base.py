@@ -26,6 +26,8 @@ class Reply:
     reasoning: str = ""  # what the model thought aloud, where the provider returns it apart from the text
     provider: str = ""  # who answered behind a router, where the reply says so
     system_fingerprint: str = ""  # the provider's mark of the system that answered, likewise
+    fallback: str = ""  # the model of `llm.fallbacks` that answered, "" where it was the first one
+    failed: list[dict[str, str]] = field(default_factory=list)  # {model, error} of those that were asked before it
     retries: int = 0
     from_cache: bool = False  # no call was made
 

@@ -28,6 +28,7 @@ class LocalModel(ChatModel):
     n_threads    CPU threads; 0 takes one per core
     max_tokens   limit of a reply when the role sets none; small models like to go on for ever
     cache        off | read_write | replay, see core/models/reply_cache.py; kept in cache_path
+    fallbacks    the models to ask where this one fails for good, see core/models/fallback.py; None: there are none
     """
 
     model_path: str | None = None
@@ -38,6 +39,7 @@ class LocalModel(ChatModel):
     max_tokens: int = 512
     cache: str = "off"
     cache_path: str = "outputs/.cache/replies.sqlite"
+    fallbacks: list[Any] | None = None
     supports_schema: bool = field(default=True, init=False)
     _server: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)

@@ -17,6 +17,7 @@ from core.types import Usage, content_id
 # The columns of calls.jsonl that are a Reply's, and those of the totals that are tokens, in the order of the files.
 _REPLY = "model text reasoning finish_reason usage retries sent from_cache".split()
 _WHERE_GIVEN = ("provider", "system_fingerprint")  # further columns, where the provider gives them
+_WHERE_FAILED = ("fallback", "failed")  # likewise, where a fallback answered
 _AGENT = ("agent", "embedder")  # whose prompts stand in episodes.jsonl already
 _TOKENS = "prompt_tokens cached_tokens completion_tokens reasoning_tokens".split()
 
@@ -87,6 +88,7 @@ class Meter:
     wall_s: float = 0.0
     _used: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage, total=Usage()), init=False)  # by role
     _counts: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter), init=False)  # likewise
+    _fallbacks: Counter = field(default_factory=Counter, init=False)  # answers by each model of llm.fallbacks
     _served: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter), init=False)  # by model asked for
     _episodes: dict[str, _Account] = field(default_factory=dict, init=False)
     _stopped: dict[str, str] = field(default_factory=dict, init=False)
@@ -148,7 +150,7 @@ class Meter:
     def add(self, facts: dict[str, Any], reply: Any, latency_s: float) -> None:
         """Log and charge an answer; `facts` as in `call`. Raises StopRun for an unknown price under a budget in USD."""
         row = {name: getattr(reply, name) for name in _REPLY} | {"usage": vars(reply.usage), "error": None}
-        row |= {name: value for name in _WHERE_GIVEN if (value := getattr(reply, name))}
+        row |= {name: value for name in (*_WHERE_GIVEN, *_WHERE_FAILED) if (value := getattr(reply, name))}
         self._write(facts, latency_s, row)
         self._charge(facts, reply.usage, reply.from_cache)
 
@@ -165,6 +167,11 @@ class Meter:
         """
         with self._lock:
             return {asked: dict(served) for asked, served in sorted(self._served.items()) if len(served) > 1}
+
+    def fallbacks(self) -> dict[str, int]:
+        """{model of llm.fallbacks: calls that it answered}, over all starts."""
+        with self._lock:
+            return dict(sorted(self._fallbacks.items()))
 
     def close(self) -> None:
         for file in (self.log, self.prompts):
@@ -189,7 +196,9 @@ class Meter:
         used = Usage(**row["usage"]) if row["usage"] and not row["from_cache"] else Usage()
         if not row["error"]:
             who = (row["model"], *(row[name] for name in _WHERE_GIVEN if row.get(name)))
-            self._served[row["requested"]][" ".join(who)] += 1
+            fallback = row.get("fallback")
+            self._served[fallback or row["requested"]][" ".join(who)] += 1
+            self._fallbacks.update([fallback] if fallback else [])
         for name in (row["role"], "total"):
             self._used[name] += used
             self._counts[name].update({kind: 1, "retries": row["retries"], "latency_s": row["latency_s"]})

@@ -24,12 +24,14 @@ class LiteLLMModel(Endpoint):
     max_tokens    limit of a reply when the role sets none; None leaves it to the provider
     json_schema   hold judge and distiller to a JSON schema; for models and servers that support it
     cache         off | read_write | replay, see core/models/reply_cache.py; kept in cache_path
+    fallbacks     the models to ask where this one fails for good, see core/models/fallback.py; None: there are none
     """
 
     max_tokens: int | None = None
     json_schema: bool = False
     cache: str = "off"
     cache_path: str = "outputs/.cache/replies.sqlite"
+    fallbacks: list[Any] | None = None
     name: str = field(init=False)
     supports_schema: bool = field(init=False)
     _known: frozenset[str] | None = field(default=None, init=False, repr=False)

@@ -13,6 +13,7 @@ from core.models.key_value import KeyValueFile
 from core.types import Message, Usage, digest
 
 MODES = ("off", "read_write", "replay")
+NOT_KEPT = ("from_cache", "retries", "fallback", "failed")  # of a Reply: how this call went
 
 
 def cached(model: Any) -> ChatModel:
@@ -73,7 +74,7 @@ class CachedModel:
         except AttemptOver as error:
             self._file.put(f"{key} refused", self.name, role, json.dumps([str(error), error.kind]))
             raise
-        kept = {name: value for name, value in vars(reply).items() if name not in ("from_cache", "retries")}
+        kept = {name: value for name, value in vars(reply).items() if name not in NOT_KEPT}
         text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
         self._file.put(key, self.name, role, text)
         return reply

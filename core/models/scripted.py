@@ -18,7 +18,7 @@ class ScriptedModel(ChatModel):
     """Answers with `script(messages, role, sample)`; a token is a word.
 
     delay_s makes each call take that long, to watch a progress bar or to test concurrency; 0 answers at once.
-    cache and cache_path as for every model, see core/models/reply_cache.py.
+    cache, cache_path and fallbacks as for every model, see core/models/reply_cache.py and core/models/fallback.py.
     """
 
     script: Script
@@ -26,6 +26,7 @@ class ScriptedModel(ChatModel):
     name: str = "scripted"
     cache: str = "off"
     cache_path: str = "outputs/.cache/replies.sqlite"
+    fallbacks: list[Any] | None = None
     supports_schema: bool = field(default=False, init=False)
 
     def chat(

@@ -93,18 +93,19 @@ def print_summary(summary: dict[str, Any], title: str, run_dir: Path) -> None:
 
 
 def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
+    per_100, shown = _number(s["lessons_per_100"], 0), _number(s["shown_per_task"])
     facts = [
         ("success rate", f"{percent(s['success_rate'])}   ({s['n_success']} of {s['n']})"),
         ("95 % interval", " to ".join(percent(v) for v in s["ci95"]) if s["ci95"] else "-"),
         *([("mean score", percent(s["mean_reward"]))] if s["mean_reward"] != s["success_rate"] else []),
         ("tasks", f"{s['n']} of {s['n_tasks']}" + ("" if s["complete"] else "   (not complete)")),
         ("mean steps", _number(s["mean_steps"])),
-        ("lessons", f"{s['n_lessons']}   ({s['n_lessons_dropped']} dropped)"),
-        ("tasks with a retrieved lesson", str(s["n_retrieved"])),
+        ("lessons", f"{s['n_lessons']}   ({per_100} per 100 tasks, {s['n_lessons_dropped']} dropped)"),
+        ("tasks with a retrieved lesson", f"{s['n_retrieved']}   ({shown} lessons shown a task)"),
         ("judge agrees with the truth", f"{percent(s['judge_agreement'])}   (labels: {s['label_source']})"),
         ("tokens", "   ".join(f"{role} {count:,}" for role, count in s["tokens"].items())),
-        ("cost", "unknown" if s["cost_usd"] is None else f"{s['cost_usd']:.4f} USD"),
-        ("wall time", f"{s['wall_s']:.1f} s"),
+        ("cost", _each(s["cost_usd"], s["cost_usd_per_success"], "USD", 4)),
+        ("wall time", _each(s["wall_s"], s["wall_s_per_success"], "s", 1)),
         *([("stream", described)] if (described := stream_of(s)) else []),
         *((f"pass {n}", f"{percent(p['success_rate'])}   (of {p['n']})") for n, p in enumerate(s["by_pass"], 1)),
     ]
@@ -129,8 +130,17 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     }
     facts += [(name, str(count)) for name, count in counts.items() if count]
     facts += [(f"served as {asked}", ", ".join(served)) for asked, served in s.get("drift", {}).items()]
+    facts += [("answered by a fallback", f"{name}: {n} calls") for name, n in s.get("fallbacks", {}).items()]
     facts += _scaling_of(s["scaling"])
     return facts + [(f"  {kind}", f"{percent(r['success_rate'])}   (of {r['n']})") for kind, r in s["by_type"].items()]
+
+
+def _each(value: float | None, per_success: float | None, unit: str, digits: int) -> str:
+    """A sum, and what a success took of it."""
+    if value is None:
+        return "unknown"
+    each = "" if per_success is None else f"   ({per_success:.{digits}f} a success)"
+    return f"{value:.{digits}f} {unit}{each}"
 
 
 def stream_of(summary: dict[str, Any]) -> str:
@@ -170,6 +180,9 @@ def print_runs(summaries: list[dict[str, Any]], folder: Path) -> None:
         table.add_row(*cells)
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(table)
+    for s in summaries:
+        for name, n in s.get("fallbacks", {}).items():
+            console.print(f"  {s['run']}: {n} calls answered by the fallback {name}", highlight=False, soft_wrap=True)
     console.print(f"  {_short(folder)}", highlight=False, soft_wrap=True)
 
 
@@ -183,5 +196,5 @@ def percent(value: float | None, unknown: str = "-") -> str:
     return unknown if value is None else f"{100 * value:.1f} %"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from core.build import part
 from core.run.arms import overridden
 
 if TYPE_CHECKING:
@@ -31,6 +32,34 @@ def arm_label(config: dict[str, Any]) -> tuple[str, list[str]]:
 def alone() -> bool:
     """Whether this run is not part of a sweep."""
     return HydraConfig.get().mode == RunMode.RUN
+
+
+def leave_sizes(cfg: DictConfig) -> str:
+    """In a sweep over arms, k and r are for those that have them: take them from a workflow that has none.
+
+    Its run is then the same as without them, in cells, in tables and when it is resumed. Returns a line that says so,
+    "" where nothing was left out. Elsewhere nothing is changed, and a workflow refuses what it would ignore.
+    """
+    if not _over_arms():
+        return ""
+    has = getattr(part(cfg.workflow), "scaled_by", ())
+    left = {key: cfg[key] for key in ("k", "r") if cfg[key] is not None and key not in has}
+    for key in left:
+        cfg[key] = None
+    words = " ".join(f"{key}={value}" for key, value in left.items())
+    return words and f"{words} left out: {choice('arm') or choice('workflow')} has no such number of attempts."
+
+
+def _over_arms() -> bool:
+    """Whether this run is one of a sweep over arms or workflows: as it was typed, or by its experiment."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    if HydraConfig.get().mode != RunMode.MULTIRUN:
+        return False
+    params = HydraConfig.get().sweeper.get("params") or {}
+    words = [*command_line()[1:], *(f"{key}={value}" for key, value in params.items())]
+    typed = OverridesParser.create().parse_overrides([w for w in words if w.startswith(("arm=", "workflow="))])
+    return any(override.is_sweep_override() for override in typed)
 
 
 def command_line() -> list[str]:
@@ -60,6 +89,6 @@ def save_hydra(cfg: DictConfig, records: RunRecords) -> None:
     folder = records.path / ".hydra"
     folder.mkdir(exist_ok=True)
     parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}
-    for name, part in parts.items():
-        safe = records.safe(OmegaConf.to_container(part, enum_to_str=True))
+    for name, node in parts.items():
+        safe = records.safe(OmegaConf.to_container(node, enum_to_str=True))
         OmegaConf.save(OmegaConf.create(safe), folder / f"{name}.yaml")

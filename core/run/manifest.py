@@ -68,7 +68,11 @@ def prompt_texts(node: Any = None) -> str:
 def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:
     """The configuration without the keys that cannot change a result, and without `more`; see `named` for the rest."""
     free = (*FREE_KEYS, *(f"{node}.{key}" for node in MODELS for key in MODEL_FREE_KEYS))
-    return named(without(config, (*free, *more)))
+    kept = without(config, (*free, *more))
+    for node in (kept[key] for key in LLMS if kept.get(key)):
+        if node.get("fallbacks"):
+            node["fallbacks"] = [without(each, MODEL_FREE_KEYS) for each in node["fallbacks"]]
+    return named(kept)
 
 
 def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:

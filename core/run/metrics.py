@@ -33,6 +33,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
     valid = [row for row in rows if row["status"] in VALID]
     broken = [row for row in rows if row["status"] == "infra_error"]
     total = sum((usage_of(row) for row in rows), rounds or Usage())
+    won, n_lessons = sum(row["status"] == "success" for row in valid), sum(len(row["lessons"]) for row in rows)
     return {
         "n": len(valid),
         "n_tasks": n_tasks,
@@ -54,10 +55,12 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
         "n_empty_replies": sum(not step["text"].strip() for row in rows for step in all_steps(row)),
         "n_truncated": sum(step["finish_reason"] == "length" for row in rows for step in all_steps(row)),
         "n_invalid_actions": sum(not step["valid"] for row in rows for step in all_steps(row)),
-        "n_lessons": sum(len(row["lessons"]) for row in rows),
+        "n_lessons": n_lessons,
+        "lessons_per_100": round(100 * n_lessons / len(valid), 2) if valid else None,
         "n_lessons_dropped": sum(row["n_dropped"] for row in rows),
         "n_retrieved": sum(bool(row["retrieved"]) for row in rows),
         "n_not_shown": sum(not_shown(row) for row in rows),
+        "shown_per_task": shown_per_task(valid),
         "n_verdicts_truncated": sum(row["verdict"]["truncated"] for row in rows),
         "n_extractions_truncated": sum(row["n_truncated"] for row in rows),
         "n_verdicts_unparsed": sum(not row["verdict"]["parsed"] for row in rows),
@@ -68,7 +71,9 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
         "tokens": tokens(rows, rounds),
         "consolidation": rounds and {"tokens": rounds.tokens, "cost_usd": rounds.cost_usd},
         "cost_usd": total.cost_usd,
+        "cost_usd_per_success": None if total.cost_usd is None or not won else total.cost_usd / won,
         "wall_s": round(wall_s, 2),
+        "wall_s_per_success": round(wall_s / won, 2) if won else None,
         "by_type": by_type(valid),
         "scaling": scaling(valid),
     }
@@ -102,6 +107,13 @@ def by_pass(rows: list[dict], n_tasks: int, passes: int) -> list[dict]:
     valid = [row for row in rows if row["status"] in VALID]
     groups = [[row for row in valid if place_of(row) // size == number] for number in range(passes)]
     return [{"n": len(group), **rate(group)} for group in groups]
+
+
+def shown_per_task(rows: list[dict]) -> float | None:
+    """How many lessons a task's prompts showed; None of nothing, and of rows that are older than this count."""
+    if any("n_shown" not in found for row in rows for found in row["retrieved"]):
+        return None
+    return mean([sum(found["n_shown"] for found in row["retrieved"]) for row in rows])
 
 
 def judge_agreement(rows: list[dict]) -> float | None:

@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,14 @@ class RunRecords:
         self.rollouts = RolloutLog(self.path / "rollouts.jsonl", redact=redact.values)
         self.rows: list[dict] = self._read_episodes()
         self._last = time.monotonic()
+        self._retrieve_s: dict[int, float] = {}
+
+    @contextmanager
+    def timing_retrieval(self, index: int) -> Iterator[None]:
+        """Around the retrieval of an episode, for its line in timings.jsonl: the query's embedding is a part of it."""
+        began = time.perf_counter()
+        yield
+        self._retrieve_s[index] = round(time.perf_counter() - began, 6)
 
     def append(self, episode: Episode) -> None:
         """Write one finished episode, durably, before the bank learns from it."""
@@ -78,7 +86,8 @@ class RunRecords:
         now = time.monotonic()
         cached = sum(usage.cached_tokens for usage in episode.usage.values())
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
-        self._timings.append(timing | {"wall_s": round(now - self._last, 4), "cached_tokens": cached}, safe)
+        timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(episode.index, None)}
+        self._timings.append(timing | {"cached_tokens": cached}, safe)
         self._last = now
         if episode.status != "stopped":  # else the next start takes its finished attempts
             self.rollouts.forget(episode.index)

@@ -67,6 +67,8 @@ class Session:
             )
         for asked in self.meter.drift():
             self._progress.warn(f"{asked} is not served by the same model throughout: see drift in summary.json.")
+        for name in self.meter.fallbacks():
+            self._progress.warn(f"calls are answered by the fallback {name}: see failed in calls.jsonl.")
         self._tracker.log(episode.index, logged(episode.status, len(episode.lessons)))
 
     def __exit__(self, broke: type[BaseException] | None, *_exc: object) -> None:
@@ -79,6 +81,7 @@ class Session:
         self.summary = summarise(rows, n_tasks, self.records.wall_s(), self.bank.spent())
         self.summary["broken"] = self.records.safe(self.summary["broken"])
         self.summary |= {"calls": self.meter.totals(), "drift": self.meter.drift()}
+        self.summary["fallbacks"] = self.meter.fallbacks()
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
         self.summary["label_source"] = label_source(self.records.read_json("manifest.json"), rows)
         about = {"arm": named(*arm_label(self.config)), "setting": self.config["setting"]["name"]}

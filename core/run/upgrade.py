@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.build import LLMS
 from core.models.base import MORE
 from prompts.registry import PROJECT
 
@@ -67,7 +68,9 @@ def completed(config: dict[str, Any]) -> dict[str, Any]:
         return config
     workflow = SINCE_OF_REFINING | config["workflow"] if "refine" in config["workflow"] else config["workflow"]
     roles = {name: dict.fromkeys(MORE) | role for name, role in config.get("roles", {}).items()}
-    return SINCE | _parts_completed(config) | {"workflow": workflow, "roles": roles}
+    found = _parts_completed(config)
+    models = {key: {"fallbacks": None} | node for key, node in found.items() if key in LLMS and node}
+    return SINCE | found | {"workflow": workflow, "roles": roles} | models
 
 
 def _parts_completed(config: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""How fast the bank is, beside bare FAISS on the same vectors in the same run. Embedding is excluded.
+"""How fast the bank is: each operation beside published figures, each size beside bare FAISS. Embedding is excluded.
 
-    python -m scripts.bench.bench_memory [--json FILE]     all lines; 1 M records take some 10 minutes and 8 GB of disk
-    python -m scripts.bench.bench_memory --max 100000      without the lines of larger banks
+    python -m scripts.bench.bench_memory [--json FILE]     operations, and banks of 1 000 to 100 000: a few minutes
+    python -m scripts.bench.bench_memory --quick           without 100 000, and each operation timed less often
+    python -m scripts.bench.bench_memory --max 1000000     with a bank of a million: 10 more minutes, 8 GB of disk
 
 The vectors are synthetic, 384 dimensions, clustered as embeddings of tasks are: 1000 centres in 32 latent dimensions,
 mapped into 384 with noise; uniformly random ones have no neighbours to find. Each query is new, asked once.
@@ -28,12 +29,13 @@ from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.types import Lesson, MemoryRecord
 from scripts.bench.lines import Lines, lines_parser, seconds
+from scripts.bench.memory_operations import DOMAINS, Timings, operations, size_mb
 from scripts.command_line import REPO, script
 
 DIM, CENTRES, LATENT, QUERIES, WARM = 384, 1000, 32, 350, 50
 WORDS = "when the agent sees a locked box it looks for its key in every drawer before it tries the next room".split()
 FLAT_MS = {2_431: 0.5, 10_000: 1.5, 100_000: 15.0}  # most milliseconds of a retrieval, by size
-PUBLISHED = "published elsewhere: 24 ms at 2 431; 3/8/25 ms at 1 k/10 k/100 k; 12.6 s at 10 k (measured); 840 adds/s"
+SCALE = {1_000: "3 ms; 63.5 ms; 1 MB", 2_431: "24 ms; 12.6 MB", 10_000: "8 ms; 10 MB", 100_000: "25 ms; 100 MB"}
 
 
 def vectors(n: int, seed: int) -> np.ndarray:
@@ -69,6 +71,7 @@ def records(start: int, n: int, items: str = "ab") -> Iterator[MemoryRecord]:
             label_source="llm",
             task_id=f"bench/{number}",
             tick=number,
+            domain=f"d{number % DOMAINS}",
         )
 
 
@@ -171,10 +174,22 @@ def open_and_tell(path: Path, index: str) -> None:
     print(json.dumps({"open_s": took, "peak_gb": int(peak) * 1024 / 1e9}))
 
 
-def measure_bank(lines: Lines, path: Path, size: int, queries: np.ndarray) -> None:
+def scale(timings: Timings, path: Path, size: int, added_s: float, queries: np.ndarray) -> None:
+    """What a bank of that size takes: to fill, on the disk, to be asked."""
+    megabytes = size_mb(path)
+    opened = bank(path, queries)
+    opened.retrieve("0", 3)
+    published = SCALE.get(size, "")
+    name = f"{size:,}: {1e3 / added_s:.3f} ms an add, {megabytes:,.1f} MB; ask"
+    timings.time(name, QUERIES, lambda number: opened.retrieve(str(number), 3), published)
+    opened.close()
+
+
+def measure_bank(lines: Lines, timings: Timings, path: Path, size: int, queries: np.ndarray) -> None:
     """All lines of a bank of that size."""
     rows = vectors(size, seed=0)
     added_s = fill_bank(bank(path, rows), rows)
+    scale(timings, path, size, added_s, queries)
     exact = faiss.IndexFlatIP(DIM)
     exact.add(rows)
     if size in FLAT_MS:
@@ -194,8 +209,8 @@ def measure_bank(lines: Lines, path: Path, size: int, queries: np.ndarray) -> No
 
 
 def main() -> None:
-    options = lines_parser(__doc__)
-    options.add_argument("--max", type=int, default=1_000_000, help="the largest bank (default: %(default)s)")
+    options = lines_parser(__doc__, quick=True)
+    options.add_argument("--max", type=int, default=100_000, help="the largest bank (default: %(default)s)")
     options.add_argument("--folder", type=Path, help="where the banks are made (default: a temporary one)")
     options.add_argument("--open", type=Path, help=argparse.SUPPRESS)
     options.add_argument("--index", default="flat", help=argparse.SUPPRESS)
@@ -204,13 +219,16 @@ def main() -> None:
     if given.open:
         open_and_tell(given.open, given.index)
         return
-    lines, queries = Lines(), vectors(QUERIES, seed=1)
-    for size in (2_431, 10_000, 100_000, 1_000_000):
-        if size <= given.max:
+    lines, timings, queries = Lines(), Timings(), vectors(QUERIES, seed=1)
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        made = {"make": lambda path: bank(path, queries), "records": lambda start, n: list(records(start, n))}
+        rows = vectors(5_000, seed=0)
+        operations(timings, Path(folder).resolve(), **made, rows=rows, often=0.2 if given.quick else 1)
+    for size in (1_000, 2_431, 10_000, 100_000, 1_000_000):
+        if size <= (min(given.max, 10_000) if given.quick else given.max):
             with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-                measure_bank(lines, Path(folder).resolve() / "bank.sqlite", size, queries)
-    print(PUBLISHED)
-    lines.end(given.json)
+                measure_bank(lines, timings, Path(folder).resolve() / "bank.sqlite", size, queries)
+    lines.end(given.json, timings.plain())
 
 
 if __name__ == "__main__":

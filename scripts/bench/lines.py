@@ -6,7 +6,7 @@ import json
 import os
 import time
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,12 @@ class Lines:
         wanted = f"{'>=' if least else '<='} {limit:g}"
         print(f"{'ok  ' if held else 'MISS'} {name:<58} {value:>9.3f} {unit:<10} {wanted:<9} {note}", flush=True)
 
-    def end(self, file: Path | None) -> None:
-        """Say how many lines held, and save them all."""
+    def end(self, file: Path | None, timings: Sequence[dict[str, Any]] = ()) -> None:
+        """Say how many lines held, and save them all, with timings that have no limit."""
         held = sum(row["held"] for row in self.rows)
         if file is not None:
             saved = {"held": held, "of": len(self.rows), "cores": os.cpu_count(), "lines": self.rows}
+            saved |= {"timings": list(timings)} if timings else {}
             file.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
         print(f"{held} of {len(self.rows)} lines held ({os.cpu_count()} cores)")
 

@@ -1,0 +1,82 @@
+"""llm.fallbacks: other models that answer where the first one fails for good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from core.errors import AttemptOver, InfraError, StopRun
+from core.models.base import ChatModel, Reply
+from core.types import Message
+
+
+@dataclass(kw_only=True)
+class FallbackModel(ChatModel):
+    """Asks its models in order, each call from the first on, and says in the Reply who failed before the answer.
+
+    A model fails for good where its own retries are used up (InfraError) or where no call can succeed (StopRun: a
+    refused key, no credit, a server that is gone). What an agent ran into by its own doing (AttemptOver) ends its
+    attempt with any model, and asks no other. Raises StopRun where that is what all of them raised, else InfraError.
+
+    models   at least two. Each keeps its own cache, limits and retries, so no reply is served as another model's
+    """
+
+    models: list[ChatModel]
+    name: str = field(init=False)  # the first one's: it is what was asked for
+    supports_schema: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name, self.supports_schema = self.models[0].name, self.models[0].supports_schema
+
+    def chat(
+        self,
+        messages: list[Message],
+        *,
+        role,
+        sample=0,
+        seed=None,
+        temperature=0.0,
+        max_tokens=None,
+        schema=None,
+        more=None,
+    ) -> Reply:
+        decoding = {"seed": seed, "temperature": temperature, "max_tokens": max_tokens}
+        decoding |= {"more": more} if more else {}
+        errors: list[InfraError | StopRun] = []
+        for model in self.models:
+            held = schema if model.supports_schema else None
+            try:
+                reply = model.chat(messages, role=role, sample=sample, schema=held, **decoding)
+            except AttemptOver:
+                raise
+            except (InfraError, StopRun) as error:
+                if getattr(error, "kind", "") == "closed":  # the run is ending: nobody is to be asked
+                    raise
+                errors.append(error)
+            else:
+                failed = [{"model": m.name, "error": str(e)} for m, e in zip(self.models, errors, strict=False)]
+                return replace(reply, fallback=model.name, failed=failed) if failed else reply
+        raise _all(errors) from errors[-1]
+
+    def identity(self) -> dict[str, Any]:
+        return {"models": [model.identity() for model in self.models]}
+
+    def refuses(self, more: dict[str, Any]) -> str | None:
+        return next((why for model in self.models if (why := model.refuses(more))), None)
+
+    def problem(self) -> str | None:
+        return next((why for model in self.models if (why := model.problem())), None)
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Where the first one answers every call."""
+        return self.models[0].price(prompt_tokens, completion_tokens)
+
+    def close(self) -> None:
+        for model in self.models:
+            model.close()
+
+
+def _all(errors: list[InfraError | StopRun]) -> InfraError | StopRun:
+    """What to raise where every model failed; a call that may succeed later is no reason to stop the run."""
+    said = " Then its fallback: ".join(str(error) for error in errors)
+    return next((InfraError(said, error.kind) for error in errors if isinstance(error, InfraError)), StopRun(said))
