@@ -122,7 +122,7 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, payload: dict[st
         raise UserError("the model's reply held no lesson that could be read.")
     record = new_record(bank, id, task.query, lessons, verdicts[chosen], trajectory=made[chosen].id, about=about)
     did = [(step.action, step.observation) for attempt in made for step in attempt.steps]
-    service.add(bank, record, tuple(hit.record.id for hit in shown), did)
+    service.add(bank, record, tuple(hit.record.id for hit in shown), did, verdicts[chosen].confidence)
 
 
 def _best(service: Service, attempts: Attempts, pattern: str) -> int:

@@ -372,7 +372,11 @@ class Memory:
             id = content_id("run", bank.namespace, payload, bank.seq())
             about = {"source": "reasoningbank run", "by": source}
             made = new_record(bank, id, self.query, lessons, verdict, trajectory=attempt.id, about=about)
-            service.add(bank, replace(made, domain=self.given.domain), tuple(hit.record.id for hit in hits))
+            used, did = (
+                tuple(hit.record.id for hit in hits),
+                [(step.action, step.observation) for step in attempt.steps],
+            )
+            service.add(bank, replace(made, domain=self.given.domain), used, did, verdict.confidence)
             stored = describe_stored(bank, id)
             told |= {"learned": [id]} if stored["state"] == "active" else {"set_aside": stored}
         return told

@@ -88,21 +88,25 @@ class Service:
         record: MemoryRecord,
         used: tuple[str, ...] = (),
         did: list[tuple[str, str]] | None = None,
+        confidence: float | None = None,
     ) -> bool:
         """Store a record and let the bank learn from it; False when it was stored before.
 
-        used   ids of the records that helped to make it
-        did    (action, observation) of each step of the attempt that it was distilled from; None: there was none
+        used         ids of the records that helped to make it
+        did          (action, observation) of each step of the attempt that it was distilled from; None: there was none
+        confidence   the judge's in its label, where it gives one
         """
         if not bank.add_many([record], did=did):
             return False
-        self.consolidate(bank, record, used)
+        self.consolidate(bank, record, used, confidence)
         return True
 
-    def consolidate(self, bank: MemoryBank, record: MemoryRecord, used: tuple[str, ...] = ()) -> None:
+    def consolidate(
+        self, bank: MemoryBank, record: MemoryRecord, used: tuple[str, ...] = (), confidence: float | None = None
+    ) -> None:
         """Let the bank learn from a record that is already stored: an error is logged and does not reach the caller."""
         try:
-            new = ((record.id, None),)
+            new = ((record.id, confidence),)
             bank.learn(EpisodeFeedback(label=record.outcome, used=used, counted=True, new=new))  # by retrieve_memory
         except (UserError, InfraError) as error:
             log.warning(f"consolidation: {error}")

@@ -363,10 +363,15 @@ async def insight(rows: Rows, folder: Path) -> None:
         "data lies in ~/.local/share/ace-flash-memory/memory.json",
         "one SQLite file; theirs is read and written by `python -m core.memory import|export --format insight_memory`",
     )
-    rows.differs(
-        "a corrupted file is backed up and the system goes on empty",
-        "a damaged bank is refused with the command that repairs it: a memory that empties itself looks like a loss",
-    )
+    bank = folder / "insight.sqlite"
+    bank.write_bytes(b"nothing that SQLite could read " * 200)
+    async with serving("--bank", bank, "--tools", "ace") as server:
+        listed = await server.ask("list_index")
+        rows.row(
+            "a corrupted file is set aside with its time, and the system goes on (here with all that its journal holds)",
+            len(listed.get("insights", [])) >= 2 and list(folder.glob("insight.sqlite.corrupt-*")),
+            str(listed)[:300],
+        )
     rows.differs("`node dist/index.js`", "`reasoning-bank-mcp --tools ace`")
 
 
