@@ -368,7 +368,7 @@ async def insight(rows: Rows, folder: Path) -> None:
     async with serving("--bank", bank, "--tools", "ace") as server:
         listed = await server.ask("list_index")
         rows.row(
-            "a corrupted file is set aside with its time, and the system goes on (here with all that its journal holds)",
+            "a corrupted file is set aside with its time, and the system goes on (with what its journal holds)",
             len(listed.get("insights", [])) >= 2 and list(folder.glob("insight.sqlite.corrupt-*")),
             str(listed)[:300],
         )
