@@ -71,11 +71,13 @@ ARROWS = {
         "core/memory",
         "core/memory/hygiene",
         "core/memory/policies",
+        "scripts/bench/drill",
         "envs",
         "results",
         "scripts",
         "single_turn_bench",
     },
+    "scripts/bench/drill": set(),
     "main.py": {"core", "core/build.py", "core/memory", "core/memory/hygiene", "core/run", "envs", "workflows"},
 }
 PACKAGES = {room.split("/")[0] for room in ARROWS}
