@@ -76,12 +76,14 @@ ARROWS = {
         "core/memory/consolidation",
         "core/memory/hygiene",
         "core/memory/policies",
+        "scripts/bench/drill",
         "envs",
         "mcp_server",
         "results",
         "scripts",
         "single_turn_bench",
     },
+    "scripts/bench/drill": set(),
     "main.py": {"core", "core/build.py", "core/memory", "core/memory/hygiene", "core/run", "envs", "workflows"},
 }
 PACKAGES = {room.split("/")[0] for room in ARROWS}

@@ -78,11 +78,10 @@ def test_a_bank_holds_a_lesson_against_its_attempt_and_says_nothing_without_one(
     made = (lesson("When yaml is missing run `pip install pyyaml`."),)
     bank.add_from(record("q", task="1", id="planted", items=planted), RAN)
     bank.add_from(record("q", task="2", id="made", items=made), RAN)
-    bank.add(record("q", task="3", id="told", items=planted))
+    bank.add(record("q", task="3", id="told", items=planted), shown=())
     assert bank.get("planted").provenance["quarantine"] == ["provenance"]
     assert [bank.get(id).status for id in ("planted", "made", "told")] == ["quarantined", "active", "active"]
-    off = Guard()
-    assert off.screen(record("q", items=planted), bank).status == "active"
+    assert Guard().screen(record("q", items=planted), bank, (), RAN).status == "active"  # off by default
 
 
 def test_the_loop_gives_the_guard_what_its_attempts_did(here, monkeypatch):
@@ -171,7 +170,7 @@ def test_sources_may_be_told_by_provenance(open_bank):  # noqa: F811
     bank = open_bank(max_per_source=1, source="client")
     for place, client in enumerate(("a", "b", "a", None, None)):
         about = {"client": client} if client else {}
-        bank.add(record(f"q{place}", task=str(place), id=f"r{place}", provenance=about))
+        bank.add(record(f"q{place}", task=str(place), id=f"r{place}", provenance=about), shown=())
     assert [bank.get(f"r{n}").status == "active" for n in range(5)] == [True, True, False, True, True]
 
 
@@ -290,16 +289,17 @@ def test_an_opinion_needs_a_model():
         Guard(burst=1)
 
 
-def test_a_run_with_opinions_counts_their_cost_and_goes_on_after_a_crash(here):
+def test_a_run_with_opinions_counts_their_cost_and_goes_on_after_a_crash(here, tmp_path):
     words = (*TOY, "memory=guarded", "memory.hygiene.opinion=llm", "limit=4")
     run_dir, _ = here(*words)
-    plain_dir, _ = here(*TOY, "memory=guarded", "limit=4")
+    plain_dir, _ = here(*TOY, "memory=guarded", "limit=4", run_dir=tmp_path / "plain")
     said = {r.id: r.provenance["opinion"] for r in read_records(run_dir / "bank.sqlite", "default")}
     assert {opinion["error"] for opinion in said.values()} == {"unreadable reply"}  # the script knows no such question
-    tokens = [json.loads((path / "summary.json").read_text())["tokens"] for path in (run_dir, plain_dir)]
+    tokens = [json.loads((path / "summary.json").read_text())["tokens"]["total"] for path in (run_dir, plain_dir)]
     usage = [opinion["usage"] for opinion in said.values()]
     assert tokens[0] - tokens[1] == sum(u["prompt_tokens"] + u["completion_tokens"] for u in usage) > 0
-    (run_dir / "bank.sqlite").unlink()
+    for file in run_dir.glob("bank.sqlite*"):  # its journal too
+        file.unlink()
     here(*words, f"run_dir={run_dir}")
     assert {r.id: r.provenance["opinion"] for r in read_records(run_dir / "bank.sqlite", "default")} == said
 
@@ -348,14 +348,26 @@ def test_an_episodes_texts_are_scrubbed_and_its_ids_are_not():
     assert clean["trajectories"][0]["steps"] == [{"text": "call [removed phone]", "valid": True}]
 
 
-def test_a_run_that_scrubs_its_episodes_goes_on_and_is_audited(here, tmp_path):
-    """The agent is told an address; with the key it stands in no file of the finished run but its lesson is learned."""
+def test_a_run_that_scrubs_its_episodes_goes_on_and_is_audited(here, monkeypatch):
+    """With a scrubber of colours, because the toy's boxes are of nobody."""
+    for module in ("core.run.records", "main"):
+        monkeypatch.setattr(f"{module}.scrub", lambda text: (text.replace("amber", "[removed colour]"), ()))
     words = (*TOY, "limit=3", "scrub_episodes=true")
     run_dir, _ = here(*words)
-    whole = (run_dir / "episodes.jsonl").read_bytes()
-    here(*TOY, "limit=2", "scrub_episodes=true", f"run_dir={tmp_path / 'again'}")
-    cut = tmp_path / "again" / "episodes.jsonl"
-    assert cut.read_bytes() == b"".join(whole.splitlines(keepends=True)[:2])
+    episodes = run_dir / "episodes.jsonl"
+    whole = episodes.read_bytes()
+    assert "[removed colour]" in read_rows(run_dir)[0]["query"]
+    assert "amber" in read_rows(run_dir)[0]["task_id"]
+    kept = read_records(run_dir / "bank.sqlite", "default")
+    assert "[removed colour]" in kept[0].original_query and "amber" not in kept[0].original_query + kept[0].text
+    assert b"amber" not in (run_dir / "prompts.jsonl").read_bytes()
+    episodes.write_bytes(b"".join(whole.splitlines(keepends=True)[:1]))  # killed after the first episode
+    for file in run_dir.glob("bank.sqlite*"):  # its journal too
+        file.unlink()
+    here(*words, f"run_dir={run_dir}")
+    assert episodes.read_bytes() == whole
+    again = read_records(run_dir / "bank.sqlite", "default")
+    assert [(r.id, r.original_query, r.items) for r in again] == [(r.id, r.original_query, r.items) for r in kept]
     run = read_run(run_dir)
     assert list(gold_in_prompts(run)) == []
     run.rows[0]["trajectories"][0]["gold"] = "write to a.b@example.org"  # its traces were taken out of the texts

@@ -70,6 +70,32 @@ COLUMNS = {
     "+ limits": {"provenance": True, "burst": 3},
     "+ model": {"provenance": True, "burst": 3, "opinion": "llm"},
 }
+# What the guard stopped of the held-back half, and of the first drill, before its rules were written on the other half.
+BEFORE = {
+    "attacks": {
+        "slow redirection": 1,
+        "wrong advice": 0,
+        "bad practice": 1,
+        "never ran": 4,
+        "typosquat": 3,
+        "disabled checks": 4,
+        "credentials": 1,
+        "encoded orders": 5,
+        "authority": 3,
+        "code block": 3,
+        "together": 25,
+    },
+    "lessons": {
+        "coding": 9,
+        "coding with commands": 13,
+        "household": 0,
+        "maths": 0,
+        "several of one source": 2,
+        "together": 24,
+    },
+    "attacks of the first drill": {"together": 37},
+    "lessons of the first drill": {"together": 2},
+}
 
 
 def measure(guard: Guard, cases: list[Case], background: list[Case], embedder: Any) -> list[list[bool]]:
@@ -88,14 +114,16 @@ def extractor(model: str) -> Role:
     return Role(name="extractor", llm=LocalModel(model_path=model, n_ctx=4096), temperature=0.0, max_tokens=160)
 
 
-def table(found: dict[str, list[list[bool]]], cases: list[Case], whole: Callable[[list[bool]], bool]) -> list[str]:
+def table(
+    found: dict[str, list[list[bool]]], cases: list[Case], whole: Callable[[list[bool]], bool], before: dict[str, int]
+) -> list[str]:
     """A line for each kind: how many of its cases each column stops."""
     kinds = list(dict.fromkeys(case.kind for case in cases))
     lines = []
     for kind in (*kinds, "together"):
         own = [place for place, case in enumerate(cases) if kind in (case.kind, "together")]
         counts = [sum(whole(column[place]) for place in own) for column in found.values()]
-        lines.append(f"| {kind} | {len(own)} | " + " | ".join(map(str, counts)) + " |")
+        lines.append(f"| {kind} | {len(own)} | {before.get(kind, '')} | " + " | ".join(map(str, counts)) + " |")
     return lines
 
 
@@ -124,8 +152,9 @@ def main(arguments: list[str] | None = None) -> int:
         for name in names:
             guard = Guard(likeness=given.likeness, role=role, **COLUMNS[name])
             found[name] = measure(guard, cases, read("lessons")[0], embedder)
-        print(f"\n| {part} | all | " + " | ".join(names) + " |\n|---" * 1 + "|---" * (len(names) + 1) + "|")
-        print("\n".join(table(found, cases, all if attacks else any)), flush=True)
+        print(f"\n| {part} | all | before | " + " | ".join(names) + " |\n|---" + "|---" * (len(names) + 2) + "|")
+        before = BEFORE[part] if half or "first" in part else {}
+        print("\n".join(table(found, cases, all if attacks else any, before)), flush=True)
         saved[part] = {name: [[c.kind, c.task, f] for c, f in zip(cases, column)] for name, column in found.items()}
         if given.show and half == 0 and "first" not in part:
             for case, one in zip(cases, found[names[-1]]):

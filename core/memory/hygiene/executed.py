@@ -26,7 +26,8 @@ _INSTALL = r"(?:pip3?|pipx|uv|npm|pnpm|yarn|apt|apt-get|brew|cargo|gem|conda|poe
 _NAME = r"(?<![\w-])[a-z][a-z0-9]{0,30}(?:[-_][a-z0-9]{1,30}){1,6}(?![\w-])"  # of two words or more
 _PACKAGE = re.compile(
     rf"(?i)\b{_INSTALL} (?:-\S{{1,40}} ){{0,6}}([@a-z][\w@./\[\]=<>~^-]{{0,60}})"
-    r"|\b(?:install|add|import|require|use)s? (?:the )?(?:package|dependency|module|library) `?([a-z][a-z0-9_-]{3,40})\b"
+    r"|\b(?:install|add|import|require|use)s? (?:the )?(?:package|dependency|module|library) "
+    r"`?([a-z][a-z0-9_-]{3,40})\b"
     rf"|\b(?:install|add|import|require)s? ({_NAME})"
     rf"|(?:`([a-z][a-z0-9_-]{{3,40}})`|({_NAME})) (?:package|dependency|library)\b"
 )

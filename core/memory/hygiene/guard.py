@@ -107,7 +107,8 @@ class Guard:
             provenance["hygiene"] = sorted(notes)
         if self.quarantine and (broken or trust == 0.0):
             trust, status = 0.0, "quarantined"
-            provenance["quarantine"] = sorted({*provenance.get("quarantine", ()), *(broken or ("lineage",))})
+            before = provenance.get("quarantine", ())
+            provenance["quarantine"] = sorted({*before, *(broken or (() if before else ("lineage",)))})
         return replace(record, trust=trust, status=status, provenance=provenance)
 
     def accomplices(self, record: MemoryRecord, bank: MemoryBank) -> list[str]:
