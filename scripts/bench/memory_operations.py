@@ -1,7 +1,7 @@
 """The operations of a memory, timed one by one beside the figures that others have published for theirs.
 
-The published figures: a ReasoningBank in TypeScript on SQLite, 2 431 memories with vectors of 1 024 dimensions, Node 22
-in a container; the last one of several is of that project's overview.
+The published figures: claude-flow's ReasoningBank, TypeScript on SQLite, 2 431 memories with vectors of 1 024
+dimensions, Node 22 in a container; the last one of several is of that project's overview.
 """
 
 from __future__ import annotations
