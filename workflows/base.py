@@ -95,13 +95,18 @@ class Workflow:
             answer = ask(self.select, attempts)  # which attempt counts
             lessons = ask(self.extract, attempts, memories)  # Extraction
         retrieved, stopped = self.shown(memories), self.was_stopped(attempts)
-        episode = build_episode(index, retrieved, attempts, verdicts(), answer(), lessons(), stopped=stopped)
+        filed = self.bank.filing(task)
+        episode = build_episode(
+            index, retrieved, attempts, verdicts(), answer(), lessons(), stopped=stopped, filed=filed
+        )
         if write:
             self.consolidate(episode)  # Consolidation: the only write
         return episode
 
     def retrieve(self, task: Task) -> list[Scored]:
-        return self.bank.retrieve(task.query, exclude_task=task.id)
+        domain, _ = self.bank.filing(task)
+        within = {} if domain is None else {"domain": domain}
+        return self.bank.retrieve(task.query, exclude_task=task.id, **within)
 
     def shown(self, memories: list[Scored]) -> list[dict]:
         """What the episode records of the retrieved lessons: how many of each record's the prompt had room for."""

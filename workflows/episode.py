@@ -27,11 +27,13 @@ def build_episode(
     extractions: Sequence[Extraction],
     *,
     stopped: bool = False,
+    filed: tuple[str | None, tuple[str, ...]] = (None, ()),
 ) -> Episode:
     """Everything about the task in one object.
 
     retrieved   what the task was shown, as `Episode.retrieved`
     stopped     the run's budget ended it: it is in no average, adds nothing to the bank, and its task will run again
+    filed       domain and tags of the records, as `Memory.filing`
     """
     task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0
     answer = trajectories[chosen]
@@ -41,7 +43,9 @@ def build_episode(
         (made.attempts[0] if made.attempts and chosen not in made.attempts else chosen, made) for made in counted
     ]
     kept = [(source, made) for source, made in sources if made.lessons and verdicts[source].label is not None]
-    records = {source: _record(index, task, trajectories[source], verdicts[source], made) for source, made in kept}
+    records = {
+        source: _record(index, task, trajectories[source], verdicts[source], made, filed) for source, made in kept
+    }
     asked = (*verdicts, *([selection] if selection else ()), *extractions)
     return Episode(
         index=index,
@@ -74,7 +78,15 @@ def _status(answer: Trajectory) -> str:
     return "infra_error" if answer.ended_by == "infra_error" else "success" if answer.success else "failure"
 
 
-def _record(index: int, task: Task, trajectory: Trajectory, verdict: Verdict, made: Extraction) -> MemoryRecord:
+def _record(
+    index: int,
+    task: Task,
+    trajectory: Trajectory,
+    verdict: Verdict,
+    made: Extraction,
+    filed: tuple[str | None, tuple[str, ...]],
+) -> MemoryRecord:
+    domain, tags = filed
     return MemoryRecord(
         id=content_id(index, task.id, trajectory.id, made.lessons),
         original_query=task.query,
@@ -85,4 +97,6 @@ def _record(index: int, task: Task, trajectory: Trajectory, verdict: Verdict, ma
         label_source=verdict.source,
         task_id=task.id,
         tick=index,
+        domain=domain or "",
+        tags=tags,
     )

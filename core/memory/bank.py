@@ -10,16 +10,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.checks import check_choice
+from core.errors import UserError
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.consolidation.uses import after_use
-from core.memory.policies.base import Policy
+from core.memory.policies.base import SAME, Policy
 from core.memory.protocol import Memory
 from core.memory.search.searcher import Search
 from core.memory.store.bank_file import BankFile
 from core.memory.store.clock import now
 from core.memory.store.database import Busy
-from core.memory.store.filter import Filter
-from core.types import MemoryRecord, Scored, Usage
+from core.memory.store.filter import Filter, normal_tag
+from core.types import MemoryRecord, Scored, Task, Usage
 
 _CHOICES = {
     "unit": ("record", "item"),
@@ -27,6 +28,7 @@ _CHOICES = {
     "clock": ("stream", "wall"),
     "index": ("flat", "hnsw"),
 }
+OF_TASK = "type"  # memory.domain and memory.tags: the task's type
 MAX_WORDS = 64  # of a query that the full-text search looks for
 SHOWN_WAIT_S = 0.2  # how long a retrieval may wait for other writers, to count what it has shown
 
@@ -42,6 +44,8 @@ class MemoryBank(BankFile, Memory):
     allow_self   let a task retrieve what it taught itself earlier; False is the only honest setting for a benchmark
     unit         record | item: what a search returns, a whole record or single items of it
     key          query | item: what a search compares with, the record's query (the paper) or each of its items
+    domain       type | TEXT: the domain of what a task teaches, its own type or this one; None: it has none
+    tags         words put on what a task teaches, "type" for its type; None: there are none
     clock        stream | wall: what ages are measured on
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
@@ -56,6 +60,8 @@ class MemoryBank(BankFile, Memory):
     allow_self: bool = False
     unit: str = "record"
     key: str = "query"
+    domain: str | None = None
+    tags: list[str] | None = None
     clock: str = "stream"
     index: str = "flat"
     hygiene: Any = None
@@ -68,17 +74,36 @@ class MemoryBank(BankFile, Memory):
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
             check_choice(self, "memory", name, known)
+        if not isinstance(self.tags, list | None) or not all(isinstance(tag, str) for tag in self.tags or ()):
+            raise UserError(f"memory.tags={self.tags}: give a list of words.")
         super().__post_init__()
         self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only)
 
     def retrieve(
-        self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None
+        self,
+        query: str,
+        top_k: int | None = None,
+        exclude_task: str | None = None,
+        where: Filter | None = None,
+        domain: str | None = None,
     ) -> list[Scored]:
-        """The records most useful for a query, best first; top_k None takes the policy's. Never writes."""
+        """The records most useful for a query, best first; top_k None takes the policy's. Never writes.
+
+        domain   the task's own, which `retrieval.domain=same` means; None: it is not known, and nothing is left out
+        """
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
+        if domain is not None and getattr(self.policy, "domain", None) == SAME:
+            where = where or Filter()
+            where = replace(where, domain=domain) if where.domain is None else where
         return self.policy.rank(self, query, top_k, exclude_task, where)
+
+    def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
+        """(domain, tags) of what a task teaches; None: `memory.domain` gives none."""
+        tags = [task.type if tag == OF_TASK else tag for tag in self.tags or ()]
+        domain = task.type if self.domain == OF_TASK else self.domain
+        return domain, tuple(dict.fromkeys(normal_tag(tag) for tag in tags if tag.strip()))
 
     def prefetch(self, query: str) -> None:
         """A task with this query comes next: embed it meanwhile."""
@@ -104,6 +129,7 @@ class MemoryBank(BankFile, Memory):
         where, unit, items = self._within(where), unit or self.unit, (key or self.key) == "item"
         own = exclude_task and not self.allow_self
         exclude = self._store.rowids_of_task(where.namespace, exclude_task) if own else set()
+        exclude |= self._store.rowids_below(where)
         hits, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
         return self._search.scored(hits, unit, version)[:k]
 

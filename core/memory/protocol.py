@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from core.types import MemoryRecord, Scored, Usage
+from core.types import MemoryRecord, Scored, Task, Usage
 
 
 class Memory(Protocol):
@@ -33,6 +33,10 @@ class Memory(Protocol):
         Raises InfraError when an embedder breaks: the episode is then an infra_error.
         """
         ...
+
+    def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
+        """(domain, tags) of the records that a task teaches. With a domain, `retrieve` is given it as `domain`."""
+        return None, ()
 
     def add(self, record: MemoryRecord, *, shown: Sequence[str] = ()) -> bool:
         """Keep a record, durably; False where its id is known already. shown: ids of what its task had retrieved."""

@@ -18,7 +18,12 @@ OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
 SINCE = {"strip_lessons": True}
 SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
-SINCE_OF_PART = {"Hybrid": {"threshold_on": "similarity"}, "OpenAIEmbedder": {"batch": 1}}  # by class
+POLICIES = "Cosine FourFactor Hybrid Lexical Points RRF Random Trust".split()
+SINCE_OF_PART = {name: {"min_confidence": None} for name in POLICIES} | {  # by class
+    "Hybrid": {"min_confidence": None, "threshold_on": "similarity"},
+    "MemoryBank": {"domain": None, "tags": None},
+    "OpenAIEmbedder": {"batch": 1},
+}
 
 
 def named(config: Any) -> Any:
