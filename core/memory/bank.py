@@ -27,6 +27,7 @@ _CHOICES = {
     "key": ("query", "item"),
     "clock": ("stream", "wall"),
     "index": ("flat", "hnsw"),
+    "uses": (None, "shown", "cited"),
 }
 OF_TASK = "type"  # memory.domain and memory.tags: the task's type
 MAX_WORDS = 64  # of a query that the full-text search looks for
@@ -46,6 +47,8 @@ class MemoryBank(BankFile, Memory):
     key          query | item: what a search compares with, the record's query (the paper) or each of its items
     domain       type | TEXT: the domain of what a task teaches, its own type or this one; None: it has none
     tags         words put on what a task teaches, "type" for its type; None: there are none
+    uses         shown | cited: a record is used where a lesson of it was shown, or only where the agent cites one;
+                 None: shown
     clock        stream | wall: what ages are measured on
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
@@ -62,6 +65,7 @@ class MemoryBank(BankFile, Memory):
     key: str = "query"
     domain: str | None = None
     tags: list[str] | None = None
+    uses: str | None = None
     clock: str = "stream"
     index: str = "flat"
     hygiene: Any = None

@@ -23,9 +23,11 @@ class Memory(Protocol):
     """Where lessons are kept. One thread writes; `retrieve` may be called from several at once.
 
     learns   False: nothing is ever kept, so that episodes do not depend on each other (memory=none)
+    uses     "cited": an episode's row says of each retrieved record how many of its lessons the answer cites (n_cited)
     """
 
     learns: bool = True
+    uses: str | None = None
 
     def retrieve(self, query: str, exclude_task: str | None = None) -> list[Scored]:
         """The records to put before the agent, best first. Never writes; none that came from exclude_task.

@@ -21,7 +21,7 @@ SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
 POLICIES = "Cosine FourFactor Hybrid Lexical Points RRF Random Trust".split()
 SINCE_OF_PART = {name: {"min_confidence": None} for name in POLICIES} | {  # by class
     "Hybrid": {"min_confidence": None, "threshold_on": "similarity"},
-    "MemoryBank": {"domain": None, "tags": None},
+    "MemoryBank": {"domain": None, "tags": None, "uses": None},
     "OpenAIEmbedder": {"batch": 1},
 }
 
