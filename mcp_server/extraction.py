@@ -10,6 +10,7 @@ from core.build import build_learner
 from core.errors import UserError
 from core.learning.transcript import without_lessons
 from core.memory.bank import MemoryBank
+from core.memory.consolidation.citations import cited
 from core.models.reply_text import storable
 from core.types import Scored, Step, Task, Trajectory, content_id
 from mcp_server import checks
@@ -72,7 +73,7 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, payload: dict[st
     record = new_record(
         bank, id, task.query, lessons, verdict, trajectory=attempt.id, about={"model": extractor.llm.name}
     )
-    service.add(bank, record, tuple(hit.record.id for hit in shown))
+    service.add(bank, record, used_in(bank, payload, shown))
 
 
 def as_trajectory(payload: dict[str, Any]) -> Trajectory:
@@ -101,6 +102,21 @@ def as_trajectory(payload: dict[str, Any]) -> Trajectory:
         success=False,
         gold="",
     )
+
+
+def used_in(bank: MemoryBank, payload: dict[str, Any], shown: list[Scored]) -> tuple[str, ...]:
+    """The ids of the shown records; with `memory.uses=cited` of those that the assistant cites by an id or a title."""
+    if bank.uses != "cited":
+        return tuple(hit.record.id for hit in shown)
+    said = "\n".join(turn["content"] for turn in payload["trajectory"] if turn["role"] == "assistant")
+    names = [
+        (place, id, item.title)
+        for place, hit in enumerate(shown)
+        for number, item in enumerate(hit.record.items)
+        for id in (hit.record.id, f"{hit.record.id}-{number}")
+    ]
+    found = cited(said, [name[1:] for name in names], numbered=False)  # each retrieval numbers from 1
+    return tuple(shown[place].record.id for place in sorted({names[number][0] for number in found}))
 
 
 def shown_records(bank: MemoryBank, payload: dict[str, Any]) -> list[Scored]:

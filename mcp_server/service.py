@@ -93,8 +93,8 @@ class Service:
     def consolidate(self, bank: MemoryBank, record: MemoryRecord, used: tuple[str, ...] = ()) -> None:
         """Let the bank learn from a record that is already stored: an error is logged and does not reach the caller."""
         try:
-            new = ((record.id, None),)
-            bank.learn(EpisodeFeedback(label=record.outcome, used=used, counted=True, new=new))  # by retrieve_memory
+            new, counted = ((record.id, None),), bank.uses != "cited"  # what is only shown, retrieve_memory counts
+            bank.learn(EpisodeFeedback(label=record.outcome, used=used, counted=counted, new=new))
         except (UserError, InfraError) as error:
             log.warning(f"consolidation: {error}")
 

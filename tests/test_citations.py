@@ -108,8 +108,7 @@ def test_a_run_records_what_was_cited_and_counts_that(here, tmp_path):
         said = "by [1]" in r["trajectories"][0]["steps"][0]["text"]
         assert hit["n_cited"] == int(place == 0 and said)
         uses[hit["id"]] = uses.get(hit["id"], 0) + (place == 0 and said)
-    embedder = HashingEmbedder()
-    with closing(MemoryBank(path=str(run_dir / "bank.sqlite"), embedder=embedder, policy=Cosine())) as bank:
+    with closing(bank_of(run_dir)) as bank:
         assert {r.id: r.n_used for r in bank.records() if r.id in uses} == uses
 
 
@@ -125,3 +124,28 @@ def citing(messages, role, sample):
 def test_another_word_is_refused():
     with pytest.raises(UserError, match=r"memory\.uses"):
         MemoryBank(path="none.sqlite", embedder=None, policy=None, uses="quoted")
+
+
+@pytest.mark.parametrize("reliability", ["usage", "confidence_usage"])
+def test_uses_are_counted_without_consolidate_and_four_factor_goes_by_them(here, tmp_path, reliability):
+    keys = (*TOY, "retrieval=four_factor", f"retrieval.reliability={reliability}", "retrieval.top_k=2")
+
+    def uses(run_dir):
+        with closing(bank_of(run_dir)) as bank:
+            return {r.id: (r.n_used, r.n_used_success) for r in bank.records()}
+
+    off, on = (here(*keys, *more, run_dir=tmp_path / str(len(more)))[0] for more in ((), ("memory.uses=shown",)))
+    assert set(uses(off).values()) == {(0, 0)}
+    expected = dict.fromkeys(uses(on), (0, 0))
+    for r in read_rows(on):
+        for hit in r["retrieved"]:
+            n, won = expected[hit["id"]]
+            expected[hit["id"]] = (n + 1, won + (r["verdict"]["label"] == "success"))
+    assert uses(on) == expected and max(expected.values()) > (1, 0)
+    assert [r["retrieved"] for r in read_rows(on)] != [r["retrieved"] for r in read_rows(off)]
+    again = here(*keys, "memory.uses=shown", run_dir=on)[0]  # resumed: each episode is counted once
+    assert uses(again) == expected
+
+
+def bank_of(run_dir):
+    return MemoryBank(path=str(run_dir / "bank.sqlite"), embedder=HashingEmbedder(), policy=Cosine())

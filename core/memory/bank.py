@@ -11,6 +11,7 @@ from typing import Any
 
 from core.checks import check_choice
 from core.errors import UserError
+from core.memory.consolidation.consolidator import Consolidator
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.consolidation.uses import after_use
 from core.memory.policies.base import SAME, Policy
@@ -48,7 +49,7 @@ class MemoryBank(BankFile, Memory):
     domain       type | TEXT: the domain of what a task teaches, its own type or this one; None: it has none
     tags         words put on what a task teaches, "type" for its type; None: there are none
     uses         shown | cited: a record is used where a lesson of it was shown, or only where the agent cites one;
-                 None: shown
+                 None: shown, and a run counts only with `consolidate`
     clock        stream | wall: what ages are measured on
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
@@ -81,6 +82,8 @@ class MemoryBank(BankFile, Memory):
         if not isinstance(self.tags, list | None) or not all(isinstance(tag, str) for tag in self.tags or ()):
             raise UserError(f"memory.tags={self.tags}: give a list of words.")
         super().__post_init__()
+        if self.uses is not None and self.consolidate is None:
+            self.consolidate = Consolidator(run=self.run)  # without policies it counts, and does nothing else
         self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only)
 
     def retrieve(
@@ -223,7 +226,10 @@ class MemoryBank(BankFile, Memory):
 
         For a server, which calls it after a retrieval. That must not wait: where others keep the bank busy for longer
         than SHOWN_WAIT_S, nothing is counted and a warning says so. How the use ended is for `learn` to say.
+        With `uses=cited` nothing is counted here.
         """
+        if self.uses == "cited":
+            return
         try:
             self._count_uses(ids, None, "shown", wait_s=SHOWN_WAIT_S)
         except Busy as error:
