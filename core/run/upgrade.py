@@ -18,10 +18,10 @@ OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
 SINCE = {"strip_lessons": True}
 SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
-POLICIES = "Cosine FourFactor Hybrid Lexical Points RRF Random Trust".split()
-SINCE_OF_PART = {name: {"min_confidence": None} for name in POLICIES} | {  # by class
-    "Hybrid": {"min_confidence": None, "threshold_on": "similarity"},
-    "MemoryBank": {"domain": None, "tags": None, "uses": None},
+SINCE_OF_PART = {  # by class; a key that is null is as one that is not there
+    "Consolidator": {"keep_vectors": True},
+    "Deduplicate": {"on_add": False},
+    "Hybrid": {"threshold_on": "similarity"},
     "OpenAIEmbedder": {"batch": 1},
 }
 
