@@ -16,7 +16,7 @@ from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.none import NoMemory
 from core.memory.store.database import embedder_of
 from core.models.embedding import MINILM, NamedEmbedder
-from core.types import Lesson, MemoryRecord, Scored, Verdict, content_id
+from core.types import Lesson, MemoryRecord, Scored, Task, Verdict, content_id
 from mcp_server import checks
 from mcp_server.texts import OPENINGS
 
@@ -131,14 +131,18 @@ def new_record(
     verdict: Verdict,
     *,
     tags: tuple[str, ...] = (),
+    domain: str = "",
     trajectory: str = "",
     about: dict[str, str],
 ) -> MemoryRecord:
     """A record of lessons that came over MCP.
 
+    domain       ""; memory.domain, where that is a name
     trajectory   the id of the attempt that they were distilled from
     about        for its provenance
     """
+    task = Task(id=content_id("task", query), query=query)
+    filed, words = bank.filing(task)
     return MemoryRecord(
         id=id,
         original_query=query,
@@ -147,10 +151,11 @@ def new_record(
         score=float(verdict.label == "success"),
         outcome=verdict.label,
         label_source=verdict.source,
-        task_id=content_id("task", query),
+        task_id=task.id,
         namespace=bank.namespace,
         tick=bank.tick(),
-        tags=tags,
+        domain=domain or filed or "",
+        tags=tuple(dict.fromkeys((*tags, *words))),
         provenance={"source": "mcp", **about},
     )
 

@@ -45,12 +45,15 @@ class CoreTools:
         self._service, self._worker = service, worker
         self._trust = Trust(pool=100)
 
-    def retrieve_memory(self, query: str, top_k: int | None = None, agent_id: str = "") -> CallToolResult:
-        """Lessons from earlier tasks like this one. Call before you start; query = the task."""
+    def retrieve_memory(
+        self, query: str, top_k: int | None = None, agent_id: str = "", domain: str = ""
+    ) -> CallToolResult:
+        """Lessons from earlier tasks like this one. Call before you start; query = the task, domain = its subject."""
         query, top_k = self._checked_query(query, self._service.bank.policy.top_k if top_k is None else top_k)
         bank, limits = self._service.bank_for(agent_id), self._service.limits
         everyone = limits.anonymous == "all" and not agent_id
-        hits, n_held_back = retrieve_and_count(bank, query, top_k, Filter(everyone=everyone))
+        where = Filter(everyone=everyone, domain=checks.domain(domain) or None)
+        hits, n_held_back = retrieve_and_count(bank, query, top_k, where)
         if not everyone:  # which is read only
             self._service.count_shown(bank, hits)
         hits = comparable(bank, query, hits)
@@ -110,13 +113,15 @@ class CoreTools:
         success: bool = True,
         tags: list[str] = [],  # noqa: B006 - read only
         agent_id: str = "",
+        domain: str = "",
     ) -> CallToolResult:
         """Store a lesson that you write yourself. query = the task as asked; success = whether it was solved."""
         query = checks.text("query", query, self._service.limits.max_query_chars)
         lesson, bank = checks.lesson(title, description, content), self._service.bank_for(agent_id)
         verdict = clients_verdict(success)
-        id = content_id("mcp", bank.namespace, query, lesson, verdict.label)
-        record = new_record(bank, id, query, (lesson,), verdict, tags=checks.tags(tags), about={})
+        subject = checks.domain(domain)
+        id = content_id("mcp", bank.namespace, query, lesson, verdict.label, *([subject] if subject else []))
+        record = new_record(bank, id, query, (lesson,), verdict, tags=checks.tags(tags), domain=subject, about={})
         return stored(bank, id, "saved" if self._service.add(bank, record) else "already_known")
 
     def mark_helpful(self, memory_id: str, agent_id: str = "") -> CallToolResult:
