@@ -18,12 +18,14 @@ OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
 SINCE = {"strip_lessons": True}
 SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
-SINCE_OF_PART = {  # by class; a key that is null is as one that is not there
+SINCE_OF_PART = {  # by class
     "Consolidator": {"keep_vectors": True},
     "Deduplicate": {"on_add": False},
     "Hybrid": {"threshold_on": "similarity"},
+    "MemoryBank": {"domain": None, "tags": None, "uses": None},
     "OpenAIEmbedder": {"batch": 1},
 }
+SINCE_OF_RETRIEVAL = {"min_confidence": None}
 
 
 def named(config: Any) -> Any:
@@ -59,7 +61,8 @@ def completed(config: dict[str, Any]) -> dict[str, Any]:
 
 def _parts_completed(config: dict[str, Any]) -> dict[str, Any]:
     found = {key: _parts_completed(value) if isinstance(value, dict) else value for key, value in config.items()}
-    return SINCE_OF_PART.get(str(config.get("_target_")).rpartition(".")[2], {}) | found
+    since = SINCE_OF_RETRIEVAL if "top_k" in config and "outcome" in config else {}  # a policy has both
+    return since | SINCE_OF_PART.get(str(config.get("_target_")).rpartition(".")[2], {}) | found
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
