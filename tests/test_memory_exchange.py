@@ -12,6 +12,7 @@ from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 from core.errors import UserError
 from core.memory import formats
 from core.memory.__main__ import main
+from core.memory.consolidation.relation_checkers import NLIChecker
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson
 
@@ -203,12 +204,33 @@ def test_the_command_line_from_the_first_lesson_to_the_last(tmp_path, capsys):
         in run(capsys, "import", tmp_path / "new.sqlite", tmp_path / "out.jsonl", "--embedder", "hashing-256")[1]
     )
     assert "active: 1 -> 1" in run(capsys, "consolidate", bank)[1]
+    assert run(capsys, "consolidate", bank, "--only", "contradict")[0] == 2  # by which checker?
     assert "undone" in run(capsys, "rollback", bank, "--to", "here")[1]
     assert "1 records deleted" in run(capsys, "forget", bank, "--id", id)[1]
     code, out, _ = run(capsys, "doctor", bank)
     assert code == 0
     assert "the database is whole" in out
     assert run(capsys, "list", bank)[1] == ""
+
+
+def test_contradictions_by_hand(tmp_path, capsys, monkeypatch):
+    """The cross-encoder here finds that everything contradicts everything."""
+    asked = []
+
+    def check(self, ctx, one, other):
+        asked.append(self.model)
+        return "contradicts", "nli 0.900"
+
+    monkeypatch.setattr(NLIChecker, "check", check)
+    bank = tmp_path / "bank.sqlite"
+    for content in ("Close the lid of the pot before the water boils.", "Open the lid of the pot before water boils."):
+        words = ("--query", "boil water", "--title", content, "--description", "The lid.", "--content", content)
+        run(capsys, "add", bank, "--embedder", "hashing-256", *words)
+    run(capsys, "consolidate", bank, "--only", "prune", "--contradict")
+    assert asked == []
+    assert "undo with" in run(capsys, "consolidate", bank, "--only", "contradict", "--contradict", "some/encoder")[1]
+    assert asked == ["some/encoder"]
+    assert json.loads(run(capsys, "stats", bank, "--json")[1])["links"] == 1
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from core.errors import UserError
 from core.memory import formats
 from core.memory.formats.markdown import shown
 from core.memory.store.filter import Filter
@@ -112,15 +113,23 @@ def import_(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
-    """deduplicate, merge and prune now, without a model"""
+    """deduplicate, merge and prune now, without a model; with --contradict look for contradictions too"""
     from core.memory.consolidation.confidence import Confidence
     from core.memory.consolidation.consolidator import Consolidator
+    from core.memory.consolidation.contradict import Contradict
     from core.memory.consolidation.deduplicate import Deduplicate
     from core.memory.consolidation.merge import Merge
     from core.memory.consolidation.merge_authors import Voting
     from core.memory.consolidation.prune import Prune
+    from core.memory.consolidation.relation_checkers import NLIChecker
 
-    steps = {"deduplicate": Deduplicate, "merge": lambda: Merge(author=Voting()), "prune": Prune}
+    steps = {"deduplicate": Deduplicate, "merge": lambda: Merge(author=Voting())}
+    if given.contradict is not None:
+        checker = NLIChecker(model=given.contradict) if given.contradict else NLIChecker()
+        steps["contradict"] = lambda: Contradict(many=given.many, checker=checker)
+    steps["prune"] = lambda: Prune(delete_after_days=given.delete_after_days)
+    if unknown := set(given.only or ()) - steps.keys():
+        raise UserError(f"--only {unknown.pop()}: give --contradict as well.")
     chosen = {name: make() for name, make in steps.items() if name in (given.only or steps)}
     before, since = Counter(record.status for record in bank.records()), bank.seq()
     bank.consolidate = Consolidator(confidence=Confidence(), **chosen)

@@ -20,10 +20,12 @@ SINCE = {"strip_lessons": True}
 SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
 SINCE_OF_PART = {  # by class
     "Consolidator": {"keep_vectors": True},
+    "Contradict": {"many": None, "often_used": 5, "against_many": "quarantine"},
     "Deduplicate": {"on_add": False},
     "Hybrid": {"threshold_on": "similarity"},
     "MemoryBank": {"domain": None, "tags": None, "uses": None},
     "OpenAIEmbedder": {"batch": 1},
+    "Prune": {"delete_after_days": None},
 }
 SINCE_OF_RETRIEVAL = {"min_confidence": None}
 

@@ -37,6 +37,7 @@ class ProposedChange:
     seen      the records that it rests on; it is not made where one of them has changed meanwhile
     add       a record to add
     updates   id -> fields to set
+    erase     ids of records to delete for good
     """
 
     reason: str
@@ -44,6 +45,7 @@ class ProposedChange:
     add: MemoryRecord | None = None
     updates: dict[str, dict[str, Any]] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
+    erase: tuple[str, ...] = ()
 
     def still_holds(self, bank: MemoryBank) -> bool:
         """Whether every record is as the plan saw it, and the one to add is not there (as after an undone merge)."""

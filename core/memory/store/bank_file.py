@@ -26,6 +26,7 @@ from core.types import MemoryRecord
 log = logging.getLogger(__name__)
 
 _MARK = "snapshot:"
+_ERASED = "erased"  # the ids that `erase` has taken out
 
 
 def read_records(path: Path, namespace: str) -> list[MemoryRecord]:
@@ -89,9 +90,12 @@ class BankFile:
         return record
 
     def ids(self) -> set[str]:
-        """Of all records of the namespace but those that the bank made itself, by merging others."""
+        """Of all records of the namespace but those that the bank made itself, by merging others.
+
+        With those that `erase` has taken out: a run that is resumed must not add them again.
+        """
         query = "SELECT id FROM records WHERE namespace = ? AND parents = '[]'"
-        return {row[0] for row in self._store.rows(query, (self.namespace,))}
+        return {row[0] for row in self._store.rows(query, (self.namespace,))} | set(self._erased())
 
     def labels(self) -> set[str]:
         """The sources of the labels of all records of the namespace, archived ones too: a merger may come of them."""
@@ -154,6 +158,8 @@ class BankFile:
             raise UserError(f"the bank {self.path} is opened for reading only.")
         with self._store.change(reason, self.namespace, self._embed, self.embedder.name, wait_s) as change:
             yield change
+        if change.erased:
+            self._store.empty_log()
         if change.brought_back:
             self._embed_missing()
 
@@ -234,9 +240,16 @@ class BankFile:
                 change.reason += "".join(f"; {one} sha256:{_digest(r)}" for one, r in here.items() if one in gone)
             for one in orphans:
                 change.update(one, status="active")
-        if gone:
-            self._store.empty_log()
         return [one for one in known if one in gone]
+
+    def erase(self, change: Change, ids: tuple[str, ...]) -> None:
+        """Delete records for good inside a change, and remember their ids alone."""
+        index_file.remove(Path(self.path))
+        change.erase(ids)
+        change.fact(_ERASED, json.dumps(sorted({*self._erased(), *ids})))
+
+    def _erased(self) -> list[str]:
+        return json.loads(self.fact(_ERASED) or "[]")
 
     def _bare(self, source: str) -> dict[str, MemoryRecord]:
         """Records of the namespace by id, without embeddings."""
