@@ -147,7 +147,11 @@ class CoreTools:
             "bank": str(Path(bank.path).resolve()),
             "agent_id": bank.namespace,
             "records": bank.statuses(),
-            "embedder": {"name": embedder.name, "loaded": getattr(embedder, "loaded", type(embedder).__name__)},
+            "embedder": {
+                **{name: value for name, value in bank.made_with().items() if value is not None},
+                "name": embedder.name,
+                "loaded": getattr(embedder, "loaded", type(embedder).__name__),
+            },
             "model": service.roles()["extractor"].llm.name if service.cfg.get("llm") is not None else None,
             "pending_jobs": jobs.get("pending", 0) + jobs.get("running", 0),
             "failed_jobs": jobs.get("failed", 0),

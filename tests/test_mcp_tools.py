@@ -557,3 +557,16 @@ def test_lessons_are_saved_and_found_by_domain(tmp_path):
 
     with here(tmp_path / "b.sqlite", "preset=paper_faithful", "memory.domain=cli") as (server, service):
         run(go(server, service))
+
+
+def test_bank_status_says_which_embedder_made_the_bank_when_and_how_large(tmp_path):
+    async def go(server, service):
+        async with Client(server) as client:
+            empty = (await ask(client, "bank_status"))["embedder"]
+            await ask(client, "save_lesson", query="q", title="t", content="c")
+            return empty, (await ask(client, "bank_status"))["embedder"]
+
+    with here(tmp_path / "b.sqlite") as (server, service):
+        empty, embedder = run(go(server, service))
+        assert set(empty) == {"name", "loaded"}
+        assert embedder["dim"] == service.bank.dim() and embedder["since"] == service.bank.journal()[0]["at"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -281,3 +283,25 @@ def test_embeddings_of_another_size_are_refused(tmp_path, bank, open_bank, fille
     with pytest.raises(UserError, match="embeddings have 3 numbers, those of the bank 256"):
         formats.load(other, tmp_path / "bad.jsonl", "jsonl")
     assert len(other) == filled
+
+
+def test_a_bank_knows_its_embedders_dimensions_and_date(tmp_path, capsys):
+    bank = tmp_path / "bank.sqlite"
+    words = ("--query", "q", "--title", "t", "--description", "d", "--content")
+    run(capsys, "add", bank, "--embedder", "hashing-256", *words, "one")
+    found = json.loads(run(capsys, "stats", bank, "--json")[1])
+    assert (found["embedder"], found["dimensions"]) == ("hashing-256", 256)
+    with closing(sqlite3.connect(bank)) as db:
+        assert found["embedder since"] == db.execute("SELECT min(at) FROM journal").fetchone()[0]
+        db.execute("UPDATE journal SET at = '2026-01-01T00:00:00+00:00'")
+        db.commit()
+    run(capsys, "add", bank, *words, "two")
+    assert json.loads(run(capsys, "stats", bank, "--json")[1])["embedder since"] == found["embedder since"]  # kept
+    with closing(sqlite3.connect(bank)) as db:  # a bank from before this was noted
+        db.execute("DELETE FROM meta WHERE key LIKE 'embedder\\_%' ESCAPE '\\'")
+        db.commit()
+    older = json.loads(run(capsys, "stats", bank, "--json")[1])
+    assert (older["embedder"], older["dimensions"], older["embedder since"]) == ("hashing-256", 256, None)
+    run(capsys, "add", bank, *words, "three")
+    now = json.loads(run(capsys, "stats", bank, "--json")[1])
+    assert (now["dimensions"], now["embedder since"]) == (256, "2026-01-01T00:00:00+00:00")

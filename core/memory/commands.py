@@ -19,7 +19,7 @@ from core.types import Lesson, MemoryRecord, Scored, content_id
 
 def stats(bank: Any, given: Namespace) -> Iterator[str]:
     """count what is in a bank"""
-    records = bank.records()
+    records, made_with = bank.records(), bank.made_with()
     size = sum(file.stat().st_size for file in Path(bank.path).parent.glob(f"{Path(bank.path).name}*"))
     found = {
         "records": len(records),
@@ -33,6 +33,8 @@ def stats(bank: Any, given: Namespace) -> Iterator[str]:
         "changes": bank.seq(),
         "snapshots": bank.snapshots(),
         "embedder": bank.embedder.name if records else None,
+        "dimensions": made_with["dim"],
+        "embedder since": made_with["since"],
         "megabytes": round(size / 1e6, 2),
     }
     if given.json:
@@ -40,7 +42,7 @@ def stats(bank: Any, given: Namespace) -> Iterator[str]:
         return
     for name, value in found.items():
         text = ", ".join(f"{key} {n}" for key, n in value.items()) if isinstance(value, dict) else value
-        yield f"{name + ':':<12} {'-' if text in ('', None) else text}"
+        yield f"{name + ':':<16} {'-' if text in ('', None) else text}"
 
 
 def list_(bank: Any, given: Namespace) -> Iterator[str]:

@@ -144,6 +144,12 @@ class BankFile:
         found = self._store.rows("SELECT length(vector) / 4 FROM vectors LIMIT 1")
         return found[0][0] if found else None
 
+    def made_with(self) -> dict[str, Any]:
+        """{name, dim, since} of the embedder that the bank was made with; None where that is not (yet) known."""
+        dim = self._store.meta("embedder_dim")
+        known = {"name": self._store.meta("embedder"), "dim": self.dim() if dim is None else int(dim)}
+        return known | {"since": self._store.meta("embedder_since")}
+
     def jobs(self) -> Jobs:
         """The queue of attempts that wait to be learned from, everyone's."""
         return Jobs(self._store)

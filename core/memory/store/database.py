@@ -32,6 +32,9 @@ from core.types import MemoryRecord
 BUSY_S = 60  # how long a writer waits for others
 # How far a record is believed in.
 _BELIEVED = f"coalesce(r.confidence, iif(r.outcome = 'success', {PRIOR['success']}, {PRIOR['failure']}))"
+# What else is noted of the embedder, once: how many numbers its vectors have, and when the first change named it.
+_MEASURED = "INSERT OR IGNORE INTO meta SELECT 'embedder_dim', length(vector) / 4 FROM vectors LIMIT 1"
+_SINCE = "INSERT OR IGNORE INTO meta SELECT 'embedder_since', at FROM (SELECT at FROM journal ORDER BY seq LIMIT 1)"
 State = tuple[int, int, str | None]  # (highest rowid, last entry of `touched`, journal entry of the last forgetting)
 
 
@@ -186,6 +189,8 @@ class Store:
         db.execute("INSERT INTO meta VALUES ('embedder', ?) ON CONFLICT DO NOTHING", (embedder,))
         query = "INSERT INTO journal (at, tick, reason) SELECT ?, coalesce(max(tick), 0), ? FROM records RETURNING *"
         entry = db.execute(query, (now(), storable(change.reason))).fetchone()
+        db.execute(_MEASURED)
+        db.execute(_SINCE)
         if change.erased or not self._journal.append(line_of(db, entry) | {"now": select(db, MADE, entry[:1])}):
             self._journal.rewrite(whole(db))
 
