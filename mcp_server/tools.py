@@ -14,7 +14,7 @@ from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.by_hand import mark_record
 from core.memory.formats.insight_memory import iso
-from core.memory.formats.markdown import shown
+from core.memory.formats.markdown import dated, shown
 from core.memory.policies.base import retrieve_and_count
 from core.memory.policies.trust import Trust, feedback, warning_of
 from core.memory.store.clock import last_use
@@ -136,7 +136,7 @@ class CoreTools:
         """Everything about one memory."""
         bank = self._service.bank_for(agent_id)
         record = find_record(bank, memory_id)
-        return result(None, shown(record, bank.links(record.id)))
+        return result(None, shown(record, dated(bank.link_details(record.id))))
 
     def bank_status(self, agent_id: str = "") -> CallToolResult:
         """Counts, embedder, model, version and pending extractions of this memory."""

@@ -233,6 +233,10 @@ def test_contradictions_by_hand(tmp_path, capsys, monkeypatch):
     assert "undo with" in run(capsys, "consolidate", bank, "--only", "contradict", "--contradict", "some/encoder")[1]
     assert asked == ["some/encoder"]
     assert json.loads(run(capsys, "stats", bank, "--json")[1])["links"] == 1
+    id = run(capsys, "list", bank)[1].split()[0]
+    (link,) = json.loads(run(capsys, "show", bank, id, "--json")[1])["links"]
+    assert link["note"] == f"nli 0.900, cosine {link['weight']:.3f}"
+    assert f"{link['note']}, {link['created_at']}" in run(capsys, "show", bank, id)[1]
 
 
 @pytest.mark.parametrize(

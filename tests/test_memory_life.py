@@ -11,6 +11,7 @@ import pytest
 from memory_kit import Compass, Teller, item, merged_reply, open_life_bank, record, statuses
 
 from core.errors import InfraError, UserError
+from core.memory import formats
 from core.memory.consolidation import by_hand
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.contradict import Contradict
@@ -22,6 +23,7 @@ from core.memory.consolidation.merge_authors import LLMAuthor, Voting
 from core.memory.consolidation.prune import Prune
 from core.memory.consolidation.relation_checkers import LLMChecker, NLIChecker, parse_relation
 from core.memory.consolidation.same_lesson import content_hash, titles_near
+from core.memory.store.changes import weight_of
 
 
 @pytest.fixture
@@ -51,8 +53,33 @@ def test_of_five_identical_records_the_best_is_kept(bank):
     records = [record(str(n), item(0), confidence=0.5 + n / 100 if n != 2 else 0.9) for n in range(5)]
     bank = bank(*records, deduplicate=Deduplicate())
     assert go_over(bank) == {"2": "active"} | dict.fromkeys("0134", "superseded")
-    assert bank.links() == [(n, "duplicate_of", "2", "") for n in "0134"]
+    assert bank.links() == [(n, "duplicate_of", "2", "cosine 1.000") for n in "0134"]
     assert [hit.record.id for hit in bank.nearest("@200", 5)] == ["2"]
+
+
+def test_a_link_knows_its_weight_and_when_it_came(bank, tmp_path):
+    one = bank(record("a", item(0)), record("b", item(10)), deduplicate=Deduplicate(title_distance=0, min_score=0.9))
+    go_over(one)
+    at = {entry["seq"]: entry["at"] for entry in one.journal()}
+    known = {"source": "b", "relation": "duplicate_of", "target": "a"}
+    made = [seq for seq, entry in enumerate(one.journal(), 1) if entry["reason"].startswith("deduplicate")]
+    assert one.link_details("a") == [known | {"note": "cosine 0.985", "weight": 0.985, "created_at": at[made[0]]}]
+    with one.change("an older link") as change:
+        change.unlink("b", "duplicate_of", "a")
+        change.link("a", "entails", "b", "nli 0.812")
+    assert [(link["weight"], link["note"]) for link in one.link_details("b")] == [(None, "nli 0.812")]
+    formats.export(one, tmp_path / "out.jsonl", "jsonl")
+    other = bank()
+    formats.load(other, tmp_path / "out.jsonl", "jsonl")
+    assert other.links() == one.links()
+
+
+@pytest.mark.parametrize(
+    ("note", "weight"),
+    [("", None), ("llm", None), ("llm, cosine -0.250", -0.25), ("cosine 1.000", 1.0), ("cosine 0.5 or so", None)],
+)
+def test_a_weight_is_read_from_the_end_of_a_note(note, weight):
+    assert weight_of(note) == weight
 
 
 def test_equal_contents_are_the_same_whatever_their_titles(bank):
@@ -321,7 +348,7 @@ def test_the_weaker_of_two_contradicting_records_loses_confidence_and_stays(bank
     one = bank(*records, contradict=Contradict(), role=Teller(verdict("contradicts")).role)
     assert go_over(one) == {"a": "active", "b": "active"}
     assert (one.get("a").confidence, one.get("b").confidence) == (0.8, 0.3)
-    assert one.links() == [("a", "contradicts", "b", "llm")]
+    assert one.links() == [("a", "contradicts", "b", "llm, cosine 0.866")]
 
 
 def test_or_it_goes_to_quarantine(bank):
@@ -338,7 +365,7 @@ def test_other_relations_are_links_and_no_more(bank, relation):
         record("a", item(0)), record("b", item(30)), contradict=Contradict(), role=Teller(verdict(relation)).role
     )
     go_over(one)
-    assert one.links() == [("a", relation, "b", "llm")]
+    assert one.links() == [("a", relation, "b", "llm, cosine 0.866")]
     assert one.get("b").confidence is None
 
 

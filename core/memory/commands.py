@@ -11,7 +11,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory import formats
-from core.memory.formats.markdown import shown
+from core.memory.formats.markdown import dated, shown
 from core.memory.store.filter import Filter
 from core.memory.store.schema import to_dict
 from core.types import Lesson, MemoryRecord, Scored, content_id
@@ -55,7 +55,8 @@ def list_(bank: Any, given: Namespace) -> Iterator[str]:
 def show(bank: Any, given: Namespace) -> Iterator[str]:
     """one record in full"""
     record = bank.existing(given.id)
-    yield json.dumps(to_dict(record)) if given.json else shown(record, bank.links(record.id))
+    links = bank.link_details(record.id)
+    yield json.dumps(to_dict(record) | {"links": links}) if given.json else shown(record, dated(links))
 
 
 def search(bank: Any, given: Namespace) -> Iterator[str]:

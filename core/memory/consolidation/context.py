@@ -115,6 +115,11 @@ class ConsolidationContext:
         """Cosine of two records' lessons as texts. Their queries do not count: like tasks may teach unlike lessons."""
         return self.cosine(one.text, other.text)
 
+    def link(self, one: MemoryRecord, relation: str, other: MemoryRecord, why: str = "") -> Link:
+        """A link whose note ends in its weight, the similarity of the two (`weight_of`)."""
+        weight = f"cosine {self.similarity(one, other):.3f}"
+        return (one.id, relation, other.id, f"{why}, {weight}" if why else weight)
+
     def cosine(self, one: str, other: str) -> float:
         """Cosine of two texts under the bank's embedder, rounded to 6 digits."""
         return round(float(self.vector(one) @ self.vector(other)), 6)

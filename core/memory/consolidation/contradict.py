@@ -95,7 +95,7 @@ class Contradict:
             updates = {weaker.id: {"confidence": lowered[weaker.id]}}
             if self.action == "quarantine":
                 updates[weaker.id]["status"] = "quarantined"
-        link = (one.id, relation, other.id, why)
+        link = ctx.link(one, relation, other, why)
         return ProposedChange(
             reason=f"{one.id} {relation} {other.id}", seen=(one, other), updates=updates, links=(link,)
         )

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from core.errors import InfraError, UserError
 from core.memory.search import index_file
-from core.memory.store.changes import Change
+from core.memory.store.changes import Change, weight_of
 from core.memory.store.database import Store
 from core.memory.store.jobs import Jobs
 from core.memory.store.schema import BARE, RECORDS, TRACKED, create, fill_lexicon, to_dict, to_record
@@ -115,6 +115,22 @@ class BankFile:
             return self._store.rows(f"{query} ORDER BY 1, 2, 3", (self.namespace,))
         query = f"{query} AND source = ?2 UNION {query} AND target = ?2 ORDER BY 1, 2, 3"
         return self._store.rows(query, (self.namespace, id))
+
+    def link_details(self, id: str) -> list[dict[str, Any]]:
+        """{source, relation, target, note, weight, created_at} of the links from or to a record.
+
+        weight       their similarity when they were linked; None where it is not known, as in older banks
+        created_at   ISO, by the journal: when this bank got the link, be it by an import
+        """
+        query = (
+            "SELECT max(j.at) FROM undo_links u JOIN journal j ON j.seq = u.seq WHERE NOT u.was_there "
+            "AND (u.namespace, u.source, u.relation, u.target) = (?, ?, ?, ?)"
+        )
+        names, found = ("source", "relation", "target", "note"), []
+        for link in self.links(id):
+            at = self._store.rows(query, (self.namespace, *link[:3]))[0][0]
+            found.append(dict(zip(names, link)) | {"weight": weight_of(link[3]), "created_at": at})
+        return found
 
     def fact(self, key: str) -> str | None:
         """A fact about the namespace that a change has set; None when there is none."""
