@@ -24,6 +24,7 @@ MEMORY_BLOCK = "memory_block"  # fills the slot {{ memory_block }} of the system
 MERGE_LESSONS_PROMPT = "merge_lessons"  # this and the next are for memory.consolidate, not in the paper
 RELATE_LESSONS_PROMPT = "relate_lessons"
 
+STEPS = "steps"  # the folder of the extraction prompts of distiller.style=steps: steps/extract_success and so on
 _FOLDER = Path(__file__).parent
 
 
@@ -37,10 +38,15 @@ class Prompts:
         """A template's text with its values; a missing value raises jinja2.UndefinedError."""
         return _environment(*self._folders()).get_template(f"{name}.jinja").render(**values).strip()
 
-    def hashes(self) -> dict[str, str]:
-        """sha256 of every template, for the manifest: two runs with the same hashes were asked the same way."""
+    def hashes(self, style: str = "") -> dict[str, str]:
+        """sha256 of every template, for the manifest: two runs with the same hashes were asked the same way.
+
+        style   a folder of prompts/ whose templates are used as well, e.g. STEPS
+        """
         found = [path for folder in reversed(self._folders()) for path in sorted(folder.glob("*.jinja"))]
-        return {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+        named = {path.stem: path for path in found}
+        named |= {f"{style}/{path.stem}": path for path in sorted((_FOLDER / style).glob("*.jinja")) if style}
+        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in named.items()}
 
     def source(self) -> str:
         """The text of every template, as it is written."""

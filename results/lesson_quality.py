@@ -70,7 +70,7 @@ def other_code(run: Run) -> Iterator[str]:
             yield f"went on at {str(after['git']['sha'])[:8]} after {str(before['git']['sha'])[:8]}"
         for name, old, new in sorted(changed_leaves(before["packages"], after["packages"])):
             yield f"went on with {name} {new} after {old}"
-    now = prompt_digests()
+    now = prompt_digests(steps=True)
     for name, digest in run.manifest["fingerprint"]["prompts"].items():
         if now.get(name) != digest:
             yield f"prompt {name} is another one today"
