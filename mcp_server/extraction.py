@@ -13,7 +13,7 @@ from core.memory.bank import MemoryBank
 from core.memory.consolidation.citations import cited
 from core.models.reply_text import storable
 from core.types import Scored, Step, Task, Trajectory, content_id
-from mcp_server import checks
+from mcp_server import audit, checks
 from mcp_server.service import Service, clients_verdict, describe_stored, new_record, recalled
 
 _ID = re.compile(r"\bid=([\w.:-]{1,64})")  # as retrieved lessons show their ids (mcp_server/texts.py)
@@ -45,7 +45,7 @@ def learn_attempt(service: Service, bank: MemoryBank, job_id: str, payload: dict
     """Judge an attempt unless the client did, distil it and store the record. The same job again adds nothing."""
     id = content_id("extracted", job_id)
     if bank.get(id) is None:
-        _store_lessons(service, bank, id, payload)
+        _store_lessons(service, bank, id, job_id, payload)
     record = bank.get(id)
     extracted = [{"title": lesson.title, "description": lesson.description} for lesson in record.items]
     return {
@@ -56,7 +56,7 @@ def learn_attempt(service: Service, bank: MemoryBank, job_id: str, payload: dict
     }
 
 
-def _store_lessons(service: Service, bank: MemoryBank, id: str, payload: dict[str, Any]) -> None:
+def _store_lessons(service: Service, bank: MemoryBank, id: str, job_id: str, payload: dict[str, Any]) -> None:
     judge, extractor = service.roles()["judge"], service.roles()["extractor"]
     task, attempt = Task(id=content_id("task", payload["query"]), query=payload["query"]), as_trajectory(payload)
     judge.meter.begin(task.id)
@@ -74,6 +74,8 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, payload: dict[st
         bank, id, task.query, lessons, verdict, trajectory=attempt.id, about={"model": extractor.llm.name}
     )
     service.add(bank, record, used_in(bank, payload, shown))
+    if audit.is_sampled(job_id, service.limits.audit_share):
+        audit.keep(bank.path, job_id, attempt, verdict, record)
 
 
 def as_trajectory(payload: dict[str, Any]) -> Trajectory:

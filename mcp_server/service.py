@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.build import build_bank, build_meter, build_models, build_roles, make, part, refuse_problems
-from core.checks import check_choice
+from core.checks import check_choice, check_numbers
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
@@ -36,6 +36,7 @@ class Service:
         self.cfg, self.limits, self.require_agent = cfg, cfg.server, require_agent
         check_choice(cfg.server, "server", "anonymous", ("own", "all"))
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
+        check_numbers(cfg.server, "server", "audit_share", least=0, most=1)
         if require_agent and cfg.server.anonymous == "all":
             raise UserError("--require-agent-id and server.anonymous=all contradict each other: give one of them.")
         self.queue_without_model = False
