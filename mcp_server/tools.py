@@ -156,6 +156,7 @@ class CoreTools:
             "pending_jobs": jobs.get("pending", 0) + jobs.get("running", 0),
             "failed_jobs": jobs.get("failed", 0),
             "preset": service.cfg.preset,
+            **({"settings": service.cfg.settings} if service.cfg.settings else {}),
             "retrieval": type(bank.policy).__name__.lower(),
             "clock": bank.clock,
             "changes": bank.seq(),
