@@ -61,6 +61,8 @@ def check_config(cfg: Any) -> None:
     check_prompts(cfg.prompts)
     if cfg.refine is not None and "refine" not in cfg.workflow:
         raise UserError(f"refine={cfg.refine}: this workflow refines nothing; choose workflow=matts_sequential.")
+    if cfg.retrieval.get("domain") == "same" and cfg.memory.get("domain", "") is None:
+        raise UserError("retrieval.domain=same: say what a task's domain is, e.g. memory.domain=type.")
     for key, least in NUMBERS.items():
         value = cfg[key]
         if value is None and key in NULLABLE:

@@ -220,7 +220,8 @@ class Episode:
     status: str  # success | failure | infra_error | stopped (by the run's budget; runs again when the run is continued)
     reward: float
     verdict: Verdict
-    retrieved: tuple[dict, ...]  # {id, score, n_items, n_shown: how many of its items the prompt had room for}
+    # {id, score, n_items, n_shown: how many of its items the prompt had room for, n_cited: with memory.uses=cited}
+    retrieved: tuple[dict, ...]
     trajectories: tuple[Trajectory, ...]
     chosen: int  # which of them is the answer
     verdicts: tuple[Verdict, ...]  # one for each attempt; `verdict` is the answer's

@@ -17,6 +17,7 @@ EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite llm=gemini                        extract_memory asks this model
   %(prog)s --bank ~/lessons.sqlite --transport http                  for several clients on this machine
   %(prog)s retrieve_memory --bank ~/lessons.sqlite --query "..."     one tool, by hand (TOOL --help)
+  %(prog)s audit --bank ~/lessons.sqlite                             the extractions kept for a person to check
   %(prog)s hook retrieve --bank ~/lessons.sqlite                     for the hooks of a client, see docs/mcp.md
   %(prog)s run --bank ~/lessons.sqlite -- claude -p "..."            around any command, see docs/run.md
 """
@@ -31,9 +32,10 @@ def main(argv: list[str] | None = None) -> int:
 
             return run_around(argv[1:])
         if argv and not argv[0].startswith("-") and "=" not in argv[0]:
-            from mcp_server import cli, hooks
+            from mcp_server import audit, cli, hooks
 
-            return hooks.run_hook(argv[1:]) if argv[0] == "hook" else cli.run_command(argv)
+            own = {"hook": hooks.run_hook, "audit": audit.run_audit}
+            return own[argv[0]](argv[1:]) if argv[0] in own else cli.run_command(argv)
         return serve_bank(parser().parse_intermixed_args(argv))
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -26,7 +26,9 @@ def run_command(argv: list[str]) -> int:
     profile = chosen_profile(argv)
     known = {tool.name: tool for tool in list_tools(profile, AceTools() if profile == "ace" else AllTools())}
     if argv[0] not in known:
-        raise UserError(f"{argv[0]} is no command: give --bank PATH to serve, hook, or one of {', '.join(known)}.")
+        raise UserError(
+            f"{argv[0]} is no command: give --bank PATH to serve, hook, audit, or one of {', '.join(known)}."
+        )
     tool = known[argv[0]]
     given = tool_parser(tool).parse_intermixed_args(argv[1:])
     arguments = {

@@ -1,4 +1,4 @@
-"""The command line and the configuration: config/mcp.yaml, a preset, and what the user types, composed by Hydra."""
+"""The command line and the configuration: config/mcp.yaml, a preset, the user's settings file, and what is typed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
 from mcp_server.foreign_config import read_foreign
+from mcp_server.settings import read_settings, settings_file
 
 if TYPE_CHECKING:
     from mcp_server.service import Service
@@ -20,9 +21,34 @@ TOKEN_ENV = "REASONINGBANK_MCP_TOKEN"  # the variable that holds the bearer toke
 
 
 def load_config(overrides: list[str]) -> Any:
-    """The composed configuration. A preset is a list of overrides, and those that were typed come after it.
+    """The composed configuration: a preset, then the user's settings file, then what is typed.
 
-    Where another option of a group is typed (retrieval=cosine), what the preset sets in that group is left out; of
+    What the file sets in a group of which another option is typed (retrieval=cosine) is left out. UserError names the
+    file and the key where one of its keys does not fit.
+    """
+    path = settings_file()
+    if path is None:
+        return _load(overrides)
+    words = unless_typed(read_settings(path), overrides)
+    try:
+        cfg = _load([*words, *overrides])
+    except UserError:
+        for number, word in enumerate(words, 1):
+            try:
+                _load(words[:number])
+            except UserError as error:
+                # The file may hold what must not stand in a log, such as a key of a provider.
+                reason = str(error).partition(" (given: ")[0].replace(word, _key(word))
+                raise UserError(f"the settings {path}: {_key(word)} does not fit: {reason}") from error
+        raise
+    cfg.settings = str(path.resolve())
+    return cfg
+
+
+def _load(overrides: list[str]) -> Any:
+    """The composed configuration. A preset is a list of overrides, and these come after it.
+
+    Where another option of a group is given (retrieval=cosine), what the preset sets in that group is left out; of
     another memory the preset still sets what that memory has: whether it is guarded, how it consolidates.
     """
     preset = _preset_words(overrides)

@@ -12,10 +12,11 @@ from core.errors import UserError
 from core.learning.attempts import Attempts
 from core.learning.transcript import cut
 from core.memory.bank import MemoryBank
+from core.memory.consolidation.citations import cited
 from core.memory.hygiene.scrub import scrub
 from core.models.reply_text import storable
 from core.types import Lesson, Scored, Step, Task, Trajectory, Verdict, content_id
-from mcp_server import checks
+from mcp_server import audit, checks
 from mcp_server.service import Service, clients_verdict, describe_stored, new_record, recalled
 
 _ID = re.compile(r"\bid=([\w.:-]{1,64})")  # as retrieved lessons show their ids (mcp_server/texts.py)
@@ -77,7 +78,7 @@ def learn_attempt(service: Service, bank: MemoryBank, job_id: str, payload: dict
     """
     id = content_id("extracted", job_id)
     if bank.get(id) is None:
-        _store_lessons(service, bank, id, payload)
+        _store_lessons(service, bank, id, job_id, payload)
     record = bank.get(id)
     extracted = [{"title": lesson.title, "description": lesson.description} for lesson in record.items]
     compared = {name: record.provenance[name] for name in ("best", "outcomes") if name in record.provenance}
@@ -90,7 +91,7 @@ def learn_attempt(service: Service, bank: MemoryBank, job_id: str, payload: dict
     }
 
 
-def _store_lessons(service: Service, bank: MemoryBank, id: str, payload: dict[str, Any]) -> None:
+def _store_lessons(service: Service, bank: MemoryBank, id: str, job_id: str, payload: dict[str, Any]) -> None:
     judge, extractor = service.roles()["judge"], service.roles()["extractor"]
     task, several = Task(id=content_id("task", payload["query"]), query=payload["query"]), "attempts" in payload
     judge.meter.begin(task.id)
@@ -122,7 +123,9 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, payload: dict[st
         raise UserError("the model's reply held no lesson that could be read.")
     record = new_record(bank, id, task.query, lessons, verdicts[chosen], trajectory=made[chosen].id, about=about)
     did = [(step.action, step.observation) for attempt in made for step in attempt.steps]
-    service.add(bank, record, tuple(hit.record.id for hit in shown), did, verdicts[chosen].confidence)
+    service.add(bank, record, used_in(bank, payload, shown), did, verdicts[chosen].confidence)
+    if audit.is_sampled(job_id, service.limits.audit_share):
+        audit.keep(bank.path, job_id, attempts.read()[chosen], verdicts[chosen], record)
 
 
 def _best(service: Service, attempts: Attempts, pattern: str) -> int:
@@ -171,6 +174,22 @@ def as_trajectory(payload: dict[str, Any], number: int = 0) -> Trajectory:
         success=False,
         gold="",
     )
+
+
+def used_in(bank: MemoryBank, payload: dict[str, Any], shown: list[Scored]) -> tuple[str, ...]:
+    """The ids of the shown records; with `memory.uses=cited` of those that the assistant cites by an id or a title."""
+    if bank.uses != "cited":
+        return tuple(hit.record.id for hit in shown)
+    parts = payload.get("attempts", [payload])
+    said = "\n".join(turn["content"] for part in parts for turn in part["trajectory"] if turn["role"] == "assistant")
+    names = [
+        (place, id, item.title)
+        for place, hit in enumerate(shown)
+        for number, item in enumerate(hit.record.items)
+        for id in (hit.record.id, f"{hit.record.id}-{number}")
+    ]
+    found = cited(said, [name[1:] for name in names], numbered=False)  # each retrieval numbers from 1
+    return tuple(shown[place].record.id for place in sorted({names[number][0] for number in found}))
 
 
 def shown_records(bank: MemoryBank, payload: dict[str, Any]) -> list[Scored]:

@@ -27,6 +27,7 @@ from core.build import build_learner
 from core.errors import InfraError, UserError
 from core.learning.heuristic import heuristic_verdict
 from core.learning.transcript import without_lessons
+from core.memory.consolidation.citations import cited
 from core.models.reply_text import storable
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server import warnings_file
@@ -433,13 +434,9 @@ def closing_words(task: str, done: Done) -> Lesson | None:
 
 
 def used_of(hits: list[Scored], done: Done) -> list[str]:
-    """Ids of the lessons that the command named in what it printed: by id, or by title."""
-    text = done.output
-    return [
-        hit.record.id
-        for hit in hits
-        if hit.record.id in text or any(lesson.title and lesson.title in text for lesson in hit.record.items)
-    ]
+    """Ids of the lessons that the command cites in what it printed: by number, id or title."""
+    lessons = [(hit.record.id, lesson.title) for hit in hits for lesson in hit.record.items]
+    return list(dict.fromkeys(lessons[place][0] for place in sorted(cited(done.output, lessons))))
 
 
 def report(given: argparse.Namespace, result: dict[str, Any], beside: Beside) -> None:

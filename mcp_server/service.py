@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.build import build_bank, build_meter, build_models, build_roles, make, part, refuse_problems
-from core.checks import check_choice
+from core.checks import check_choice, check_numbers
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.none import NoMemory
 from core.memory.store.database import embedder_of
 from core.models.embedding import MINILM, NamedEmbedder
-from core.types import Lesson, MemoryRecord, Scored, Verdict, content_id
+from core.types import Lesson, MemoryRecord, Scored, Task, Verdict, content_id
 from mcp_server import checks
 from mcp_server.texts import OPENINGS
 
@@ -36,6 +36,7 @@ class Service:
         self.cfg, self.limits, self.require_agent = cfg, cfg.server, require_agent
         check_choice(cfg.server, "server", "anonymous", ("own", "all"))
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
+        check_numbers(cfg.server, "server", "audit_share", least=0, most=1)
         if require_agent and cfg.server.anonymous == "all":
             raise UserError("--require-agent-id and server.anonymous=all contradict each other: give one of them.")
         self.queue_without_model = False
@@ -106,8 +107,11 @@ class Service:
     ) -> None:
         """Let the bank learn from a record that is already stored: an error is logged and does not reach the caller."""
         try:
-            new = ((record.id, confidence),)
-            bank.learn(EpisodeFeedback(label=record.outcome, used=used, counted=True, new=new))  # by retrieve_memory
+            new, counted = (
+                ((record.id, confidence),),
+                bank.uses != "cited",
+            )  # what is only shown, retrieve_memory counts
+            bank.learn(EpisodeFeedback(label=record.outcome, used=used, counted=counted, new=new))
         except (UserError, InfraError) as error:
             log.warning(f"consolidation: {error}")
 
@@ -144,14 +148,18 @@ def new_record(
     verdict: Verdict,
     *,
     tags: tuple[str, ...] = (),
+    domain: str = "",
     trajectory: str = "",
     about: dict[str, Any],
 ) -> MemoryRecord:
     """A record of lessons that came over MCP.
 
+    domain       ""; memory.domain, where that is a name
     trajectory   the id of the attempt that they were distilled from
     about        for its provenance
     """
+    task = Task(id=content_id("task", query), query=query)
+    filed, words = bank.filing(task)
     return MemoryRecord(
         id=id,
         original_query=query,
@@ -160,10 +168,11 @@ def new_record(
         score=float(verdict.label == "success"),
         outcome=verdict.label,
         label_source=verdict.source,
-        task_id=content_id("task", query),
+        task_id=task.id,
         namespace=bank.namespace,
         tick=bank.tick(),
-        tags=tags,
+        domain=domain or filed or "",
+        tags=tuple(dict.fromkeys((*tags, *words))),
         provenance={"source": "mcp", **about},
     )
 

@@ -14,7 +14,7 @@ from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.by_hand import mark_record
 from core.memory.formats.insight_memory import iso
-from core.memory.formats.markdown import shown
+from core.memory.formats.markdown import dated, shown
 from core.memory.policies.base import retrieve_and_count
 from core.memory.policies.trust import Trust, feedback, warning_of
 from core.memory.store.clock import last_use
@@ -50,12 +50,15 @@ class CoreTools:
         self._service, self._worker = service, worker
         self._trust = Trust(pool=100)
 
-    def retrieve_memory(self, query: str, top_k: int | None = None, agent_id: str = "") -> CallToolResult:
-        """Lessons from earlier tasks like this one. Call before you start; query = the task."""
+    def retrieve_memory(
+        self, query: str, top_k: int | None = None, agent_id: str = "", domain: str = ""
+    ) -> CallToolResult:
+        """Lessons from earlier tasks like this one. Call before you start; query = the task, domain = its subject."""
         query, top_k = self._checked_query(query, self._service.bank.policy.top_k if top_k is None else top_k)
         bank, limits = self._service.bank_for(agent_id), self._service.limits
         everyone = limits.anonymous == "all" and not agent_id
-        hits, n_held_back = retrieve_and_count(bank, query, top_k, Filter(everyone=everyone))
+        where = Filter(everyone=everyone, domain=checks.domain(domain) or None)
+        hits, n_held_back = retrieve_and_count(bank, query, top_k, where)
         if not everyone:  # which is read only
             self._service.count_shown(bank, hits)
         hits = comparable(bank, query, hits)
@@ -120,13 +123,15 @@ class CoreTools:
         success: bool = True,
         tags: list[str] = [],  # noqa: B006 - read only
         agent_id: str = "",
+        domain: str = "",
     ) -> CallToolResult:
         """Store a lesson that you write yourself. query = the task as asked; success = whether it was solved."""
         query = checks.text("query", query, self._service.limits.max_query_chars)
         lesson, bank = checks.lesson(title, description, content), self._service.bank_for(agent_id)
         verdict = clients_verdict(success)
-        id = content_id("mcp", bank.namespace, query, lesson, verdict.label)
-        record = new_record(bank, id, query, (lesson,), verdict, tags=checks.tags(tags), about={})
+        subject = checks.domain(domain)
+        id = content_id("mcp", bank.namespace, query, lesson, verdict.label, *([subject] if subject else []))
+        record = new_record(bank, id, query, (lesson,), verdict, tags=checks.tags(tags), domain=subject, about={})
         return stored(bank, id, "saved" if self._service.add(bank, record) else "already_known")
 
     def mark_helpful(self, memory_id: str, agent_id: str = "") -> CallToolResult:
@@ -141,7 +146,7 @@ class CoreTools:
         """Everything about one memory."""
         bank = self._service.bank_for(agent_id)
         record = find_record(bank, memory_id)
-        return result(None, shown(record, bank.links(record.id)))
+        return result(None, shown(record, dated(bank.link_details(record.id))))
 
     def bank_status(self, agent_id: str = "") -> CallToolResult:
         """Counts, embedder, model, version and pending extractions of this memory."""
@@ -152,11 +157,16 @@ class CoreTools:
             "bank": str(Path(bank.path).resolve()),
             "agent_id": bank.namespace,
             "records": bank.statuses(),
-            "embedder": {"name": embedder.name, "loaded": getattr(embedder, "loaded", type(embedder).__name__)},
+            "embedder": {
+                **{name: value for name, value in bank.made_with().items() if value is not None},
+                "name": embedder.name,
+                "loaded": getattr(embedder, "loaded", type(embedder).__name__),
+            },
             "model": service.roles()["extractor"].llm.name if service.cfg.get("llm") is not None else None,
             "pending_jobs": jobs.get("pending", 0) + jobs.get("running", 0),
             "failed_jobs": jobs.get("failed", 0),
             "preset": service.cfg.preset,
+            **({"settings": service.cfg.settings} if service.cfg.settings else {}),
             "retrieval": type(bank.policy).__name__.lower(),
             "clock": bank.clock,
             "changes": bank.seq(),

@@ -29,6 +29,7 @@ FORMS = {"paper": MEMORY_BLOCK, "plain": "memory_block_plain", "plain_zh": "memo
 OTHER_FORMS = [name for name in FORMS.values() if name != MEMORY_BLOCK]
 SECOND_OPINION_PROMPT = "second_opinion"  # for memory.hygiene, not in the paper
 
+STEPS = "steps"  # the folder of the extraction prompts of distiller.style=steps: steps/extract_success and so on
 _FOLDER = Path(__file__).parent
 
 
@@ -56,13 +57,17 @@ class Prompts:
             name = FORMS[self.memory_block]
         return _environment(*self._folders()).get_template(f"{name}.jinja").render(**values).strip()
 
-    def hashes(self) -> dict[str, str]:
+    def hashes(self, style: str = "") -> dict[str, str]:
         """sha256 of every template, for the manifest: two runs with the same hashes were asked the same way.
 
         Of the forms of MEMORY_BLOCK only the one that is used, under that name.
+
+        style   a folder of prompts/ whose templates are used as well, e.g. STEPS
         """
         paths = [path for folder in reversed(self._folders()) for path in sorted(folder.glob("*.jinja"))]
-        found = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+        named = {path.stem: path for path in paths}
+        named |= {f"{style}/{path.stem}": path for path in sorted((_FOLDER / style).glob("*.jinja")) if style}
+        found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in named.items()}
         used = found[FORMS[self.memory_block]]
         return {name: used if name == MEMORY_BLOCK else h for name, h in found.items() if name not in OTHER_FORMS}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parent.parent
+os.environ["REASONINGBANK_SETTINGS"] = "none"  # no test reads the settings of whoever runs it
 TOY = ("env=toy", "llm=scripted", "embedder=hashing")
 
 

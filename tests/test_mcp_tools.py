@@ -533,3 +533,40 @@ def test_a_secret_is_taken_out_of_tags_and_addresses_too(tmp_path):
         kept = service.bank.get(told["memory_id"])
         assert key not in repr(kept)
         assert kept.tags[0] == "git" and kept.provenance["url"].startswith("https://")
+
+
+def test_lessons_are_saved_and_found_by_domain(tmp_path):
+    async def go(server, service):
+        async with Client(server) as client:
+            lesson = {
+                "query": "retry a failed request",
+                "title": "Back off",
+                "content": "Wait twice as long each time.",
+            }
+            saved = [await ask(client, "save_lesson", **lesson, domain=name) for name in ("api", " web ", "")]
+            assert [service.bank.get(one["memory_id"]).domain for one in saved] == ["api", "web", "cli"]
+            assert (await ask(client, "save_lesson", **lesson, domain="api"))["status"] == "already_known"
+            found = {}
+            for name in ("api", "web", "sea", ""):
+                hits = await ask(client, "retrieve_memory", query=lesson["query"], top_k=9, domain=name)
+                found[name] = [hit["memory_id"] for hit in hits["memories"]]
+            ids = [one["memory_id"] for one in saved]
+            assert (found["api"], found["web"], found["sea"]) == (ids[:1], ids[1:2], [])
+            assert sorted(found[""]) == sorted(ids)
+            assert "at most 100" in await refused(client, "retrieve_memory", query="q", domain="x" * 101)
+
+    with here(tmp_path / "b.sqlite", "preset=paper_faithful", "memory.domain=cli") as (server, service):
+        run(go(server, service))
+
+
+def test_bank_status_says_which_embedder_made_the_bank_when_and_how_large(tmp_path):
+    async def go(server, service):
+        async with Client(server) as client:
+            empty = (await ask(client, "bank_status"))["embedder"]
+            await ask(client, "save_lesson", query="q", title="t", content="c")
+            return empty, (await ask(client, "bank_status"))["embedder"]
+
+    with here(tmp_path / "b.sqlite") as (server, service):
+        empty, embedder = run(go(server, service))
+        assert set(empty) == {"name", "loaded"}
+        assert embedder["dim"] == service.bank.dim() and embedder["since"] == service.bank.journal()[0]["at"]

@@ -37,6 +37,24 @@ def test_each_retrieval_counts_and_an_extraction_does_not_count_the_same_use_aga
             run(go(server, service))
 
 
+def test_with_uses_cited_only_what_the_assistant_names_counts(tmp_path):
+    """By id or title in its own turns; a number there means something else, and retrieval alone counts nothing."""
+
+    async def go(server, service):
+        async with Client(server) as client:
+            id = (await ask(client, "save_lesson", **LESSON))["memory_id"]
+            found = await ask(client, "retrieve_memory", query=LESSON["query"])
+            seen = {"role": "tool", "content": found["formatted_prompt"]}
+            for said, uses in (("Nothing fits, [1].", 0), (f"By {id} I test.", 1), ("Test for empty input: yes.", 2)):
+                turns = [seen, {"role": "assistant", "content": said}]
+                how = {"trajectory": turns, "query": "another task", "success_signal": True, "async_mode": False}
+                await ask(client, "extract_memory", **how)
+                assert used(service, id) == (uses, uses)
+
+    with here(tmp_path / "b.sqlite", "memory.uses=cited", *MODEL) as (server, service):
+        run(go(server, service))
+
+
 def test_a_locked_bank_does_not_keep_a_retrieval(tmp_path, caplog):
     async def go(server, service):
         async with Client(server) as client:

@@ -55,7 +55,7 @@ def test_a_duplicate_is_superseded_as_soon_as_it_is_learned(open_bank):
     before = bank.seq()
     live(bank, record("b", item(0), tick=1))
     assert statuses(bank) == {"a": "active", "other": "active", "b": "superseded"}
-    assert bank.links() == [("b", "duplicate_of", "a", "")]
+    assert bank.links() == [("b", "duplicate_of", "a", "cosine 1.000")]
     assert reasons(bank)[before:] == ["add", "learn: episode None", "deduplicate on add: b duplicate_of a"]
     assert [hit.record.id for hit in bank.retrieve("@200", top_k=5)] == ["a", "other"]
     bank.rollback(bank.seq() - 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 from core.errors import UserError
 from core.memory import formats
 from core.memory.__main__ import main
+from core.memory.consolidation.relation_checkers import NLIChecker
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson
 
@@ -203,12 +206,37 @@ def test_the_command_line_from_the_first_lesson_to_the_last(tmp_path, capsys):
         in run(capsys, "import", tmp_path / "new.sqlite", tmp_path / "out.jsonl", "--embedder", "hashing-256")[1]
     )
     assert "active: 1 -> 1" in run(capsys, "consolidate", bank)[1]
+    assert run(capsys, "consolidate", bank, "--only", "contradict")[0] == 2  # by which checker?
     assert "undone" in run(capsys, "rollback", bank, "--to", "here")[1]
     assert "1 records deleted" in run(capsys, "forget", bank, "--id", id)[1]
     code, out, _ = run(capsys, "doctor", bank)
     assert code == 0
     assert "the database is whole" in out
     assert run(capsys, "list", bank)[1] == ""
+
+
+def test_contradictions_by_hand(tmp_path, capsys, monkeypatch):
+    """The cross-encoder here finds that everything contradicts everything."""
+    asked = []
+
+    def check(self, ctx, one, other):
+        asked.append(self.model)
+        return "contradicts", "nli 0.900"
+
+    monkeypatch.setattr(NLIChecker, "check", check)
+    bank = tmp_path / "bank.sqlite"
+    for content in ("Close the lid of the pot before the water boils.", "Open the lid of the pot before water boils."):
+        words = ("--query", "boil water", "--title", content, "--description", "The lid.", "--content", content)
+        run(capsys, "add", bank, "--embedder", "hashing-256", *words)
+    run(capsys, "consolidate", bank, "--only", "prune", "--contradict")
+    assert asked == []
+    assert "undo with" in run(capsys, "consolidate", bank, "--only", "contradict", "--contradict", "some/encoder")[1]
+    assert asked == ["some/encoder"]
+    assert json.loads(run(capsys, "stats", bank, "--json")[1])["links"] == 1
+    id = run(capsys, "list", bank)[1].split()[0]
+    (link,) = json.loads(run(capsys, "show", bank, id, "--json")[1])["links"]
+    assert link["note"] == f"nli 0.900, cosine {link['weight']:.3f}"
+    assert f"{link['note']}, {link['created_at']}" in run(capsys, "show", bank, id)[1]
 
 
 @pytest.mark.parametrize(
@@ -259,3 +287,25 @@ def test_embeddings_of_another_size_are_refused(tmp_path, bank, open_bank, fille
     with pytest.raises(UserError, match="embeddings have 3 numbers, those of the bank 256"):
         formats.load(other, tmp_path / "bad.jsonl", "jsonl")
     assert len(other) == filled
+
+
+def test_a_bank_knows_its_embedders_dimensions_and_date(tmp_path, capsys):
+    bank = tmp_path / "bank.sqlite"
+    words = ("--query", "q", "--title", "t", "--description", "d", "--content")
+    run(capsys, "add", bank, "--embedder", "hashing-256", *words, "one")
+    found = json.loads(run(capsys, "stats", bank, "--json")[1])
+    assert (found["embedder"], found["dimensions"]) == ("hashing-256", 256)
+    with closing(sqlite3.connect(bank)) as db:
+        assert found["embedder since"] == db.execute("SELECT min(at) FROM journal").fetchone()[0]
+        db.execute("UPDATE journal SET at = '2026-01-01T00:00:00+00:00'")
+        db.commit()
+    run(capsys, "add", bank, *words, "two")
+    assert json.loads(run(capsys, "stats", bank, "--json")[1])["embedder since"] == found["embedder since"]  # kept
+    with closing(sqlite3.connect(bank)) as db:  # a bank from before this was noted
+        db.execute("DELETE FROM meta WHERE key LIKE 'embedder\\_%' ESCAPE '\\'")
+        db.commit()
+    older = json.loads(run(capsys, "stats", bank, "--json")[1])
+    assert (older["embedder"], older["dimensions"], older["embedder since"]) == ("hashing-256", 256, None)
+    run(capsys, "add", bank, *words, "three")
+    now = json.loads(run(capsys, "stats", bank, "--json")[1])
+    assert (now["dimensions"], now["embedder since"]) == (256, "2026-01-01T00:00:00+00:00")

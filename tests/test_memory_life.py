@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from memory_kit import Compass, Teller, item, merged_reply, open_life_bank, record, statuses
 
 from core.errors import InfraError, UserError
+from core.memory import formats
 from core.memory.consolidation import by_hand
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.contradict import Contradict
@@ -21,6 +23,7 @@ from core.memory.consolidation.merge_authors import LLMAuthor, Voting
 from core.memory.consolidation.prune import Prune
 from core.memory.consolidation.relation_checkers import LLMChecker, NLIChecker, parse_relation
 from core.memory.consolidation.same_lesson import content_hash, titles_near
+from core.memory.store.changes import weight_of
 
 
 @pytest.fixture
@@ -50,8 +53,33 @@ def test_of_five_identical_records_the_best_is_kept(bank):
     records = [record(str(n), item(0), confidence=0.5 + n / 100 if n != 2 else 0.9) for n in range(5)]
     bank = bank(*records, deduplicate=Deduplicate())
     assert go_over(bank) == {"2": "active"} | dict.fromkeys("0134", "superseded")
-    assert bank.links() == [(n, "duplicate_of", "2", "") for n in "0134"]
+    assert bank.links() == [(n, "duplicate_of", "2", "cosine 1.000") for n in "0134"]
     assert [hit.record.id for hit in bank.nearest("@200", 5)] == ["2"]
+
+
+def test_a_link_knows_its_weight_and_when_it_came(bank, tmp_path):
+    one = bank(record("a", item(0)), record("b", item(10)), deduplicate=Deduplicate(title_distance=0, min_score=0.9))
+    go_over(one)
+    at = {entry["seq"]: entry["at"] for entry in one.journal()}
+    known = {"source": "b", "relation": "duplicate_of", "target": "a"}
+    made = [seq for seq, entry in enumerate(one.journal(), 1) if entry["reason"].startswith("deduplicate")]
+    assert one.link_details("a") == [known | {"note": "cosine 0.985", "weight": 0.985, "created_at": at[made[0]]}]
+    with one.change("an older link") as change:
+        change.unlink("b", "duplicate_of", "a")
+        change.link("a", "entails", "b", "nli 0.812")
+    assert [(link["weight"], link["note"]) for link in one.link_details("b")] == [(None, "nli 0.812")]
+    formats.export(one, tmp_path / "out.jsonl", "jsonl")
+    other = bank()
+    formats.load(other, tmp_path / "out.jsonl", "jsonl")
+    assert other.links() == one.links()
+
+
+@pytest.mark.parametrize(
+    ("note", "weight"),
+    [("", None), ("llm", None), ("llm, cosine -0.250", -0.25), ("cosine 1.000", 1.0), ("cosine 0.5 or so", None)],
+)
+def test_a_weight_is_read_from_the_end_of_a_note(note, weight):
+    assert weight_of(note) == weight
 
 
 def test_equal_contents_are_the_same_whatever_their_titles(bank):
@@ -320,7 +348,7 @@ def test_the_weaker_of_two_contradicting_records_loses_confidence_and_stays(bank
     one = bank(*records, contradict=Contradict(), role=Teller(verdict("contradicts")).role)
     assert go_over(one) == {"a": "active", "b": "active"}
     assert (one.get("a").confidence, one.get("b").confidence) == (0.8, 0.3)
-    assert one.links() == [("a", "contradicts", "b", "llm")]
+    assert one.links() == [("a", "contradicts", "b", "llm, cosine 0.866")]
 
 
 def test_or_it_goes_to_quarantine(bank):
@@ -337,7 +365,7 @@ def test_other_relations_are_links_and_no_more(bank, relation):
         record("a", item(0)), record("b", item(30)), contradict=Contradict(), role=Teller(verdict(relation)).role
     )
     go_over(one)
-    assert one.links() == [("a", relation, "b", "llm")]
+    assert one.links() == [("a", relation, "b", "llm, cosine 0.866")]
     assert one.get("b").confidence is None
 
 
@@ -356,6 +384,45 @@ def test_a_checker_that_breaks_changes_nothing(bank):
     one = bank(record("a", item(0)), record("b", item(30)), contradict=Contradict(), role=Teller(answer).role)
     go_over(one)
     assert one.links() == []
+
+
+def often_used(n, **changes):
+    """Records that were used 5 times and lie 40 degrees from the newcomer at 0, nearly on top of each other."""
+    return [record(f"old{k}", item(40 + k), confidence=0.4, n_used=5, **changes) for k in range(n)]
+
+
+@pytest.mark.parametrize(
+    ("n", "many", "against", "confidence", "status"),
+    [
+        (3, 3, "quarantine", 0.35, "quarantined"),
+        (3, 3, "lower", 0.35, "active"),
+        (2, 3, "quarantine", 0.7, "active"),  # too few of them
+        (3, None, "quarantine", 0.7, "active"),  # no such rule
+    ],
+)
+def test_what_contradicts_many_often_used_records_suffers_alone(bank, n, many, against, confidence, status):
+    rule = Contradict(many=many, against_many=against)
+    one = bank(record("new", item(0), confidence=0.7), *often_used(n), contradict=rule,
+               role=Teller(verdict("contradicts")).role)  # fmt: skip
+    assert go_over(one)["new"] == status
+    kept = one.get("new")
+    assert kept.confidence == confidence
+    if n == many:
+        assert {one.get(f"old{k}").confidence for k in range(n)} == {0.4}
+        assert (status == "active") == ("quarantine" not in kept.provenance)
+        assert f"new contradicts often-used {', '.join(f'old{k}' for k in range(n))}" in one.journal()[-2]["reason"]
+    else:
+        assert one.get("old0").confidence == 0.2  # the weaker of a pair, as without the rule
+    assert {(a, b) for a, r, b, _ in one.links("new") if r == "contradicts"} == {("new", f"old{k}") for k in range(n)}
+
+
+def test_contradicting_what_is_seldom_used_or_relating_otherwise_does_not_count(bank):
+    rule = Contradict(many=2)
+    records = [record("new", item(0), confidence=0.7), record("young", item(42), confidence=0.4, n_used=4)]
+    one = bank(*records, *often_used(1), contradict=rule, role=Teller(verdict("contradicts")).role)
+    assert go_over(one)["new"] == "active" and one.get("new").confidence == 0.7
+    two = bank(record("new", item(0)), *often_used(3), contradict=rule, role=Teller(verdict("refines")).role)
+    assert set(go_over(two).values()) == {"active"}
 
 
 @pytest.mark.parametrize(
@@ -454,6 +521,46 @@ def test_pruned_is_what_is_unused_disbelieved_and_old(bank, changes, status):
     assert go_over(one)["old"] == status
 
 
+def deleting(days, **changes):
+    values = {"status": "archived", "confidence": 0.1} | changes
+    return [record("old", item(0), **values), record("now", item(90), tick=200)], Prune(delete_after_days=days)
+
+
+@pytest.mark.parametrize(
+    ("days", "changes", "deleted"),
+    [
+        (None, {}, False),
+        (0, {}, True),
+        (19, {}, True),
+        (20, {}, False),  # 200 days is not older than 180 + 20
+        (0, {"n_used": 1}, False),
+        (0, {"confidence": 1.0, "tick": 15}, True),  # 0.24
+        (0, {"n_helpful": 1}, False),
+        (0, {"status": "superseded"}, False),
+        (0, {"status": "quarantined"}, False),
+    ],
+)
+def test_what_was_archived_may_be_deleted_for_good(bank, days, changes, deleted):
+    records, prune = deleting(days, **changes)
+    one = bank(*records, prune=prune)
+    go_over(one)
+    assert (one.get("old") is None) == deleted
+    assert one.ids() == {"old", "now"}  # a run that is resumed does not add it again
+    files = Path(one.path).parent.glob(f"{Path(one.path).name}*")
+    assert any(b"@0 Always look twice" in file.read_bytes() for file in files) != deleted
+    if deleted:
+        one.rollback(0)
+        assert one.get("old") is None
+
+
+def test_what_is_archived_in_a_round_is_deleted_in_a_later_one_and_originals_of_merges_never(bank):
+    parent = record("parent", item(5), status="archived", confidence=0.1)
+    records = [record("old", item(0)), parent, record("now", item(90), tick=200)]
+    one = bank(*records, record("heir", item(5), parents=("parent",), tick=200), prune=Prune(delete_after_days=0))
+    assert go_over(one)["old"] == "archived"
+    assert set(go_over(one)) == {"parent", "now", "heir"}
+
+
 def test_a_believed_old_record_is_not_pruned(bank):
     one = bank(
         record("old", item(0), confidence=1.0),
@@ -497,6 +604,10 @@ def test_a_duplicate_brought_back_is_none_any_more(bank):
         lambda: Merge(key="title"),
         lambda: Merge(min_score=7),
         lambda: Contradict(action="delete"),
+        lambda: Contradict(against_many="delete"),
+        lambda: Contradict(many=0),
+        lambda: Contradict(many=6),
+        lambda: Prune(delete_after_days=-1),
         lambda: Contradict(low=0.9, high=0.1),
         lambda: Contradict(factor=3),
         lambda: NLIChecker(min_score=2),

@@ -149,6 +149,20 @@ def test_every_template_has_a_hash_and_names_its_source():
         assert "ection" in first or "ppendix" in first
 
 
+@pytest.mark.parametrize("name", EXTRACTION[:2])
+def test_lessons_in_steps_are_asked_for_with_words_of_their_own(name):
+    """distiller.style=steps: the same values as in the paper's form, and hashes only where it is used."""
+    values = VALUES[name]
+    text, structured = (registry.PROJECT.render(f"steps/{name}", **values | {"structured": s}) for s in (False, True))
+    for words in ("QUERY", "TRAJ", "At most 3 memory items", "3 to 8 numbered steps", "name no particular"):
+        assert words in text and words in structured
+    assert "1. <step>" in text and '"items"' in structured and "# Memory Item" not in structured
+    if "gold" in values:
+        assert "GOLD" in registry.PROJECT.render(f"steps/{name}", **values | {"gold": "GOLD"})
+    added = set(registry.PROJECT.hashes("steps")) - set(registry.PROJECT.hashes())
+    assert added == {"steps/extract_success", "steps/extract_failure", "steps/extract_format"}
+
+
 @pytest.mark.parametrize("name", LIFE_OF_A_LESSON)
 def test_lessons_are_shown_as_data(name):
     text = registry.PROJECT.render(name, **VALUES[name])

@@ -13,6 +13,7 @@ from core.errors import InfraError, OverBudget, UserError
 from core.learning.attempts import Attempts
 from core.learning.distiller import Distills
 from core.learning.judges import Judge
+from core.memory.consolidation.citations import n_cited
 from core.memory.protocol import Memory
 from core.models.meter import Meter
 from core.run.records import RunRecords, did_in, records_of, shown_in
@@ -96,19 +97,32 @@ class Workflow:
             verdicts = ask(attempts.verdicts)  # Evaluation: what the judge says of each
             answer = ask(self.select, attempts)  # which attempt counts
             lessons = ask(self.extract, attempts, memories)  # Extraction
-        retrieved, stopped = self.shown(memories), self.was_stopped(attempts)
-        episode = build_episode(index, retrieved, attempts, verdicts(), answer(), lessons(), stopped=stopped)
+        judged, selection, made = verdicts(), answer(), lessons()
+        retrieved = self.shown(memories, attempts.trajectories[selection.index if selection else 0])
+        parts = {"stopped": self.was_stopped(attempts), "filed": self.bank.filing(task)}
+        episode = build_episode(index, retrieved, attempts, judged, selection, made, **parts)
         if write:
             self.consolidate(episode)  # Consolidation: the only write
         return episode
 
     def retrieve(self, task: Task) -> list[Scored]:
-        return self.bank.retrieve(task.query, exclude_task=task.id)
+        domain, _ = self.bank.filing(task)
+        within = {} if domain is None else {"domain": domain}
+        return self.bank.retrieve(task.query, exclude_task=task.id, **within)
 
-    def shown(self, memories: list[Scored]) -> list[dict]:
-        """What the episode records of the retrieved lessons: how many of each record's the prompt had room for."""
-        shown = zip(memories, self.rollout.agent.shown(memories), strict=True)
-        return [{"id": m.record.id, "score": m.score, "n_items": len(m.record.items), "n_shown": n} for m, n in shown]
+    def shown(self, memories: list[Scored], answer: Trajectory) -> list[dict]:
+        """What the episode records of the retrieved lessons: how many of each record's the prompt had room for.
+
+        With `memory.uses=cited` also how many of them the answer cites.
+        """
+        n_shown = self.rollout.agent.shown(memories)
+        hits = [
+            {"id": m.record.id, "score": m.score, "n_items": len(m.record.items), "n_shown": n}
+            for m, n in zip(memories, n_shown, strict=True)
+        ]
+        if self.bank.uses != "cited":
+            return hits
+        return [hit | {"n_cited": n} for hit, n in zip(hits, n_cited(answer, memories, n_shown), strict=True)]
 
     def attempt(self, index: int, task: Task, memories: list[Scored]) -> Attempts:
         """k attempts at once, each in an env of its own; one that breaks leaves the others alone."""

@@ -19,11 +19,13 @@ def build_episode(
     extractions: Sequence[Extraction],
     *,
     stopped: bool = False,
+    filed: tuple[str | None, tuple[str, ...]] = (None, ()),
 ) -> Episode:
     """Everything about the task in one object.
 
     retrieved   what the task was shown, as `Episode.retrieved`
     stopped     the run's budget ended it: it is in no average, adds nothing to the bank, and its task will run again
+    filed       domain and tags of the records, as `Memory.filing`
     """
     task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0
     answer = trajectories[chosen]
@@ -33,7 +35,9 @@ def build_episode(
         (made.attempts[0] if made.attempts and chosen not in made.attempts else chosen, made) for made in counted
     ]
     kept = [(source, made) for source, made in sources if made.lessons and verdicts[source].label is not None]
-    records = {source: _record(index, task, trajectories, source, verdicts[source], made) for source, made in kept}
+    records = {
+        source: _record(index, task, trajectories, source, verdicts[source], made, filed) for source, made in kept
+    }
     asked = (*verdicts, *([selection] if selection else ()), *extractions)
     return Episode(
         index=index,
@@ -67,10 +71,17 @@ def _status(answer: Trajectory) -> str:
 
 
 def _record(
-    index: int, task: Task, trajectories: Sequence[Trajectory], source: int, verdict: Verdict, made: Extraction
+    index: int,
+    task: Task,
+    trajectories: Sequence[Trajectory],
+    source: int,
+    verdict: Verdict,
+    made: Extraction,
+    filed: tuple[str | None, tuple[str, ...]],
 ) -> MemoryRecord:
-    """source: the number of the attempt whose verdict the record bears."""
+    """source: the number of the attempt whose verdict the record bears; filed: the domain and the tags."""
+    domain, tags = filed
     read = [trajectories[number].sample for number in made.attempts or range(len(trajectories))]
     evidence = None if made.evidence is None else list(made.evidence)
     record = record_of(index, task, trajectories[source], verdict, made.lessons)
-    return replace(record, provenance={"attempts": read, "evidence": evidence})
+    return replace(record, domain=domain or "", tags=tags, provenance={"attempts": read, "evidence": evidence})

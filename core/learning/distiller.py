@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from core.checks import check_choice
 from core.learning.learner import Learner
 from core.learning.transcript import transcript
 from core.types import Extraction, Scored, Task, Trajectory, Verdict
 from prompts import registry
+
+MAX_STEPS = 1500  # characters of the content of a lesson with style=steps: 8 sentences
 
 
 class Distills(Protocol):
@@ -26,10 +29,15 @@ class Distiller(Learner):
     """The paper's extraction (section 3.2): at most max_items lessons from one judged attempt.
 
     max_chars   of the trajectory in the prompt, cut in the middle
+    style       paper: sentences, as the paper has it | steps: the content of a lesson is 3 to 8 numbered steps
     """
 
     max_items: int = 3
     max_chars: int = 24000
+    style: str = "paper"
+
+    def __post_init__(self) -> None:
+        check_choice(self, "distiller", "style", ("paper", "steps"))
 
     def distil(
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
@@ -38,4 +46,6 @@ class Distiller(Learner):
         failed = verdict.label != "success"
         template = registry.EXTRACT_FAILURE_PROMPT if failed else registry.EXTRACT_SUCCESS_PROMPT
         values = {"trajectory": transcript(trajectory, self.max_chars)} | ({"gold": gold} if failed else {})
+        if self.style == "steps":
+            template, values = f"{registry.STEPS}/{template}", values | {"max_content": MAX_STEPS}
         return self.lessons(template, "extractor", task, self.max_items, trajectory.sample, **values)

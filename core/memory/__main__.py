@@ -92,7 +92,14 @@ def parser() -> argparse.ArgumentParser:
     for name in ("export", "import"):
         one[name].add_argument("file", type=Path, metavar="FILE")
         one[name].add_argument("--format", choices=tuple(FORMATS), default="jsonl")
-    one["consolidate"].add_argument("--only", action="append", choices=("deduplicate", "merge", "prune"))
+    sub = one["consolidate"]
+    sub.add_argument("--only", action="append", choices=("deduplicate", "merge", "contradict", "prune"))
+    by = "a cross-encoder looks for contradictions: its name or folder, left out the usual one"
+    sub.add_argument("--contradict", nargs="?", const="", metavar="MODEL", help=by)
+    many = "what contradicts so many lessons that were used 5 times or more goes to quarantine"
+    sub.add_argument("--many", type=int, metavar="N", help=many)
+    later = "delete what prune archived, so many days after it was due for that; left out: never"
+    sub.add_argument("--delete-after-days", type=float, metavar="DAYS", help=later)
     one["snapshot"].add_argument("name", nargs="?", metavar="NAME", help="left out: list snapshots and changes")
     one["snapshot"].add_argument("--limit", type=int, default=20, metavar="N", help="changes listed")
     one["rollback"].add_argument("--to", required=True, metavar="CHANGE", help="number of a change, or a snapshot")

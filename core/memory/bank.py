@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 from core.checks import check_choice
+from core.errors import UserError
+from core.memory.consolidation.consolidator import Consolidator
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.consolidation.uses import after_use
 from core.memory.experience import record_of
-from core.memory.policies.base import Policy
+from core.memory.policies.base import SAME, Policy
 from core.memory.protocol import Memory
 from core.memory.search.searcher import Search
 from core.memory.search.texts import windows
@@ -21,7 +23,7 @@ from core.memory.store.bank_file import BankFile
 from core.memory.store.changes import Items
 from core.memory.store.clock import now
 from core.memory.store.database import Busy
-from core.memory.store.filter import Filter
+from core.memory.store.filter import Filter, normal_tag
 from core.memory.store.schema import BARE, to_record
 from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
 
@@ -30,8 +32,10 @@ _CHOICES = {
     "key": ("query", "item", "both"),
     "clock": ("stream", "wall"),
     "index": ("flat", "hnsw"),
+    "uses": (None, "shown", "cited"),
 }
 MOST_MISSING = 500  # older records whose items a search with key=both embeds on its way: some seconds, at each start
+OF_TASK = "type"  # memory.domain and memory.tags: the task's type
 MAX_WORDS = 64  # of a query that the full-text search looks for
 SHOWN_WAIT_S = 0.2  # how long a retrieval may wait for other writers, to count what it has shown
 
@@ -48,6 +52,10 @@ class MemoryBank(BankFile, Memory):
     unit         record | item: what a search returns, a whole record or single items of it
     key          query | item | both: what a search compares with, the record's query (the paper), each of its items, or
                  whichever is nearest of the query and the items, these with the record's tags and window by window
+    domain       type | TEXT: the domain of what a task teaches, its own type or this one; None: it has none
+    tags         words put on what a task teaches, "type" for its type; None: there are none
+    uses         shown | cited: a record is used where a lesson of it was shown, or only where the agent cites one;
+                 None: shown, and a run counts only with `consolidate`
     clock        stream | wall: what ages are measured on
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
@@ -62,6 +70,9 @@ class MemoryBank(BankFile, Memory):
     allow_self: bool = False
     unit: str = "record"
     key: str = "query"
+    domain: str | None = None
+    tags: list[str] | None = None
+    uses: str | None = None
     clock: str = "stream"
     index: str = "flat"
     hygiene: Any = None
@@ -74,18 +85,39 @@ class MemoryBank(BankFile, Memory):
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
             check_choice(self, "memory", name, known)
+        if not isinstance(self.tags, list | None) or not all(isinstance(tag, str) for tag in self.tags or ()):
+            raise UserError(f"memory.tags={self.tags}: give a list of words.")
         super().__post_init__()
+        if self.uses is not None and self.consolidate is None:
+            self.consolidate = Consolidator(run=self.run)  # without policies it counts, and does nothing else
         most = MOST_MISSING if self.key == "both" else None  # with key=item there is nothing else to search by
         self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only, most)
 
     def retrieve(
-        self, query: str, top_k: int | None = None, exclude_task: str | None = None, where: Filter | None = None
+        self,
+        query: str,
+        top_k: int | None = None,
+        exclude_task: str | None = None,
+        where: Filter | None = None,
+        domain: str | None = None,
     ) -> list[Scored]:
-        """The records most useful for a query, best first; top_k None takes the policy's. Never writes."""
+        """The records most useful for a query, best first; top_k None takes the policy's. Never writes.
+
+        domain   the task's own, which `retrieval.domain=same` means; None: it is not known, and nothing is left out
+        """
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
+        if domain is not None and getattr(self.policy, "domain", None) == SAME:
+            where = where or Filter()
+            where = replace(where, domain=domain) if where.domain is None else where
         return self.policy.rank(self, query, top_k, exclude_task, where)
+
+    def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
+        """(domain, tags) of what a task teaches; None: `memory.domain` gives none."""
+        tags = [task.type if tag == OF_TASK else tag for tag in self.tags or ()]
+        domain = task.type if self.domain == OF_TASK else self.domain
+        return domain, tuple(dict.fromkeys(normal_tag(tag) for tag in tags if tag.strip()))
 
     def prefetch(self, query: str) -> None:
         """A task with this query comes next: embed it meanwhile."""
@@ -111,6 +143,7 @@ class MemoryBank(BankFile, Memory):
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         own = exclude_task and not self.allow_self
         exclude = self._store.rowids_of_task(where.namespace, exclude_task) if own else set()
+        exclude |= self._store.rowids_below(where)
         hits, version = [], -1
         for items in {"query": (False,), "item": (True,), "both": (False, True)}[key]:
             more, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
@@ -273,7 +306,10 @@ class MemoryBank(BankFile, Memory):
 
         For a server, which calls it after a retrieval. That must not wait: where others keep the bank busy for longer
         than SHOWN_WAIT_S, nothing is counted and a warning says so. How the use ended is for `learn` to say.
+        With `uses=cited` nothing is counted here.
         """
+        if self.uses == "cited":
+            return
         try:
             self._count_uses(ids, None, "shown", wait_s=SHOWN_WAIT_S)
         except Busy as error:

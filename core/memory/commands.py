@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from core.errors import UserError
 from core.memory import formats
-from core.memory.formats.markdown import shown
+from core.memory.formats.markdown import dated, shown
 from core.memory.store.filter import Filter
 from core.memory.store.schema import to_dict
 from core.types import Lesson, MemoryRecord, Scored, content_id
@@ -23,7 +24,7 @@ def hygiene_notes(record: MemoryRecord) -> set[str]:
 
 def stats(bank: Any, given: Namespace) -> Iterator[str]:
     """count what is in a bank"""
-    records = bank.records()
+    records, made_with = bank.records(), bank.made_with()
     size = sum(file.stat().st_size for file in Path(bank.path).parent.glob(f"{Path(bank.path).name}*"))
     found = {
         "records": len(records),
@@ -38,6 +39,8 @@ def stats(bank: Any, given: Namespace) -> Iterator[str]:
         "changes": bank.seq(),
         "snapshots": bank.snapshots(),
         "embedder": bank.embedder.name if records else None,
+        "dimensions": made_with["dim"],
+        "embedder since": made_with["since"],
         "megabytes": round(size / 1e6, 2),
     }
     if given.json:
@@ -45,7 +48,7 @@ def stats(bank: Any, given: Namespace) -> Iterator[str]:
         return
     for name, value in found.items():
         text = ", ".join(f"{key} {n}" for key, n in value.items()) if isinstance(value, dict) else value
-        yield f"{name + ':':<12} {'-' if text in ('', None) else text}"
+        yield f"{name + ':':<16} {'-' if text in ('', None) else text}"
 
 
 def list_(bank: Any, given: Namespace) -> Iterator[str]:
@@ -58,7 +61,8 @@ def list_(bank: Any, given: Namespace) -> Iterator[str]:
 def show(bank: Any, given: Namespace) -> Iterator[str]:
     """one record in full"""
     record = bank.existing(given.id)
-    yield json.dumps(to_dict(record)) if given.json else shown(record, bank.links(record.id))
+    links = bank.link_details(record.id)
+    yield json.dumps(to_dict(record) | {"links": links}) if given.json else shown(record, dated(links))
 
 
 def search(bank: Any, given: Namespace) -> Iterator[str]:
@@ -118,15 +122,23 @@ def import_(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
-    """deduplicate, merge and prune now, without a model"""
+    """deduplicate, merge and prune now, without a model; with --contradict look for contradictions too"""
     from core.memory.consolidation.confidence import Confidence
     from core.memory.consolidation.consolidator import Consolidator
+    from core.memory.consolidation.contradict import Contradict
     from core.memory.consolidation.deduplicate import Deduplicate
     from core.memory.consolidation.merge import Merge
     from core.memory.consolidation.merge_authors import Voting
     from core.memory.consolidation.prune import Prune
+    from core.memory.consolidation.relation_checkers import NLIChecker
 
-    steps = {"deduplicate": Deduplicate, "merge": lambda: Merge(author=Voting()), "prune": Prune}
+    steps = {"deduplicate": Deduplicate, "merge": lambda: Merge(author=Voting())}
+    if given.contradict is not None:
+        checker = NLIChecker(model=given.contradict) if given.contradict else NLIChecker()
+        steps["contradict"] = lambda: Contradict(many=given.many, checker=checker)
+    steps["prune"] = lambda: Prune(delete_after_days=given.delete_after_days)
+    if unknown := set(given.only or ()) - steps.keys():
+        raise UserError(f"--only {unknown.pop()}: give --contradict as well.")
     chosen = {name: make() for name, make in steps.items() if name in (given.only or steps)}
     before, since = Counter(record.status for record in bank.records()), bank.seq()
     bank.consolidate = Consolidator(confidence=Confidence(), **chosen)

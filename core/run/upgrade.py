@@ -22,12 +22,10 @@ RENAMED = {"Life": "Consolidator"}
 SINCE = {"strip_lessons": True, "scrub_episodes": False}
 SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
 SINCE_OF_PART = {  # by class
-    "Hybrid": {"threshold_on": "similarity"},
-    "OpenAIEmbedder": {"batch": 1},
-    "LLMJudge": {"confidence": False},
     "Consolidator": {"keep_vectors": True},
+    "Contradict": {"many": None, "often_used": 5, "against_many": "quarantine"},
     "Deduplicate": {"on_add": False},
-    "LLMAuthor": {"temperature": None},
+    "Distiller": {"style": "paper"},
     "Guard": {
         "provenance": False,
         "source": "task",
@@ -36,7 +34,16 @@ SINCE_OF_PART = {  # by class
         "burst": None,
         "opinion": None,
     },
+    "Hybrid": {"threshold_on": "similarity"},
+    "LLMAuthor": {"temperature": None},
+    "LLMJudge": {"confidence": False},
+    "MemoryBank": {"domain": None, "tags": None, "uses": None},
+    "OpenAIEmbedder": {"batch": 1},
+    "Prune": {"delete_after_days": None},
+    "Synapse": {"style": "paper"},
+    "WorkflowInducer": {"style": "paper"},
 }
+SINCE_OF_RETRIEVAL = {"min_confidence": None}
 
 
 def named(config: Any) -> Any:
@@ -75,8 +82,9 @@ def completed(config: dict[str, Any]) -> dict[str, Any]:
 
 def _parts_completed(config: dict[str, Any]) -> dict[str, Any]:
     found = {key: _parts_completed(value) if isinstance(value, dict) else value for key, value in config.items()}
+    since = SINCE_OF_RETRIEVAL if "top_k" in config and "outcome" in config else {}  # a policy has both
     name = str(config.get("_target_")).rpartition(".")[2]
-    return SINCE_OF_PART.get(RENAMED.get(name, name), {}) | found
+    return since | SINCE_OF_PART.get(RENAMED.get(name, name), {}) | found
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -218,6 +218,8 @@ class Consolidator:
                     change.drop_vectors(id)
             for link in each.links:
                 change.link(*link)
+            if each.erase:
+                bank.erase(change, each.erase)
         return made
 
     def _start_rounds(self, bank: MemoryBank) -> None:

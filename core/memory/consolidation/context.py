@@ -39,6 +39,7 @@ class ProposedChange:
     seen      the records that it rests on; it is not made where one of them has changed meanwhile
     add       a record to add
     updates   id -> fields to set
+    erase     ids of records to delete for good
     """
 
     reason: str
@@ -46,6 +47,7 @@ class ProposedChange:
     add: MemoryRecord | None = None
     updates: dict[str, dict[str, Any]] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
+    erase: tuple[str, ...] = ()
 
     def still_holds(self, bank: MemoryBank) -> bool:
         """Whether every record is as the plan saw it, and the one to add is not there (as after an undone merge)."""
@@ -113,6 +115,11 @@ class ConsolidationContext:
     def similarity(self, one: MemoryRecord, other: MemoryRecord) -> float:
         """Cosine of two records' lessons as texts. Their queries do not count: like tasks may teach unlike lessons."""
         return self.cosine(one.text, other.text)
+
+    def link(self, one: MemoryRecord, relation: str, other: MemoryRecord, why: str = "") -> Link:
+        """A link whose note ends in its weight, the similarity of the two (`weight_of`)."""
+        weight = f"cosine {self.similarity(one, other):.3f}"
+        return (one.id, relation, other.id, f"{why}, {weight}" if why else weight)
 
     def cosine(self, one: str, other: str) -> float:
         """Cosine of two texts under the bank's embedder, rounded to 6 digits."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 
 from core.checks import check_choice, check_numbers
+from core.errors import UserError
 from core.memory.consolidation.context import ConsolidationContext, ProposedChange, none_if_broken
 from core.memory.consolidation.relation_checkers import Checker, LLMChecker
 from core.types import MemoryRecord
+
+Related = tuple[MemoryRecord, MemoryRecord, str, str]  # (one, other, relation, why)
 
 
 @dataclass(kw_only=True)
@@ -22,6 +26,9 @@ class Contradict:
     most        pairs checked for one fresh record, nearest first
     action      what happens to the weaker of two contradicting records: lower (its confidence) or quarantine as well
     factor      its confidence is multiplied by this
+    many        a record that contradicts so many often-used ones suffers alone, and they do not; None: no such rule
+    often_used  uses from which a record is often used
+    against_many   what it suffers: quarantine, until somebody has looked at it, or lower
     checker     LLMChecker, NLIChecker, or one of your own
     """
 
@@ -30,11 +37,20 @@ class Contradict:
     most: int = 5
     action: str = "lower"
     factor: float = 0.5
+    many: int | None = None
+    often_used: int = 5
+    against_many: str = "quarantine"
     checker: Checker = field(default_factory=LLMChecker)
     name: str = field(default="contradict", init=False)
 
     def __post_init__(self) -> None:
         check_choice(self, "contradict", "action", ("lower", "quarantine"))
+        check_choice(self, "contradict", "against_many", ("lower", "quarantine"))
+        check_numbers(self, "contradict", "many", "often_used", least=1, whole=True)
+        if self.many is not None and self.many > self.most:
+            raise UserError(
+                f"contradict.many={self.many}: at most contradict.most={self.most} pairs of a record are checked."
+            )
         check_numbers(self, "contradict", "high", least=-1, most=1)
         check_numbers(self, "contradict", "low", least=-1, most=self.high)
         check_numbers(self, "contradict", "factor", least=0, most=1)
@@ -42,33 +58,53 @@ class Contradict:
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
         """A change for each pair that relates in some way; pairs that are linked already are not asked about."""
         asked: set[frozenset[str]] = set()
-        lowered: dict[str, float] = {}  # confidence of the records that this plan has lowered so far
-        changes = []
+        related: list[Related] = []
         for record in ctx.fresh_records():
             linked = {frozenset((source, target)) for source, _, target, _ in ctx.bank.links(record.id)}
             others = ctx.similar(record, self.low, self.high)
             others = [other for other in others if frozenset((record.id, other.id)) not in linked | asked]
             for other in others[: self.most]:
                 asked.add(frozenset((record.id, other.id)))
-                changes += self.check(ctx, record, other, lowered)
-        return changes
+                relation, why = none_if_broken(partial(self.checker.check, ctx, record, other)) or (None, "")
+                if relation is not None:
+                    related.append((record, other, relation, why))
+        overruled = self.overruled(related)
+        lowered: dict[str, float] = {}  # confidence of the records that this plan has lowered so far
+        changes = [self.propose(ctx, pair, lowered, overruled) for pair in related]
+        return changes + [self.set_aside(ctx, *each) for each in overruled.values()]
 
-    def check(
-        self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord, lowered: dict[str, float]
-    ) -> list[ProposedChange]:
-        """The change for one pair: none where the records do not relate, or where the model broke."""
-        relation, why = none_if_broken(partial(self.checker.check, ctx, one, other)) or (None, "")
-        if relation is None:
-            return []
-        link = (one.id, relation, other.id, why)
+    def overruled(self, related: list[Related]) -> dict[str, tuple[MemoryRecord, list[MemoryRecord]]]:
+        """The records that contradict too many often-used ones, by id, and those. Source: founding outline, 6.2."""
+        against: dict[str, tuple[MemoryRecord, list[MemoryRecord]]] = {}
+        for one, other, relation, _ in related if self.many is not None else ():
+            for new, old in ((one, other), (other, one)):
+                if relation == "contradicts" and new.n_used < self.often_used <= old.n_used:
+                    against.setdefault(new.id, (new, []))[1].append(old)
+        return {id: (new, old) for id, (new, old) in against.items() if len(old) >= self.many}
+
+    def propose(
+        self, ctx: ConsolidationContext, pair: Related, lowered: dict[str, float], overruled: Collection[str]
+    ) -> ProposedChange:
+        """The change for a pair that relates: a link, and what the weaker of two that contradict each other suffers."""
+        one, other, relation, why = pair
         updates = {}
-        if relation == "contradicts":
+        if relation == "contradicts" and not {one.id, other.id} & set(overruled):
             weaker = min((one, other), key=ctx.rank_key)
             before = lowered.get(weaker.id, ctx.confidence.of(weaker))
             lowered[weaker.id] = round(before * self.factor, 9)
             updates = {weaker.id: {"confidence": lowered[weaker.id]}}
             if self.action == "quarantine":
                 updates[weaker.id]["status"] = "quarantined"
-        return [
-            ProposedChange(reason=f"{one.id} {relation} {other.id}", seen=(one, other), updates=updates, links=(link,))
-        ]
+        link = ctx.link(one, relation, other, why)
+        return ProposedChange(
+            reason=f"{one.id} {relation} {other.id}", seen=(one, other), updates=updates, links=(link,)
+        )
+
+    def set_aside(self, ctx: ConsolidationContext, new: MemoryRecord, old: list[MemoryRecord]) -> ProposedChange:
+        """What a record suffers that contradicts many often-used ones."""
+        fields = {"confidence": round(ctx.confidence.of(new) * self.factor, 9)}
+        if self.against_many == "quarantine":
+            why = f"contradicts {len(old)} often-used lessons"
+            fields |= {"status": "quarantined", "provenance": new.provenance | {"quarantine": [why]}}
+        reason = f"{new.id} contradicts often-used {', '.join(each.id for each in old)}"
+        return ProposedChange(reason=reason, seen=(new, *old), updates={new.id: fields})

@@ -44,7 +44,7 @@ class Deduplicate:
                     break
                 if other.id not in found and (pair := self.duplicate_and_keeper(ctx, record, other)):
                     found[pair[0].id] = pair
-        return [self.propose(duplicate, _last_keeper(keeper, found)) for duplicate, keeper in found.values()]
+        return [self.propose(ctx, duplicate, _last_keeper(keeper, found)) for duplicate, keeper in found.values()]
 
     def duplicate_and_keeper(
         self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord
@@ -71,12 +71,12 @@ class Deduplicate:
         score = ctx.cosine(one.text, other.text)
         return (near and score >= self.title_min_score) or (self.min_score is not None and score >= self.min_score)
 
-    def propose(self, duplicate: MemoryRecord, keeper: MemoryRecord) -> ProposedChange:
+    def propose(self, ctx: ConsolidationContext, duplicate: MemoryRecord, keeper: MemoryRecord) -> ProposedChange:
         return ProposedChange(
             reason=f"{duplicate.id} duplicate_of {keeper.id}",
             seen=(duplicate, keeper),
             updates={duplicate.id: {"status": "superseded"}},
-            links=((duplicate.id, "duplicate_of", keeper.id, ""),),
+            links=(ctx.link(duplicate, "duplicate_of", keeper),),
         )
 
 

@@ -12,7 +12,7 @@ class EpisodeFeedback:
 
     index     position in the stream; None outside a stream (a server), where nothing is resumed
     label     success | failure as judged; None: not judged
-    used      ids of the records that were shown to the agent
+    used      ids of the records that were shown to the agent; with memory.uses=cited, of those that it cited
     counted   these uses were counted when they were shown (bank.count_shown): what is new is how they ended
     new       (id, the judge's confidence in [0, 1] or None) of each record that the episode added
     """
@@ -28,7 +28,7 @@ def feedback_of(row: dict[str, Any]) -> EpisodeFeedback:
     """The feedback in a row of episodes.jsonl. A broken attempt says nothing about the records that it used."""
     judged = zip(row["trajectories"], row["verdicts"], strict=True)
     confidence = {trajectory["id"]: verdict["confidence"] for trajectory, verdict in judged}
-    shown = [hit["id"] for hit in row["retrieved"] if hit.get("n_shown", 1)]
+    shown = [hit["id"] for hit in row["retrieved"] if hit.get("n_cited", hit.get("n_shown", 1))]
     used = () if row["status"] == "infra_error" else dict.fromkeys(shown)
     return EpisodeFeedback(
         index=row["index"],

@@ -74,7 +74,7 @@ class Merge:
             seen=tuple(group),
             add=merged,
             updates={record.id: {"status": "archived"} for record in group},
-            links=tuple((merged.id, "supersedes", record.id, self.author.name) for record in group),
+            links=tuple(ctx.link(merged, "supersedes", record, self.author.name) for record in group),
         )
 
     def merged(self, ctx: ConsolidationContext, group: list[MemoryRecord], lessons: tuple[Lesson, ...]) -> MemoryRecord:

@@ -13,28 +13,46 @@ from core.types import MemoryRecord
 class Prune:
     """Archives records that lack confidence, are old and are unused, all three at once (agentic-flow's ReasoningBank).
 
-    Archived records are no longer retrieved; they stay in the bank and can be restored.
+    Archived records are no longer retrieved; they stay in the bank and can be restored, unless they are to be deleted.
 
     min_confidence   a record is kept with at least this confidence, faded to the present
     max_age_days     a record is kept up to this age, by the bank's clock
     max_uses         a record is kept with more uses than this
+    delete_after_days   what is archived, is so much older than max_age_days and still meets the rest is deleted for
+                     good, the originals of merges excepted; None: nothing ever is
     """
 
     min_confidence: float = 0.3
     max_age_days: float = 180.0
     max_uses: int = 0
+    delete_after_days: float | None = None
     name: str = field(default="prune", init=False)
 
     def __post_init__(self) -> None:
         check_numbers(self, "prune", "min_confidence", least=0, most=1)
-        check_numbers(self, "prune", "max_age_days", "max_uses", least=0)
+        check_numbers(self, "prune", "max_age_days", "max_uses", "delete_after_days", least=0)
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
-        """A change for each record that is to be archived."""
-        return [
+        """A change for each record that is to be archived, and for each archived one that is to be deleted."""
+        archived = [
             ProposedChange(reason=f"{record.id} pruned", seen=(record,), updates={record.id: {"status": "archived"}})
             for record in ctx.bank.records(namespace=ctx.bank.namespace, status="active")
             if self.is_due(ctx, record)
+        ]
+        return archived + self.deletions(ctx)
+
+    def deletions(self, ctx: ConsolidationContext) -> list[ProposedChange]:
+        """A change for each record that is to be deleted."""
+        if self.delete_after_days is None:
+            return []
+        records = ctx.bank.records(namespace=ctx.bank.namespace)
+        originals = {parent for record in records for parent in record.parents}
+        oldest = self.max_age_days + self.delete_after_days
+        return [
+            ProposedChange(reason=f"{record.id} deleted", seen=(record,), erase=(record.id,))
+            for record in records
+            if record.status == "archived" and record.id not in originals
+            if self.is_due(ctx, record) and ctx.age_days(record) > oldest
         ]
 
     def is_due(self, ctx: ConsolidationContext, record: MemoryRecord) -> bool:

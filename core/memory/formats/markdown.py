@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.memory.policies.trust import feedback, warning_of
 from core.memory.store.clock import last_use
@@ -55,6 +55,14 @@ def shown(record: MemoryRecord, links: list[tuple[str, str, str, str]] = ()) -> 
         lines += [f"*{_flat(item.description)}*", ""] if item.description else []
         lines += [f"> {line}".rstrip() for line in item.content.splitlines()]  # a heading in it is none of ours
     return "\n".join(lines)
+
+
+def dated(links: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
+    """What `BankFile.link_details` gives, for `shown`."""
+    return [
+        (each["source"], each["relation"], each["target"], ", ".join(filter(None, (each["note"], each["created_at"]))))
+        for each in links
+    ]
 
 
 def _flat(text: str) -> str:

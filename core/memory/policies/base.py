@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from core.checks import check_choice, check_numbers, check_positive
 from core.errors import UserError
 from core.memory.store.clock import ages
-from core.memory.store.filter import Filter
+from core.memory.store.filter import PRIOR, Filter
 from core.types import MemoryRecord, Scored
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
-PRIOR = {"success": 0.7, "failure": 0.6}  # confidence of a record without a confidence of its own, by its outcome
+SAME = "same"  # retrieval.domain: the task's own
 
 
 class Policy(Protocol):
@@ -35,33 +35,42 @@ class Ranking:
 
     top_k       records to retrieve; 0 retrieves nothing
     min_score   leave out records whose similarity is below this; None takes the best however low it is
-    domain      only records of this domain
+    domain      only records of this domain, or of any in a list; "same": of the task's own (`memory.domain`)
     tags        only records with all of these tags
     outcome     only records of a success, or only of a failure
+    min_confidence   leave out records that are believed in less; one never rated has the prior of its outcome
     """
 
     by_places: ClassVar[bool] = False  # whether a score follows from places in a list, which min_score shortens
 
     top_k: int = 1
     min_score: float | None = None
-    domain: str | None = None
+    domain: str | list[str] | None = None
     tags: list[str] = field(default_factory=list)
     outcome: str | None = None
+    min_confidence: float | None = None
 
     def __post_init__(self) -> None:
         check_numbers(self, "retrieval", "top_k", least=0, whole=True)
+        check_numbers(self, "retrieval", "min_confidence", least=0, most=1)
         check_choice(self, "retrieval", "outcome", ("success", "failure", None))
+        names = self.domain if isinstance(self.domain, list) else [self.domain or ""]
+        if not names or not all(isinstance(name, str) for name in names):
+            raise UserError(f"retrieval.domain={self.domain}: give a name, a list of names or same.")
         if isinstance(self.tags, str) or not all(isinstance(tag, str) for tag in self.tags):
             raise UserError(f"retrieval.tags={self.tags}: give a list of words.")
 
     def within(self, where: Filter | None) -> Filter:
         """The policy's filter and the caller's together; the caller's holds where both set a field."""
         where = where or Filter()
+        domain = tuple(self.domain) if isinstance(self.domain, list) else self.domain
+        domain = None if domain == SAME else domain  # the bank knows the task's own and has put it into `where`
         return replace(
             where,
-            domain=self.domain if where.domain is None else where.domain,
+            domain=domain if where.domain is None else where.domain,
             tags=tuple(dict.fromkeys((*self.tags, *where.tags))),
             outcome=self.outcome if where.outcome is None else where.outcome,
+            min_confidence=self.min_confidence if where.min_confidence is None else where.min_confidence,
         )
 
     def reaches(self, hit: Scored) -> bool:

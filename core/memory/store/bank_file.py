@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from core.errors import InfraError, UserError
 from core.memory.search import index_file
-from core.memory.store.changes import Change, Items
+from core.memory.store.changes import Change, Items, weight_of
 from core.memory.store.database import Store
 from core.memory.store.jobs import Jobs
 from core.memory.store.schema import BARE, RECORDS, TRACKED, create, fill_lexicon, to_dict, to_record
@@ -26,6 +26,7 @@ from core.types import MemoryRecord
 log = logging.getLogger(__name__)
 
 _MARK = "snapshot:"
+_ERASED = "erased"  # the ids that `erase` has taken out
 
 
 def read_records(path: Path, namespace: str) -> list[MemoryRecord]:
@@ -89,9 +90,12 @@ class BankFile:
         return record
 
     def ids(self) -> set[str]:
-        """Of all records of the namespace but those that the bank made itself, by merging others."""
+        """Of all records of the namespace but those that the bank made itself, by merging others.
+
+        With those that `erase` has taken out: a run that is resumed must not add them again.
+        """
         query = "SELECT id FROM records WHERE namespace = ? AND parents = '[]'"
-        return {row[0] for row in self._store.rows(query, (self.namespace,))}
+        return {row[0] for row in self._store.rows(query, (self.namespace,))} | set(self._erased())
 
     def labels(self) -> set[str]:
         """The sources of the labels of all records of the namespace, archived ones too: a merger may come of them."""
@@ -111,6 +115,22 @@ class BankFile:
             return self._store.rows(f"{query} ORDER BY 1, 2, 3", (self.namespace,))
         query = f"{query} AND source = ?2 UNION {query} AND target = ?2 ORDER BY 1, 2, 3"
         return self._store.rows(query, (self.namespace, id))
+
+    def link_details(self, id: str) -> list[dict[str, Any]]:
+        """{source, relation, target, note, weight, created_at} of the links from or to a record.
+
+        weight       their similarity when they were linked; None where it is not known, as in older banks
+        created_at   ISO, by the journal: when this bank got the link, be it by an import
+        """
+        query = (
+            "SELECT max(j.at) FROM undo_links u JOIN journal j ON j.seq = u.seq WHERE NOT u.was_there "
+            "AND (u.namespace, u.source, u.relation, u.target) = (?, ?, ?, ?)"
+        )
+        names, found = ("source", "relation", "target", "note"), []
+        for link in self.links(id):
+            at = self._store.rows(query, (self.namespace, *link[:3]))[0][0]
+            found.append(dict(zip(names, link)) | {"weight": weight_of(link[3]), "created_at": at})
+        return found
 
     def fact(self, key: str) -> str | None:
         """A fact about the namespace that a change has set; None when there is none."""
@@ -140,6 +160,12 @@ class BankFile:
         found = self._store.rows("SELECT length(vector) / 4 FROM vectors LIMIT 1")
         return found[0][0] if found else None
 
+    def made_with(self) -> dict[str, Any]:
+        """{name, dim, since} of the embedder that the bank was made with; None where that is not (yet) known."""
+        dim = self._store.meta("embedder_dim")
+        known = {"name": self._store.meta("embedder"), "dim": self.dim() if dim is None else int(dim)}
+        return known | {"since": self._store.meta("embedder_since")}
+
     def jobs(self) -> Jobs:
         """The queue of attempts that wait to be learned from, everyone's."""
         return Jobs(self._store)
@@ -154,6 +180,8 @@ class BankFile:
             raise UserError(f"the bank {self.path} is opened for reading only.")
         with self._store.change(reason, self.namespace, self._embed, self.embedder.name, wait_s) as change:
             yield change
+        if change.erased:
+            self._store.empty_log()
         if change.brought_back:
             self._embed_missing()
 
@@ -234,9 +262,16 @@ class BankFile:
                 change.reason += "".join(f"; {one} sha256:{_digest(r)}" for one, r in here.items() if one in gone)
             for one in orphans:
                 change.update(one, status="active")
-        if gone:
-            self._store.empty_log()
         return [one for one in known if one in gone]
+
+    def erase(self, change: Change, ids: tuple[str, ...]) -> None:
+        """Delete records for good inside a change, and remember their ids alone."""
+        index_file.remove(Path(self.path))
+        change.erase(ids)
+        change.fact(_ERASED, json.dumps(sorted({*self._erased(), *ids})))
+
+    def _erased(self) -> list[str]:
+        return json.loads(self.fact(_ERASED) or "[]")
 
     def _bare(self, source: str) -> dict[str, MemoryRecord]:
         """Records of the namespace by id, without embeddings."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -12,6 +13,7 @@ from core.memory.store.filter import STATUSES
 from core.memory.store.schema import FIELDS, RECORDS, SET_ASIDE, TRACKED, storable, to_column, to_record
 from core.types import MemoryRecord
 
+_WEIGHT = re.compile(r"\bcosine (-?\d\.\d+)$")
 RELATIONS = ("entails", "contradicts", "refines", "duplicate_of", "supersedes")
 FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
 Items = Collection[tuple[int, bytes]]  # (place, vector) of each text that the items are found by
@@ -150,6 +152,12 @@ class Change:
 
     def _put_items(self, rowid: int, vectors: Items) -> None:
         self._db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", [(rowid, *vector) for vector in vectors])
+
+
+def weight_of(note: str) -> float | None:
+    """The weight of a link, by its note: the similarity of the two records; None where it is not known."""
+    found = _WEIGHT.search(note)
+    return float(found[1]) if found else None
 
 
 def _check_status(status: str) -> None:

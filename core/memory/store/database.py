@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from pathlib import Path
 from core.errors import StopRun, UserError
 from core.memory.store.changes import MADE, Change, Embed, select
 from core.memory.store.clock import now
-from core.memory.store.filter import Filter, normal_tag
+from core.memory.store.filter import PRIOR, Filter, normal_tag
 from core.memory.store.journal_file import JournalFile, line_of, whole
 from core.memory.store.migrations import in_present_schema, migrate, version
 from core.memory.store.repair import check_integrity, open_to_read, repair
@@ -28,6 +30,11 @@ from core.memory.store.schema import (
 from core.types import MemoryRecord
 
 BUSY_S = 60  # how long a writer waits for others
+# How far a record is believed in.
+_BELIEVED = f"coalesce(r.confidence, iif(r.outcome = 'success', {PRIOR['success']}, {PRIOR['failure']}))"
+# What else is noted of the embedder, once: how many numbers its vectors have, and when the first change named it.
+_MEASURED = "INSERT OR IGNORE INTO meta SELECT 'embedder_dim', length(vector) / 4 FROM vectors LIMIT 1"
+_SINCE = "INSERT OR IGNORE INTO meta SELECT 'embedder_since', at FROM (SELECT at FROM journal ORDER BY seq LIMIT 1)"
 State = tuple[int, int, str | None]  # (highest rowid, last entry of `touched`, journal entry of the last forgetting)
 
 
@@ -182,6 +189,8 @@ class Store:
         db.execute("INSERT INTO meta VALUES ('embedder', ?) ON CONFLICT DO NOTHING", (embedder,))
         query = "INSERT INTO journal (at, tick, reason) SELECT ?, coalesce(max(tick), 0), ? FROM records RETURNING *"
         entry = db.execute(query, (now(), storable(change.reason))).fetchone()
+        db.execute(_MEASURED)
+        db.execute(_SINCE)
         if change.erased or not self._journal.append(line_of(db, entry) | {"now": select(db, MADE, entry[:1])}):
             self._journal.rewrite(whole(db))
 
@@ -313,6 +322,13 @@ class Store:
         merged = "SELECT record FROM lineage WHERE task_id = ?"
         return {row[0] for row in self.rows(f"{query} UNION {merged}", (namespace, task_id, task_id))}
 
+    def rowids_below(self, where: Filter) -> set[int]:
+        """The records that are believed in less than a filter's min_confidence."""
+        if where.min_confidence is None:
+            return set()
+        query = f"SELECT rowid FROM records r WHERE (?1 OR namespace = ?2) AND {_BELIEVED} < ?3"
+        return {row[0] for row in self.rows(query, (where.everyone, where.namespace, where.min_confidence))}
+
     def lexical(self, words: str, k: int, where: Filter, exclude_task: str | None) -> list[tuple[int, float]]:
         """(rowid, BM25) of the k best records for an FTS5 expression, best first, ties to the oldest."""
         marks = ", ".join("?" * len(where.statuses))
@@ -322,9 +338,13 @@ class Store:
             "SELECT r.rowid, round(-bm25(lexicon), 9) AS score FROM lexicon JOIN records r ON r.rowid = lexicon.rowid "
             "WHERE lexicon MATCH ?1 AND (?6 OR r.namespace = ?2) AND r.task_id IS NOT ?3 "
             "AND NOT EXISTS (SELECT 1 FROM lineage l WHERE l.task_id = ?3 AND l.record = r.rowid) "
-            "AND coalesce(?4, r.outcome) = r.outcome AND coalesce(?5, r.domain) = r.domain "
+            "AND coalesce(?4, r.outcome) = r.outcome "
+            "AND (?5 IS NULL OR r.domain IN (SELECT value FROM json_each(?5))) "
+            f"AND {_BELIEVED} >= ?7 "
             f"AND r.status IN ({marks}){tags} ORDER BY score DESC, r.rowid LIMIT {int(k)}"
         )
-        fixed = (words, where.namespace, exclude_task, where.outcome, where.domain, where.everyone)
+        domains = None if where.domains is None else json.dumps(where.domains)
+        fixed = (words, where.namespace, exclude_task, where.outcome, domains, where.everyone)
+        fixed = (*fixed, -math.inf if where.min_confidence is None else where.min_confidence)
         spelled = [spelling for tag in where.tags for spelling in (tag, normal_tag(tag))]
         return self.rows(query, (*fixed, *where.statuses, *spelled))
