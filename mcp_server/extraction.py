@@ -12,7 +12,7 @@ from core.errors import UserError
 from core.learning.attempts import Attempts
 from core.learning.transcript import cut
 from core.memory.bank import MemoryBank
-from core.memory.consolidation.citations import cited
+from core.memory.citations import cited
 from core.memory.hygiene.scrub import scrub
 from core.models.reply_text import storable
 from core.types import Lesson, Scored, Step, Task, Trajectory, Verdict, content_id

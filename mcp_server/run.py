@@ -27,7 +27,7 @@ from core.build import build_learner
 from core.errors import InfraError, UserError
 from core.learning.heuristic import heuristic_verdict
 from core.learning.transcript import without_lessons
-from core.memory.consolidation.citations import cited
+from core.memory.citations import cited
 from core.models.reply_text import storable
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server import warnings_file
@@ -137,7 +137,7 @@ def run_around(argv: list[str]) -> int:
     task, place = find_task(given, command)
     if not task:
         beside.warn("task", "none was found, so that there is nothing to recall: give --task TEXT")
-    memory = Memory(given=given, task=task)
+    memory = TaskMemory(given=given, task=task)
     hits = beside.do("retrieve", given.memory_timeout, memory.recall) or [] if task else []
     for number, hit in enumerate(hits, 1):
         titles = " / ".join(lesson.title for lesson in hit.record.items)
@@ -318,7 +318,7 @@ def copy(source: IO[bytes], target: IO[str], kept: Kept) -> None:
 
 
 @dataclass(kw_only=True)
-class Memory:
+class TaskMemory:
     """The bank for one task: what it recalls, and what it learns from how the command did."""
 
     given: argparse.Namespace

@@ -76,6 +76,7 @@ ARROWS = {
         "core/memory/consolidation",
         "core/memory/hygiene",
         "core/memory/policies",
+        "core/memory/store",
         "scripts/bench/drill",
         "envs",
         "mcp_server",

@@ -42,7 +42,7 @@ HEAD = "attempts|half|n|success %|agreement % [95 %]|sensitivity|specificity|kap
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
+class Recorded:
     """about: the game, task or problem; attempts at one are in the same half."""
 
     about: str
@@ -53,7 +53,7 @@ class Attempt:
         return ("rules", "unseen")[int(hashlib.sha256(self.about.encode()).hexdigest(), 16) % 2]
 
 
-def alfworld(row: dict[str, Any]) -> Iterator[Attempt]:
+def alfworld(row: dict[str, Any]) -> Iterator[Recorded]:
     """A recording as `scripts.replay` describes it; thoughts without an action after them are a step of their own."""
     steps, thoughts = [], []
     for part in re.split(r"^> ", row["traj"], flags=re.MULTILINE)[1:]:
@@ -68,12 +68,12 @@ def alfworld(row: dict[str, Any]) -> Iterator[Attempt]:
     yield _attempt(row["name"], steps, success=row["result"] is True)
 
 
-def alfworld_acting(row: dict[str, Any]) -> Iterator[Attempt]:
+def alfworld_acting(row: dict[str, Any]) -> Iterator[Recorded]:
     """The same without the recordings that break off in a thought, which no attempt that succeeded does."""
     return (attempt for attempt in alfworld(row) if attempt.trajectory.steps[-1].action)
 
 
-def scienceworld(row: dict[str, Any]) -> Iterator[Attempt]:
+def scienceworld(row: dict[str, Any]) -> Iterator[Recorded]:
     """The gold sequence and a copy that stops after 1 step at least and 9 of 10 at most."""
     steps = [_step(step["action"], step["action"], step["observation"]) for step in row["steps"]]
     yield _attempt(row["task"], steps, success=True)
@@ -81,12 +81,12 @@ def scienceworld(row: dict[str, Any]) -> Iterator[Attempt]:
     yield _attempt(row["task"], steps[:end], success=False)
 
 
-def gsm8k(row: dict[str, Any]) -> Iterator[Attempt]:
+def gsm8k(row: dict[str, Any]) -> Iterator[Recorded]:
     text = row["response"]
     yield _attempt(row["problem"], [_step(text, text, "")], answer=extract_answer(text).answer, success=row["expected"])
 
 
-SOURCES: dict[str, tuple[str, Callable[[dict[str, Any]], Iterator[Attempt]]]] = {
+SOURCES: dict[str, tuple[str, Callable[[dict[str, Any]], Iterator[Recorded]]]] = {
     "ALFWorld": ("trajectories/knowagent_alfworld_d0_510.jsonl.gz", alfworld),
     "ALFWorld, an action last": ("trajectories/knowagent_alfworld_d0_510.jsonl.gz", alfworld_acting),
     "ScienceWorld, cut": ("trajectories/SwiftSage_scienceworld_oracle_30tasks.jsonl", scienceworld),
@@ -98,15 +98,15 @@ def _step(text: str, action: str, observation: str) -> Step:
     return Step(text=text, thought="", action=action, observation=observation, valid=bool(action))
 
 
-def _attempt(about: str, steps: list[Step], *, success: bool, answer: str | None = None) -> Attempt:
+def _attempt(about: str, steps: list[Step], *, success: bool, answer: str | None = None) -> Recorded:
     id = content_id(about, steps)
     said = {"opening": (), "steps": tuple(steps), "answer": answer, "ended_by": "end"}
-    return Attempt(
+    return Recorded(
         about=about, trajectory=Trajectory(id=id, sample=0, **said, reward=float(success), success=success, gold="")
     )
 
 
-def measured(attempts: list[Attempt], resamples: int, repeats: int) -> list[str]:
+def measured(attempts: list[Recorded], resamples: int, repeats: int) -> list[str]:
     """The cells of a row of the table, from `n` on."""
     verdicts = [heuristic_verdict(attempt.trajectory) for attempt in attempts]
     times = [1000 * min(seconds(heuristic_verdict, a.trajectory) for _ in range(repeats)) for a in attempts]
