@@ -141,7 +141,7 @@ def run_around(argv: list[str]) -> int:
     hits = beside.do("retrieve", given.memory_timeout, memory.recall) or [] if task else []
     for number, hit in enumerate(hits, 1):
         titles = " / ".join(lesson.title for lesson in hit.record.items)
-        print(f"memory: [{number}] {titles} (from a {hit.record.outcome}, {hit.score:.2f})", file=sys.stderr)
+        print(f"memory: [{number}] {titles} (from a {hit.record.outcome}, {min(hit.score, 1):.2f})", file=sys.stderr)
     text = memory.text(hits)
     done = run_command(hand_over(command, place, task, text), task, text, given)
     result = {

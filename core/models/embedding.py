@@ -98,7 +98,9 @@ class MiniLMEmbedder(_SentenceTransformer):
         if digest != MINILM_SHA256:
             raise UserError(f"embedder=minilm: the weights have sha256 {digest}, not the published {MINILM_SHA256}.")
         from sentence_transformers import SentenceTransformer
+        from transformers.utils.logging import disable_progress_bar
 
+        disable_progress_bar()  # of weights that are read within a second
         return SentenceTransformer(str(weights.parent), device="cpu", local_files_only=True)
 
 
