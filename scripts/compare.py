@@ -7,8 +7,9 @@ The difference is B less A. Only tasks that neither run's errors took are paired
 
 --gate holds each arm of the finished runs in RUNS (folders of them) against the baseline, or only those of --arm.
 cost=0.15 holds where
-  - the cost per success is at least 15 % lower: USD of all calls of all roles (broken tasks and the bank's own work
-    included) over the tasks solved, all seeds together that both arms have; and
+  - the cost per success is at least 15 % lower: USD of agent, judge, extractor and selector over every task, failed and
+    broken ones too (their last try), and of the bank's own work, divided by the tasks solved, all seeds together that
+    both arms have; embeddings are not in it; and
   - the success rate is equal or better: the mean difference on the same tasks and seeds is not below 0.
 Both are the numbers as measured; the difference's 95 % interval stands beside it and is not asked to lie above 0.
 Exit status 0: it holds for every arm; 1: not for one; 2: it cannot be told (a cost is unknown or nothing, or the
