@@ -18,12 +18,7 @@ import numpy as np
 
 from core.jsonl import JsonLines
 from core.memory.bank import MemoryBank
-from core.memory.consolidation.confidence import Confidence
-from core.memory.consolidation.consolidator import Consolidator
-from core.memory.consolidation.deduplicate import Deduplicate
-from core.memory.consolidation.prune import Prune
 from core.memory.policies.cosine import Cosine
-from core.memory.store.filter import Filter
 from core.models.base import Reply
 from core.models.embedding import HashingEmbedder
 from core.models.meter import Meter
@@ -120,12 +115,13 @@ def operations(timings: Timings, folder: Path, make: Open, records: Records, row
     timings.add("connection: open a bank of 2 431", took, "0.000 ms, cached; 1 ms")
     timings.time("configuration: compose all its files", times(20), lambda _: compose(), "0.000 ms, cached")
     bank = make(path)
-    for name, where, published in (
+    for name, domain, published in (
         ("retrieval of 3 among 2 431, unfiltered", None, "24.0 ms; 42/s; 3 ms"),
-        ("retrieval of 3 among 2 431, by domain", Filter(domain="d1"), "5.87 ms; 170/s"),
+        ("retrieval of 3 among 2 431, by domain", "d1", "5.87 ms; 170/s"),
     ):
-        bank.retrieve("0", 3, where=where)  # the first loads the index
-        timings.time(name, times(100), lambda n, where=where: bank.retrieve(str(n), 3, where=where), published)
+        bank.policy = Cosine(domain=domain)
+        bank.retrieve("0", 3)  # the first loads the index
+        timings.time(name, times(100), lambda n: bank.retrieve(str(n), 3), published)
     timings.time(
         "list all active: 2 431 whole records",
         times(100),
@@ -169,22 +165,24 @@ def consolidating(timings: Timings, folder: Path, records: Records, n: int) -> N
 
     Lessons are compared by their words, whose embedding (by hashing) is a part of it.
     """
-    took = []
+    from hydra.utils import instantiate
+
+    took, life = [], compose("memory=prune", "memory/consolidate/deduplicate=default").memory.consolidate
     for number in range(n):
         path = str(folder / f"round{number}.sqlite")
         with closing(MemoryBank(path=path, embedder=HashingEmbedder(), policy=Cosine())) as bank:
             bank.add_many(records(0, 100))
-            bank.consolidate = Consolidator(confidence=Confidence(), deduplicate=Deduplicate(), prune=Prune())
+            bank.consolidate = instantiate(life)
             took.append(seconds(bank.consolidate.consolidate, bank))
     timings.add("consolidation of 100, without a model", took, "5-10 ms")
 
 
-def compose() -> Any:
+def compose(*words: str) -> Any:
     """The whole configuration of a run, read from its files."""
     import hydra
 
     with hydra.initialize_config_dir(str(REPO / "config"), version_base="1.3"):
-        return hydra.compose("config", overrides=["env=toy", "llm=scripted"])
+        return hydra.compose("config", overrides=["env=toy", "llm=scripted", *words])
 
 
 def count_use(bank: MemoryBank, number: int) -> None:
