@@ -10,7 +10,7 @@ from core.build import build_learner
 from core.errors import UserError
 from core.learning.transcript import without_lessons
 from core.memory.bank import MemoryBank
-from core.memory.consolidation.citations import cited
+from core.memory.citations import cited
 from core.models.reply_text import storable
 from core.types import Scored, Step, Task, Trajectory, content_id
 from mcp_server import audit, checks

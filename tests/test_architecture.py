@@ -62,7 +62,7 @@ ARROWS = {
     "results/report": {"core", "core/run", "core/memory", "core/memory/store", "results"},
     "mcp_server": {
         *{*MODELS, *STORE, "core/build.py", "core/agents", "core/learning", "core/memory"},
-        *(f"core/memory/{room}" for room in ("policies", "consolidation", "formats")),
+        *(f"core/memory/{room}" for room in ("policies", "consolidation", "formats", "hygiene")),
     },
     "scripts": {*MODELS, "core/build.py", "core/run", "results", "results/report", "envs", "single_turn_bench"},
     "scripts/bench": {

@@ -10,7 +10,7 @@ from memory_kit import item, open_life_bank, record
 
 from core.errors import UserError
 from core.memory.bank import MemoryBank
-from core.memory.consolidation.citations import cited, n_cited
+from core.memory.citations import cited, n_cited
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.episode_feedback import feedback_of
 from core.memory.policies.cosine import Cosine

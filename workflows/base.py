@@ -13,7 +13,7 @@ from core.errors import InfraError, OverBudget, UserError
 from core.learning.attempts import Attempts
 from core.learning.distiller import Distills
 from core.learning.judges import Judge
-from core.memory.consolidation.citations import n_cited
+from core.memory.citations import n_cited
 from core.memory.protocol import Memory
 from core.models.meter import Meter
 from core.run.records import RunRecords, records_of, shown_in
