@@ -135,6 +135,7 @@ def run_around(argv: list[str]) -> int:
     for name in ("core", "mcp_server"):
         logging.getLogger(name).addHandler(Told(beside))
     task, place = find_task(given, command)
+    task = task.replace("\x00", "")  # neither a variable nor an argument can hold one
     if not task:
         beside.warn("task", "none was found, so that there is nothing to recall: give --task TEXT")
     memory = TaskMemory(given=given, task=task)
@@ -142,8 +143,10 @@ def run_around(argv: list[str]) -> int:
     for number, hit in enumerate(hits, 1):
         titles = " / ".join(lesson.title for lesson in hit.record.items)
         print(f"memory: [{number}] {titles} (from a {hit.record.outcome}, {min(hit.score, 1):.2f})", file=sys.stderr)
-    text = memory.text(hits)
-    done = run_command(hand_over(command, place, task, text), task, text, given)
+    text = memory.text(hits).replace("\x00", "")
+    if given.memory_file is not None:
+        beside.do("memory file", 10, lambda: given.memory_file.write_text(text, encoding="utf-8"))
+    done = run_command(hand_over(command, place, task, text), task, text, given.stdin)
     result = {
         "success": done.status == 0,
         "exit_status": done.status,
@@ -226,20 +229,18 @@ def hand_over(command: list[str], place: int | None, task: str, memory: str) -> 
     return [prompt if number == place and memory else word for number, word in enumerate(command)]
 
 
-def run_command(command: list[str], task: str, memory: str, given: argparse.Namespace) -> Done:
+def run_command(command: list[str], task: str, memory: str, stdin: str | None) -> Done:
     """Run it with its output streaming through; what signals stop us stop it."""
     with tempfile.TemporaryDirectory(prefix="reasoningbank-") as folder:
         file = Path(folder) / "memory.md"
         file.write_text(memory, encoding="utf-8")
-        if given.memory_file is not None:
-            given.memory_file.write_text(memory, encoding="utf-8")
         env = {
             **os.environ,
             "REASONINGBANK_MEMORY": memory,
             "REASONINGBANK_MEMORY_FILE": str(file),
             "REASONINGBANK_TASK": task,
         }
-        fed = {"memory": memory, "prompt": f"{memory}\n\nTask: {task}" if memory else task, None: None}[given.stdin]
+        fed = {"memory": memory, "prompt": f"{memory}\n\nTask: {task}" if memory else task, None: None}[stdin]
         began = time.monotonic()
         try:
             process = subprocess.Popen(

@@ -169,6 +169,7 @@ def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
     holder.close()
     row(bank, "embedder=openai", says="")
     row(bank, "llm=openai", "--learn-timeout", 20, says="OPENAI_API_KEY", env={"OPENAI_API_KEY": ""})
+    row(bank, "--memory-file", tmp_path / "file" / "x.md", says="x.md")
     row(bank, *MODEL, "llm.delay_s=30", "--learn-timeout", 2, says="2 s")
 
 
