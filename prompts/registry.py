@@ -29,7 +29,7 @@ FORMS = {"paper": MEMORY_BLOCK, "plain": "memory_block_plain", "plain_zh": "memo
 OTHER_FORMS = [name for name in FORMS.values() if name != MEMORY_BLOCK]
 SECOND_OPINION_PROMPT = "second_opinion"  # for memory.hygiene, not in the paper
 
-STEPS = "steps"  # the folder of the extraction prompts of distiller.style=steps: steps/extract_success and so on
+STEPS = "steps"  # the folder of the extraction prompts of +distiller.style=steps: steps/extract_success and so on
 _FOLDER = Path(__file__).parent
 
 

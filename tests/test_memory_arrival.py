@@ -226,7 +226,9 @@ def test_a_tenant_whose_round_falls_due_during_anothers_gets_it(open_bank):
 
 def test_an_error_in_the_background_is_raised_when_the_bank_is_closed(open_bank):
     bank = open_bank(every=1, background=True, merge=Merge(author=LLMAuthor()))  # and no model
-    for k in range(3):
-        live(bank, alike(k))
-    with pytest.raises(UserError, match="asks a model"):
-        bank.consolidate.close()
+    with pytest.raises(UserError, match="asks a model"):  # at the next episode, or at the end
+        try:
+            for k in range(3):
+                live(bank, alike(k))
+        finally:
+            bank.consolidate.close()

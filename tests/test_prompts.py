@@ -151,7 +151,7 @@ def test_every_template_has_a_hash_and_names_its_source():
 
 @pytest.mark.parametrize("name", EXTRACTION[:2])
 def test_lessons_in_steps_are_asked_for_with_words_of_their_own(name):
-    """distiller.style=steps: the same values as in the paper's form, and hashes only where it is used."""
+    """+distiller.style=steps: the same values as in the paper's form, and hashes only where it is used."""
     values = VALUES[name]
     text, structured = (registry.PROJECT.render(f"steps/{name}", **values | {"structured": s}) for s in (False, True))
     for words in ("QUERY", "TRAJ", "At most 3 memory items", "3 to 8 numbered steps", "name no particular"):

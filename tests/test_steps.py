@@ -1,4 +1,4 @@
-"""distiller.style=steps: lessons as numbered steps."""
+"""+distiller.style=steps: lessons as numbered steps."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_schema_leaves_room_for_eight_steps(monkeypatch):
 def test_a_run_stores_steps_and_its_manifest_has_their_templates(here, tmp_path):
     plain, _ = here(*TOY, "limit=2")
     script = "llm.script.path=test_steps.stepwise"
-    run_dir, _ = here(*TOY, "limit=2", "distiller.style=steps", script, run_dir=tmp_path / "steps")
+    run_dir, _ = here(*TOY, "limit=2", "+distiller.style=steps", script, run_dir=tmp_path / "steps")
     lessons = [lesson for row in read_rows(run_dir) for lesson in row["lessons"]]
     assert lessons and all(lesson["content"].splitlines()[1].startswith("2. If") for lesson in lessons)
     then, now = (read_json(path / "manifest.json")["fingerprint"]["prompts"] for path in (plain, run_dir))
@@ -72,5 +72,5 @@ def test_a_run_stores_steps_and_its_manifest_has_their_templates(here, tmp_path)
 @pytest.mark.parametrize("memory", ["reasoning_bank", "synapse", "awm"])
 def test_another_style_is_refused(here, memory):
     style = "prose" if memory == "reasoning_bank" else "steps"
-    with pytest.raises(UserError, match=f"distiller.style={style}"):
-        here(*TOY, f"memory={memory}", f"distiller.style={style}")
+    with pytest.raises(UserError, match="style"):
+        here(*TOY, f"memory={memory}", f"+distiller.style={style}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.errors import UserError
 from core.learning.learner import Learner
 from core.learning.transcript import cut, transcript
 from core.types import Extraction, Lesson, Scored, Task, Trajectory, Verdict
@@ -20,16 +19,11 @@ class Synapse:
     failures    also store attempts judged failed, as in the paper's figure 7
     max_items   0 stores nothing; an attempt is one item
     max_chars   of the stored attempt, cut in the middle; more than the agent's max_memory_chars would never be shown
-    style       paper: it has no other
     """
 
     failures: bool = False
     max_items: int = 1
     max_chars: int = 4500
-    style: str = "paper"
-
-    def __post_init__(self) -> None:
-        _refuse_style(self.style)
 
     def distil(
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
@@ -51,16 +45,11 @@ class WorkflowInducer(Learner):
     failures    also induce from attempts judged failed, as in the paper's figure 7
     max_items   workflows from one attempt
     max_chars   of the attempt in the prompt, cut in the middle
-    style       paper: it has no other
     """
 
     failures: bool = False
     max_items: int = 3
     max_chars: int = 24000
-    style: str = "paper"
-
-    def __post_init__(self) -> None:
-        _refuse_style(self.style)
 
     def distil(
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
@@ -71,8 +60,3 @@ class WorkflowInducer(Learner):
         template = registry.INDUCE_WORKFLOWS_PROMPT
         values = {"trajectory": transcript(trajectory, self.max_chars)}
         return self.lessons(template, "workflows", task, self.max_items, trajectory.sample, MAX_WORKFLOW, **values)
-
-
-def _refuse_style(style: str) -> None:
-    if style != "paper":
-        raise UserError(f"distiller.style={style}: a baseline has a form of its own, leave this out.")

@@ -53,7 +53,7 @@ def fingerprint(
 def prompt_digests(node: Any = None, *, steps: bool = False) -> dict[str, str]:
     """{template: sha256} of the prompts as they are now; node: the configuration's key `prompts`.
 
-    steps   with those of `distiller.style=steps`
+    steps   with those of `+distiller.style=steps`
     """
     return Prompts.of(node).hashes(STEPS if steps else "")
 

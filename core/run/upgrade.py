@@ -25,7 +25,6 @@ SINCE_OF_PART = {  # by class
     "Consolidator": {"keep_vectors": True},
     "Contradict": {"many": None, "often_used": 5, "against_many": "quarantine"},
     "Deduplicate": {"on_add": False},
-    "Distiller": {"style": "paper"},
     "Guard": {
         "provenance": False,
         "source": "task",
@@ -40,8 +39,6 @@ SINCE_OF_PART = {  # by class
     "MemoryBank": {"domain": None, "tags": None, "uses": None},
     "OpenAIEmbedder": {"batch": 1},
     "Prune": {"delete_after_days": None},
-    "Synapse": {"style": "paper"},
-    "WorkflowInducer": {"style": "paper"},
 }
 SINCE_OF_RETRIEVAL = {"min_confidence": None}
 
