@@ -390,7 +390,8 @@ class TaskMemory:
             label = "success" if done.status == 0 else "failure"
             return Verdict(label=label, source="exit_code", reason=f"exit status {done.status}")
         if judge == "heuristic":
-            return heuristic_verdict(attempt, exit_status=done.status)
+            said = {"role": "assistant", "content": f"{done.output}\n{done.errors}"}  # all of it is what it printed
+            return heuristic_verdict(as_trajectory({"trajectory": [said]}), exit_status=done.status)
         if judge == "llm":
             return build_learner(service.cfg.judge, service.roles()["judge"]).judge(task, attempt)
         return UNJUDGED

@@ -80,6 +80,9 @@ def test_exit_status_output_and_judges_are_the_commands_own(tmp_path, agent):
     )
     assert found["verdict"] == found["verdict"] | {"label": "failure", "source": "exit_code"}
     assert found["exit_status"] == 3 and found["success"] is False
+    failing = ["bash", "-c", "echo 'FAILED tests/test_export.py'; echo '2 failed, 10 passed in 3 s' >&2", "-p", TASK]
+    _, found = around(bank, command=failing)  # the status of a pipe, for instance, hides it
+    assert found["verdict"]["label"] == "failure" and found["exit_status"] == 0 and found["success"] is False
     _, found = around(bank, "--judge", "none", "--closing-words", command=[*agent, "-p", TASK])
     assert found["verdict"]["label"] is None and found["memories_learned"] == 0
     _, found = around(bank, *MODEL, command=[*agent, "-p", TASK])
