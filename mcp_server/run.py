@@ -11,17 +11,12 @@ import json
 import logging
 import os
 import re
-import signal
-import subprocess
 import sys
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from core.build import build_learner
 from core.errors import InfraError, UserError
@@ -31,6 +26,7 @@ from core.memory.citations import cited
 from core.models.reply_text import storable
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server import warnings_file
+from mcp_server.command import Done, run_command, with_memory
 from mcp_server.config import bank_options, default_bank, open_service
 from mcp_server.extraction import as_trajectory
 from mcp_server.service import describe_stored, new_record
@@ -49,8 +45,6 @@ EXAMPLES = """\
 # Options after which a command line names its own task, in the print mode of the usual agents.
 PROMPT_OPTIONS = ("-p", "--print", "--prompt", "-m", "--message", "-t", "--task", "-q", "--query", "exec", "run")
 JUDGES = ("heuristic", "llm", "exit-code", "none")
-HEAD, TAIL = 20_000, 180_000  # bytes kept of what the command prints, from its beginning and its end
-LINGER_S = 2.0  # for what a command left in the background still prints
 CLOSING = 2_000  # characters kept of the command's last paragraph
 
 
@@ -108,16 +102,6 @@ class Told(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.beside.warn(self.beside.doing, record.getMessage())
-
-
-@dataclass(kw_only=True)
-class Done:
-    """How the command went: its exit status as a shell tells it, and what it printed, cut in the middle."""
-
-    status: int
-    output: str
-    errors: str
-    duration_s: float
 
 
 def run_around(argv: list[str]) -> int:
@@ -223,99 +207,10 @@ def find_task(given: argparse.Namespace, command: list[str]) -> tuple[str, int |
 
 def hand_over(command: list[str], place: int | None, task: str, memory: str) -> list[str]:
     """The command with the lessons in it: at {memory} or {prompt}, else before its own prompt argument."""
-    prompt = f"{memory}\n\nTask: {task}" if memory else task
+    prompt = with_memory(task, memory)
     if any("{memory}" in word or "{prompt}" in word for word in command):
         return [word.replace("{memory}", memory).replace("{prompt}", prompt) for word in command]
     return [prompt if number == place and memory else word for number, word in enumerate(command)]
-
-
-def run_command(command: list[str], task: str, memory: str, stdin: str | None) -> Done:
-    """Run it with its output streaming through; what signals stop us stop it."""
-    with tempfile.TemporaryDirectory(prefix="reasoningbank-") as folder:
-        file = Path(folder) / "memory.md"
-        file.write_text(memory, encoding="utf-8")
-        env = {
-            **os.environ,
-            "REASONINGBANK_MEMORY": memory,
-            "REASONINGBANK_MEMORY_FILE": str(file),
-            "REASONINGBANK_TASK": task,
-        }
-        fed = {"memory": memory, "prompt": f"{memory}\n\nTask: {task}" if memory else task, None: None}[stdin]
-        began = time.monotonic()
-        try:
-            process = subprocess.Popen(
-                command,
-                env=env,
-                stdin=None if fed is None else subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-        except OSError as error:
-            print(f"reasoningbank run: {command[0]}: {error.strerror}", file=sys.stderr)
-            return Done(status=127 if isinstance(error, FileNotFoundError) else 126, output="", errors="", duration_s=0)
-        with passing_signals(process):
-            kept = [Kept(), Kept()]
-            threads = [
-                threading.Thread(target=copy, args=(process.stdout, sys.stdout, kept[0]), daemon=True),
-                threading.Thread(target=copy, args=(process.stderr, sys.stderr, kept[1]), daemon=True),
-            ]
-            for thread in threads:
-                thread.start()
-            if fed is not None:
-                with suppress(BrokenPipeError), process.stdin:
-                    process.stdin.write(fed.encode())
-            status = process.wait()
-            for thread in threads:
-                thread.join(LINGER_S)
-    status = 128 - status if status < 0 else status
-    return Done(status=status, output=kept[0].text(), errors=kept[1].text(), duration_s=time.monotonic() - began)
-
-
-@contextmanager
-def passing_signals(process: subprocess.Popen) -> Iterator[None]:
-    """Ctrl-C reaches the command by itself, and it decides what to do; other ends are passed on to it."""
-
-    def pass_on(number: int, frame: Any) -> None:
-        with suppress(ProcessLookupError):
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@dataclass(kw_only=True)
-class Kept:
-    """The beginning and the end of a stream."""
-
-    head: bytearray = field(default_factory=bytearray)
-    tail: bytearray = field(default_factory=bytearray)
-    cut: bool = False
-
-    def add(self, data: bytes) -> None:
-        room = HEAD - len(self.head)
-        self.head += data[:room]
-        self.tail += data[max(room, 0) :]
-        if len(self.tail) > 2 * TAIL:
-            self.cut = True
-            del self.tail[:-TAIL]
-
-    def text(self) -> str:
-        middle = b"\n[...]\n" if self.cut else b""
-        return storable((bytes(self.head) + middle + bytes(self.tail)).decode("utf-8", "replace"))
-
-
-def copy(source: IO[bytes], target: IO[str], kept: Kept) -> None:
-    """What the command prints, as it comes, and into `kept`; it is drained also when nobody reads ours any more."""
-    while data := source.read1(65536):
-        kept.add(data)
-        with suppress(OSError, ValueError):
-            target.buffer.write(data)
-            target.buffer.flush()
 
 
 @dataclass(kw_only=True)

@@ -1,0 +1,125 @@
+"""Running a command with its output streaming through, and what it said kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from core.models.reply_text import storable
+
+HEAD, TAIL = 20_000, 180_000  # bytes kept of what the command prints, from its beginning and its end
+LINGER_S = 2.0  # for what a command left in the background still prints
+
+
+@dataclass(kw_only=True)
+class Done:
+    """How the command went: its exit status as a shell tells it, and what it printed, cut in the middle."""
+
+    status: int
+    output: str
+    errors: str
+    duration_s: float
+
+
+def with_memory(task: str, memory: str) -> str:
+    """The task behind the lessons; without any it stays as it is."""
+    return f"{memory}\n\nTask: {task}" if memory else task
+
+
+def run_command(command: list[str], task: str, memory: str, stdin: str | None) -> Done:
+    """Run it with its output streaming through; what signals stop us stop it."""
+    with tempfile.TemporaryDirectory(prefix="reasoningbank-") as folder:
+        file = Path(folder) / "memory.md"
+        file.write_text(memory, encoding="utf-8")
+        env = {
+            **os.environ,
+            "REASONINGBANK_MEMORY": memory,
+            "REASONINGBANK_MEMORY_FILE": str(file),
+            "REASONINGBANK_TASK": task,
+        }
+        fed = {"memory": memory, "prompt": with_memory(task, memory), None: None}[stdin]
+        began = time.monotonic()
+        try:
+            process = subprocess.Popen(
+                command,
+                env=env,
+                stdin=None if fed is None else subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        except OSError as error:
+            print(f"reasoningbank run: {command[0]}: {error.strerror}", file=sys.stderr)
+            return Done(status=127 if isinstance(error, FileNotFoundError) else 126, output="", errors="", duration_s=0)
+        with passing_signals(process):
+            kept = [Kept(), Kept()]
+            threads = [
+                threading.Thread(target=copy, args=(process.stdout, sys.stdout, kept[0]), daemon=True),
+                threading.Thread(target=copy, args=(process.stderr, sys.stderr, kept[1]), daemon=True),
+            ]
+            for thread in threads:
+                thread.start()
+            if fed is not None:
+                with suppress(BrokenPipeError), process.stdin:
+                    process.stdin.write(fed.encode())
+            status = process.wait()
+            for thread in threads:
+                thread.join(LINGER_S)
+    status = 128 - status if status < 0 else status
+    return Done(status=status, output=kept[0].text(), errors=kept[1].text(), duration_s=time.monotonic() - began)
+
+
+@contextmanager
+def passing_signals(process: subprocess.Popen) -> Iterator[None]:
+    """Ctrl-C reaches the command by itself, and it decides what to do; other ends are passed on to it."""
+
+    def pass_on(number: int, frame: Any) -> None:
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass(kw_only=True)
+class Kept:
+    """The beginning and the end of a stream."""
+
+    head: bytearray = field(default_factory=bytearray)
+    tail: bytearray = field(default_factory=bytearray)
+    cut: bool = False
+
+    def add(self, data: bytes) -> None:
+        room = HEAD - len(self.head)
+        self.head += data[:room]
+        self.tail += data[max(room, 0) :]
+        if len(self.tail) > 2 * TAIL:
+            self.cut = True
+            del self.tail[:-TAIL]
+
+    def text(self) -> str:
+        middle = b"\n[...]\n" if self.cut else b""
+        return storable((bytes(self.head) + middle + bytes(self.tail)).decode("utf-8", "replace"))
+
+
+def copy(source: IO[bytes], target: IO[str], kept: Kept) -> None:
+    """What the command prints, as it comes, and into `kept`; it is drained also when nobody reads ours any more."""
+    while data := source.read1(65536):
+        kept.add(data)
+        with suppress(OSError, ValueError):
+            target.buffer.write(data)
+            target.buffer.flush()
