@@ -101,19 +101,19 @@ class Kept:
 
     head: bytearray = field(default_factory=bytearray)
     tail: bytearray = field(default_factory=bytearray)
-    cut: bool = False
+    n: int = 0  # bytes that came
 
     def add(self, data: bytes) -> None:
+        self.n += len(data)
         room = HEAD - len(self.head)
         self.head += data[:room]
         self.tail += data[max(room, 0) :]
         if len(self.tail) > 2 * TAIL:
-            self.cut = True
             del self.tail[:-TAIL]
 
     def text(self) -> str:
-        middle = b"\n[...]\n" if self.cut else b""
-        return storable((bytes(self.head) + middle + bytes(self.tail)).decode("utf-8", "replace"))
+        middle = b"\n[...]\n" if self.n > HEAD + TAIL else b""
+        return storable((bytes(self.head) + middle + bytes(self.tail[-TAIL:])).decode("utf-8", "replace"))
 
 
 def copy(source: IO[bytes], target: IO[str], kept: Kept) -> None:

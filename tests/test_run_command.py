@@ -18,6 +18,7 @@ import pytest
 from conftest import REPO
 from mcp_kit import ENV, MODEL, here
 
+from mcp_server.command import HEAD, TAIL, Kept
 from mcp_server.run import find_task, hand_over, parser, split
 from mcp_server.tools import CoreTools
 
@@ -131,6 +132,15 @@ def test_the_task_is_the_commands_own_prompt_argument(command, task):
     found, place = find_task(given, command)
     assert found == task and (place is None or command[place] == task)
     assert hand_over(command, place, found, "") == command
+
+
+@pytest.mark.parametrize("n", [0, HEAD, HEAD + TAIL, HEAD + TAIL + 1, 5 * TAIL])
+def test_of_a_long_output_the_beginning_and_the_end_are_kept(n):
+    kept, data = Kept(), (b"0123456789" * (n // 10 + 1))[:n]
+    for start in range(0, n, 65_536):
+        kept.add(data[start : start + 65_536])
+    whole = n <= HEAD + TAIL
+    assert kept.text() == (data if whole else data[:HEAD] + b"\n[...]\n" + data[-TAIL:]).decode()
 
 
 def test_what_stands_before_the_first_dashes_is_ours():
