@@ -34,7 +34,9 @@ from core.interrupt import Interrupts
 from core.jsonl import JsonLines
 from core.memory.hygiene.scrub import scrub
 from core.redact import RedactingFilter, Redactor
+from core.memory.told import tell
 from core.run.launch import alone, leave_sizes, resume_hint
+from core.setting import TOLD
 from core.types import content_id
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     with envs.lease() as env:
         tasks = stream.every_pass(select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit))
         dataset = env.describe()
+        told = env.lessons() if cfg.setting.name == TOLD else None
     models = build_models(cfg, stack)
     if cfg.dry_run:
         return print_plan(build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg))))
@@ -95,7 +98,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     meter = build_meter(cfg, log, records.wall_s(), prompts)
     stack.callback(meter.close)
     roles = build_roles(cfg, models, meter)
-    bank = open_bank(cfg, records, roles, meter, stack)
+    bank = open_bank(cfg, records, roles, meter, stack, told)
     bank_labels = labels_given(cfg, bank)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter)
     if cfg.setting.learn:
@@ -118,12 +121,17 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     return session.summary["success_rate"]
 
 
-def open_bank(cfg: DictConfig, records: RunRecords, roles: dict[str, Any], meter: Any, stack: ExitStack) -> Memory:
-    """memory.path, or bank.sqlite in the run directory; read-only where the setting learns nothing."""
+def open_bank(
+    cfg: DictConfig, records: RunRecords, roles: dict[str, Any], meter: Any, stack: ExitStack, told: Any = None
+) -> Memory:
+    """memory.path, or bank.sqlite in the run directory; read-only where the setting learns nothing.
+
+    told   with setting=told the environment's own lessons, which the run's bank then holds
+    """
     embedder = make(cfg.embedder, meter=meter)
     stack.callback(embedder.close)
     given = cfg.memory.get("path")
-    if given is None and not cfg.setting.learn and part(cfg.workflow).has_memory:
+    if given is None and not cfg.setting.learn and told is None and part(cfg.workflow).has_memory:
         raise UserError(f"setting={cfg.setting.name} reads a bank that exists: give memory.path=BANK.")
     run = "" if given is None else content_id(str(records.path.resolve()))
     bank = build_bank(
@@ -139,6 +147,8 @@ def open_bank(cfg: DictConfig, records: RunRecords, roles: dict[str, Any], meter
         | knew(cfg),
     )
     stack.callback(bank.close)
+    if told is not None:
+        tell(bank, told)
     return bank
 
 
@@ -156,7 +166,7 @@ def knew(cfg: DictConfig) -> dict[str, bool]:
 
 def labels_given(cfg: DictConfig, bank: Memory) -> set[str]:
     """The sources of the labels in memory.path. Raises UserError for one that the setting must not read."""
-    if cfg.memory.get("path") is None or not part(cfg.workflow).has_memory:
+    if not part(cfg.workflow).has_memory or (cfg.memory.get("path") is None and cfg.setting.name != TOLD):
         return set()
     labels = bank.labels()
     make(cfg.setting).check_bank(labels, cfg.memory.path)

@@ -10,19 +10,21 @@ from core.types import MemoryRecord
 
 ORACLE, ANSWERS = "oracle", "answers"  # labels of the environment; lessons made by an extractor that saw the answers
 GOLD = (ORACLE, ANSWERS)  # what no run may retrieve that is to be read as test time; the worse one last
+TOLD = "told"  # the setting in which the bank holds the environment's own lessons
 
 MEANING = {  # name: (learn, use_gold, show_answer)
     "test_time": (True, False, False),
     "true_labels": (True, True, False),
     "train": (True, True, True),
     "frozen": (False, False, False),
+    TOLD: (False, True, True),
 }
 TRUE_LABELS = tuple(name for name, (_, use_gold, _) in MEANING.items() if use_gold)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """test_time (the paper's stream), true_labels, train (a training loop) or frozen (a bank that is only read).
+    """test_time (the paper's stream), true_labels, train (a training loop), frozen or told (a bank that is only read).
 
     learn               extract lessons and write them to the bank
     use_gold            the environment may label the attempts (judge=oracle); never in test_time

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import UserError
-from core.types import Task
+from core.types import Lesson, Task
 
 
 class EnvStateError(RuntimeError):
@@ -87,6 +87,10 @@ class BaseEnv(AbstractContextManager):
     def admissible(self) -> list[str]:
         """The actions the env would accept now, in a stable order; what agent=random draws from."""
         raise UserError(f"{type(self).__name__} has no list of actions to draw from: agent=random cannot play it.")
+
+    def lessons(self) -> list[tuple[Task, Lesson]]:
+        """For each kind of task one of them, and the lesson that a perfect extractor would make of it: setting=told."""
+        raise UserError(f"{type(self).__name__} has no lessons to tell: setting=told cannot be used with it.")
 
     def close(self) -> None:
         """Release processes and files. Idempotent."""

@@ -1,0 +1,160 @@
+"""env=customs: small jobs under a hidden house rule, the positive control for real models.
+
+    task        Start the Ravel grinder number 31 in hall 4.
+    first page  Its buttons: green, red, blue, yellow. One press only: a wrong one stops the job.
+    action      press green
+    feedback    It does not start. The rule here: every Ravel machine must be started with its red button.
+
+A family is a brand. Its rule cannot be known beforehand; a wrong attempt ends the job and is told the rule in words. Hall,
+number and kind of machine differ from job to job, so only the rule carries over. An agent without memory solves what it
+guesses, one with the right lesson all that it understands, and every stage between them (what is retrieved, what is
+followed, what is learned) can be measured apart. The buttons' order is drawn for each job, so that no place is right.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.checks import check_choice, check_numbers
+from core.errors import UserError
+from core.seeding import derive_seed
+from core.types import Lesson, Task, content_id
+from envs.base import BaseEnv
+
+BRANDS = "Ravel Ostrand Kimble Tavex Brunel Corvin Lindor Marsk Pelton Quill Sarno Wexley".split()
+KINDS = "grinder mixer press kiln loom pump saw fan oven lathe crane dryer".split()
+BUTTONS = "red green blue yellow".split()
+LAMPS = ("on", "off")
+RULES = ("plain", "condition", "steps")
+PAGES = ("brand_first", "brand_last")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What starts the machines of a brand. presses: by state of the lamp, the buttons in their order."""
+
+    brand: str
+    presses: dict[str, tuple[str, ...]]
+
+    def words(self) -> str:
+        """The rule in one sentence, as the feedback and a perfect lesson say it."""
+        on, off = (self.presses[lamp] for lamp in LAMPS)
+        start = f"every {self.brand} machine must be started with"
+        if on != off:
+            return f"{start} its {on[0]} button when its lamp is on, and with its {off[0]} button when its lamp is off."
+        if len(on) == 1:
+            return f"{start} its {on[0]} button."
+        return f"{start} two presses: first its {on[0]} button, then its {on[1]} button."
+
+
+@dataclass(kw_only=True)
+class CustomsEnv(BaseEnv):
+    """`families` x `jobs_per_family` tasks, interleaved: job 1 of every brand, then job 2, ...
+
+    rule    plain (one button) | condition (one button for each state of a lamp) | steps (two buttons, in order)
+    page    how the task names the brand: brand_first, which a search finds easily | brand_last, in a sentence about
+            other things, by which a search is led astray
+    """
+
+    families: int = 6
+    jobs_per_family: int = 4
+    rule: str = "plain"
+    page: str = "brand_first"
+    _task: Task | None = field(default=None, init=False, repr=False)
+    _pressed: tuple[str, ...] = field(default=(), init=False, repr=False)
+    _won: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "env", "families", "jobs_per_family", least=1)
+        check_choice(self, "env", "rule", RULES)
+        check_choice(self, "env", "page", PAGES)
+        if self.families > len(BRANDS):
+            raise UserError(f"env.families={self.families}: there are {len(BRANDS)} brands.")
+
+    def rule_of(self, brand: str) -> Rule:
+        """The rule of a brand; depends on the seed, the brand and the kind of rule alone."""
+        first = BUTTONS[self._drawn(brand, "first") % 4]
+        other = [button for button in BUTTONS if button != first][self._drawn(brand, "other") % 3]
+        presses = {
+            "plain": {"on": (first,), "off": (first,)},
+            "condition": {"on": (first,), "off": (other,)},
+            "steps": {"on": (first, other), "off": (first, other)},
+        }
+        return Rule(brand=brand, presses=presses[self.rule])
+
+    def lessons(self) -> list[tuple[Task, Lesson]]:
+        """For each family a task of it and the lesson that a perfect extractor would have made of it."""
+        first = {task.type: task for task in reversed(self.tasks())}
+        return [
+            (
+                first[brand],
+                Lesson(
+                    title=f"How {brand} machines are started",
+                    description=f"The house rule for every machine of the brand {brand}.",
+                    content=self.rule_of(brand).words().capitalize(),
+                ),
+            )
+            for brand in BRANDS[: self.families]
+        ]
+
+    def _tasks(self, split: str | None) -> list[Task]:
+        return [
+            Task(id=f"customs/{brand}/{job}", query=self._query(brand, job), type=brand)
+            for job in range(1, self.jobs_per_family + 1)
+            for brand in BRANDS[: self.families]
+        ]
+
+    def _query(self, brand: str, job: int) -> str:
+        kind = KINDS[self._drawn(brand, job, "kind") % len(KINDS)]
+        hall, number = 1 + self._drawn(brand, job, "hall") % 9, 10 + self._drawn(brand, job, "number") % 90
+        if self.page == "brand_first":
+            return f"{brand} machine: start the {brand} {kind} number {number}."
+        return f"Start the {kind} in hall {hall}, number {number}, before the shift begins; the plate says {brand}."
+
+    def _reset(self, task: Task) -> str:
+        self._task, self._pressed, self._won = task, (), False
+        order = sorted(BUTTONS, key=lambda button: self._drawn(task.id, button))
+        lamp = f" Its lamp is {self._lamp()}." if self.rule == "condition" else ""
+        return f"{task.query}{lamp} Its buttons: {', '.join(order)}. A wrong press stops the job."
+
+    def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        said = re.fullmatch(r"press (?:the )?(\w+)(?: button)?\W*", action.strip().lower())
+        if said is None or said[1] not in BUTTONS:
+            return "Nothing happens. (Known action: press COLOUR)", 0.0, False, {"valid": False, "won": False}
+        wanted, self._pressed = self._wanted(), (*self._pressed, said[1])
+        if self._pressed != wanted[: len(self._pressed)]:
+            text = f"It does not start, and the job is over. The rule here: {self._rule().words()}"
+            return text, 0.0, True, {"valid": True, "won": False}
+        self._won = self._pressed == wanted
+        text = "The machine starts. The job is done." if self._won else "It clicks and waits for the next press."
+        return text, float(self._won), self._won, {"valid": True, "won": self._won}
+
+    def walkthrough(self) -> list[str]:
+        return [f"press {button}" for button in self._wanted()]
+
+    def admissible(self) -> list[str]:
+        return [f"press {button}" for button in BUTTONS]
+
+    def describe(self) -> dict[str, Any]:
+        rules = [self.rule_of(brand).words() for brand in BRANDS[: self.families]]
+        return {"dataset": "customs", "sha256": content_id(rules, [task.query for task in self.tasks()])}
+
+    def get_ground_truth(self) -> str:
+        return ", then ".join(self.walkthrough())
+
+    def evaluate(self, prediction: str | None) -> bool:
+        return self._won
+
+    def _rule(self) -> Rule:
+        return self.rule_of(self._task.type)
+
+    def _wanted(self) -> tuple[str, ...]:
+        return self._rule().presses[self._lamp()]
+
+    def _lamp(self) -> str:
+        return LAMPS[self._drawn(self._task.id, "lamp") % 2]
+
+    def _drawn(self, *names: object) -> int:
+        return derive_seed(self.seed, *map(str, names), "customs")
