@@ -93,7 +93,7 @@ class CustomsEnv(BaseEnv):
                 Lesson(
                     title=f"How {brand} machines are started",
                     description=f"The house rule for every machine of the brand {brand}.",
-                    content=self.rule_of(brand).words().capitalize(),
+                    content=_sentence(self.rule_of(brand).words()),
                 ),
             )
             for brand in BRANDS[: self.families]
@@ -158,3 +158,7 @@ class CustomsEnv(BaseEnv):
 
     def _drawn(self, *names: object) -> int:
         return derive_seed(self.seed, *map(str, names), "customs")
+
+
+def _sentence(words: str) -> str:
+    return words[0].upper() + words[1:]
