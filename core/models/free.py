@@ -1,8 +1,8 @@
 """llm=free: no model at all. It plays any env by lot, and draws what a judge, a distiller and a selector would say.
 
-For whoever writes an env, and for trying out an arm: the whole loop runs, in seconds and at no cost. What comes out says
-nothing about memory: every action is drawn by the seed of its step, and no lesson is read. So arms with one attempt a
-task act alike, and a difference between them is a fault of the env or of the harness.
+For whoever writes an env, and for trying out an arm: the whole loop runs, in seconds and at no cost. What comes out
+says nothing about memory: every action is drawn by the seed of its step, and no lesson is read. So arms with one
+attempt a task act alike, and a difference between them is a fault of the env or of the harness.
 """
 
 from __future__ import annotations
