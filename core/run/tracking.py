@@ -140,9 +140,9 @@ class Guarded(Tracker):
             log.warning("tracker=%s stopped, the run goes on without it: %s: %s", self.option, kind, error)
 
 
-def need(package: str, option: str) -> None:
-    """Raise UserError where a tracker's package is not installed."""
+def need(package: str, *, pip: str) -> None:
+    """Raise UserError where the package of the tracker of that name is not installed. pip: what brings it."""
     from importlib.util import find_spec
 
     if find_spec(package) is None:
-        raise UserError(f"tracker={option} needs the package {package}: run .venv/bin/pip install {package}.")
+        raise UserError(f"tracker={package} needs a package that is not here: run .venv/bin/pip install {pip}.")

@@ -30,7 +30,7 @@ class MlflowTracker(Tracker):
     _id: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
-        need("mlflow", "mlflow")
+        need("mlflow", pip="mlflow-skinny sqlalchemy alembic")
 
     def start(self, run: TrackedRun) -> None:
         from mlflow import MlflowClient

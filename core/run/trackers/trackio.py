@@ -22,7 +22,7 @@ class TrackioTracker(Tracker):
     _last: int = field(default=-1, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        need("trackio", "trackio")
+        need("trackio", pip="trackio")
 
     def start(self, run: TrackedRun) -> None:
         import trackio

@@ -25,7 +25,7 @@ class WandbTracker(Tracker):
     _run: Any = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        need("wandb", "wandb")
+        need("wandb", pip="wandb")
 
     def start(self, run: TrackedRun) -> None:
         import wandb
