@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import shutil
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -201,6 +202,17 @@ def test_wandb_offline_keeps_one_run_in_the_run_directory(two_starts):
     (table,) = files[1].parent.glob("files/media/table/*.json")
     made = json.loads(table.read_text())
     assert (made["columns"], len(made["data"])) == (list(COLUMNS), 6)
+
+
+def test_what_a_killed_start_did_not_write_wandb_is_told_by_the_next(here):
+    pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
+    run_dir, _ = here(*TOY, "limit=6", "tracker=wandb", "budget.run.calls=9")
+    (killed,) = (run_dir / "wandb").glob("offline-run-*")
+    shutil.rmtree(killed / "files" / "media")  # as it is where `finish` was never reached
+    here(*TOY, "limit=6", "tracker=wandb")
+    last = max((run_dir / "wandb").glob("offline-run-*/*.wandb"))
+    history = [record.history for record in wandb_records(last) if record.WhichOneof("record_type") == "history"]
+    assert [each.step.num for each in history] == list(range(6))
 
 
 def test_mlflow_keeps_one_run_in_a_file(two_starts, tmp_path):

@@ -14,8 +14,8 @@ LONGEST_TAG = 64  # characters; wandb refuses a run with a longer one
 class WandbTracker(Tracker):
     """A continued run goes on as the same run of wandb.
 
-    Offline each start leaves a folder of its own with that run's id, which `wandb sync` joins in their order; what the
-    package had not written when the process was killed is missing there.
+    Offline each start leaves a folder of its own with that run's id, which `wandb sync` joins in their order. A process
+    that is killed leaves hardly anything in its folder: the next start then brings all episodes once more.
 
     mode   offline (files in the run directory, `wandb sync` sends them later), online or disabled
     """
@@ -30,7 +30,8 @@ class WandbTracker(Tracker):
     def start(self, run: TrackedRun) -> None:
         import wandb
 
-        known = any((run.run_dir / "wandb").glob(f"*run-*-{run.id}"))
+        before = sorted((run.run_dir / "wandb").glob(f"offline-run-*-{run.id}"))
+        whole = bool(before) and any(before[-1].glob("files/media/table/*"))  # which `finish` writes
         self._run = wandb.init(
             project=self.project,
             mode=self.mode,
@@ -44,8 +45,8 @@ class WandbTracker(Tracker):
             reinit="finish_previous",  # of a sweep, whose runs share a process
             settings=wandb.Settings(silent=True),
         )
-        if not (known or self._run.resumed):
-            for step, values in run.earlier:
+        for step, values in run.earlier:
+            if not whole and step >= self._run.step:  # online that is where the service stands
                 self.log(step, values)
 
     def log(self, step: int, values: Values) -> None:
