@@ -49,10 +49,10 @@ class Session:
 
     def __enter__(self) -> Session:
         whole = sum(row["status"] in VALID for row in current(self.records.rows))
+        tracker = make(self.cfg.tracker) if whole < len(self.tasks) else NoTracker()
         if whole < len(self.tasks):  # starting a finished run again leaves its manifest as it is
             self._write_manifest()
         save_hydra(self.cfg, self.records)
-        tracker = make(self.cfg.tracker) if whole < len(self.tasks) else NoTracker()
         self._tracker = Guarded(tracker=tracker, option=choice("tracker"))
         self._tracker.start(self._tracked())
         self._progress = RunProgress(len(self.tasks), self.records.rows, self._title()).__enter__()
