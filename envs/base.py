@@ -71,7 +71,7 @@ class BaseEnv(AbstractContextManager):
         task. Stepping an env that is not running raises EnvStateError; an engine that breaks raises InfraError, and
         the next reset starts afresh.
         """
-        if self._state != "running" or self._aborted:
+        if not self.running:
             raise EnvStateError(f"step while {self._state}: call reset first")
         self._state = "new"  # stays so when the engine breaks: only a reset can go on from there
         observation, reward, done, info = self._step(action)
@@ -100,6 +100,11 @@ class BaseEnv(AbstractContextManager):
     def closed(self) -> bool:
         """Whether this env is of no further use."""
         return self._aborted or self._state == "closed"
+
+    @property
+    def running(self) -> bool:
+        """Whether an episode is going on."""
+        return self._state == "running" and not self._aborted
 
     def describe(self) -> dict[str, Any]:
         """For the manifest: {dataset, sha256, ...}; whatever is needed to know that two runs saw the same tasks."""

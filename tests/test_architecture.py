@@ -37,6 +37,7 @@ ARROWS = {
         *(f"core/memory/{room}" for room in "store search policies consolidation formats".split()),
     },
     "core/run": {*MODELS, "core/build.py", "core/memory", "core/memory/hygiene", "prompts"},
+    "core/run/trackers": {"core", "core/run"},
     "prompts": set(),
     "single_turn_bench": FLAT,
     "envs": {"core", "single_turn_bench"},
@@ -89,7 +90,7 @@ ARROWS = {
 }
 PACKAGES = {room.split("/")[0] for room in ARROWS}
 HEAVY = ("torch", "litellm", "faiss", "sympy", "sentence_transformers", "wandb", "datasets", "xllamacpp", "textworld")
-HEAVY += ("pandas", "scipy", "statsmodels", "matplotlib", "pyarrow")
+HEAVY += ("pandas", "scipy", "statsmodels", "matplotlib", "pyarrow", "mlflow", "trackio")
 
 
 def sources() -> list[Path]:

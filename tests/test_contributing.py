@@ -177,6 +177,21 @@ def test_an_env_passes_the_contract_and_a_run(made):
     assert read_json(run_dir / "manifest.json")["fingerprint"]["dataset"]["dataset"] == "number"
 
 
+def test_an_env_is_seen_whole_without_a_model(outside):
+    command = "python main.py $TOY env=number llm=free workflow=matts_parallel k=3"
+    assert f"`{command}`" in (REPO / "CONTRIBUTING.md").read_text()
+    run_dir = outside.run("free", command)
+    rows, summary = read_rows(run_dir), read_json(run_dir / "summary.json")
+    assert (summary["n"], summary["n_infra_error"], summary["cost_usd"]) == (10, 0, 0.0)
+    assert all(len(row["trajectories"]) == 3 and row["lessons"] for row in rows)
+    assert all(row["retrieved"] for row in rows[1:])
+    assert {step["valid"] for row in rows for attempt in row["trajectories"] for step in attempt["steps"]} == {True}
+    assert 0 < sum(attempt["success"] for row in rows for attempt in row["trajectories"]) < 30
+    done = outside.shell(f"python -m scripts.report {run_dir} -o {run_dir}/report.html")
+    assert done.returncode == 0, done.stderr
+    assert "free (no model)" in (run_dir / "report.html").read_text()
+
+
 def test_a_file_of_questions_needs_a_yaml_alone(outside, made):
     run_dir = made["config/env/trivia.yaml"]
     assert score(run_dir) == (2, 2)

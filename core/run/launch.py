@@ -25,8 +25,12 @@ def choice(group: str) -> str:
 
 def arm_label(config: dict[str, Any]) -> tuple[str, list[str]]:
     """(the run's arm, or without one its workflow; what of the arm is overridden). config: the resolved one."""
-    hydra = OmegaConf.to_container(HydraConfig.get(), enum_to_str=True)
-    return choice("arm") or choice("workflow"), overridden(choice("arm"), hydra, config)
+    return choice("arm") or choice("workflow"), overridden(choice("arm"), hydra_config(), config)
+
+
+def hydra_config() -> dict[str, Any]:
+    """Hydra's own configuration of this run, as .hydra/hydra.yaml has it."""
+    return OmegaConf.to_container(HydraConfig.get(), enum_to_str=True)
 
 
 def alone() -> bool:

@@ -14,11 +14,11 @@ from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import named
 from core.run.display import RunProgress, print_summary
-from core.run.launch import arm_label, choice, command_line, resume_hint, save_hydra
+from core.run.launch import arm_label, choice, command_line, hydra_config, resume_hint, save_hydra
 from core.run.manifest import continued, label_source, manifest
 from core.run.metrics import VALID, by_pass, summarise
 from core.run.records import RunRecords, current, not_shown
-from core.run.tracking import Tracker, logged
+from core.run.tracking import Guarded, NoTracker, Tally, TrackedRun, Tracker, episode_table, tracked_run
 from core.types import Episode, Task
 
 
@@ -44,15 +44,17 @@ class Session:
     bank_labels: set[str] = field(default_factory=set)
     summary: dict[str, Any] = field(default_factory=dict, init=False)
     _tracker: Tracker = field(init=False, repr=False)
+    _tally: Tally = field(default_factory=Tally, init=False, repr=False)
     _progress: RunProgress = field(init=False, repr=False)
 
     def __enter__(self) -> Session:
         whole = sum(row["status"] in VALID for row in current(self.records.rows))
+        tracker = make(self.cfg.tracker) if whole < len(self.tasks) else NoTracker()
         if whole < len(self.tasks):  # starting a finished run again leaves its manifest as it is
             self._write_manifest()
         save_hydra(self.cfg, self.records)
-        self._tracker = make(self.cfg.tracker)
-        self._tracker.start(str(self.records.path), self.records.safe(self.config))
+        self._tracker = Guarded(tracker=tracker, option=choice("tracker"))
+        self._tracker.start(self._tracked())
         self._progress = RunProgress(len(self.tasks), self.records.rows, self._title()).__enter__()
         return self
 
@@ -69,10 +71,11 @@ class Session:
             self._progress.warn(f"{asked} is not served by the same model throughout: see drift in summary.json.")
         for name in self.meter.fallbacks():
             self._progress.warn(f"calls are answered by the fallback {name}: see failed in calls.jsonl.")
-        self._tracker.log(episode.index, logged(episode.status, len(episode.lessons)))
+        if episode.status != "stopped":  # its task will run again
+            self._tracker.log(episode.index, self._tally.values(row))
 
     def __exit__(self, broke: type[BaseException] | None, *_exc: object) -> None:
-        """The summary is written in any case; it is printed and tracked where no exception ended the stream.
+        """The summary is written and tracked in any case; it is printed where no exception ended the stream.
 
         Raises StopRun where tasks are broken: the same command tries them again.
         """
@@ -89,8 +92,9 @@ class Session:
         self.records.write_json("summary.json", self.summary | about)
         if any(role.sent for role in self.roles.values()):
             self._write_manifest()  # again, now with the parameters that were really sent
+        tracked = self.records.safe([self.summary, episode_table(rows)])
+        self._tracker.finish(*tracked, failed=broke is not None)
         if broke is None:
-            self._tracker.finish(self.summary)
             print_summary(self.summary, self._title(), self.records.path)
             if not self.summary["complete"] and (reason := self.meter.exhausted()):
                 print(f"stopped: {reason}.{resume_hint(self.records.path)}")
@@ -104,6 +108,17 @@ class Session:
     def _title(self) -> str:
         arm = named(*arm_label(self.config))
         return f"{arm} on {choice('env')}, setting={choice('setting')}, seed={self.config['seed']}"
+
+    def _tracked(self) -> TrackedRun:
+        return tracked_run(
+            run=self.records.run,
+            run_dir=self.records.path,
+            config=self.records.safe(self.config),
+            hydra=hydra_config(),
+            arm=named(*arm_label(self.config)),
+            model=self.roles["agent"].llm.name,
+            earlier=[(row["index"], self._tally.values(row)) for row in self.records.rows],
+        )
 
     def _write_manifest(self) -> None:
         roles = {name: role.describe() for name, role in self.roles.items()}
