@@ -9,7 +9,7 @@ import numpy as np
 
 from core.run.metrics import wilson
 from results.cells import grid
-from results.plot_style import SIZE, Palette, Plot, band, figure_of, key, line_of, log_axis, plain, rates, style
+from results.plot_style import SIZE, Palette, Plot, band, figure_of, key, line_of, log_axis, marker_of, plain, rates, style
 from results.stats import rate_interval
 from results.studies import Study
 
@@ -72,9 +72,10 @@ def type_bars(study: Study, palette: Palette) -> Drawn | None:
                 continue
             rate = rate_interval(values)
             y = place + 0.4 - height * (number + 0.5)
-            axes.barh(y, rate["mean"], height * 0.86, color=palette.of(cell), alpha=0.85, linewidth=0)
+            axes.barh(y, rate["mean"], height * 0.86, color=palette.of(cell), alpha=0.6, linewidth=0)
             axes.hlines(y, rate["low"], rate["high"], color=palette.ink, linewidth=1)
-        axes.barh(np.nan, 0, color=palette.of(cell), label=plain(cell["label"]))
+            axes.plot(rate["mean"], y, marker_of(cell), color=palette.of(cell), markersize=5)
+        axes.plot(np.nan, np.nan, marker_of(cell), color=palette.of(cell), label=plain(cell["label"]))
     axes.set_yticks(range(len(types)), [plain(kind, 32) for kind in types])
     rates(axes, "x")
     axes.grid(axis="y", visible=False)
@@ -92,7 +93,7 @@ def cost_success(study: Study, palette: Palette) -> Drawn | None:
     figure, axes = figure_of("US dollars per task" if priced else "tokens per task, all roles", "success rate")
     for cell in cells:
         axes.vlines(cell[unit], cell["low"], cell["high"], color=palette.of(cell), alpha=0.5, linewidth=2)
-        axes.plot(cell[unit], cell["success"], "o", color=palette.of(cell), label=plain(cell["label"]))
+        axes.plot(cell[unit], cell["success"], marker_of(cell), color=palette.of(cell), label=plain(cell["label"]))
     values = [cell[unit] for cell in cells]
     if max(values) > 10 * min(values):
         log_axis(axes)
@@ -131,7 +132,7 @@ def scaling(study: Study, palette: Palette) -> Drawn | None:
         colour, x = palette.of(line[0]), [cell["n_attempts"] for cell in line]
         low, high = ([cell[end] for cell in line] for end in ("low", "high"))
         axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=2)
-        axes.plot(x, [cell["success"] for cell in line], "o-", color=colour, label=plain(f"{name}: the chosen answer"))
+        axes.plot(x, [cell["success"] for cell in line], marker_of(line[0]) + "-", color=colour, label=plain(f"{name}: the chosen answer"))
         most, curve = line[-1], line[-1]["pass_at"]
         if most["k"] and curve:  # side by side: attempts may be drawn in any order, so pass@k means something
             axes.plot(range(1, len(curve) + 1), curve, ":", color=colour, label=plain(f"{name}: pass@k"))
@@ -157,7 +158,7 @@ def reliability(study: Study, palette: Palette) -> Drawn | None:
         x, y = ([each[name] for each in bins] for name in ("confidence", "correct"))
         low, high = np.transpose([wilson(each["correct"] * each["n"], each["n"]) for each in bins])
         axes.vlines(x, low, high, color=palette.of(cell), alpha=0.5, linewidth=2)
-        axes.plot(x, y, "o-", color=palette.of(cell), label=plain(cell["label"]))
+        axes.plot(x, y, marker_of(cell) + "-", color=palette.of(cell), label=plain(cell["label"]))
         n, brier, ece = (cell[f"judge_{name}"] for name in ("n_rated", "brier", "ece"))
         said.append(f"{plain(cell['label'])}: {n} labels, Brier {brier:.3f}, ECE {ece:.3f}")
     rates(axes)
