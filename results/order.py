@@ -7,7 +7,15 @@ from typing import Any
 
 PAPER = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel", "matts_sequential")
 SCALED = ("parallel_k5", "parallel_alone", "parallel_no_memory", "sequential_alone", "sequential_no_memory")
-ABLATIONS = ("success_only", "failure_only", "synapse_both", "awm_both", "random_retrieval", "two_passes", "batch_of_40")
+ABLATIONS = (
+    "success_only",
+    "failure_only",
+    "synapse_both",
+    "awm_both",
+    "random_retrieval",
+    "two_passes",
+    "batch_of_40",
+)
 LABELS = tuple(f"labels_{name}" for name in ("llm", "heuristic", "consensus", "self_consistency", "truth"))
 REFERENCES = ("random", "gold")  # agents without a model: the floor and the ceiling
 ORDER = (*PAPER, *(f"matts_{name}" for name in SCALED), *ABLATIONS, *LABELS, *REFERENCES)

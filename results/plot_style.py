@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SIZE = (6.0, 3.9)  # inches
 LINES = ("-", (0, (5, 1.6)), (0, (5, 1.6, 1, 1.6)))  # of the first five arms, the next five, the last five
-MARKERS = "osD^vP*X<>pd8hH"
+MARKERS = (*"osD^vPX*<>pdh", (4, 1, 0), (3, 1, 0))  # the last two: stars of four and three rays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ def line_of(cell: dict[str, Any]) -> dict[str, Any]:
     return look | {"marker": marker_of(cell), "markersize": 5, "markevery": (0.03 + 0.017 * (number % 15), 0.28)}
 
 
-def marker_of(cell: dict[str, Any]) -> str:
+def marker_of(cell: dict[str, Any]) -> Any:
     """The shape of a cell's marks."""
     return MARKERS[cell["colour"] % len(MARKERS)]
 

@@ -71,7 +71,7 @@ def _hits(run: Run) -> dict[str, list[Hit]]:
 
 
 def _uses(run: Run, hits: list[Hit], item: int, n_items: int, place: int | None) -> dict[str, Any]:
-    """How often a lesson was retrieved and shown. Of a record that was found by one of its lessons, every one counts."""
+    """How often a lesson was retrieved and shown. Of a record found by one of its lessons, every one counts."""
     began = -1 if place is None else place
     shown = {where for where, found, n_shown in hits if n_shown > (item if found == n_items else 0)}
     used = _counted(run.rows[where] for where in shown if where > began)

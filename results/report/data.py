@@ -25,11 +25,13 @@ def keys_of(named: list[tuple[Run, str]]) -> list[str]:
     return [f"{key}-{number}" if keys.count(key) > 1 else key for number, key in enumerate(keys)]
 
 
-def index_of(named: list[tuple[Run, str]], groups: list[dict[str, Any]]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+def index_of(
+    named: list[tuple[Run, str]], groups: list[dict[str, Any]]
+) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """(index, [(element id, packed episodes or lessons)]). A run's `starts` are the first positions of its pieces.
 
-    A row of the index is [task, status, label, steps, tokens, retrieved, lessons, attempts, error]. A run's `lessons` is
-    how many its bank has; they are packed in one piece (results/report/bank.py).
+    A row of the index is [task, status, label, steps, tokens, retrieved, lessons, attempts, error]. A run's `lessons`
+    is how many its bank has; they are packed in one piece (results/report/bank.py).
     """
     tasks: dict[str, tuple[int, str, str]] = {}
     listed, pieces, numbers = [], [], {run.manifest.get("run"): number for number, (run, _) in enumerate(named)}

@@ -47,6 +47,8 @@ def marks() -> list[str]:
 
     found = []
     for shape in map(MarkerStyle, MARKERS):
-        outlines = shape.get_path().transformed(shape.get_transform()).to_polygons(closed_only=False)
-        found.append("".join("M" + "L".join(f"{x:.2f} {-y:.2f}" for x, y in outline) + "Z" for outline in outlines))
+        path = shape.get_path().transformed(shape.get_transform())
+        outline = path.interpolated(1).to_polygons(closed_only=False)[0]
+        outline = outline / abs(outline).max()
+        found.append("M" + "L".join(f"{x:.2f} {-y:.2f}" for x, y in outline) + "Z")
     return found

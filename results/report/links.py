@@ -15,9 +15,13 @@ from results.studies import cell_names, slug
 SHOWN = {
     **dict.fromkeys("n success sd reward steps tokens cost tokens_per_success cost_per_success".split(), "counted"),
     **dict.fromkeys("late_early avg_at_k best_of_n pass_at n_attempts".split(), "counted"),
-    **{"method": "all", "seeds": "all", "labels": "all", "infra_errors": "infra_error"},
-    **{"steps_won": "success", "steps_lost": "failure", "lessons": "taught", "hit_rate": "retrieved"},
+    **dict.fromkeys("method seeds labels".split(), "all"),
     **dict.fromkeys("judge_n agreement kappa n_rated brier ece".split(), "judged"),
+    "infra_errors": "infra_error",
+    "steps_won": "success",
+    "steps_lost": "failure",
+    "lessons": "taught",
+    "hit_rate": "retrieved",
     "confusion": "wrong",
 }
 # The same of two arms side by side: the tasks and seeds that both have, or those in which they differ.
@@ -39,9 +43,7 @@ class Addresses:
     def __init__(self, named: list[tuple[Run, str]], keys: list[str], cells: Cells) -> None:
         numbers = {str(run.path): number for number, (run, _) in enumerate(named)}
         dirs = cells.frame[cells.frame["index"] >= 0].groupby("cell", sort=False)["run_dir"].unique().to_dict()
-        runs = {
-            cell: sorted(numbers[path] for path in dirs[cell]) for cell in cell_names(cells) if cell in dirs
-        }
+        runs = {cell: sorted(numbers[path] for path in dirs[cell]) for cell in cell_names(cells) if cell in dirs}
         several = any(len(found) > 1 for found in runs.values())
         self._of = {cell: keys[found[0]] for cell, found in runs.items()}
         self.groups: list[dict[str, Any]] = []
