@@ -25,5 +25,8 @@ def place_of_arm(row: dict[str, Any]) -> tuple[Any, ...]:
     """A key to sort the rows of a table by: the arm's place, then its label, numbers in it by size (k=2, k=10)."""
     arm, label = row["arm"], row.get("label") or row["arm"]
     known = ORDER.index(arm) if arm in ORDER else len(ORDER)
-    parts = re.split(r"(\d+)", label)
-    return known, arm if known == len(ORDER) else "", [(int(p), "") if p.isdigit() else (-1, p) for p in parts]
+    return known, _by_size(arm), _by_size(label)
+
+
+def _by_size(text: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
