@@ -6,15 +6,12 @@ from urllib.parse import quote
 
 import pytest
 from conftest import read_rows
-from report_kit import EVIL, poison, rewritten
+from report_kit import EVIL, choose, poison, rewritten, text
 
 from scripts import report
-from scripts.bench.browser import Browser, installed
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("pandas")
-pytest.importorskip("playwright")
-pytestmark = pytest.mark.skipif(installed() is None, reason="no Chromium is installed (apt-get install chromium)")
 
 
 @pytest.fixture(scope="module")
@@ -25,34 +22,6 @@ def pages(tmp_path_factory, toy_runs):
     assert report.main([str(toy_runs), "-o", str(folder / "runs.html")]) == 0
     assert report.main([str(evil), str(toy_runs / "none-0"), "-o", str(folder / "evil.html"), "--title", EVIL[1]]) == 0
     return (folder / "runs.html").as_uri(), (folder / "evil.html").as_uri(), evil
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with Browser(installed()) as started:
-        yield started
-
-
-@pytest.fixture
-def tab(browser):
-    """The browser on an empty page; whatever its console says by the end of the test is a failure."""
-    browser.open("about:blank")
-    browser.errors.clear()
-    yield browser
-    assert browser.errors == []
-    browser.screen()
-
-
-def text(tab, where: str) -> str:
-    return tab.run(f"document.querySelector({where!r}).innerText")
-
-
-def choose(tab, name: str, value: str, kind: str = "change") -> None:
-    """Set a control as a person would."""
-    tab.run(
-        f"(() => {{ const it = document.getElementById({name!r}); it.value = {value!r};"
-        f" it.dispatchEvent(new Event({kind!r})) }})()"
-    )
 
 
 def test_the_results_open_and_fit_their_window(tab, pages):

@@ -170,14 +170,14 @@ function pressed(event) {
   const onBank = page === "bank";
   if (event.key === "Escape") {
     if (typing) event.target.blur();
-    else location.hash = onBank ? "#bank" : "#episodes";
+    else { clearTimeout(going); location.hash = onBank ? "#bank" : "#episodes"; }
     return;
   }
   if (typing) return;
   const inDetail = byId(onBank ? "lesson" : "detail").contains(event.target);
   const to = led(event.key, onBank ? lessons : episodes, inDetail);
   if (event.key === "/") byId(onBank ? "bank-text" : "text").focus();
-  else if (to !== null) (onBank ? goLesson : go)(to);
+  else if (to !== null) (onBank ? goLesson : go)(to, PAUSE_MS);
   else if (event.key === "Enter" && !inDetail && !event.target.matches("a, button")) document.querySelector("main:not([hidden]) article")?.focus();
   else if (event.key === "[" || event.key === "]") turnAttempts(event.key === "]" ? 1 : -1);
   else return;

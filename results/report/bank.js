@@ -129,9 +129,11 @@ function lessonRow(lesson, place) {
     cell("gain", signed(gain(lesson))));
 }
 
-function goLesson(place) {
+function goLesson(place, ms = 0) {
   const lesson = lessons.items[place];
-  if (lesson) location.hash = lessonLink(bank.run, lesson.id, lesson.item, lessonFilters());
+  if (!lesson) return;
+  bank.key = lessonKey(lesson);
+  travel(lessons, place, lessonLink(bank.run, lesson.id, lesson.item, lessonFilters()), ms);
 }
 
 const CAUTION = "A lesson is shown where its task is like the new one, and late in the stream the bank is larger: tasks with and without it differ in more than the lesson. This is no experiment; the difference between arms is.";

@@ -126,7 +126,21 @@ function rowOf(entry, place) {
     change ? el("span", { class: `flip ${change}` }, FLIPS[change]) : entry.wrong && el("span", { class: "flip" }, "judge wrong"));
 }
 
-/** Select a row of the list: the address changes, and the page follows the address. */
-function go(place) {
-  if (place >= 0 && place < episodes.items.length) location.hash = linkTo(view.a, episodes.items[place].key, view.b, filters());
+const PAUSE_MS = 60; // after a key: while j is held down rows go by, and only the last one is opened
+let going = 0;
+
+/** Select a row at once; then the address changes, and the page follows the address. */
+function travel(list, place, address, ms) {
+  list.at = place;
+  list.reveal();
+  list.draw();
+  clearTimeout(going);
+  going = setTimeout(() => { location.hash = address; }, ms);
+}
+
+function go(place, ms = 0) {
+  const entry = episodes.items[place];
+  if (!entry) return;
+  view.key = entry.key;
+  travel(episodes, place, linkTo(view.a, entry.key, view.b, filters()), ms);
 }
