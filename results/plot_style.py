@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZE = (6.0, 3.9)  # inches
+LINE = 0.19  # inches, of the key
 LINES = ("-", (0, (5, 1.6)), (0, (5, 1.6, 1, 1.6)))  # of the first five arms, the next five, the last five
-MARKERS = (*"osD^vPX*<>pdh", (4, 1, 0), (3, 1, 0))  # the last two: stars of four and three rays
+HOURGLASS = ((-1, 1), (1, 1), (-1, -1), (1, -1), (-1, 1))
+MARKERS = (*"osD^vPX*<>pdh", (4, 1, 0), HOURGLASS)  # (4, 1, 0): a star of four rays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,10 +134,11 @@ def log_axis(axes: Axes) -> None:
 
 
 def key(figure: Figure) -> None:
-    """What each colour is, above the axes."""
+    """What each colour is, above the axes; a figure with much to name is taller."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     longest = max(map(len, labels), default=0)
     columns = 1 if longest > 34 else 2 if longest > 18 else 3
+    figure.set_figheight(figure.get_figheight() + LINE * max(0, math.ceil(len(labels) / columns) - 3))
     figure.legend(handles, labels, loc="outside upper left", ncols=min(columns, len(labels)), fontsize=9)
 
 

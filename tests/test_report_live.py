@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import http.client
 import json
@@ -28,7 +29,9 @@ pytest.importorskip("pandas")
 def watching(*words: object):
     """The port of a report that is served, and its process."""
     command = [sys.executable, "-m", "scripts.report", "--watch", *map(str, words), "--port", "0"]
-    with subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    heard = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # tests in the background ignore Ctrl-C
+    with subprocess.Popen(command, cwd=REPO, preexec_fn=heard, **pipes) as server:
         try:
             line = server.stdout.readline()
             assert "follows the runs" in line, server.stderr.read() if server.poll() is not None else line

@@ -207,15 +207,19 @@ def test_lessons_are_searched_and_filtered(tab, url):
 
 
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize("width", [390, 800, 1200, 1400])
 def test_every_page_fits_its_screen_and_shows_its_colours(tab, url, width, dark):
     import matplotlib.image
     import numpy as np
 
     tab.screen(width, 900, dark=dark)
+    row = "document.querySelector('main:not([hidden]) .row')"
     for where in ("", "#reasoningbank-all/", "#bank"):
         tab.open(url + where)
         assert tab.run("document.documentElement.scrollWidth") <= width, where
+        if where:
+            tab.wait(row)
+            assert tab.run(f"{row}.scrollWidth <= {row}.clientWidth"), where  # no column of it hangs over
     tab.open(url)
     tab.run("document.querySelector('.arms').scrollIntoView()")
     wanted = tab.run("[0, 1, 2].map((n) => getComputedStyle(document.body).getPropertyValue(`--s${n}`))")
