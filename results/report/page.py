@@ -110,7 +110,7 @@ def _study(study: Study, addresses: Addresses) -> dict[str, Any]:
     counted = "1 run" if n_runs == 1 else f"{n_runs} runs"
     return {
         "what": f"{study.env} · {study.model} · {study.n_tasks} tasks · {counted} counted",
-        "headline": words.headline(study),
+        "headline": words.headline(study).replace(" %", "\u00a0%"),  # no line begins with it
         "differences": differences,
         "tally": words.tally(differences) if len(differences) >= LISTED else "",
         "warnings": words.warnings(study),
