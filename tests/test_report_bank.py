@@ -99,3 +99,20 @@ def test_lessons_of_a_given_bank_lead_to_the_run_that_learned_them(toy_runs, ban
     assert sum(len(each["shown"]) for each in given) == sum(len(row["retrieved"]) for row in read_rows(frozen))
     alone = banks(frozen)
     assert {each["run"] for lessons in alone.values() for each in lessons} == {None}
+
+
+def test_a_merged_lesson_names_its_parents_and_begins_after_them(here, banks, tmp_path):
+    words = ("env=toy", "llm=scripted", "embedder=hashing", "limit=40", "arm=reasoningbank", "memory=merge_voting")
+    run, _ = here(*words, run_dir=tmp_path / "run")
+    (lessons,) = banks(run).values()
+    places = {each["id"]: each["place"] for each in lessons}
+    merged = [each for each in lessons if each["parents"]]
+    assert merged and all(each["place"] is each["run"] is None for each in merged)
+    rows = read_rows(run)
+    for each in merged:
+        before = [places[parent] for parent in each["parents"] if places[parent] is not None]
+        assert not before or min(each["shown"], default=len(rows)) > max(before)
+        if len(before) == len(each["parents"]):
+            assert each["with"][0] + each["without"][0] == len(rows) - 1 - max(before)
+    taught = [each["place"] for each in lessons if each["place"] is not None]
+    assert taught == sorted(taught)

@@ -96,6 +96,7 @@ def test_keys_lead_through_the_list_and_the_attempts(tab, pages):
 def test_what_a_run_says_is_only_ever_text(tab, pages):
     _, url, evil = pages
     rows = read_rows(evil)
+    told = {each.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for each in EVIL}
     tab.open(url + "#reasoningbank-seed-0/x")
     for place, row in enumerate(rows[: len(EVIL)]):
         tab.run(f"document.getElementById('row{place}').click()")
@@ -103,6 +104,12 @@ def test_what_a_run_says_is_only_ever_text(tab, pages):
         evil_text = EVIL[row["index"] % len(EVIL)]
         shown = tab.run("document.querySelector('.action').textContent.toWellFormed()")
         assert shown == evil_text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    tab.open(url + "#bank")
+    tab.wait("document.querySelector('#lessons .row')")
+    for place in range(len(EVIL)):
+        tab.run(f"document.getElementById('lesson{place}').click()")
+        tab.wait(f"document.querySelector('#lesson article') && document.querySelector('#lesson{place}.selected')")
+        assert tab.run("document.querySelector('#lesson h2').textContent.toWellFormed()") in told
     assert tab.run("window.hacked") is None
     assert tab.run("document.images.length") == 0
 

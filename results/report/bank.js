@@ -20,7 +20,7 @@ const LESSON_SHOW = {
 };
 const COLUMNS = {
   title: { word: "lesson", by: (lesson) => lesson.title.toLowerCase() },
-  from: { word: "learned from", by: (lesson) => lesson.task },
+  from: { word: "learned from", by: (lesson) => learnedFrom(lesson) },
   retrieved: { word: "retrieved", by: (lesson) => lesson.retrieved.length },
   shown: { word: "shown", by: (lesson) => lesson.shown.length },
   with: { word: "success after use", by: (lesson) => rate(lesson.with) },
@@ -116,14 +116,15 @@ function refreshLessons() {
   lessons.draw();
 }
 
-const learnedFrom = (lesson) => lesson.task || (lesson.parents.length ? `merged from ${lesson.parents.length}` : "unknown");
+const merged = (lesson) => lesson.place === null && lesson.parents.length > 0;
+const learnedFrom = (lesson) => merged(lesson) ? `${lesson.parents.length} others, merged` : lesson.task || "unknown";
 
 function lessonRow(lesson, place) {
   const cell = (name, ...what) => el("span", { class: `c-${name}` }, ...what);
   return el("div", { class: "row lesson-row", onclick: () => goLesson(place) },
     el("span", { class: "words c-title" }, el("span", { class: "what" }, lesson.title || "(no title)"), el("span", { class: "soft" }, lesson.description || lesson.content)),
-    cell("from", el("span", { class: `dot ${lesson.outcome}`, title: lesson.outcome }, (STATUS[lesson.outcome] || { mark: "?" }).mark), el("span", { class: "task" }, learnedFrom(lesson)),
-      lesson.wrong && el("span", { class: "flip", title: "the judge was wrong" }, "!"), lesson.status !== "active" && el("span", { class: "flip" }, lesson.status)),
+    cell("from", el("span", { class: `dot ${lesson.outcome}`, title: lesson.outcome }, (STATUS[lesson.outcome] || { mark: "?" }).mark), el("span", { class: "words" }, el("span", {}, learnedFrom(lesson)),
+      lesson.wrong && el("span", {}, el("span", { class: "flip" }, "label wrong")), lesson.status !== "active" && el("span", {}, el("span", { class: "flip" }, lesson.status)))),
     cell("retrieved", number(lesson.retrieved.length)), cell("shown", number(lesson.shown.length)),
     cell("with", percent(rate(lesson.with)), el("small", {}, share(lesson.with))), cell("without", percent(rate(lesson.without)), el("small", {}, share(lesson.without))),
     cell("gain", signed(gain(lesson))));
@@ -162,6 +163,7 @@ function episodeList(run, positions) {
 
 /** Where a lesson was learned: a link where this report has the episode. */
 function source(lesson) {
+  if (merged(lesson)) return [`${lesson.parents.length} other lessons, merged`];
   const from = lesson.place === null ? INDEX.runs[lesson.run] : bank.run;
   const entry = lesson.place === null ? from && from.byKey.get(lesson.task) : from.entries[lesson.place];
   const attempts = lesson.attempts.map((attempt) => attempt + 1).join(", ");

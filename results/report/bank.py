@@ -21,29 +21,40 @@ def lessons_of(run: Run, banked: Iterable[MemoryRecord], numbers: dict[str, int]
 
     An entry is {id, item, title, description, content, task, place, run, attempts, outcome, label, wrong, status,
     parents, retrieved: [place], shown: [place], with: [n, n_success], without: [n, n_success]}. A place is that of an
-    episode in `run.rows`; `place` is None where no episode of this run taught it, `run` the number of the run that did.
-    `without` counts the tasks that came after the lesson and were not shown it; a task that broke is in neither.
+    episode in `run.rows`; `place` is None where no episode taught it: `run` is the number of the run that did, None for a
+    lesson that was merged from `parents`. `without` counts the tasks that came after the lesson, for a merged one after
+    the last of its parents, and were not shown it; a task that broke is in neither.
     """
     made = {record["id"]: (place, record) for place, row in enumerate(run.rows) for record in row["records"]}
     stored = {record.id: to_dict(record) for record in banked}
     hits, later, found = _hits(run), _later(run), []
-    for id_ in dict.fromkeys([*(id_ for id_ in stored if id_ not in made), *made]):
+    began = _began(made, stored)
+    for id_ in sorted(began, key=began.__getitem__):
         place, record = made.get(id_, (None, stored.get(id_)))
         facts = {"id": id_, "task": record["task_id"], "place": place, "outcome": record["outcome"]}
         facts |= _source(run, record, place, numbers) | {"label": record["label_source"]}
         facts |= {"status": stored.get(id_, record).get("status", "active"), "parents": record.get("parents", [])}
         for item, lesson in enumerate(record["items"]):
-            uses = _uses(run, hits.get(id_, []), item, len(record["items"]), place)
-            without = [n - used for n, used in zip(later[0 if place is None else place + 1], uses["with"])]
+            uses = _uses(run, hits.get(id_, []), item, len(record["items"]), began[id_])
+            without = [n - used for n, used in zip(later[began[id_] + 1], uses["with"])]
             found.append(facts | {"item": item, **lesson, **uses, "without": without})
     return found
+
+
+def _began(made: dict[str, tuple[int, Any]], stored: dict[str, dict[str, Any]]) -> dict[str, int]:
+    """{record: the place of the episode after which it was there}, -1 for one that was there before the first."""
+    began = {id_: place for id_, (place, _) in made.items()}
+    for id_, record in stored.items():  # oldest first: parents before what was merged from them
+        began.setdefault(id_, max((began.get(parent, -1) for parent in record["parents"]), default=-1))
+    return began
 
 
 def _source(run: Run, record: dict[str, Any], place: int | None, numbers: dict[str, int]) -> dict[str, Any]:
     """{run, attempts, wrong}: the attempts that it was made from, and whether its label is not the truth."""
     provenance = record.get("provenance") or {}
     if place is None:
-        return {"run": numbers.get(provenance.get("run", "")), "attempts": [], "wrong": None}
+        run_of = None if record["parents"] else numbers.get(provenance.get("run", ""))
+        return {"run": run_of, "attempts": [], "wrong": None}
     attempts = run.rows[place]["trajectories"]
     own = next((attempt for attempt in attempts if attempt["id"] == record["source_trajectory_id"]), None)
     samples = provenance.get("attempts") or ([] if own is None else [own["sample"]])
@@ -70,9 +81,8 @@ def _hits(run: Run) -> dict[str, list[Hit]]:
     return found
 
 
-def _uses(run: Run, hits: list[Hit], item: int, n_items: int, place: int | None) -> dict[str, Any]:
+def _uses(run: Run, hits: list[Hit], item: int, n_items: int, began: int) -> dict[str, Any]:
     """How often a lesson was retrieved and shown. Of a record found by one of its lessons, every one counts."""
-    began = -1 if place is None else place
     shown = {where for where, found, n_shown in hits if n_shown > (item if found == n_items else 0)}
     used = _counted(run.rows[where] for where in shown if where > began)
     return {"retrieved": sorted({where for where, *_ in hits}), "shown": sorted(shown), "with": used}
