@@ -21,9 +21,9 @@ def lessons_of(run: Run, banked: Iterable[MemoryRecord], numbers: dict[str, int]
 
     An entry is {id, item, title, description, content, task, place, run, attempts, outcome, label, wrong, status,
     parents, retrieved: [place], shown: [place], with: [n, n_success], without: [n, n_success]}. A place is that of an
-    episode in `run.rows`; `place` is None where no episode taught it: `run` is the number of the run that did, None for a
-    lesson that was merged from `parents`. `without` counts the tasks that came after the lesson, for a merged one after
-    the last of its parents, and were not shown it; a task that broke is in neither.
+    episode in `run.rows`; `place` is None where no episode taught it: `run` is the number of the run that did, None for
+    a lesson that was merged from `parents`. `without` counts the tasks that came after the lesson, for a merged one
+    after the last of its parents, and were not shown it; a task that broke is in neither.
     """
     made = {record["id"]: (place, record) for place, row in enumerate(run.rows) for record in row["records"]}
     stored = {record.id: to_dict(record) for record in banked}
