@@ -96,6 +96,11 @@ def test_an_arm_is_one_list_of_all_its_seeds(tab, url):
     assert text(tab, "#counted").startswith(f"{gained} of 80 episodes, {gained} gained")
     choose(tab, "text", "box 7 of the birch", "input")
     assert counted(tab) == 2  # one of each seed
+    other = "[...document.querySelectorAll('#other option')].filter((option) => option.value && !option.disabled)"
+    assert tab.run(f"{other}.every((option) => option.value.endsWith('-all'))")
+    choose(tab, "run", "reasoningbank-seed-0")
+    tab.wait("document.getElementById('other').value === ''")
+    assert counted(tab) == 1
 
 
 def test_rows_are_sorted_by_their_numbers_and_back(tab, url):

@@ -38,6 +38,9 @@ function parted(text) {
   return { path: decoded(path), given };
 }
 
+// Beside an arm of all seeds only another such one can stand, beside a run another run: their tasks have the same keys.
+const alike = (a, b) => Boolean(a && b) && a !== b && Boolean(a.runs) === Boolean(b.runs);
+
 function fillRuns() {
   const options = (lists) => lists.map((run) => el("option", { value: run.key }, run.label));
   const fill = () => INDEX.groups.length
@@ -73,7 +76,7 @@ async function follow() {
 
 async function followEpisodes({ a, b, key, given }) {
   if (!a) return void byId("detail").replaceChildren(el("p", { class: "soft empty" }, "This report has no such run."));
-  const other = b === a ? null : b;
+  const other = alike(a, b) ? b : null;
   const again = a !== view.a || other !== view.b;
   if (again) Object.assign(view, { a, b: other, found: null });
   if (given) {
@@ -82,6 +85,7 @@ async function followEpisodes({ a, b, key, given }) {
     Object.assign(view, { show: SHOW[show] ? show : "all", type, order: ORDERS[sort] ? sort : "", text: q, deep: Boolean(deep) });
     if (again || text !== q) deepen();
   }
+  for (const option of byId("other").querySelectorAll("optgroup option")) option.disabled = !alike(a, runOf(option.value));
   if (key !== null) view.key = key; // else the row that was left stays selected, so that j and k go on from there
   fillTypes();
   for (const [id, value] of [["run", a.key], ["other", other ? other.key : ""], ["type", view.type], ["order", view.order]]) byId(id).value = value;
@@ -144,7 +148,7 @@ function filtered(change) {
 function choose() {
   const a = runOf(byId("run").value);
   const b = runOf(byId("other").value);
-  location.hash = linkTo(a, a.byKey.has(view.key) ? view.key : "", b === a ? null : b, filters());
+  location.hash = linkTo(a, a.byKey.has(view.key) ? view.key : "", alike(a, b) ? b : null, filters());
 }
 
 /** j and k, arrows, Home and End: the place that a key leads to in a list; null for other keys. */
