@@ -11,6 +11,7 @@ import pytest
 from conftest import read_rows
 from report_kit import choose, rewritten, text
 
+from results.columns import HEADINGS
 from scripts import report
 
 pytest.importorskip("matplotlib")
@@ -65,7 +66,7 @@ def test_a_number_leads_to_as_many_episodes(tab, url):
     tab.open(url)
     for arm, column, pattern in (
         ("reasoningbank", "n", r"(\d+)"),
-        ("reasoningbank", "infra errors", r"(\d+)"),
+        ("reasoningbank", HEADINGS["infra_errors"][0], r"(\d+)"),
         ("reasoningbank", "pairs", r"(\d+)"),
         ("reasoningbank", "won / lost", r"(\d+) / (\d+)"),
         ("no_memory", "n", r"(\d+)"),

@@ -44,7 +44,7 @@ const SHOW = {
   counted: { word: "in the rate", of: counts },
   success: { word: "success", of: (entry) => entry.status === "success" },
   failure: { word: "failure", of: (entry) => entry.status === "failure" },
-  infra_error: { word: "infra error", of: (entry) => entry.status === "infra_error" },
+  infra_error: { word: "broken", of: (entry) => entry.status === "infra_error" },
   judged: { word: "judged", of: (entry) => entry.label !== null && counts(entry) },
   wrong: { word: "judge was wrong", of: (entry) => entry.wrong },
   retrieved: { word: "with retrieved lessons", of: (entry) => entry.retrieved > 0 },
