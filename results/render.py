@@ -17,6 +17,7 @@ class Text:
     head: list[str]
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
+    cells: list[tuple[str, str | None]] = field(default_factory=list)  # of each row: its cell's id, its baseline's
 
 
 def markdown(table: Text) -> str:

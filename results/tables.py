@@ -220,6 +220,7 @@ def build_tables(
                 title=f"{table.title}: {block[0]}, {block[1]}, {rows['n_tasks'].iloc[0]} tasks",
                 head=[heading for heading, _ in columns],
                 rows=[[show(row) for _, show in columns] for row in each],
+                cells=[(row["cell"], row.get("base")) for row in each],
                 notes=[
                     *_notes(rows, base),
                     *(RATED for name in names if name == "brier"),

@@ -94,6 +94,28 @@ def toy_runs(tmp_path_factory) -> Path:
     return make_runs(tmp_path_factory.mktemp("toy_runs"))
 
 
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium, for the tests of the report."""
+    pytest.importorskip("playwright")
+    from scripts.bench.browser import Browser, installed
+
+    if installed() is None:
+        pytest.skip("no Chromium is installed (apt-get install chromium)")
+    with Browser(installed()) as started:
+        yield started
+
+
+@pytest.fixture
+def tab(browser):
+    """The browser on an empty page; whatever its console says by the end of the test is a failure."""
+    browser.open("about:blank")
+    browser.errors.clear()
+    yield browser
+    assert browser.errors == []
+    browser.screen()
+
+
 @pytest.fixture
 def here(compose, tmp_path):
     """Run main's `run` in this process: returns (run directory, headline)."""
