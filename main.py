@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from core.starting import begin
+
+if __name__ == "__main__":
+    begin("loading the configuration")  # before the imports that take their time
+
 import logging
 import os
 import sys
@@ -35,6 +40,7 @@ from core.jsonl import JsonLines
 from core.memory.hygiene.scrub import scrub
 from core.redact import RedactingFilter, Redactor
 from core.run.launch import alone, leave_sizes, resume_hint
+from core.run.mistakes import plainly
 from core.types import content_id
 
 if TYPE_CHECKING:
@@ -64,7 +70,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     """Build every part once, stream the tasks, leave the summary."""
     check_config(cfg)
     from core.run.dry_run import print_plan
-    from core.run.manifest import fingerprint
+    from core.run.manifest import fingerprint, recorded_config
     from core.run.records import RunRecords
     from core.run.resume import restore
     from core.run.session import Session
@@ -74,7 +80,6 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     expand_fallbacks(cfg)
     if left_out := leave_sizes(cfg):
         print(left_out, flush=True)
-    config = OmegaConf.to_container(cfg, resolve=True)
     redact = build_redactor(cfg)
     quiet_logs(redact)
     envs = EnvPool(lambda: make(cfg.env), cfg.env.workers, cfg.episode_timeout_s)
@@ -83,7 +88,8 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     with envs.lease() as env:
         tasks = stream.every_pass(select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit))
         dataset = env.describe()
-    models = build_models(cfg, stack)
+    models = build_models(cfg, stack, recorded_config(run_dir))
+    config = OmegaConf.to_container(cfg, resolve=True)
     if cfg.dry_run:
         return print_plan(build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg))))
     refuse_problems(models, cfg.roles)
@@ -185,4 +191,4 @@ def leave(status: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 import subprocess
 from collections.abc import Iterable
@@ -148,6 +149,14 @@ def label_source(manifest: dict[str, Any], rows: list[dict]) -> str:
     own = {row["verdict"]["source"] for row in rows} - {"none"}
     shown = {ANSWERS} if own and setting.get("show_answer") else set()
     return joined(own | shown | {*manifest.get("bank_labels", ())})
+
+
+def recorded_config(run_dir: Path) -> dict[str, Any]:
+    """The configuration that a run directory was begun with; {} where nothing was begun, or it cannot be read."""
+    try:
+        return json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))["config"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def git_state(folder: Path) -> dict[str, Any]:
