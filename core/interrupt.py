@@ -12,6 +12,7 @@ class Interrupts:
     """A context manager that turns SIGINT and SIGTERM into KeyboardInterrupt, delayed while shielded."""
 
     def __init__(self) -> None:
+        self.stopped = False  # whether KeyboardInterrupt was raised: what it cut short may have raised something else
         self._depth = 0
         self._pending = False
         self._previous: dict[int, object] = {}
@@ -30,6 +31,7 @@ class Interrupts:
         if self._depth:
             self._pending = True
         else:
+            self.stopped = True
             raise KeyboardInterrupt
 
     @contextmanager
@@ -42,4 +44,5 @@ class Interrupts:
             self._depth -= 1
             if self._pending and not self._depth:
                 self._pending = False
+                self.stopped = True
                 raise KeyboardInterrupt

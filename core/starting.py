@@ -5,9 +5,13 @@ It imports nothing of size, so that it can be the first import of a program.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _SHOWS = ("-h", "--h", "-c", "--cf", "-i", "--i", "-s", "--s", "--v")  # flags of Hydra that print something and end
 _BACK = "\r\x1b[2K"  # to the line's beginning, and all of it blank
@@ -35,6 +39,17 @@ def started() -> None:
     """In a terminal, the line goes: whatever follows has the screen to itself."""
     if sys.stderr.isatty():
         print(_BACK, end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def loading(what: str) -> Iterator[None]:
+    """Around what takes seconds in the midst of a run: the progress line and main.log say so."""
+    log, began = logging.getLogger("run.loading"), time.monotonic()
+    log.info("loading %s", what, extra={"doing": f"loading {what}"})
+    try:
+        yield
+    finally:
+        log.info("%s: loaded in %.1f s", what, time.monotonic() - began, extra={"doing": ""})
 
 
 def _stop(_number: int, _frame: object) -> None:

@@ -15,6 +15,7 @@ from core.errors import AttemptOver, InfraError, UserError
 from core.models.base import ChatModel, Reply
 from core.models.reply_text import storable
 from core.models.wheel import wheel_file
+from core.starting import loading
 from core.types import Message, Usage
 
 
@@ -102,7 +103,8 @@ class LocalModel(ChatModel):
     def _load(self) -> Any:
         with self._lock:
             if self._server is None:
-                self._server = self._start()
+                with loading(f"the model {self._file.name}"):
+                    self._server = self._start()
             return self._server
 
     def _start(self) -> Any:

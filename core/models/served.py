@@ -1,4 +1,4 @@
-"""Which models an OpenAI-compatible server has (`GET /v1/models`), so that a wrong name is found before the first call."""
+"""Which models an OpenAI-compatible server has (`GET /v1/models`): a wrong name is found before the first call."""
 
 from __future__ import annotations
 
@@ -88,8 +88,9 @@ def models_at(api_base: str, key: str | None = None) -> Listing | None:
 
     base = api_base.rstrip("/")
     url = f"{base}/models" if base.rpartition("/")[2].startswith("v") else f"{base}/v1/models"
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        with urlopen(Request(url, headers={"Authorization": f"Bearer {key}"} if key else {}), timeout=_TIMEOUT_S) as got:
+        with urlopen(Request(url, headers=headers), timeout=_TIMEOUT_S) as got:
             found = json.loads(got.read(_MOST_BYTES))["data"]
             names = tuple(str(each["id"]) for each in found)
             owners = {str(each.get("owned_by")) for each in found}
@@ -108,9 +109,7 @@ def models_at(api_base: str, key: str | None = None) -> Listing | None:
     return Listing(names=names, any_name=len(names) == 1 and owners <= {"llamacpp", "sglang"})
 
 
-def settled(
-    where: str, model: str, api_base: str, listing: Listing | None, recorded: str | None
-) -> str:
+def settled(where: str, model: str, api_base: str, listing: Listing | None, recorded: str | None) -> str:
     """litellm's name of the model to ask: the given one, or where only a provider is given the server's only model.
 
     where      the key of the configuration that holds the model, e.g. "llm"
@@ -152,4 +151,3 @@ def not_running(where: str, model: str, api_base: str, error: ConnectionError) -
 
 def _get_one(provider: str, name: str) -> str:
     return f" (`ollama pull {name}` gets it)" if provider.startswith("ollama") else ""
-

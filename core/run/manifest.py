@@ -166,6 +166,14 @@ def git_state(folder: Path) -> dict[str, Any]:
     return {"sha": sha and sha.strip(), "dirty": [line[3:] for line in changed.splitlines()]}
 
 
+def versions() -> str:
+    """What the run was made with, in one line."""
+    state = git_state(Path(__file__).parents[2])
+    sha = (state["sha"] or "unknown")[:12] + (" with changes" if state["dirty"] else "")
+    packages = ", ".join(f"{name} {v}" for name in PACKAGES if (v := _version(name)))
+    return f"git {sha}, Python {platform.python_version()}, {packages}"
+
+
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False)
