@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ OmegaConf.register_new_resolver("or", lambda value, other: other if value is Non
 def main(cfg: DictConfig) -> float | None:
     """One run. Returns the success rate, for sweepers."""
     run_dir = Path(HydraConfig.get().runtime.output_dir)
-    interrupts = Interrupts()
+    interrupts = Interrupts(partial(stopped, run_dir, at_once=True))
     try:
         with interrupts, ExitStack() as stack:
             return run(cfg, run_dir, interrupts, stack)
@@ -194,10 +195,13 @@ def give_up(message: str, run_dir: Path) -> None:
     raise CompactHydraException(message) from None
 
 
-def stopped(run_dir: Path) -> None:
-    """End the program after Ctrl-C or SIGTERM."""
+def stopped(run_dir: Path, at_once: bool = False) -> None:
+    """End the program after Ctrl-C or SIGTERM. at_once: whatever else is going on."""
     log.warning("stopped by Ctrl-C or SIGTERM")
     print(f"\nstopped.{resume_hint(run_dir)}", file=sys.stderr, flush=True)
+    if at_once:
+        print("\x1b[?25h" if sys.stdout.isatty() else "", end="", flush=True)  # the cursor, which the progress line hid
+        os._exit(130)
     leave(130)
 
 

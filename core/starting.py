@@ -22,11 +22,22 @@ def begin(doing: str) -> None:
 
     Without a terminal this line is the only one: `stage` and `started` write nothing there.
     """
-    signal.signal(signal.SIGINT, _stop)
+    stop_quietly()
     if sys.stderr.isatty():
         stage(doing)
     elif not any(word.startswith(_SHOWS) for word in sys.argv[1:]):
         print(f"{doing} ...", file=sys.stderr, flush=True)
+
+
+def stop_quietly() -> None:
+    """Ctrl-C ends the program at once with "stopped." and exit status 130: nothing is open yet that must be closed."""
+    signal.signal(signal.SIGINT, _stop)
+
+
+def stop_in_order() -> None:
+    """After `stop_quietly`: Ctrl-C is a KeyboardInterrupt again."""
+    if signal.getsignal(signal.SIGINT) is _stop:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def stage(doing: str) -> None:
@@ -53,6 +64,6 @@ def loading(what: str) -> Iterator[None]:
 
 
 def _stop(_number: int, _frame: object) -> None:
-    """At once, because an import that is cut short can raise anything. Nothing is open yet that must be closed."""
+    """Without an exception, because an import that is cut short can make anything of it."""
     os.write(2, b"\nstopped.\n")
     os._exit(130)

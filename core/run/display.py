@@ -86,12 +86,13 @@ class RunProgress:
         self._tokens += usage_of(row).tokens
 
     def _facts(self) -> str:
+        if self._doing and self._live:  # in its place, because a terminal has one line for all of it
+            return f"{self._doing} ..."
         rate = f"{100 * self._won / self._valid:.0f} %" if self._valid else "- %"
         broken = self._done - self._valid
         counts = {"broken": broken, "retries": self._retries}
         rare = "".join(f"  {name} {count}" for name, count in counts.items() if count)
-        doing = f"  {self._doing} ..." if self._doing else ""
-        return f"success {rate}  lessons {self._lessons}  tokens {self._tokens:,}{rare}{doing}"
+        return f"success {rate}  lessons {self._lessons}  tokens {self._tokens:,}{rare}"
 
     def __enter__(self) -> RunProgress:
         started()

@@ -59,7 +59,8 @@ class Session:
         save_hydra(self.cfg, self.records)
         self._tracker = make(self.cfg.tracker)
         self._tracker.start(str(self.records.path), self.records.safe(self.config))
-        self._progress = RunProgress(len(self.tasks), self.records.rows, self._title()).__enter__()
+        label = f"{choice('arm') or choice('workflow')} on {choice('env')}"
+        self._progress = RunProgress(len(self.tasks), self.records.rows, label).__enter__()
         return self
 
     def episode(self, episode: Episode) -> None:
