@@ -3,8 +3,8 @@ r"""Whether two mathematical answers are the same: text and exact numbers here, 
     with MathGrader() as grader:
         grader.equal(r"\sqrt{12}", r"2\sqrt3")   # True
 
-The worker is started on first use (or by `prepare`), killed when an answer takes longer than `timeout_s`, and started again by the next
-answer that needs it. What could not be decided in time is a wrong answer, and is counted.
+The worker is started on first use, or by `prepare`; it is killed when an answer takes longer than `timeout_s`, and
+started again by the next answer that needs it. What could not be decided in time is a wrong answer, and is counted.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ class Provider:
     """
 
     def __init__(self, answer: Callable[[dict, int], tuple[int, dict | str]], models: list[str] | int = 404) -> None:
-        self.models, self.owner, self.listed = models, "test", 0
+        self.models, self.owner, self.listed, self.listed_for = models, "test", 0, None
         self.requests: list[dict] = []
         self.headers: list[dict] = []
         provider = self
@@ -29,6 +29,7 @@ class Provider:
 
             def do_GET(self) -> None:
                 provider.listed += 1
+                provider.listed_for = self.headers.get("Authorization")
                 names = provider.models
                 if isinstance(names, int):
                     return self._send(names, "")

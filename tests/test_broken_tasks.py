@@ -209,8 +209,8 @@ def test_a_server_that_stays_bad_and_one_that_heals(cli, serve, monkeypatch, tmp
     words = (*REMOTE, f"llm.api_base={serve(answer).url}", "limit=12", f"run_dir={tmp_path / 'run'}")
     done = cli(*words, "stop_after_broken=null")
     assert done.returncode == 1
-    assert "4 of 12 tasks broke (4 by server)" in done.stderr and "to go on where it stopped" in done.stderr
-    assert "broke: toy/amber/2" in done.stdout and "Traceback" not in done.stderr
+    assert "4 of 12 tasks are broken (4 by server)" in done.stderr and "to go on where it stopped" in done.stderr
+    assert "broken: toy/amber/2" in done.stdout and "Traceback" not in done.stderr
     summary = read_json(tmp_path / "run/summary.json")
     assert (summary["complete"], summary["n"], len(summary["broken"])) == (False, 8, 4)
     stopped = cli(*words)

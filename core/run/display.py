@@ -138,7 +138,11 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     interval = f", 95 % interval {' to '.join(percent(v) for v in s['ci95'])}" if s["ci95"] else ""
     partial = "" if s["complete"] else f", of {s['n_tasks']} tasks in all: not complete"
     learned = f"{s['n_lessons']} learned, {_number(s['shown_per_task'])} shown a task"
-    spent = [f"{s['tokens']['total']:,} tokens", _money(s["cost_usd"]), f"{s['wall_s']:.1f} s"]
+    spent = [
+        f"{s['tokens']['total']:,} tokens",
+        _money(s["cost_usd"], s["cost_usd_per_success"]),
+        f"{s['wall_s']:.1f} s",
+    ]
     facts = [
         ("success", f"{percent(s['success_rate'])}   ({s['n_success']} of {s['n']}{partial}){interval}"),
         *([("mean score", percent(s["mean_reward"]))] if s["mean_reward"] != s["success_rate"] else []),
@@ -202,8 +206,11 @@ def _rare(s: dict[str, Any]) -> dict[str, int]:
     }
 
 
-def _money(usd: float | None) -> str:
-    return "cost unknown" if usd is None else f"{usd:.4f} USD" if usd else "0 USD"
+def _money(usd: float | None, per_success: float | None) -> str:
+    """A sum, and what a success took of it."""
+    if not usd:
+        return "cost unknown" if usd is None else "0 USD"
+    return f"{usd:.4f} USD" + ("" if per_success is None else f" ({per_success:.4f} a success)")
 
 
 def stream_of(summary: dict[str, Any]) -> str:

@@ -14,6 +14,8 @@ from core.starting import started
 
 _FULL = "HYDRA_FULL_ERROR"  # Hydra's switch: raise errors instead of printing them with advice and ending the program
 
+_QUOTES = "quotes of its own, and the shell's around all of it: 'KEY=\"VALUE\"'"
+
 
 def plainly(main: Callable[[], Any]) -> None:
     """Run Hydra's main; what it refuses ends the program with one sentence. HYDRA_FULL_ERROR=1 shows Hydra's own."""
@@ -60,6 +62,8 @@ def refuse_flags(words: list[str]) -> None:
 
 def plain(error: Exception, words: list[str]) -> str:
     """One sentence for an error that Hydra raised while it read the command line; its own text for all others."""
+    from omegaconf.errors import OmegaConfBaseException
+
     text = str(error)
     if found := re.match(r"Could not override '([^']+)'", text):
         return _no_such_key(found[1], words)
@@ -68,17 +72,19 @@ def plain(error: Exception, words: list[str]) -> str:
         group, name = found[1], found[2]
         return f"error: {group}={name}: there is no such option{meant(name, options)} Choose {', '.join(options)}."
     if found := re.match(r"Ambiguous value for argument '([^']+)'", text):
-        return f"error: {found[1]}: several values are a sweep, which needs -m: python main.py -m {found[1]}"
+        return f"error: {found[1]}: several values are a sweep, which needs -m; one with a comma needs {_QUOTES}."
     if "missing EQUAL" in text and (found := re.search(r"override '([^']+)'", text)):
         return f"error: {found[1]}: give a key and its value as KEY=VALUE."
     if type(error).__name__ == "OverrideParseException":
         word = getattr(error, "override", None) or text.splitlines()[0]
         return (
-            f"error: {word} cannot be read: a value with spaces, commas, brackets, quotes or = in it "
-            "needs quotes of its own, and the shell's around all of it: 'KEY=\"VALUE\"'."
+            f"error: {word} cannot be read: a value with more in it than letters a to z, digits and -_./: "
+            f"needs {_QUOTES}."
         )
     if found := re.match(r"(\S+) appears more than once", text):
         return f"error: {found[1]} is chosen twice: give {found[1]}=OPTION once, and without +."
+    if isinstance(error, OmegaConfBaseException):
+        text = text.splitlines()[0]
     return text if text.startswith(("error: ", "Traceback")) else f"error: {text}"
 
 
