@@ -17,7 +17,7 @@ const INDEX = JSON.parse(byId("index").textContent);
 const STATUS = {
   success: { mark: "✓", word: "success" },
   failure: { mark: "✕", word: "failure" },
-  infra_error: { mark: "!", word: "infra error" },
+  infra_error: { mark: "!", word: "broken" },
 };
 const number = (value) => Number(value).toLocaleString("en-US");
 const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;

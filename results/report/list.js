@@ -5,7 +5,7 @@ const SHOW = {
   all: { word: "all", of: () => true },
   success: { word: "success", of: (entry) => entry.status === "success" },
   failure: { word: "failure", of: (entry) => entry.status === "failure" },
-  infra_error: { word: "infra error", of: (entry) => entry.status === "infra_error" },
+  infra_error: { word: "broken", of: (entry) => entry.status === "infra_error" },
   wrong: { word: "judge was wrong", of: (entry) => entry.wrong },
   retrieved: { word: "with retrieved lessons", of: (entry) => entry.retrieved > 0 },
   changed: { word: "flips", paired: true, of: (entry) => flip(entry) !== "" },
