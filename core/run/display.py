@@ -21,6 +21,7 @@ from core.starting import started
 log = logging.getLogger("run")
 PLAIN_EVERY_S = 5.0
 MOST_BROKEN = 20  # tasks that broke, in the table of a run
+_WIDTH = 72  # of a row's two texts, in a terminal of 80 columns
 MOST_CHARS = 200  # of what broke one
 
 
@@ -126,9 +127,9 @@ def print_summary(summary: dict[str, Any], title: str, run_dir: Path, then: Sequ
         table.add_row(Text(name), Text(value))
     for broken in summary["broken"][:MOST_BROKEN]:
         table.add_row(Text(f"  broken: {broken['task_id']}", "red"), Text(broken["error"][:MOST_CHARS]))
-    table.add_row("records", Text(str(short(run_dir))))
     console = Console(soft_wrap=True) if not sys.stdout.isatty() else Console()
     console.print(table)
+    console.print(Text(f"  {short(run_dir)}"), soft_wrap=True)  # whole: it is there to be copied
     for number, line in enumerate(then):
         console.print(Text(f"  {line}" if number else line), soft_wrap=True)
 
@@ -158,10 +159,11 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     facts += [("answered by a fallback", f"{name}: {n} calls") for name, n in s.get("fallbacks", {}).items()]
     facts += _scaling_of(s["scaling"])
     types = [f"{type_name(kind)} {percent(r['success_rate'])} of {r['n']}" for kind, r in s["by_type"].items()]
-    return facts + ([("by type", _lines(types))] if types else [])
+    width = _WIDTH - max(len(name) for name, _ in facts)
+    return facts + ([("by type", _lines(types, width))] if types else [])
 
 
-def _lines(words: list[str], width: int = 64) -> str:
+def _lines(words: list[str], width: int) -> str:
     """Words side by side, in lines that are broken between them alone."""
     lines = [""]
     for word in words:

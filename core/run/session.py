@@ -109,7 +109,7 @@ class Session:
                 print(f"stopped: {reason}.{resume_hint(self.records.path, used_up=reason.split(' (')[0])}")
             if kinds := self.summary["infra_errors"]:
                 causes = ", ".join(f"{count} by {kind}" for kind, count in kinds.items())
-                broken = f"{self.summary['n_infra_error']} of {n_tasks} tasks are broken"
+                broken = f"{self.summary['n_infra_error']} of {n_tasks} tasks broken"
                 raise StopRun(f"{broken} ({causes}) and in no number: the run is not complete, its command tries again")
 
     def _log_start(self, whole: int) -> None:
