@@ -86,7 +86,8 @@ def test_a_success_costs_what_all_tasks_cost():
     assert (s["cost_usd"], s["cost_usd_per_success"]) == (4.5, 2.25)
     assert (s["wall_s"], s["wall_s_per_success"]) == (9.0, 4.5)
     facts = dict(facts_of(s | {"calls": {}, "stream": {}, "by_pass": []}))
-    assert facts["success"].startswith("66.7 %   (2 of 3, of 4 tasks in all: not complete), 95 % interval ")
+    assert facts["success"].startswith("66.7 %   (2 of 3), 95 % interval ")
+    assert facts["not complete"] == "3 of 4 tasks"
     assert facts["lessons"] == "3 learned, 2.00 shown a task"
     assert facts["spent"].endswith(" tokens, 4.5000 USD (2.2500 a success), 9.0 s")
     assert facts["broken (not counted)"] == "1"

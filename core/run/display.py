@@ -137,7 +137,6 @@ def print_summary(summary: dict[str, Any], title: str, run_dir: Path, then: Sequ
 def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     """The rows of a run's table: what a person needs at first, and of the counts those that are not zero."""
     interval = f", 95 % interval {' to '.join(percent(v) for v in s['ci95'])}" if s["ci95"] else ""
-    partial = "" if s["complete"] else f", of {s['n_tasks']} tasks in all: not complete"
     learned = f"{s['n_lessons']} learned, {_number(s['shown_per_task'])} shown a task"
     spent = [
         f"{s['tokens']['total']:,} tokens",
@@ -145,7 +144,8 @@ def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         f"{s['wall_s']:.1f} s",
     ]
     facts = [
-        ("success", f"{percent(s['success_rate'])}   ({s['n_success']} of {s['n']}{partial}){interval}"),
+        ("success", f"{percent(s['success_rate'])}   ({s['n_success']} of {s['n']}){interval}"),
+        *([] if s["complete"] else [("not complete", f"{s['n']} of {s['n_tasks']} tasks")]),
         *([("mean score", percent(s["mean_reward"]))] if s["mean_reward"] != s["success_rate"] else []),
         *([("mean steps", _number(s["mean_steps"]))] if s["mean_steps"] not in (None, 1.0) else []),
         *([("lessons", learned)] if s["n_lessons"] or s["n_retrieved"] else []),
