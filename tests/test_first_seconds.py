@@ -141,7 +141,7 @@ def test_main_log_holds_what_was_odd(cli, serve, tmp_path):
     for line in ("vanilla on toy, setting=test_time, seed=0: ", "models: agent hosted_vllm/default", "versions: git "):
         assert log.count(line) == 1, line
     assert "ended: 2 of 4 tasks, 0 successes, 2 broken, " in log and "is not complete" in log
-    assert cli(*words, "prompts.memory_block=plain", env=key).returncode == 0
+    assert cli(*words, "prompts.memory_block=plain", "retry_broken=1", env=key).returncode == 0
     log = (tmp_path / "run/main.log").read_text()
     assert "continued: 2 of 4 tasks are done" in log and "ended: 4 of 4 tasks" in log
 
