@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from core.starting import begin, stage, started
+
+if __name__ == "__main__":
+    begin("loading the configuration")  # before the imports that take their time
+
 import logging
 import os
 import sys
 import threading
 import traceback
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,13 +40,15 @@ from core.interrupt import Interrupts
 from core.jsonl import JsonLines
 from core.memory.hygiene.scrub import scrub
 from core.redact import RedactingFilter, Redactor
-from core.run.launch import alone, leave_sizes, resume_hint
+from core.run.launch import alone, choice, leave_sizes, resume_hint
+from core.run.mistakes import plainly
 from core.types import content_id
 
 if TYPE_CHECKING:
     from core.memory.protocol import Memory
     from core.run.records import RunRecords
 
+log = logging.getLogger("run")
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
 
 
@@ -48,33 +56,36 @@ OmegaConf.register_new_resolver("or", lambda value, other: other if value is Non
 def main(cfg: DictConfig) -> float | None:
     """One run. Returns the success rate, for sweepers."""
     run_dir = Path(HydraConfig.get().runtime.output_dir)
+    interrupts = Interrupts(partial(stopped, run_dir, at_once=True))
     try:
-        with Interrupts() as interrupts, ExitStack() as stack:
+        with interrupts, ExitStack() as stack:
             return run(cfg, run_dir, interrupts, stack)
     except (UserError, InfraError) as error:  # an InfraError here broke something outside every episode
-        give_up(f"error: {build_redactor(cfg)(str(error))}{resume_hint(run_dir)}")
+        give_up(f"error: {build_redactor(cfg)(str(error))}", run_dir)
     except KeyboardInterrupt:
-        print(f"\nstopped.{resume_hint(run_dir)}", file=sys.stderr, flush=True)
-        leave(130)
+        stopped(run_dir)
     except Exception:  # noqa: BLE001 - the last line of defence: a traceback may quote a secret
-        give_up(build_redactor(cfg)(traceback.format_exc()) + resume_hint(run_dir))
+        if interrupts.stopped:  # an import that was cut short raises whatever it likes
+            stopped(run_dir)
+        give_up(build_redactor(cfg)(traceback.format_exc()), run_dir)
 
 
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
     """Build every part once, stream the tasks, leave the summary."""
     check_config(cfg)
     from core.run.dry_run import print_plan
-    from core.run.manifest import fingerprint
+    from core.run.manifest import fingerprint, recorded_config
     from core.run.records import RunRecords
     from core.run.resume import restore
     from core.run.session import Session
     from envs.pool import EnvPool
     from workflows.build import build_plan, build_workflow
 
+    stage(f"reading the tasks of {choice('env')}")
     expand_fallbacks(cfg)
     if left_out := leave_sizes(cfg):
+        started()
         print(left_out, flush=True)
-    config = OmegaConf.to_container(cfg, resolve=True)
     redact = build_redactor(cfg)
     quiet_logs(redact)
     envs = EnvPool(lambda: make(cfg.env), cfg.env.workers, cfg.episode_timeout_s)
@@ -83,9 +94,12 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     with envs.lease() as env:
         tasks = stream.every_pass(select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit))
         dataset = env.describe()
-    models = build_models(cfg, stack)
+    models = build_models(cfg, stack, recorded_config(run_dir))
+    config = OmegaConf.to_container(cfg, resolve=True)
     if cfg.dry_run:
+        started()
         return print_plan(build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg))))
+    stage("preparing the models and the memory")
     refuse_problems(models, cfg.roles)
     identity = fingerprint(config, dataset, tasks, None if cfg.setting.learn else cfg.memory.get("path"))
     records = RunRecords(run_dir, identity, interrupts, redact, cfg.scrub_episodes)
@@ -164,17 +178,31 @@ def labels_given(cfg: DictConfig, bank: Memory) -> set[str]:
 
 
 def quiet_logs(redact: Redactor) -> None:
-    """No log line leaves with a secret in it."""
+    """No log line leaves with a secret in it, and a full disk is reported where it matters: by the records."""
+    logging.raiseExceptions = False
     for handler in logging.getLogger().handlers:
         handler.filters[:] = [old for old in handler.filters if not isinstance(old, RedactingFilter)]
         handler.addFilter(RedactingFilter(redact))
 
 
-def give_up(message: str) -> None:
-    """End this run with a message; in a sweep the other runs go on."""
+def give_up(message: str, run_dir: Path) -> None:
+    """End this run with a message and how to go on; in a sweep the other runs go on."""
+    started()
+    log.error(message)
+    message += resume_hint(run_dir)
     if alone():
         sys.exit(message)
     raise CompactHydraException(message) from None
+
+
+def stopped(run_dir: Path, at_once: bool = False) -> None:
+    """End the program after Ctrl-C or SIGTERM. at_once: whatever else is going on."""
+    log.warning("stopped by Ctrl-C or SIGTERM")
+    print(f"\nstopped.{resume_hint(run_dir)}", file=sys.stderr, flush=True)
+    if at_once:
+        print("\x1b[?25h" if sys.stdout.isatty() else "", end="", flush=True)  # the cursor, which the progress line hid
+        os._exit(130)
+    leave(130)
 
 
 def leave(status: int) -> None:
@@ -185,4 +213,4 @@ def leave(status: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    plainly(main)

@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.checks import meant
 from core.errors import UserError
 from core.memory.protocol import Memory
 from core.redact import Redactor
@@ -50,7 +51,8 @@ def check_config(cfg: Any) -> None:
     """Raise UserError for an unknown key and for a number out of range."""
     for key in cfg:
         if key not in (*NUMBERS, *GROUPS, *OTHERS):
-            raise UserError(f"unknown key {key}: known are {', '.join((*GROUPS, *NUMBERS, *OTHERS))}.")
+            known = (*GROUPS, *NUMBERS, *OTHERS)
+            raise UserError(f"unknown key {key}{meant(key, known)} Known are {', '.join(known)}.")
     if unknown := set(cfg.roles) - set(ROLES):
         raise UserError(f"unknown role {', '.join(unknown)}: known are {', '.join(ROLES)}.")
     if unknown := set(cfg.budget) - {"run", "episode"}:
@@ -94,13 +96,21 @@ def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
     return tasks[:limit]
 
 
-def build_models(cfg: Any, stack: ExitStack) -> dict[str, ChatModel]:
-    """{role: model}: its own where `<role>_llm` is chosen, else `llm`; with a reply cache where one is configured."""
+def build_models(cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = None) -> dict[str, ChatModel]:
+    """{role: model}: its own where `<role>_llm` is chosen, else `llm`; with a reply cache where one is configured.
+
+    A model that was given no name gets that of its server, in `cfg` too (core/models/served.py).
+
+    recorded   the configuration of the run's earlier starts, where there were any
+    """
     from core.models.fallback import FallbackModel
     from core.models.remote import share_limits
     from core.models.reply_cache import cached
+    from core.models.served import name_models
 
     expand_fallbacks(cfg)
+    nodes = {key: node for key in LLMS if (node := cfg.get(key)) is not None}
+    name_models(nodes, recorded or {}, ask=not cfg.get("dry_run"))
     given = {key: make(cfg[key]) for key in LLMS if cfg.get(key) is not None}
     chains = {key: list(map(cached, [model, *fallbacks_of(model)])) for key, model in given.items()}
     share_limits([model for chain in chains.values() for model in chain])
@@ -292,11 +302,14 @@ def make(node: Any, **deps: Any) -> Any:
     """
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
+    from omegaconf.errors import MissingMandatoryValue
 
-    check_types(node, given=deps)
     try:
+        check_types(node, given=deps)
         partial = instantiate(node, _partial_=True, _convert_="all")
         return partial(**deps)
+    except MissingMandatoryValue as error:
+        raise UserError(f"{error.full_key} is not given: it has no default, give {error.full_key}=VALUE.") from error
     except (TypeError, InstantiationException) as error:
         cause = error.__cause__ if isinstance(error, InstantiationException) else error
         if isinstance(cause, UserError):

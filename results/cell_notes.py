@@ -22,7 +22,7 @@ def errors(rows: Rows) -> list[str]:
             )
     if len({row["n_infra_error"] for row in rows}) > 1:
         counts = ", ".join(f"{row['label']} {row['n_infra_error']}" for row in rows)
-        notes.append(f"infra errors differ between the arms, which can make one look better: {counts}.")
+        notes.append(f"broken tasks differ between the arms, which can make one look better: {counts}.")
     return notes
 
 

@@ -245,7 +245,7 @@ def _sorted(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
 
 
 def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:
-    notes = ["n: episodes that count; infra errors are in no denominator. labels: where the learner's come from."]
+    notes = ["n: episodes that count; broken ones are in no denominator. labels: where the learner's come from."]
     if "difference" in rows and rows["difference"].notna().any():
         notes.append(
             f"difference: to {baseline}, in points, on the same tasks and seeds; p: of no difference, allowing for the "

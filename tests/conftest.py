@@ -77,8 +77,8 @@ def serve():
 
     servers = []
 
-    def start(answer):
-        servers.append(Provider(answer))
+    def start(answer, models=404):
+        servers.append(Provider(answer, models))
         return servers[-1]
 
     yield start

@@ -13,7 +13,7 @@ from core.errors import UserError
     [
         (("limmit=3",), "limmit"),
         (("+limmit=3",), "unknown key limmit"),
-        (("env=nowhere",), "Could not find 'env/nowhere'"),
+        (("env=nowhere",), "env=nowhere: there is no such option. Choose aime24, "),
         (("env.familys=3",), "familys"),
         (("+env.familys=3",), "familys"),
         (("+roles.agent.top_p=1",), "top_p"),

@@ -180,7 +180,7 @@ def test_errors_are_named_with_what_the_rate_would_be_had_they_failed_or_not(cop
     assert row["if_errors_failed"][0] < row["low"] and row["if_errors_failed"][1] < row["if_errors_solved"][1]
     notes = "\n".join(cells.notes)
     assert "reasoningbank: 3 of 24 episodes broke; the 95 % interval would be [" in notes
-    assert "infra errors differ between the arms, which can make one look better: " in notes
+    assert "broken tasks differ between the arms, which can make one look better: " in notes
     assert "reasoningbank: 3 of 24 pairs with its baseline are lost" in notes
 
 

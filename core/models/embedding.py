@@ -16,6 +16,7 @@ from core.models.endpoint import Endpoint
 from core.models.price import usage_of_response
 from core.models.threads import share_cores
 from core.models.wheel import wheel_file
+from core.starting import loading
 from core.types import Usage
 
 MINILM = "all-MiniLM-L6-v2"
@@ -74,7 +75,8 @@ class _SentenceTransformer(MeasuredEmbedder):
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         with self._lock:
             if self._model is None:
-                self._model = self._load()
+                with loading(f"the embedder {self.name}"):
+                    self._model = self._load()
             # One text a call: the batch size changes the last bits.
             rows = [self._model.encode(text, convert_to_numpy=True, show_progress_bar=False) for text in texts]
             tokens = sum(len(self._model.tokenizer(text)["input_ids"]) for text in texts)

@@ -16,6 +16,7 @@ from core.models.base import ChatModel, Reply
 from core.models.reply_text import storable
 from core.models.threads import share_cores, spare_one
 from core.models.wheel import wheel_file
+from core.starting import loading
 from core.types import Message, Usage
 
 
@@ -103,7 +104,8 @@ class LocalModel(ChatModel):
     def _load(self) -> Any:
         with self._lock:
             if self._server is None:
-                self._server = self._start()
+                with loading(f"the model {self._file.name}"):
+                    self._server = self._start()
             return self._server
 
     def _start(self) -> Any:

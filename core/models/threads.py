@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-# Spins of GNU OpenMP at a barrier before a thread sleeps. By default 300 times as many, in which a thread that waits for
-# one without a core keeps others from theirs: two threads on two cores beside two busy processes then give 1 to 3
-# tokens a second, with this 13 to 20, and on idle cores 87 instead of 91.
+# Spins of GNU OpenMP at a barrier before a thread sleeps. With its own 300 times as many, a thread that waits for one
+# without a core keeps others from theirs: two threads on two cores beside two busy processes then give 1 to 3 tokens a
+# second, with this 13 to 20, and on idle cores 87 instead of 91.
 SPINS = "1000"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,9 @@ from core.run.arms import overridden
 
 if TYPE_CHECKING:
     from core.run.records import RunRecords
+
+
+_RECORDED = ("episodes.jsonl", "rollouts.jsonl")
 
 
 def choice(group: str) -> str:
@@ -78,14 +83,47 @@ def command_line() -> list[str]:
     return ["main.py", *(word for word in overrides.hydra if not word.startswith("hydra.mode=")), *overrides.task]
 
 
-def resume_hint(run_dir: Path) -> str:
-    """The command that continues the run; "" where nothing has been recorded."""
-    if not (run_dir / "manifest.json").exists():
+def program() -> list[str]:
+    """The interpreter and main.py as they were typed."""
+    typed = sys.argv[0] if Path(sys.argv[0]).name == "main.py" else "main.py"
+    return [sys.orig_argv[0] if sys.orig_argv[1:2] == [typed] else "python", typed]
+
+
+def again(run_dir: Path, words: Iterable[str] | None = None) -> str:
+    """A command that can be pasted: this run's words, or those given, with another run directory."""
+    kept = command_line()[1:] if words is None else words
+    kept = [word for word in kept if word.lstrip("+").partition("=")[0] != "run_dir"]
+    return shlex.join([*program(), *kept, override("run_dir", short(run_dir))])
+
+
+def override(key: str, value: object) -> str:
+    """KEY=VALUE as Hydra reads it: in quotes where the value holds what its grammar gives a meaning."""
+    text = str(value)
+    if re.fullmatch(r"[\w./:@%+-]+", text, re.ASCII):
+        return f"{key}={text}"
+    inner = re.sub(r'(\\*)("|$)', lambda m: m[1] * 2 + (m[2] and "\\" + m[2]), text).replace("${", "\\${")
+    return f'{key}="{inner}"'
+
+
+def short(path: Path) -> Path:
+    """The path from where the user stands, when it lies below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def resume_hint(run_dir: Path, used_up: str = "") -> str:
+    """The command that continues the run; "" where nothing has been recorded: the same command then begins it.
+
+    used_up   the limit that ended the run, as "KEY=VALUE": the command allows twice as much, or it would end at once
+    """
+    if not any(path.exists() and path.stat().st_size for path in map(run_dir.joinpath, _RECORDED)):
         return ""
     if not alone():
         run_dir = Path(HydraConfig.get().sweep.dir)  # in it each run finds its own directory again
-    words = [word for word in command_line()[1:] if not word.startswith("run_dir=")]
-    return f"\nto go on where it stopped: {shlex.join(['python', 'main.py', *words, f'run_dir={run_dir}'])}"
+    if not used_up:
+        return f"\nto go on where it stopped: {again(run_dir)}"
+    key, _, limit = used_up.partition("=")
+    words = [word for word in command_line()[1:] if word.partition("=")[0] != key]
+    return f"\nto go on with twice the {key}: {again(run_dir, [*words, f'{key}={2 * float(limit):g}'])}"
 
 
 def save_hydra(cfg: DictConfig, records: RunRecords) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 import subprocess
 from collections.abc import Iterable
@@ -150,11 +151,27 @@ def label_source(manifest: dict[str, Any], rows: list[dict]) -> str:
     return joined(own | shown | {*manifest.get("bank_labels", ())})
 
 
+def recorded_config(run_dir: Path) -> dict[str, Any]:
+    """The configuration that a run directory was begun with; {} where nothing was begun, or it cannot be read."""
+    try:
+        return json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))["config"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
 def git_state(folder: Path) -> dict[str, Any]:
     """{sha, dirty: [changed files]}; sha None outside a repository or without git."""
     sha = _git(folder, "rev-parse", "HEAD")
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no") or ""
     return {"sha": sha and sha.strip(), "dirty": [line[3:] for line in changed.splitlines()]}
+
+
+def versions() -> str:
+    """What the run was made with, in one line."""
+    state = git_state(Path(__file__).parents[2])
+    sha = (state["sha"] or "unknown")[:12] + (" with changes" if state["dirty"] else "")
+    packages = ", ".join(f"{name} {v}" for name in PACKAGES if (v := _version(name)))
+    return f"git {sha}, Python {platform.python_version()}, {packages}"
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -17,7 +17,7 @@ const INDEX = JSON.parse(byId("index").textContent);
 const STATUS = {
   success: { mark: "✓", word: "success" },
   failure: { mark: "✕", word: "failure" },
-  infra_error: { mark: "!", word: "infra error" },
+  infra_error: { mark: "!", word: "broken" },
 };
 const TOO_OLD = "This browser cannot unpack the episodes: it needs DecompressionStream (2023 or later).";
 const number = (value) => Number(value).toLocaleString("en-US");

@@ -89,9 +89,9 @@ def warnings(study: Study) -> list[str]:
         fate = "counted as far as they go" if some else "not counted (--partial counts them)"
         found.append(f"Partial: runs of {', '.join(unfinished)} have not finished and are {fate}.")
     if errors := sum(cell["n_infra_error"] for cell in counted):
-        what = "1 episode" if errors == 1 else f"{errors} episodes"
+        what = "1 episode is" if errors == 1 else f"{errors} episodes are"
         found.append(
-            f"{what} broke (infra error): in no rate and no comparison, and nothing was learned there."
+            f"{what} broken: in no rate and no comparison, and nothing was learned there."
             " The command of the run tries them again."
         )
     if counted and max(cell["n_seeds"] for cell in counted) == 1:
@@ -112,7 +112,7 @@ def legend(study: Study) -> str:
     kinds = "Wilson's; over several seeds it knows how these differ"
     sources = sorted({str(cell["label_source"]) for cell in study.counted} - {"none"})
     labels = f"; the learner's labels: {', '.join(sources)}" if sources else ""
-    said = f"Success rate and 95 % interval ({kinds}); infra errors are in no rate{labels}."
+    said = f"Success rate and 95 % interval ({kinds}); broken tasks are in no rate{labels}."
     if any(cell.get("difference") is not None for cell in study.cells):
         said += (
             " The tasks of one seed share a bank: better and worse are said by a test that allows for that, and for one"

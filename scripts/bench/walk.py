@@ -2,8 +2,8 @@
 
     python -m scripts.bench.walk [PAGE...] [--data FOLDER] [--list] [--setup]
 
-A command is run as it stands on its page, unless scripts/bench/data/walk.yaml says otherwise: words that make it short and
-free (a scripted model, two tasks), real names in the place of RUNS or BANK, or why it cannot be run here. A server of one
+A command is run as it stands on its page, unless scripts/bench/data/walk.yaml says otherwise: words that make it short
+and free (no model, two tasks), real names in the place of RUNS or BANK, or why it cannot be run here. A server of one
 fixed answer stands in for a provider. --data is a folder with the datasets that a user would fetch; --setup makes the
 clone's own .venv, else this one is used. Prints a line a command; exit status 1 where one fails.
 """
@@ -24,7 +24,9 @@ from scripts.bench.latency_server import running
 from scripts.command_line import REPO, parser, plain_errors
 
 RULES = Path(__file__).parent / "data" / "walk.yaml"
-PROGRAMS = "python .venv/bin/python make reasoningbank reasoningbank-mcp jq pip git npx claude vllm export wandb mlflow".split()
+PROGRAMS = (
+    "python .venv/bin/python make reasoningbank reasoningbank-mcp jq pip git npx claude vllm export wandb".split()
+)
 TIMEOUT_S = 600
 SHOWN = 1500  # characters of the output of a command that failed
 
@@ -145,7 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.list:
         for each in found:
             rule = rule_for(each, known)
-            print(f"{each.page}:{each.line}  {rule.skip and '- ' + rule.skip or rule.applied(each.text)}")
+            print(f"{each.page}:{each.line}  {f'- {rule.skip}' if rule.skip else rule.applied(each.text)}")
         return 0
     with tempfile.TemporaryDirectory() as folder, running(0.01) as server:
         clone = fresh_clone(Path(folder) / "reasoningbank", setup=given.setup)
