@@ -24,7 +24,7 @@ from scripts.bench.latency_server import running
 from scripts.command_line import REPO, parser, plain_errors
 
 RULES = Path(__file__).parent / "data" / "walk.yaml"
-PROGRAMS = (
+PROGRAMS = "python .venv/bin/python make reasoningbank reasoningbank-mcp jq pip git npx claude vllm export".split()
     "python .venv/bin/python make reasoningbank reasoningbank-mcp jq pip git npx claude vllm export wandb".split()
 )
 TIMEOUT_S = 600
