@@ -14,6 +14,7 @@ from core.run.arms import named
 from core.run.scaling import pass_at_k
 from core.setting import joined
 from results import cell_notes, provenance
+from results.order import place_of_arm
 from results.stats import calibration, confusion, holm, late_minus_early, paired, rate_interval
 
 if TYPE_CHECKING:
@@ -43,11 +44,12 @@ class Cells:
         return self.frame[self.frame["cell"] == cell]
 
 
-def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: bool = False) -> Cells:
+def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: bool = False, command: str = "") -> Cells:
     """Every cell of the episodes from `results.load.load_runs`, each compared with the baseline of its block.
 
     baseline   a label, an arm or a word of a label ("top_k=1"); a block without just one such cell is not compared
     partial    average runs that did not finish as well, marked in the column `partial`
+    command    what makes this table; a note on a block that is not compared adds the baselines to choose from to it
     Raises UserError where no run has an episode.
     """
     import pandas as pd
@@ -66,10 +68,11 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
         rows.append({**as_named[SHARED], **facts, **measure(counted[counted["cell"] == cell])})
     table = pd.DataFrame(rows)
     table.insert(0, "label", _labels(table))
-    notes += cell_notes.errors(records(table)) + cell_notes.replicates(records(table))
-    notes += cell_notes.fallbacks(records(table))
+    table = _in_order(table)
+    rows = in_notes(table)
+    notes += cell_notes.errors(rows) + cell_notes.replicates(rows) + cell_notes.fallbacks(rows)
     found = Cells(table=table, frame=counted, notes=notes)
-    return found if baseline is None else _compared(found, baseline)
+    return found if baseline is None else _compared(found, baseline, command)
 
 
 def measure(episodes: pd.DataFrame) -> dict[str, Any]:
@@ -202,7 +205,14 @@ def told(row: dict[str, Any], tells: list[str]) -> list[str]:
     return [f"{key}={short(row[key])}" for key in tells if key not in said]
 
 
-def _compared(cells: Cells, baseline: str) -> Cells:
+def _in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """The blocks as they were met, the arms of each in the order of `results.order`."""
+    blocks = table.groupby(list(BLOCK), sort=False).ngroup()
+    keys = [(block, *place_of_arm(row)) for block, row in zip(blocks, records(table), strict=True)]
+    return table.iloc[sorted(range(len(keys)), key=keys.__getitem__)].reset_index(drop=True)
+
+
+def _compared(cells: Cells, baseline: str, command: str) -> Cells:
     """The cells with the paired difference to their block's baseline, and Holm's p over the table."""
     rows, notes = [], list(cells.notes)
     table = cells.table
@@ -214,9 +224,8 @@ def _compared(cells: Cells, baseline: str) -> Cells:
         named = next((found for way in ways if len(found := group[way])), group[:0])
         bases[block] = named.iloc[0]["cell"] if len(named) == 1 and named.iloc[0]["n"] else None
         if bases[block] is None and len(group) > 1:
-            why = "no finished run of the baseline" if len(named) < 2 else f"{len(named)} cells are the baseline"
-            notes.append(f"{block[0]}, {block[1]}: {why} {baseline}, so nothing is compared.")
-    for row in records(table):
+            notes += cell_notes.baselines(block, baseline, records(named), records(group), command)
+    for row in in_notes(table):
         base = bases[tuple(row[key] for key in BLOCK)]
         rows.append({"base": base})
         if base is None or base == row["cell"] or not row["n"]:
@@ -281,6 +290,15 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a table, with None for pandas' NaN: what is not known."""
     rows = table.to_dict("records")
     return [{k: None if isinstance(v, float) and v != v else v for k, v in row.items()} for row in rows]
+
+
+def in_notes(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows with their labels as a note names them: with the benchmark, and the model, where there are several."""
+    where = [key for key in ("env", "model") if table[key].nunique() > 1]
+    return [
+        row | {"label": " on ".join([row["label"], *([", ".join(str(row[key]) for key in where)] if where else [])])}
+        for row in records(table)
+    ]
 
 
 def unlike(used: pd.DataFrame) -> list[str]:
