@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
+from core.run import usage
+
+if __name__ == "__main__" and usage.asked(sys.argv[1:]):  # before the imports below, which take most of a second
+    sys.exit(usage.show_help(sys.argv[1:]))
+
 import logging
 import os
-import sys
 import threading
 import traceback
 from contextlib import ExitStack

@@ -188,14 +188,16 @@ def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _labels(table: pd.DataFrame) -> list[str]:
-    """The arm, and what tells cells of one arm apart."""
+    """The arm, and what tells cells of one arm apart in any block: so a configuration has one label in all of them."""
     found: dict[str, str] = {}
-    for _, like in table.groupby(["arm", "overridden", *BLOCK], dropna=False):
-        tells = [key for key in TELLING if like[key].astype(str).nunique() > 1]
-        rows = records(like)
-        labels = [named(row["arm"], row["overridden"].split() + told(row, tells)) for row in rows]
-        for row, label in zip(rows, labels, strict=True):
-            found[row["cell"]] = f"{label} #{row['cell'][:4]}" if labels.count(label) > 1 else label
+    for _, arm in table.groupby(["arm", "overridden"], dropna=False):
+        blocks = [block for _, block in arm.groupby(list(BLOCK), dropna=False)]
+        tells = [key for key in TELLING if any(block[key].astype(str).nunique() > 1 for block in blocks)]
+        for block in blocks:
+            rows = records(block)
+            labels = [named(row["arm"], row["overridden"].split() + told(row, tells)) for row in rows]
+            for row, label in zip(rows, labels, strict=True):
+                found[row["cell"]] = f"{label} #{row['cell'][:4]}" if labels.count(label) > 1 else label
     return [found[cell] for cell in table["cell"]]
 
 
