@@ -26,6 +26,7 @@ PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
 SHARED = ["cell", "arm", "overridden", *BLOCK, "n_tasks", *TELLING]
 NAMED = 6  # configuration keys in a note
+FEW, SHORT = 2, 60  # settings, and their characters, that a label may name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,8 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
         as_named = runs.sort_values("overridden", kind="stable").iloc[0]  # one configuration may have had two names
         rows.append({**as_named[SHARED], **facts, **measure(counted[counted["cell"] == cell])})
     table = pd.DataFrame(rows)
-    table.insert(0, "label", _labels(table))
+    settings = used.drop_duplicates("cell").set_index("cell")["settings"].map(json.loads).to_dict()
+    table.insert(0, "label", _labels(table, settings))
     table = _in_order(table)
     rows = in_notes(table)
     notes += cell_notes.errors(rows) + cell_notes.replicates(rows) + cell_notes.fallbacks(rows)
@@ -187,8 +189,11 @@ def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return frame[~frame["run_dir"].isin(left["run_dir"])], notes
 
 
-def _labels(table: pd.DataFrame) -> list[str]:
-    """The arm, and what tells cells of one arm apart in any block: so a configuration has one label in all of them."""
+def _labels(table: pd.DataFrame, settings: dict[str, dict[str, str]]) -> list[str]:
+    """The arm, and what tells cells of one arm apart in any block: so a configuration has one label in all of them.
+
+    Where that leaves several with one label: in which other setting they differ, or part of their cell's id.
+    """
     found: dict[str, str] = {}
     for _, arm in table.groupby(["arm", "overridden"], dropna=False):
         blocks = [block for _, block in arm.groupby(list(BLOCK), dropna=False)]
@@ -196,9 +201,23 @@ def _labels(table: pd.DataFrame) -> list[str]:
         for block in blocks:
             rows = records(block)
             labels = [named(row["arm"], row["overridden"].split() + told(row, tells)) for row in rows]
-            for row, label in zip(rows, labels, strict=True):
-                found[row["cell"]] = f"{label} #{row['cell'][:4]}" if labels.count(label) > 1 else label
+            for label in set(labels):
+                cells = [row["cell"] for row, other in zip(rows, labels, strict=True) if other == label]
+                found |= {cell: f"{label}{more}" for cell, more in _apart(cells, settings).items()}
     return [found[cell] for cell in table["cell"]]
+
+
+def _apart(cells: list[str], settings: dict[str, dict[str, str]]) -> dict[str, str]:
+    """What each of the cells with one label is told apart by; "" where there is only one."""
+    if len(cells) == 1:
+        return {cells[0]: ""}
+    keys = {key for cell in cells for key in settings[cell]}
+    values = {key: [str(settings[cell].get(key)) for cell in cells] for key in sorted(keys)}
+    values = {key: each for key, each in values.items() if len(set(each)) > 1}
+    words = ["".join(f" {key}={each[place]}" for key, each in values.items()) for place in range(len(cells))]
+    if len(values) > FEW or len(set(words)) < len(cells) or max(map(len, words)) > SHORT:
+        words = [f" #{cell[:4]}" for cell in cells]
+    return dict(zip(cells, words, strict=True))
 
 
 def told(row: dict[str, Any], tells: list[str]) -> list[str]:
