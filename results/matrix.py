@@ -140,19 +140,19 @@ def _legend(rows: list[dict[str, Any]], baseline: str) -> list[str]:
     if compared := sum(row["p_holm"] is not None for row in rows):
         many = f"{compared} comparisons of this table" if compared > 1 else "one comparison of this table"
         notes.append(
-            f"below each rate: the difference to {baseline} in points, on the same tasks and seeds. {BETTER} better, "
+            f"Below each rate: the difference to {baseline} in points, on the same tasks and seeds. {BETTER} better, "
             f"{WORSE} worse: by a paired test that allows for the bank which the tasks of a seed share, p < {LEVEL} "
             f"after Holm's correction for the {many}. No mark: no difference shown."
         )
     if any(row.get("difference") is not None and row["p_holm"] is None for row in rows):
-        notes.append("untested: one seed; another bank may come out otherwise, and no test here allows for that.")
+        notes.append("Untested: one seed; another bank may come out otherwise, and no test here allows for that.")
     notes.append("n: episodes that count; what broke (infra errors) is in no rate.")
     sources = {row["label_source"] for row in rows if row["n"]} - {"none"}
     if "llm" in sources:
         where = " where a cell names no others" if len(sources) > 1 else ""
         notes.append(f"The learner's labels are those of the judging model{where}.")
     if any(row["n_partial"] for row in rows):
-        notes.append("unfinished: runs that did not end, left out; * where they are counted as far as they go.")
+        notes.append("Unfinished: runs that did not end, left out; * where they are counted as far as they go.")
     return notes
 
 

@@ -20,15 +20,18 @@ BETWEEN = 3  # characters between two columns
 
 def show(console: Console, table: Text) -> None:
     """Print a table with its title and notes. Where it is wider than the window, its columns in several blocks."""
-    console.print(Styled(table.title, "bold"), soft_wrap=True)
+    if table.title:
+        console.print(Styled(table.title, "bold"), soft_wrap=True)
     for places, widths in _blocks(table, console.width):
         console.print(_block(table, places, widths))
+    console.print()
     for note in table.notes:
         if "python " in note:  # a command, which must stay one line to be copied
             console.print(Styled(f"- {note}"), soft_wrap=True)
         else:
             console.print(Styled(textwrap.fill(f"- {note}", console.width, subsequent_indent="  ", **WRAP)))
-    console.print()
+    if table.notes:
+        console.print()
 
 
 WRAP = {"break_on_hyphens": False}

@@ -125,7 +125,7 @@ def test_one_seed_is_shown_and_not_tested(copy):
             shutil.rmtree(path)
     _, rows, notes = matrix(copy)
     assert re.fullmatch(r"\+[\d.]+ untested · n 12", rows["reasoningbank"]["toy"][1])
-    assert any(note.startswith("untested: one seed") for note in notes)
+    assert any(note.startswith("Untested: one seed") for note in notes)
     assert not any(BETTER in note for note in notes)
 
 
