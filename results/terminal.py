@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from collections.abc import Iterator
 
@@ -11,10 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Styled
 
-from results.render import BETTER, WORSE, Text
+from results.render import BETTER, WORSE, Text, markdown
 
 PROSE = 32  # a column with longer lines is sentences, which may be wrapped; others are names and numbers, which are not
 LEAST = 18  # characters that a wrapped column has at least
+WRAP = {"break_on_hyphens": False}
 BETWEEN = 3  # characters between two columns
 
 
@@ -34,7 +36,12 @@ def show(console: Console, table: Text) -> None:
         console.print()
 
 
-WRAP = {"break_on_hyphens": False}
+def print_table(table: Text) -> None:
+    """Aligned in a terminal, Markdown elsewhere."""
+    if sys.stdout.isatty():
+        show(Console(highlight=False), table)
+    else:
+        print(markdown(table), end="")
 
 
 def _blocks(table: Text, width: int) -> Iterator[tuple[list[int], list[int]]]:

@@ -8,10 +8,14 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import TOY, command
+from conftest import REPO, TOY, command
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from envs.toy import ToyEnv
 from workflows.estimate import estimate_sweep
 
 SWEEP = ("-m", *TOY, "arm=no_memory,reasoningbank", "seed=0,1", "limit=4", "max_steps=1")
@@ -98,6 +102,30 @@ def test_it_never_stops_a_sweep():
     console = Console(width=200, file=io.StringIO())
     estimate_sweep(OmegaConf.create({"hydra": {}}), ["seed=0,1"], console)
     assert console.file.getvalue().startswith("estimate: not possible (")
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"), [("3", "at most 6 calls, "), ("null", "its engine alone knows how many tasks")]
+)
+def test_no_engine_is_started_for_the_line(compose, monkeypatch, limit, said):
+    words = [
+        "env=toy",
+        "llm=scripted",
+        "embedder=hashing",
+        "arm=no_memory",
+        f"limit={limit}",
+        "max_steps=1",
+        "seed=0,1",
+    ]
+    monkeypatch.setattr(ToyEnv, "slow_to_list", True)
+    monkeypatch.setattr(ToyEnv, "_tasks", lambda *_: pytest.fail("the engine was asked"))
+    monkeypatch.setattr(ToyEnv, "_reset", lambda *_: pytest.fail("a task was begun"))
+    console = Console(width=200, file=io.StringIO())
+    with initialize_config_dir(str(REPO / "config"), version_base="1.3", job_name="main"):
+        hydra = GlobalHydra.instance().hydra
+        config = hydra.compose_config("config", ["run_dir=nowhere", *words], RunMode.MULTIRUN)
+        estimate_sweep(config, words, console)
+    assert said in console.file.getvalue()
 
 
 def test_lessons_and_retries_are_counted(here, capsys):

@@ -20,13 +20,15 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from core.build import build_meter, build_models, build_roles, check_config, expand_fallbacks, make, select_tasks
+from core.build import build_meter, build_models, build_roles, check_config, expand_fallbacks, make, part, select_tasks
+from core.errors import UserError
 from core.run.dry_run import CLOSING, Plan, assumed, print_problems, print_prompts, times, usd
 from core.run.launch import leave_sizes
 from core.types import Task, Usage
 from envs.pool import EnvPool
 from workflows.build import build_plan
 
+QUERY_CHARS = 300  # of a task that is not looked at
 PATIENCE_S = 10.0  # how long a sweep that is about to start may be kept waiting for its estimate
 
 
@@ -187,12 +189,22 @@ def _plan(cfg: DictConfig, envs: dict[str, tuple[EnvPool, list[Task]]], stack: E
         pool = EnvPool(lambda: make(cfg.env), cfg.env.workers, cfg.episode_timeout_s)
         stack.callback(pool.close)
         stream = make(cfg.stream)
-        with pool.lease() as env:
-            tasks = stream.every_pass(select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit))
-        envs[key] = pool, tasks
+        if not begin and getattr(part(cfg.env), "slow_to_list", False):
+            listed = stand_ins(cfg.limit)
+        else:
+            with pool.lease() as env:
+                listed = select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit)
+        envs[key] = pool, stream.every_pass(listed)
     pool, tasks = envs[key]
     roles = build_roles(cfg, build_models(cfg, stack), build_meter(cfg))
     return build_plan(cfg, pool, tasks, roles, begin=begin)
+
+
+def stand_ins(limit: int | None) -> list[Task]:
+    """As many tasks as are wanted, of a usual length, where asking the env for them would take too long."""
+    if limit is None:
+        raise UserError("its engine alone knows how many tasks there are: dry_run=true asks it, or give a limit")
+    return [Task(id=f"task {n}", query="x" * QUERY_CHARS) for n in range(limit)]
 
 
 def _line(found: list[Planned]) -> str:
