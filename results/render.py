@@ -31,12 +31,12 @@ def markdown(table: Text) -> str:
 
 
 def latex(table: Text) -> str:
-    signs = str.maketrans(LATEX)
+    signs, marks = str.maketrans(LATEX), str.maketrans({mark: LATEX[mark] for mark in (BETTER, WORSE)})
     rows = (table.head, *table.rows)
     head, *lines = (" & ".join(_stacked(cell.translate(signs)) for cell in row) + r" \\" for row in rows)
     return "\n".join(
         [
-            *(f"% {note}" for note in table.notes),
+            *(f"% {note.translate(marks)}" for note in table.notes),
             r"\begin{table}",
             rf"\caption{{{table.title.translate(signs)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",

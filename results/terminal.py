@@ -26,7 +26,7 @@ def show(console: Console, table: Text) -> None:
         console.print(Styled(table.title, "bold"), soft_wrap=True)
     for places, widths in _blocks(table, console.width):
         console.print(_block(table, places, widths))
-    console.print()
+        console.print()
     for note in table.notes:
         if "python " in note:  # a command, which must stay one line to be copied
             console.print(Styled(f"- {note}"), soft_wrap=True)
