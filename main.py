@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
+from core.run import usage
 from core.starting import begin, stage, started
 
-if __name__ == "__main__":
-    begin("loading the configuration")  # before the imports that take their time
+if __name__ == "__main__":  # before the imports below, which take seconds
+    if usage.asked(sys.argv[1:]):
+        sys.exit(usage.show_help(sys.argv[1:]))
+    begin("loading the configuration")
 
 import logging
 import os
-import sys
 import threading
 import traceback
 from contextlib import ExitStack

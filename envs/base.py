@@ -17,7 +17,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from core.errors import UserError
 from core.types import Task
@@ -41,6 +41,7 @@ class BaseEnv(AbstractContextManager):
     max_steps: int
     seed: int = 0
     workers: int | None = None
+    slow_to_list: ClassVar[bool] = False  # whether `tasks` starts an engine: a sweep's quick estimate goes without
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed
     _stream: Iterator[Task] | None = field(default=None, init=False, repr=False)  # what reset() without a task takes
     _aborted: bool = field(default=False, init=False, repr=False)

@@ -88,7 +88,7 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, 
     process.communicate()
     assert 0 < len(read_run(wanted_dir).rows) < 12
 
-    assert main([str(folder)]) == 1
+    assert main([str(folder), "--table", "main"]) == 1
     said = capsys.readouterr().out
     assert f"{wanted_dir} stopped after" in said
     assert "1 (+1 partial)" in said
@@ -107,8 +107,8 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, 
     process.communicate(timeout=240)
     assert process.returncode == 0
     assert (wanted_dir / "episodes.jsonl").stat().st_mtime_ns == finished  # what was done is not done again
-    assert main([str(folder)]) == 0
-    assert main([str(sweep)]) == 0
+    assert main([str(folder), "--table", "main"]) == 0
+    assert main([str(sweep), "--table", "main"]) == 0
     again, whole = capsys.readouterr().out.split("### Main table")[1:]
     assert again == whole
 
@@ -265,11 +265,11 @@ def test_a_table_finds_its_runs_among_others(copy, here, capsys):
     assert main([str(copy), "--table", "main", "--table", "learning", "--format", "csv"]) == 2
 
 
-def test_an_arm_that_is_no_cell_of_a_table_is_shown_in_the_default_one_and_named_below_the_others(copy, here, capsys):
+def test_an_arm_that_is_no_cell_of_a_table_is_shown_in_the_main_one_and_named_below_the_others(copy, here, capsys):
     here(*TOY, "arm=random_retrieval", "limit=12", run_dir=copy / "stranger")
     line = "left out, no cell of learn_from: runs of random_retrieval (1), matts_sequential (2). "
     line += "--table all shows every run."
-    assert main([str(copy)]) == 0
+    assert main([str(copy), "--table", "main"]) == 0
     said = capsys.readouterr().out
     assert "| random_retrieval |" in said and "left out" not in said
     assert main([str(copy), "--table", "learn_from"]) == 0
@@ -283,12 +283,12 @@ def test_an_arm_that_is_no_cell_of_a_table_is_shown_in_the_default_one_and_named
     assert "| random_retrieval |" in said and "left out" not in said
 
 
-def test_a_run_of_another_experiment_is_named_below_the_default_table(copy, here, capsys):
+def test_a_run_of_another_experiment_is_named_below_the_main_table(copy, here, capsys):
     run_dir, _ = here(*TOY, "arm=random_retrieval", "limit=12", run_dir=copy / "stranger")
     manifest = read_json(run_dir / "manifest.json")
     manifest["command"] = ["main.py", "experiment=retrieval", *manifest["command"][1:]]
     (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    assert main([str(copy)]) == 0
+    assert main([str(copy), "--table", "main"]) == 0
     said = capsys.readouterr().out
     assert "left out, no cell of main_table: runs of random_retrieval (1)." in said
 

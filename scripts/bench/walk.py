@@ -25,8 +25,6 @@ from scripts.command_line import REPO, parser, plain_errors
 
 RULES = Path(__file__).parent / "data" / "walk.yaml"
 PROGRAMS = "python .venv/bin/python make reasoningbank reasoningbank-mcp jq pip git npx claude vllm export".split()
-    "python .venv/bin/python make reasoningbank reasoningbank-mcp jq pip git npx claude vllm export wandb".split()
-)
 TIMEOUT_S = 600
 SHOWN = 1500  # characters of the output of a command that failed
 
