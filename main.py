@@ -34,7 +34,10 @@ from core.interrupt import Interrupts
 from core.jsonl import JsonLines
 from core.memory.hygiene.scrub import scrub
 from core.redact import RedactingFilter, Redactor
-from core.run.launch import alone, leave_sizes, resume_hint
+from core.run.cells import cell_folder
+from core.run.env_keys import take_env_keys
+from core.run.launch import in_sweep, leave_sizes, quoted, resume_hint
+from core.run.sweep_watch import Watch
 from core.types import content_id
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from core.run.records import RunRecords
 
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
+OmegaConf.register_new_resolver("cell", cell_folder, replace=True)
 
 
 @hydra.main(version_base="1.3", config_path="config", config_name="config")
@@ -54,16 +58,17 @@ def main(cfg: DictConfig) -> float | None:
     except (UserError, InfraError) as error:  # an InfraError here broke something outside every episode
         give_up(f"error: {build_redactor(cfg)(str(error))}{resume_hint(run_dir)}")
     except KeyboardInterrupt:
-        print(f"\nstopped.{resume_hint(run_dir)}", file=sys.stderr, flush=True)
-        leave(130)
+        leave_interrupted("" if in_sweep() else f"stopped.{resume_hint(run_dir)}")
     except Exception:  # noqa: BLE001 - the last line of defence: a traceback may quote a secret
         give_up(build_redactor(cfg)(traceback.format_exc()) + resume_hint(run_dir))
 
 
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
     """Build every part once, stream the tasks, leave the summary."""
+    take_env_keys(cfg)
     check_config(cfg)
     from core.run.dry_run import print_plan
+    from core.run.growth import rewind
     from core.run.manifest import fingerprint
     from core.run.records import RunRecords
     from core.run.resume import restore
@@ -88,19 +93,24 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         return print_plan(build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg))))
     refuse_problems(models, cfg.roles)
     identity = fingerprint(config, dataset, tasks, None if cfg.setting.learn else cfg.memory.get("path"))
-    records = RunRecords(run_dir, identity, interrupts, redact, cfg.scrub_episodes)
+    ids = [task.id for task in tasks]
+    records = RunRecords(run_dir, identity, interrupts, redact, cfg.scrub_episodes, ids, waits=in_sweep())
     stack.callback(records.close)
     clean = (lambda text: scrub(redact.values(text))[0]) if cfg.scrub_episodes else redact.values
     log, prompts = (JsonLines(run_dir / f"{name}.jsonl", redact=clean) for name in ("calls", "prompts"))
     meter = build_meter(cfg, log, records.wall_s(), prompts)
     stack.callback(meter.close)
     roles = build_roles(cfg, models, meter)
+    own = None if cfg.memory.get("path") else run_dir / "bank.sqlite"
+    n_settled = stream.settled(len(records.rows), len(tasks))
+    if cfg.setting.learn and records.n_before is not None:
+        learned = stream.settled(len(records.rows), records.n_before)
+        rewind(run_dir, records.rows[n_settled:learned], own, records.read_json("summary.json"))
     bank = open_bank(cfg, records, roles, meter, stack)
     bank_labels = labels_given(cfg, bank)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter)
     if cfg.setting.learn:
-        settled = records.rows[: stream.settled(len(records.rows), len(tasks))]
-        restore(bank, settled, own=None if cfg.memory.get("path") else run_dir / "bank.sqlite")
+        restore(bank, records.rows[:n_settled], own=own)
     with Session(
         cfg=cfg,
         config=config,
@@ -172,9 +182,17 @@ def quiet_logs(redact: Redactor) -> None:
 
 def give_up(message: str) -> None:
     """End this run with a message; in a sweep the other runs go on."""
-    if alone():
+    if not in_sweep():
         sys.exit(message)
     raise CompactHydraException(message) from None
+
+
+def leave_interrupted(message: str) -> None:
+    """End with a sentence: that of the sweep, in the process that began one, or this one."""
+    watch = Watch.running()
+    if message := message if watch is None else watch.interrupted():
+        print(f"\n{message}", file=sys.stderr, flush=True)
+    leave(130)
 
 
 def leave(status: int) -> None:
@@ -185,4 +203,8 @@ def leave(status: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.argv[1:] = quoted(sys.argv[1:])
+    try:
+        main()
+    except KeyboardInterrupt:  # outside of any run: while other processes run the cells of a sweep
+        leave_interrupted("stopped.")

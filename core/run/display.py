@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -20,14 +21,17 @@ MOST_CHARS = 200  # of what broke one
 
 
 class RunProgress:
-    """Done, success rate, lessons, tokens, time left. A context manager; `update(row)` after each episode."""
+    """Done, success rate, lessons, tokens, time left. A context manager; `update(row)` after each episode.
 
-    def __init__(self, total: int, rows: list[dict], label: str) -> None:
-        self._total, self._label = total, label
+    quiet   show nothing but warnings: the run is a cell of a sweep, which has a line of its own
+    """
+
+    def __init__(self, total: int, rows: list[dict], label: str, quiet: bool = False) -> None:
+        self._total, self._label, self._quiet = total, label, quiet
         self._done = self._valid = self._won = self._lessons = self._tokens = 0
         self._began, self._shown, self._at_start = time.monotonic(), 0.0, len(rows)
         self._warned: set[str] = set()
-        self._live = Console().is_terminal
+        self._live = Console().is_terminal and not quiet
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -44,6 +48,8 @@ class RunProgress:
     def update(self, row: dict) -> None:
         """Show that one more episode has ended."""
         self._count(row)
+        if self._quiet:
+            return
         self._bar.update(self._task, completed=self._done, facts=self._facts())
         now = time.monotonic()
         if not self._live and (now - self._shown >= PLAIN_EVERY_S or self._done == self._total):
@@ -55,6 +61,9 @@ class RunProgress:
         """A line above the bar, once; said again it is not shown."""
         if text not in self._warned:
             self._warned.add(text)
+            if self._quiet:
+                print(f"warning: {self._label}: {text}", flush=True)
+                return
             self._bar.console.print(f"warning: {text}", style="yellow", highlight=False, soft_wrap=True)
 
     def _count(self, row: dict) -> None:
@@ -89,7 +98,7 @@ def print_summary(summary: dict[str, Any], title: str, run_dir: Path) -> None:
     console.print(table)
     for name in ("episodes.jsonl", "bank.sqlite", "summary.json", "manifest.json", "calls.jsonl", "timings.jsonl"):
         if (run_dir / name).exists():
-            console.print(f"  {_short(run_dir / name)}", highlight=False, soft_wrap=True)
+            console.print(f"  {shown_path(run_dir / name)}", highlight=False, soft_wrap=True)
 
 
 def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
@@ -165,28 +174,28 @@ def _scaling_of(found: dict[str, Any]) -> list[tuple[str, str]]:
     return facts + [(name, str(found[key])) for name, key in counts.items() if found[key]]
 
 
-def print_runs(summaries: list[dict[str, Any]], folder: Path) -> None:
-    """One line a run of a sweep."""
+def print_runs(folder: Path, console: Console) -> None:
+    """One line a run of a sweep's folder."""
     table = Table(title="sweep", title_justify="left")
     for heading in "run,success,rate,95 % interval,steps,lessons,infra errors,labels,tokens,stream".split(","):
-        table.add_column(heading, justify="left" if heading in ("run", "labels", "stream") else "right")
-    for s in summaries:
+        justify = "left" if heading in ("run", "labels", "stream") else "right"
+        table.add_column(heading, justify=justify, overflow="fold" if heading == "run" else "ellipsis")
+    found = [(path.parent.name, json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("*/summary.json"))]
+    for name, s in found:
         interval = " to ".join(percent(v) for v in s["ci95"]) if s["ci95"] else "-"
         done = f"{s['n_success']}/{s['n']}" + ("" if s["complete"] else " (partial)")
         arm = s.get("arm", "")
-        run = f"{s['run']}: {arm}" if " " in arm else s["run"]  # the folder is named as the command was, not as it ran
+        run = f"{name}: {arm}" if " " in arm else name  # the folder is named as the command was, not as it ran
         cells = [run, done, percent(s["success_rate"]), interval, _number(s["mean_steps"]), str(s["n_lessons"])]
         cells += [str(s["n_infra_error"]), s["label_source"], f"{s['tokens']['total']:,}", stream_of(s) or "-"]
         table.add_row(*cells)
-    console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(table)
-    for s in summaries:
-        for name, n in s.get("fallbacks", {}).items():
-            console.print(f"  {s['run']}: {n} calls answered by the fallback {name}", highlight=False, soft_wrap=True)
-    console.print(f"  {_short(folder)}", highlight=False, soft_wrap=True)
+    for name, s in found:
+        for fallback, n in s.get("fallbacks", {}).items():
+            console.print(f"  {name}: {n} calls answered by the fallback {fallback}", highlight=False, soft_wrap=True)
 
 
-def _short(path: Path) -> Path:
+def shown_path(path: Path) -> Path:
     """The path from where the user stands, when it lies below."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 

@@ -14,7 +14,7 @@ from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import named
 from core.run.display import RunProgress, print_summary
-from core.run.launch import arm_label, choice, command_line, resume_hint, save_hydra
+from core.run.launch import arm_label, choice, command_line, in_sweep, resume_hint, save_hydra
 from core.run.manifest import continued, label_source, manifest
 from core.run.metrics import VALID, by_pass, summarise
 from core.run.records import RunRecords, current, not_shown
@@ -53,7 +53,8 @@ class Session:
         save_hydra(self.cfg, self.records)
         self._tracker = make(self.cfg.tracker)
         self._tracker.start(str(self.records.path), self.records.safe(self.config))
-        self._progress = RunProgress(len(self.tasks), self.records.rows, self._title()).__enter__()
+        shown = {"label": self._title(), "quiet": in_sweep()}
+        self._progress = RunProgress(len(self.tasks), self.records.rows, **shown).__enter__()
         return self
 
     def episode(self, episode: Episode) -> None:
@@ -91,8 +92,9 @@ class Session:
             self._write_manifest()  # again, now with the parameters that were really sent
         if broke is None:
             self._tracker.finish(self.summary)
-            print_summary(self.summary, self._title(), self.records.path)
-            if not self.summary["complete"] and (reason := self.meter.exhausted()):
+            if not in_sweep():  # which says more of all its runs together
+                print_summary(self.summary, self._title(), self.records.path)
+            if not in_sweep() and not self.summary["complete"] and (reason := self.meter.exhausted()):
                 print(f"stopped: {reason}.{resume_hint(self.records.path)}")
             if kinds := self.summary["infra_errors"]:
                 causes = ", ".join(f"{count} by {kind}" for kind, count in kinds.items())
