@@ -220,7 +220,8 @@ def change_manifest(run, change):
 
 def test_runs_of_other_prompts_are_another_cell(copy):
     change_manifest(
-        copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1", lambda made: made["fingerprint"]["prompts"].update(judge="another")
+        copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1",
+        lambda made: made["fingerprint"]["prompts"].update(judge="another"),
     )
     cells, _ = build_tables(load_episodes([str(copy)]), "main")
     rows = cells.table[cells.table["arm"] == "reasoningbank"]
@@ -268,7 +269,7 @@ def test_a_table_finds_its_runs_among_others(copy, here, capsys):
 
 def test_an_arm_that_is_no_cell_of_a_table_is_shown_in_the_default_one_and_named_below_the_others(copy, here, capsys):
     here(*TOY, "arm=random_retrieval", "limit=12", run_dir=copy / "stranger")
-    line = "left out, no cell of learn_from: runs of random_retrieval (1), matts_sequential (2). "
+    line = "left out, no cell of learn_from: runs of matts_sequential (2), random_retrieval (1). "
     line += "--table all shows every run."
     assert main([str(copy)]) == 0
     said = capsys.readouterr().out
@@ -299,7 +300,7 @@ def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsy
     for seed in (0, 1):
         words = ("arm=no_memory", "workflow=reasoningbank", f"seed={seed}")
         here(*TOY, *words, "retrieval.top_k=2", "limit=12", run_dir=copy / f"mislabelled{seed}")
-        here(*TOY, *words, "limit=12", run_dir=copy / f"same_as_reasoningbank{seed}")
+        here(*TOY, *words, "limit=12", run_dir=copy / f"a_copy_of_reasoningbank{seed}")
         assert "no_memory workflow=reasoningbank on toy" in capsys.readouterr().out
         print_runs(copy, Console(width=200))
         assert f"mislabelled{seed}: no_memory workflow=reasoningbank" in capsys.readouterr().out

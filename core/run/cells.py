@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -28,7 +29,7 @@ MOST_VALUE, MOST_NAME = 60, 200  # characters; a file system takes 255 bytes
 
 def cell_folder(*, _root_: DictConfig) -> str:
     """The folder of a cell in its sweep's: the one that holds it already, else `cell_name`. Resolves ${cell:}."""
-    name, here = cell_name(_root_), Path(str(OmegaConf.select(_root_, "hydra.sweep.dir")))
+    name, here = cell_name(_root_), Path(HydraConfig.get().sweep.dir)
     others = sorted(path.parent.name for path in here.glob("*/manifest.json") if path.parent.name != name)
     found = {other: made for other in (name, *others) if (made := _made_with(here / other)) is not None}
     if not found or (config := _config(_root_)) is None:
@@ -49,7 +50,7 @@ def cell_name(root: DictConfig) -> str:
     The model is named where the command does. A key that this cell does not have (k of an arm without attempts, a key
     of another benchmark) is not in its name.
     """
-    hydra = root.hydra
+    hydra = HydraConfig.get()
     choices, typed = hydra.runtime.choices, {}
     for word in hydra.overrides.task:
         key, _, value = word.partition("=")
