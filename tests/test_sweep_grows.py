@@ -6,37 +6,60 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 
 import pytest
-from conftest import TOY, command, read_json, read_rows
+from conftest import REPO, TOY, command, read_json, read_rows
 from provider import completion
 
 from core.errors import UserError
 from core.run.cells import cell_folder, cell_name, safe
 from core.run.launch import quoted
+from core.run.sweep_cells import leave_mark, n_finished, read_cells
 from envs.toy_script import play
 from results.load import read_run
 
 ROLES = {0.7: "agent", 0.0: "judge", 1.0: "extractor"}  # by the temperature of each
 
 
-def start(*words, cwd, timeout=240):
+def apart(*words, cwd):
     """main.py in a process of its own: (exit status, what it printed, what it complained of)."""
-    env = {**os.environ, "REASONINGBANK_SETTINGS": "none", "COLUMNS": "200"}
-    done = subprocess.run(
-        command(*words), cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False
-    )
+    done = subprocess.run(command(*words), cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
     return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def start(monkeypatch, tmp_path, capsys):
+    """The same in this process, and so without loading everything anew."""
+    import main
+
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*words):
+        config = f"--config-path={REPO / 'config'}"
+        monkeypatch.setattr("sys.argv", [str(REPO / "main.py"), config, *quoted(list(words))])
+        monkeypatch.chdir(tmp_path)
+        capsys.readouterr()
+        try:
+            main.main()
+            code = 0
+        except SystemExit as end:
+            code, message = (1, f"{end.code}\n") if isinstance(end.code, str) else (end.code, "")
+            print(message, end="", file=sys.stderr)
+        return code, *capsys.readouterr()
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
 
 
 def cells(folder):
     return sorted(path.parent.name for path in folder.glob("*/manifest.json"))
 
 
-def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(serve, tmp_path):
-    """Counted by the server: the requests of three starts are those of one sweep that was whole from the start."""
+def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(start, serve, tmp_path):
+    """Counted by the server: the requests of two starts are those of one sweep that was whole from the start."""
 
     def answer(request, number):
         asked.append(json.dumps(request, sort_keys=True))
@@ -48,22 +71,16 @@ def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(serve, tmp_pa
     words = ("-m", "env=toy", "embedder=hashing", *model)
     large = ("arm=matts_sequential,reasoningbank,no_memory", "seed=3,0,2,1", "limit=3", "r=1")
     paid = []
-    for more in (
-        ("arm=no_memory,reasoningbank", "seed=0,1", "limit=2"),
-        ("arm=reasoningbank,matts_sequential", "seed=1,2", "limit=2", "r=1"),
-        large,
-        large,
-    ):
+    for more in (("arm=no_memory,reasoningbank", "seed=0,1", "limit=2"), large):
         asked = []
-        code, said, errors = start(*words, *more, "run_dir=grown", cwd=tmp_path)
+        code, said, errors = start(*words, *more, "run_dir=grown")
         assert code == 0, errors
         paid.append(asked)
-    assert "3 new" not in said and said.count("nothing new") == 12 and paid[-1] == []
+    assert said.count("   1 new\n") == 4  # of the cells that were there
     asked = []
-    assert start(*words, *large, "run_dir=whole", cwd=tmp_path)[0] == 0
+    assert start(*words, *large, "run_dir=whole")[0] == 0
     assert Counter(request for each in paid for request in each) == Counter(asked)
-    assert [len(each) > 0 for each in paid] == [True, True, True, False]
-    print("calls of each start:", *map(len, paid), "of the whole at once:", len(asked))
+    assert len(paid[0]) == 4 * 4 and len(asked) == 108  # of vanilla 1 call a task, of reasoningbank 3, of checks 5
     assert cells(tmp_path / "grown") == cells(tmp_path / "whole")
     assert len(cells(tmp_path / "grown")) == 12
     for name in cells(tmp_path / "whole"):
@@ -71,13 +88,13 @@ def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(serve, tmp_pa
         assert grown == whole
 
 
-def test_an_older_sweep_with_numbers_goes_on_in_its_folders(tmp_path):
+def test_an_older_sweep_with_numbers_goes_on_in_its_folders(start, tmp_path):
     words = ("-m", *TOY, "arm=no_memory,reasoningbank")
     old = "hydra.sweep.subdir=${hydra:job.num}-toy-${hydra:runtime.choices.arm}-seed${seed}"
-    assert start(*words, "seed=0", "limit=2", "run_dir=S", old, cwd=tmp_path)[0] == 0
+    assert start(*words, "seed=0", "limit=2", "run_dir=S", old)[0] == 0
     before = {name: read_rows(tmp_path / "S" / name) for name in cells(tmp_path / "S")}
     assert list(before) == ["0-toy-no_memory-seed0", "1-toy-reasoningbank-seed0"]
-    code, said, _ = start(*words, "seed=1,0", "limit=4", "run_dir=S", cwd=tmp_path)
+    code, said, _ = start(*words, "seed=1,0", "limit=4", "run_dir=S")
     assert code == 0
     assert cells(tmp_path / "S") == [
         *before,
@@ -155,27 +172,25 @@ def test_a_value_with_an_equals_sign_is_quoted_as_hydra_wants_it():
     ]
 
 
-def test_a_cell_goes_on_alone_and_its_bank_is_read_by_its_path(tmp_path):
+def test_a_cell_goes_on_alone_and_its_bank_is_read_by_its_path(start, tmp_path):
     words = (*TOY, "limit=4", "arm=reasoningbank")
-    assert start("-m", *words, "seed=0", "run_dir=S", cwd=tmp_path)[0] == 0
+    assert start("-m", *words, "seed=0", "run_dir=S")[0] == 0
     cell = "S/arm=reasoningbank,env=toy,llm=scripted,seed=0"
-    code, said, errors = start(*words, f"run_dir={cell}", cwd=tmp_path)
+    code, said, errors = start(*words, f"run_dir={cell}")
     assert code == 0, errors
     assert "4 of 4" in said
-    code, _, errors = start(
-        *TOY, "limit=4", "setting=frozen", f"memory.path={cell}/bank.sqlite", "run_dir=R", cwd=tmp_path
-    )
+    code, _, errors = start(*TOY, "limit=4", "setting=frozen", f"memory.path={cell}/bank.sqlite", "run_dir=R")
     assert code == 0, errors
 
 
-def test_the_folder_of_a_sweep_is_no_run_and_that_of_a_run_is_no_sweep(tmp_path):
-    assert start("-m", *TOY, "limit=2", "run_dir=S", cwd=tmp_path)[0] == 0
-    assert start(*TOY, "limit=2", "run_dir=R", cwd=tmp_path)[0] == 0
+def test_the_folder_of_a_sweep_is_no_run_and_that_of_a_run_is_no_sweep(start, tmp_path):
+    assert start("-m", *TOY, "limit=2", "run_dir=S")[0] == 0
+    assert start(*TOY, "limit=2", "run_dir=R")[0] == 0
     before = sorted(path.name for folder in ("S", "R") for path in (tmp_path / folder).iterdir())
-    code, _, errors = start(*TOY, "limit=2", "run_dir=S", cwd=tmp_path)
+    code, _, errors = start(*TOY, "limit=2", "run_dir=S")
     assert code == 1
     assert errors == "error: run_dir=S holds the runs of a sweep: give its command, with -m, or another run_dir.\n"
-    code, _, errors = start("-m", *TOY, "limit=2", "run_dir=R", cwd=tmp_path)
+    code, _, errors = start("-m", *TOY, "limit=2", "run_dir=R")
     assert code == 1
     assert errors == "error: run_dir=R is the folder of a single run: leave out -m, or give another run_dir.\n"
     assert sorted(path.name for folder in ("S", "R") for path in (tmp_path / folder).iterdir()) == before
@@ -189,7 +204,7 @@ SOME_FAIL = ("-m", *TOY, "arm=no_memory,reasoningbank", "judge=oracle,llm", "lim
 def test_every_failed_cell_is_named_with_its_reason_once(tmp_path, launcher):
     if launcher:
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    code, said, errors = start(*SOME_FAIL, *launcher, cwd=tmp_path)
+    code, said, errors = apart(*SOME_FAIL, *launcher, cwd=tmp_path)
     assert code == 1
     failed, done = (
         [f"arm={arm},env=toy,judge={judge},llm=scripted,seed=0" for arm in ("no_memory", "reasoningbank")]
@@ -206,13 +221,13 @@ def test_every_failed_cell_is_named_with_its_reason_once(tmp_path, launcher):
     assert not list((tmp_path / "S").glob(".cells-*"))
 
 
-def test_a_partial_cell_is_named_in_any_sweep(tmp_path):
-    code, said, errors = start("-m", *TOY, "seed=0,1", "limit=6", "budget.run.calls=9", "run_dir=S", cwd=tmp_path)
+def test_a_partial_cell_is_named_in_any_sweep(start, tmp_path):
+    code, said, errors = start("-m", *TOY, "seed=0,1", "limit=6", "budget.run.calls=9", "run_dir=S")
     assert code == 1
     assert errors.splitlines()[0] == "2 of 2 cells are not whole:"
     assert "    partial, 2 of 6 tasks" in errors.splitlines()
     assert said.count("partial   workflow=reasoningbank,env=toy,llm=scripted,seed=") == 2
-    assert start("-m", *TOY, "seed=0,1", "limit=6", "run_dir=S", cwd=tmp_path)[0] == 0
+    assert start("-m", *TOY, "seed=0,1", "limit=6", "run_dir=S")[0] == 0
 
 
 @pytest.mark.parametrize("launcher", [(), JOBLIB], ids=["basic", "joblib"])
@@ -234,7 +249,7 @@ def test_ctrl_c_is_one_sentence_and_the_command(tmp_path, launcher):
         "stopped: 0 of 2 cells are done.",
         f"to go on where it stopped: python main.py {again} run_dir={tmp_path / 'S'}",
     ]
-    assert start(*words, cwd=tmp_path)[0] == 0
+    assert apart(*words, cwd=tmp_path)[0] == 0
     assert [len(read_run(tmp_path / "S" / name).rows) for name in cells(tmp_path / "S")] == [10, 10]
 
 
@@ -251,9 +266,9 @@ def test_a_cell_that_two_sweeps_share_is_waited_for(tmp_path):
 ENVS = ("llm=scripted", "embedder=hashing", "env=toy,toy_chance")
 
 
-def test_keys_for_one_benchmark_are_its_own(tmp_path):
+def test_keys_for_one_benchmark_are_its_own(start, tmp_path):
     words = ("-m", *ENVS, "+toy_chance.boxes_per_family=2", "+toy.limit=3", "arm=no_memory,reasoningbank", "limit=20")
-    code, _, errors = start(*words, "run_dir=S", cwd=tmp_path)
+    code, _, errors = start(*words, "run_dir=S")
     assert code == 0, errors
     found = {name: read_json(tmp_path / "S" / name / "manifest.json") for name in cells(tmp_path / "S")}
     assert {name: len(made["task_ids"]) for name, made in found.items()} == {
@@ -269,7 +284,7 @@ def test_keys_for_one_benchmark_are_its_own(tmp_path):
         "arm=no_memory",
         "limit=20",
     )
-    assert start(*alone, "run_dir=R", cwd=tmp_path)[0] == 0
+    assert start(*alone, "run_dir=R")[0] == 0
     same = read_json(tmp_path / "R" / "manifest.json")
     assert same["fingerprint"] == found["arm=no_memory,env=toy_chance,llm=scripted,seed=0"]["fingerprint"]
     composed = (
@@ -294,13 +309,48 @@ def test_a_misspelt_key_of_a_benchmark_is_refused(here, words, why):
         here("llm=scripted", "embedder=hashing", *words)
 
 
-def test_cell_folder_finds_the_same_configuration_under_another_name(tmp_path):
+def test_cell_folder_finds_the_same_configuration_under_another_name(start, tmp_path):
     words = ("-m", *TOY, "limit=2", "run_dir=S")
-    assert start(*words, "retrieval.top_k=1,2", cwd=tmp_path)[0] == 0
+    assert start(*words, "retrieval.top_k=1,2")[0] == 0
     before = cells(tmp_path / "S")
-    code, said, _ = start(*words, cwd=tmp_path)  # top_k=1 is what it is anyway
+    code, said, _ = start(*words)  # top_k=1 is what it is anyway
     assert code == 0 and "retrieval.top_k=1,seed=0   0.0 % (0 of 2)   nothing new" in said
-    code, said, _ = start(*words[:-2], "limit=2,3", "run_dir=S", cwd=tmp_path)  # two cells, not one that grows
+    code, said, _ = start(*words[:-2], "limit=2,3", "run_dir=S")  # two cells, not one that grows
     assert code == 0
     assert set(cells(tmp_path / "S")) - set(before) == {"workflow=reasoningbank,env=toy,limit=3,llm=scripted,seed=0"}
     assert callable(cell_folder)
+
+
+def row(**changes):
+    return {"status": "success", "usage": {"agent": {"cost_usd": 0.25}, "judge": {"cost_usd": 0.5}}} | changes
+
+
+def test_how_a_cell_stands_is_read_from_its_folder(tmp_path):
+    """What earlier starts did is not spent again; an episode that the budget stopped is none."""
+    folder, marks = tmp_path / "cell", tmp_path / "marks"
+    folder.mkdir()
+    marks.mkdir()
+    path = folder / "episodes.jsonl"
+
+    def write(*rows, torn=""):
+        path.write_text("".join(json.dumps(each) + "\n" for each in rows) + torn)
+
+    def look():
+        read_cells(marks, found)
+        return found[3].n_done, found[3].n_new, found[3].spent, found[3].share
+
+    (folder / "manifest.json").write_text(json.dumps({"task_ids": ["a", "b", "c", "d"]}))
+    write(row(), row(status="stopped"))
+    leave_mark(marks, 3, folder=str(folder), before=n_finished(path), state="running")
+    found = {}
+    assert look() == (1, 0, 0.0, (0.25, 0.25))
+    write(row(), row(status="failure"), torn='{"status"')
+    assert look() == (2, 1, 0.75, (0.5, 0.25))
+    assert look() == (2, 1, 0.75, (0.5, 0.25))
+    write(row(), row(status="failure"), row(status="infra_error"), row(retries=2, usage={"agent": {"cost_usd": None}}))
+    assert look() == (3, 3, None, (0.75, 0.25))
+    assert found[3].problem == "stopped after 3 of 4 tasks"
+    (folder / "summary.json").write_text(json.dumps({"complete": False, "n": 3, "n_tasks": 4}))
+    leave_mark(marks, 3, state="done")
+    look()
+    assert not found[3].whole and found[3].problem == "partial, 3 of 4 tasks"

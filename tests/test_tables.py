@@ -316,7 +316,7 @@ def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsy
         "matts_parallel",
         "matts_sequential",
     }
-    assert any("same_as_reasoningbank0 is left out: another run" in note for note in cells.notes)
+    assert any("a_copy_of_reasoningbank0 is left out: another run" in note for note in cells.notes)
     assert table.loc["no_memory", "success"] == 0.0
     assert table.loc["no_memory workflow=reasoningbank", "won"] == table.loc["reasoningbank", "won"] == 16
     # It does not fill the cell of the arm whose name it bears.

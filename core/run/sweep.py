@@ -14,7 +14,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from core.run.launch import sweep_command
-from core.run.sweep_cells import BEGUN, DONE, FAILED, leave_mark, n_lines
+from core.run.sweep_cells import BEGUN, DONE, FAILED, leave_mark, n_finished
 from core.run.sweep_watch import Watch
 
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
@@ -47,7 +47,7 @@ class Sweeping(Callback):
             return
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.marks = tempfile.mkdtemp(prefix=".cells-", dir=folder)
+            self.marks = tempfile.mkdtemp(prefix=".cells-", dir=folder.resolve())
         except OSError as error:
             sys.exit(f"error: {folder} cannot be written: {error.strerror}.")
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # where cells run in other processes
@@ -58,7 +58,7 @@ class Sweeping(Callback):
     def on_job_start(self, config: DictConfig, **_kwargs: Any) -> None:
         if self.marks is not None:
             folder = Path(config.hydra.runtime.output_dir)
-            before = n_lines(folder / "episodes.jsonl")
+            before = n_finished(folder / "episodes.jsonl")
             leave_mark(Path(self.marks), config.hydra.job.num, folder=str(folder), before=before, state=BEGUN)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_kwargs: Any) -> None:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.run.records import usage_of
-
 BEGUN, DONE, FAILED = "running", "done", "failed"
 
 
@@ -21,9 +19,10 @@ def leave_mark(marks: Path, number: int, **said: Any) -> None:
     temporary.replace(path)
 
 
-def n_lines(path: Path) -> int:
-    """The whole lines of a file; 0 where there is none."""
-    return path.read_bytes().count(b"\n") if path.is_file() else 0
+def n_finished(path: Path) -> int:
+    """The finished episodes of an episodes.jsonl; 0 where there is none."""
+    lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+    return sum(line.endswith(b"\n") and _status(line) != "stopped" for line in lines)
 
 
 @dataclass(kw_only=True)
@@ -43,7 +42,6 @@ class Cell:
     n_tasks: int = 0
     n_done: int = 0
     n_new: int = 0
-    n_won: int = 0
     spent: float | None = 0.0
     summary: dict[str, Any] = field(default_factory=dict)
     _read: int = 0
@@ -73,7 +71,7 @@ class Cell:
         """Read the mark, the new lines of its episodes.jsonl, and at its end its summary."""
         if self.state != BEGUN:
             return
-        if not self.n_tasks or self.n_tasks < self.n_done:
+        if not self.n_new:  # until then it may be the manifest of a smaller run, which grows
             self.n_tasks = len(_json(self.folder / "manifest.json").get("task_ids", ()))
         self._read_episodes()
         self.state, self.reason = mark["state"], mark.get("reason", "")
@@ -89,21 +87,19 @@ class Cell:
         with path.open("rb") as file:
             file.seek(self._read)
             new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._read += len(whole)
-        for line in whole.splitlines():
+        for line in new[: new.rfind(b"\n") + 1].splitlines(keepends=True):
+            if _status(line) in ("stopped", None):  # the last one: its task will run again, and its line go
+                return
+            self._read += len(line)
             self._count(json.loads(line))
 
     def _count(self, row: dict[str, Any]) -> None:
         self._lines += 1
-        if row["status"] == "stopped":  # its task will run again, and its line go
-            return
         self.n_done += "retries" not in row
-        self.n_won += row["status"] == "success"
         if self._lines > self.before:
             self.n_new += 1
-            cost = usage_of(row).cost_usd
-            self.spent = None if cost is None or self.spent is None else self.spent + cost
+            costs = [self.spent, *(usage["cost_usd"] for usage in row["usage"].values())]
+            self.spent = None if None in costs else sum(costs)
 
 
 def read_cells(marks: Path, cells: dict[int, Cell]) -> None:
@@ -114,6 +110,14 @@ def read_cells(marks: Path, cells: dict[int, Cell]) -> None:
             number = int(path.stem)
             made = {"number": number, "folder": Path(mark["folder"]), "before": mark.get("before", 0)}
             cells.setdefault(number, Cell(**made)).update(mark)
+
+
+def _status(line: bytes) -> str | None:
+    """The status of an episode's line; None for a line that is being written over."""
+    try:
+        return json.loads(line).get("status")
+    except ValueError:
+        return None
 
 
 def _json(path: Path) -> dict[str, Any]:

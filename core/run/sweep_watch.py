@@ -89,7 +89,7 @@ class Watch(threading.Thread):
             return
         line, now = self._of_sweep(), time.monotonic()
         if self._live is not None:
-            self._live.update(Text(line))
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
         elif line != self._line and now - self._printed >= max(PLAIN_EVERY_S, (now - self._began) / 20):
             self._printed, self._line = now, line
             print(line, flush=True)
