@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,9 @@ def cell_name(root: DictConfig) -> str:
         typed[key.lstrip("+")] = value
     first = "arm" if choices.get("arm") else "workflow"
     words = {first: choices[first], "env": choices["env"]}
-    left = {*left_sizes(root), *elsewhere(typed, choices["env"]), *words, "seed"}
+    left = {*elsewhere(typed, choices["env"]), *words, "seed"}
+    with suppress(UserError):  # a workflow that cannot be imported: its run says so
+        left |= {*left_sizes(root)}
     words |= {key: typed[key] for key in sorted({*swept(), "llm"}) if key in typed and key not in left}
     words["seed"] = str(root.seed)
     name = ",".join(f"{safe(key, MOST_VALUE, '@')}={safe(str(value), MOST_VALUE)}" for key, value in words.items())

@@ -39,10 +39,11 @@ def in_sweep() -> bool:
 
 def left_sizes(cfg: DictConfig) -> dict[str, int]:
     """k and r, where a sweep over arms or workflows gives them to one that has no such number of attempts."""
-    if not in_sweep() or not any(len(values_of(group)) > 1 for group in ("arm", "workflow")):
+    given = {key: cfg[key] for key in ("k", "r") if cfg[key] is not None}
+    if not given or not in_sweep() or not any(len(values_of(group)) > 1 for group in ("arm", "workflow")):
         return {}
     has = getattr(part(cfg.workflow), "scaled_by", ())
-    return {key: cfg[key] for key in ("k", "r") if cfg[key] is not None and key not in has}
+    return {key: value for key, value in given.items() if key not in has}
 
 
 def leave_sizes(cfg: DictConfig) -> str:
@@ -80,7 +81,7 @@ def _given() -> list[Override]:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     params = HydraConfig.get().sweeper.get("params") or {} if in_sweep() else {}
-    typed = [w for w in command_line()[1:] if "=" in w and not w.startswith(("-", "hydra"))]
+    typed = [w for w in command_line()[1:] if re.match(r"[+~]*[\w.@/]+=", w) and not w.startswith("hydra")]
     return OverridesParser.create().parse_overrides([*(f"{key}={value}" for key, value in params.items()), *typed])
 
 
