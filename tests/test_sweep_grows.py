@@ -225,7 +225,7 @@ def test_a_partial_cell_is_named_in_any_sweep(start, tmp_path):
     code, said, errors = start("-m", *TOY, "seed=0,1", "limit=6", "budget.run.calls=9", "run_dir=S")
     assert code == 1
     assert errors.splitlines()[0] == "2 of 2 cells are not whole:"
-    assert "    partial, 2 of 6 tasks" in errors.splitlines()
+    assert "    partial, 2 of 6 tasks: its budget.run is used up" in errors.splitlines()
     assert said.count("partial   workflow=reasoningbank,env=toy,llm=scripted,seed=") == 2
     assert start("-m", *TOY, "seed=0,1", "limit=6", "run_dir=S")[0] == 0
 
@@ -261,6 +261,15 @@ def test_a_cell_that_two_sweeps_share_is_waited_for(tmp_path):
     [cell] = cells(tmp_path / "S")
     assert len((tmp_path / "S" / cell / "calls.jsonl").read_text().splitlines()) < 2 * 6 * 4
     assert sum("waiting for it" in each for each in said) == 1
+
+
+def test_a_cell_that_is_there_twice_is_refused_twice_and_does_not_wait_for_itself(start, tmp_path):
+    assert start("-m", *TOY, "limit=2", "run_dir=S")[0] == 0
+    code, said, errors = start("-m", *TOY, "seed=0,0", "limit=2", "max_steps=4", "run_dir=S")
+    assert code == 1 and "waiting" not in said
+    assert errors.splitlines()[0] == "2 of 2 cells are not whole:"
+    assert errors.count("its run_dir was made with another configuration") == 1
+    assert "config.max_steps: None -> 4" in errors
 
 
 ENVS = ("llm=scripted", "embedder=hashing", "env=toy,toy_chance")
@@ -353,4 +362,4 @@ def test_how_a_cell_stands_is_read_from_its_folder(tmp_path):
     (folder / "summary.json").write_text(json.dumps({"complete": False, "n": 3, "n_tasks": 4}))
     leave_mark(marks, 3, state="done")
     look()
-    assert not found[3].whole and found[3].problem == "partial, 3 of 4 tasks"
+    assert not found[3].whole and found[3].problem == "partial, 3 of 4 tasks: its budget.run is used up"

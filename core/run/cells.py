@@ -23,6 +23,7 @@ from core.errors import UserError
 from core.run.env_keys import elsewhere, take_env_keys
 from core.run.launch import leave_sizes, left_sizes, swept
 from core.run.manifest import identity, without
+from core.run.records import differences
 from core.run.upgrade import completed, named
 
 MOST_VALUE, MOST_NAME = 60, 200  # characters; a file system takes 255 bytes
@@ -36,12 +37,13 @@ def cell_folder(*, _root_: DictConfig) -> str:
     if not found or (config := _config(_root_)) is None:
         return name
     wanted = json.loads(json.dumps(identity(config), default=str))
-    if without(found.get(name, {}), ["limit"]) == without(wanted, ["limit"]):
+    less = without(wanted, ["limit"])
+    but_limit = [other for other, made in found.items() if not differences(without(made, ["limit"]), less)]
+    if name in but_limit:
         return name
-    same = [other for other, made in found.items() if made == wanted]
+    same = [other for other in but_limit if not differences(found[other], wanted)]
     if not same and "limit" not in swept():  # a larger limit continues it
-        less, unlike = without(wanted, ["limit"]), [other for other in found if "limit=" not in other]
-        same = [other for other in unlike if without(found[other], ["limit"]) == less]
+        same = [other for other in but_limit if "limit=" not in other]
     return same[0] if same else name
 
 

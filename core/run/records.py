@@ -65,14 +65,21 @@ class RunRecords:
         self._redact = redact
         self._scrub_episodes = scrub_episodes
         self._lock_file = self._take_lock(waits)
-        smaller = self._check_fingerprint(fingerprint)
+        try:
+            self._open(fingerprint, task_ids)
+        except BaseException:
+            os.close(self._lock_file)  # in a sweep this process goes on, with a run of the same folder maybe
+            raise
+        self._last = time.monotonic()
+        self._retrieve_s: dict[int, float] = {}
+
+    def _open(self, fingerprint: dict[str, Any], task_ids: Sequence[str]) -> None:
+        smaller, redact = self._check_fingerprint(fingerprint), self._redact
         self._episodes = JsonLines(self.path / "episodes.jsonl", durable=True, redact=redact.values)
         self._timings = JsonLines(self.path / "timings.jsonl")
         self.rollouts = RolloutLog(self.path / "rollouts.jsonl", redact=redact.values)
         self.rows: list[dict] = self._read_episodes()
         self.n_before = None if smaller is None else check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
-        self._last = time.monotonic()
-        self._retrieve_s: dict[int, float] = {}
 
     @contextmanager
     def timing_retrieval(self, index: int) -> Iterator[None]:
@@ -161,17 +168,15 @@ class RunRecords:
             self.run = before["run"]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{self.path / 'manifest.json'} is damaged: {error}.") from error
-        now = self.safe(fingerprint)
-        if before["fingerprint"] == now:
+        then, now = before["fingerprint"], self.safe(fingerprint)
+        if not (changes := differences(then, now)):
             return None
-        if without_limit(before["fingerprint"]) == without_limit(now):
+        if not differences(without_limit(then), without_limit(now)):
             return before
-        if changes := differences(before["fingerprint"], now):
-            raise UserError(
-                f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"
-                + "\n".join(f"  {change}" for change in changes)
-            )
-        return None
+        raise UserError(
+            f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"
+            + "\n".join(f"  {change}" for change in changes)
+        )
 
     def _read_episodes(self) -> list[dict]:
         """The finished episodes. One that the run's budget stopped stays in the file until its task has run again."""

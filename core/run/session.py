@@ -92,10 +92,10 @@ class Session:
             self._write_manifest()  # again, now with the parameters that were really sent
         if broke is None:
             self._tracker.finish(self.summary)
-            if not in_sweep():  # which says more of all its runs together
+            if not in_sweep():  # which says it of all its runs together
                 print_summary(self.summary, self._title(), self.records.path)
-            if not in_sweep() and not self.summary["complete"] and (reason := self.meter.exhausted()):
-                print(f"stopped: {reason}.{resume_hint(self.records.path)}")
+                if not self.summary["complete"] and (reason := self.meter.exhausted()):
+                    print(f"stopped: {reason}.{resume_hint(self.records.path)}")
             if kinds := self.summary["infra_errors"]:
                 causes = ", ".join(f"{count} by {kind}" for kind, count in kinds.items())
                 broken = f"{self.summary['n_infra_error']} of {n_tasks} tasks broke"

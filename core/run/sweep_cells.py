@@ -57,7 +57,9 @@ class Cell:
         if self.whole or self.state == FAILED:
             return self.reason
         n, of = self.summary.get("n", self.n_done), self.summary.get("n_tasks", self.n_tasks)
-        return f"partial, {n} of {of} tasks" if self.state == DONE else f"stopped after {self.n_done} of {of} tasks"
+        if self.state == DONE:
+            return f"partial, {n} of {of} tasks: its budget.run is used up"
+        return f"stopped after {self.n_done} of {of} tasks"
 
     @property
     def share(self) -> tuple[float, float]:
