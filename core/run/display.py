@@ -174,21 +174,27 @@ def _scaling_of(found: dict[str, Any]) -> list[tuple[str, str]]:
     return facts + [(name, str(found[key])) for name, key in counts.items() if found[key]]
 
 
+WIDE = 120  # characters from which on a sweep's table has all its columns
+
+
 def print_runs(folder: Path, console: Console) -> None:
-    """One line a run of a sweep's folder."""
-    table = Table(title="sweep", title_justify="left")
-    for heading in "run,success,rate,95 % interval,steps,lessons,infra errors,labels,tokens,stream".split(","):
+    """One line a run of a sweep's folder. What the names of all runs share stands above them, once."""
+    found = [(path.parent.name, json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("*/summary.json"))]
+    shared = [w for w in found[0][0].split(",") if all(w in name.split(",") for name, _ in found)] if found[1:] else []
+    table = Table(title=" ".join(["sweep", *shared]), title_justify="left")
+    columns = "run,success,rate,95 % interval,steps,lessons,infra errors,labels,tokens,stream".split(",")
+    columns = columns if console.width >= WIDE else columns[:4]
+    for heading in columns:
         justify = "left" if heading in ("run", "labels", "stream") else "right"
         table.add_column(heading, justify=justify, overflow="fold" if heading == "run" else "ellipsis")
-    found = [(path.parent.name, json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("*/summary.json"))]
     for name, s in found:
         interval = " to ".join(percent(v) for v in s["ci95"]) if s["ci95"] else "-"
         done = f"{s['n_success']}/{s['n']}" + ("" if s["complete"] else " (partial)")
-        arm = s.get("arm", "")
-        run = f"{name}: {arm}" if " " in arm else name  # the folder is named as the command was, not as it ran
+        arm, run = s.get("arm", ""), ",".join(word for word in name.split(",") if word not in shared)
+        run = f"{run}: {arm}" if " " in arm else run  # the folder is named as the command was, not as it ran
         cells = [run, done, percent(s["success_rate"]), interval, _number(s["mean_steps"]), str(s["n_lessons"])]
         cells += [str(s["n_infra_error"]), s["label_source"], f"{s['tokens']['total']:,}", stream_of(s) or "-"]
-        table.add_row(*cells)
+        table.add_row(*cells[: len(columns)])
     console.print(table)
     for name, s in found:
         for fallback, n in s.get("fallbacks", {}).items():

@@ -84,7 +84,10 @@ class Watch(threading.Thread):
         for number, cell in sorted(self._cells.items()):
             if cell.state != BEGUN and number not in self._told:
                 self._told.add(number)
-                print(self._of_cell(cell), flush=True)
+                said = Text(self._of_cell(cell))
+                if self._live is not None:  # one line each; the end has the whole reason
+                    said.truncate(self._console.width, overflow="ellipsis")
+                print(said.plain, flush=True)
         if last:
             return
         line, now = self._of_sweep(), time.monotonic()
@@ -108,12 +111,12 @@ class Watch(threading.Thread):
         cells = self._cells.values()
         over = [cell for cell in cells if cell.state != BEGUN]
         n_failed = sum(cell.state == FAILED for cell in cells)
-        words = [f"sweep  {len(over) - n_failed} of {self._n_cells()} cells done", f"{len(cells) - len(over)} running"]
+        words = [f"sweep {len(over) - n_failed}/{self._n_cells()} done", f"{len(cells) - len(over)} running"]
         words += [f"{n_failed} failed"] if n_failed else []
         words += [f"{sum(cell.n_new for cell in cells)} new tasks"]
         spent = [cell.spent for cell in cells]
         words += ["cost unknown" if None in spent else f"{sum(spent):.4f} USD", *self._left()]
-        return "   ".join(words)
+        return "  ".join(words)
 
     def _left(self) -> list[str]:
         if self._planned is None:
