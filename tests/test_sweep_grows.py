@@ -272,6 +272,17 @@ def test_a_cell_that_is_there_twice_is_refused_twice_and_does_not_wait_for_itsel
     assert "config.max_steps: None -> 4" in errors
 
 
+def breaks(folder, console):
+    raise ZeroDivisionError(f"no table of {folder}")
+
+
+def test_a_table_that_breaks_hides_nothing(start):
+    table = "hydra.callbacks.sweep.table=test_sweep_grows.breaks"
+    code, _, errors = start("-m", *TOY, "limit=6", "budget.run.calls=9", "run_dir=S", table)
+    assert code == 1
+    assert "no table of S" in errors and "1 of 1 cells are not whole:" in errors
+
+
 ENVS = ("llm=scripted", "embedder=hashing", "env=toy,toy_chance")
 
 

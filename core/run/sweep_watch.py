@@ -6,12 +6,14 @@ import shutil
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from core.errors import UserError
 from core.run.display import percent, shown_path
 from core.run.sweep_cells import BEGUN, FAILED, Cell, read_cells
 
@@ -99,7 +101,7 @@ class Watch(threading.Thread):
 
     def _of_cell(self, cell: Cell) -> str:
         if cell.state == FAILED:
-            lines = _of_any(cell).splitlines()
+            lines = _of_any(cell).splitlines() or ["no reason was given"]
             line = lines[-1] if lines[0].startswith("Traceback") else lines[0]
             return f"failed   {cell.folder.name}: {line[:MOST_CHARS]}"
         s = cell.summary
@@ -131,13 +133,22 @@ class Watch(threading.Thread):
     def _n_cells(self) -> str:
         return "?" if self._planned is None else str(len(self._planned))
 
-    def _print_end(self) -> bool:
+    def _print_table(self) -> None:
         from hydra.utils import get_method
 
+        if not any(cell.summary for cell in self._cells.values()):
+            return
+        try:
+            get_method(self._table)(self._folder, Console(width=None if sys.stdout.isatty() else 140))
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+        except Exception:  # noqa: BLE001 - what follows must be said, whatever became of the table
+            traceback.print_exc()
+
+    def _print_end(self) -> bool:
         if not self._cells:  # what was typed is wrong, and Hydra has said so
             return False
-        if any(cell.summary for cell in self._cells.values()):
-            get_method(self._table)(self._folder, Console(width=None if sys.stdout.isatty() else 140))
+        self._print_table()
         problems: dict[str, list[str]] = {}
         for cell in sorted(self._cells.values(), key=lambda cell: cell.number):
             if not cell.whole:
