@@ -44,8 +44,11 @@ from core.interrupt import Interrupts
 from core.jsonl import JsonLines
 from core.memory.hygiene.scrub import scrub
 from core.redact import RedactingFilter, Redactor
-from core.run.launch import alone, choice, leave_sizes, resume_hint
+from core.run.cells import cell_folder
+from core.run.env_keys import take_env_keys
+from core.run.launch import choice, in_sweep, leave_sizes, quoted, resume_hint
 from core.run.mistakes import plainly
+from core.run.sweep_watch import Watch
 from core.types import content_id
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("run")
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
+OmegaConf.register_new_resolver("cell", cell_folder, replace=True)
 
 
 @hydra.main(version_base="1.3", config_path="config", config_name="config")
@@ -76,8 +80,10 @@ def main(cfg: DictConfig) -> float | None:
 
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
     """Build every part once, stream the tasks, leave the summary."""
+    take_env_keys(cfg)
     check_config(cfg)
     from core.run.dry_run import print_plan
+    from core.run.growth import rewind
     from core.run.manifest import fingerprint, recorded_config
     from core.run.records import RunRecords
     from core.run.resume import restore
@@ -106,19 +112,24 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     stage("preparing the models and the memory")
     refuse_problems(models, cfg.roles)
     identity = fingerprint(config, dataset, tasks, None if cfg.setting.learn else cfg.memory.get("path"))
-    records = RunRecords(run_dir, identity, interrupts, redact, cfg.scrub_episodes)
+    ids = [task.id for task in tasks]
+    records = RunRecords(run_dir, identity, interrupts, redact, cfg.scrub_episodes, ids, waits=in_sweep())
     stack.callback(records.close)
     clean = (lambda text: scrub(redact.values(text))[0]) if cfg.scrub_episodes else redact.values
     log, prompts = (JsonLines(run_dir / f"{name}.jsonl", redact=clean) for name in ("calls", "prompts"))
     meter = build_meter(cfg, log, records.wall_s(), prompts)
     stack.callback(meter.close)
     roles = build_roles(cfg, models, meter)
+    own = None if cfg.memory.get("path") else run_dir / "bank.sqlite"
+    n_settled = stream.settled(len(records.rows), len(tasks))
+    if cfg.setting.learn and records.n_before is not None:
+        learned = stream.settled(len(records.rows), records.n_before)
+        rewind(run_dir, records.rows[n_settled:learned], own, records.read_json("summary.json"))
     bank = open_bank(cfg, records, roles, meter, stack)
     bank_labels = labels_given(cfg, bank)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter)
     if cfg.setting.learn:
-        settled = records.rows[: stream.settled(len(records.rows), len(tasks))]
-        restore(bank, settled, own=None if cfg.memory.get("path") else run_dir / "bank.sqlite")
+        restore(bank, records.rows[:n_settled], own=own)
     with Session(
         cfg=cfg,
         config=config,
@@ -194,15 +205,26 @@ def give_up(message: str, run_dir: Path) -> None:
     started()
     log.error(message)
     message += resume_hint(run_dir)
-    if alone():
+    if not in_sweep():
         sys.exit(message)
     raise CompactHydraException(message) from None
 
 
-def stopped(run_dir: Path, at_once: bool = False) -> None:
-    """End the program after Ctrl-C or SIGTERM. at_once: whatever else is going on."""
+def stopped(run_dir: Path | None = None, at_once: bool = False) -> None:
+    """End the program after Ctrl-C or SIGTERM, with a sentence: of the sweep that was begun here, or of this run.
+
+    run_dir   None: outside of any run
+    at_once   whatever else is going on
+    """
     log.warning("stopped by Ctrl-C or SIGTERM")
-    print(f"\nstopped.{resume_hint(run_dir)}", file=sys.stderr, flush=True)
+    if (watch := Watch.running()) is not None:
+        message = watch.interrupted()
+    elif run_dir is None:
+        message = "stopped."
+    else:  # a cell in a process of its own: its sweep says it
+        message = "" if in_sweep() else f"stopped.{resume_hint(run_dir)}"
+    if message:
+        print(f"\n{message}", file=sys.stderr, flush=True)
     if at_once:
         print("\x1b[?25h" if sys.stdout.isatty() else "", end="", flush=True)  # the cursor, which the progress line hid
         os._exit(130)
@@ -217,4 +239,8 @@ def leave(status: int) -> None:
 
 
 if __name__ == "__main__":
-    plainly(main)
+    sys.argv[1:] = quoted(sys.argv[1:])
+    try:
+        plainly(main)
+    except KeyboardInterrupt:  # outside of any run: while other processes run the cells of a sweep
+        stopped()

@@ -45,14 +45,14 @@ LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a m
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
 SWITCHES = ("dry_run", "strip_lessons", "scrub_episodes")  # true or false
 OTHERS = (*SWITCHES, "run_dir", "budget", "roles", "distiller", "contrast", "refine", "stream", "prompts")
+KNOWN = (*NUMBERS, *GROUPS, *OTHERS)
 
 
 def check_config(cfg: Any) -> None:
     """Raise UserError for an unknown key and for a number out of range."""
     for key in cfg:
-        if key not in (*NUMBERS, *GROUPS, *OTHERS):
-            known = (*GROUPS, *NUMBERS, *OTHERS)
-            raise UserError(f"unknown key {key}{meant(key, known)} Known are {', '.join(known)}.")
+        if key not in KNOWN:
+            raise UserError(f"unknown key {key}{meant(key, KNOWN)} Known are {', '.join(KNOWN)}.")
     if unknown := set(cfg.roles) - set(ROLES):
         raise UserError(f"unknown role {', '.join(unknown)}: known are {', '.join(ROLES)}.")
     if unknown := set(cfg.budget) - {"run", "episode"}:
@@ -163,18 +163,26 @@ def _fallback(given: Any, first: Any, where: str) -> dict[str, Any]:
 
 def option(group: str, name: str) -> Any:
     """The configuration of an option, with those of its own group that it builds on. UserError where there is none."""
-    from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
-    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else ()
-    folders = [*(Path(source.path) for source in sources if source.schema == "file"), CONFIG]
-    file = next((path for folder in folders if (path := folder / group / f"{name}.yaml").is_file()), None)
+    file = next((path for folder in _config_folders() if (path := folder / group / f"{name}.yaml").is_file()), None)
     if file is None:
-        known = sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
-        raise UserError(f"there is no option {name} of {group}: choose {', '.join(known)}.")
+        raise UserError(f"there is no option {name} of {group}: choose {', '.join(options(group))}.")
     body = OmegaConf.load(file)
-    below = [each for each in body.pop("defaults", ()) if each != "_self_"]
+    below = [each.partition("@")[0] for each in body.pop("defaults", ()) if isinstance(each, str) and each != "_self_"]
     return OmegaConf.merge(*(option(group, each) for each in below), body)
+
+
+def options(group: str) -> list[str]:
+    """The names of a group's options, those of --config-dir included, sorted."""
+    return sorted({path.stem for folder in _config_folders() for path in (folder / group).glob("*.yaml")})
+
+
+def _config_folders() -> list[Path]:
+    from hydra.core.hydra_config import HydraConfig
+
+    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else ()
+    return [*(Path(source.path) for source in sources if source.schema == "file"), CONFIG]
 
 
 def refuse_problems(models: dict[str, ChatModel], roles: Any) -> None:

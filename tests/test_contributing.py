@@ -96,7 +96,7 @@ def score(run_dir: Path) -> tuple[int, int]:
 
 def arms(folder: Path) -> dict[str, Path]:
     """{arm: run} of a sweep."""
-    return {path.name.split("-")[2]: path for path in folder.iterdir() if path.is_dir()}
+    return {path.name.partition(",")[0].removeprefix("arm="): path for path in folder.iterdir() if path.is_dir()}
 
 
 def test_the_page_has_a_file_and_a_command_for_each_kind_of_part():

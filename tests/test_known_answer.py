@@ -67,7 +67,9 @@ def experiment(tmp_path_factory):
     words = command("experiment=known_answer", f"run_dir={folder}")
     done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    return {path.name.split("-")[2]: path for path in folder.iterdir() if path.is_dir()}, done.stdout
+    return {
+        path.name.partition(",")[0].removeprefix("arm="): path for path in folder.iterdir() if path.is_dir()
+    }, done.stdout
 
 
 def test_the_answers_are_those_of_the_design():

@@ -24,7 +24,7 @@ def runs(tmp_path_factory):
         command(*words, f"run_dir={folder}"), capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
-    return {path.name.split("-")[2]: path for path in folder.iterdir() if path.is_dir()}
+    return {path.name.partition(",")[0].removeprefix("arm="): path for path in folder.iterdir() if path.is_dir()}
 
 
 def script(name, *words):

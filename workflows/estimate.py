@@ -13,7 +13,6 @@ from typing import Any
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from rich.box import SIMPLE_HEAD
@@ -23,7 +22,9 @@ from rich.table import Table
 from core.build import build_meter, build_models, build_roles, check_config, expand_fallbacks, make, part, select_tasks
 from core.errors import UserError
 from core.run.dry_run import CLOSING, Plan, assumed, print_problems, print_prompts, times, usd
+from core.run.env_keys import take_env_keys
 from core.run.launch import leave_sizes
+from core.run.sweep import planned
 from core.types import Task, Usage
 from envs.pool import EnvPool
 from workflows.build import build_plan
@@ -107,7 +108,7 @@ def dry_run_sweep(config: DictConfig, overrides: list[str]) -> int:
 def plan_sweep(config: DictConfig, overrides: list[str], *, quick: bool) -> list[Planned]:
     """The plan of each configuration of a sweep, once for all its seeds. quick: no engine is started for a prompt."""
     began, found = time.monotonic(), {}
-    jobs = jobs_of(config, overrides)
+    jobs = planned(config, overrides) or []
     fixed = set.intersection(*map(set, jobs)) if len(jobs) > 1 else set()
     with ExitStack() as stack:
         envs: dict[str, tuple[EnvPool, list[Task]]] = {}
@@ -129,17 +130,6 @@ def plan_sweep(config: DictConfig, overrides: list[str], *, quick: bool) -> list
                     each.problem = _first_line(error)
             each.left.append(1.0 if cfg is None else left_of(cfg, number, job, each.plan))
     return [each for each, _ in found.values()]
-
-
-def jobs_of(config: DictConfig, overrides: list[str]) -> list[list[str]]:
-    """The overrides of each cell, as Hydra's own sweeper makes them: the experiment's, narrowed by what was typed."""
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-
-    params = OmegaConf.select(config, "hydra.sweeper.params") or {}
-    words = [*(f"{key}={value}" for key, value in params.items()), *overrides]
-    parsed = OverridesParser.create(config_loader=GlobalHydra.instance().config_loader()).parse_overrides(words)
-    [jobs] = BasicSweeper.split_arguments(parsed, None)
-    return [list(job) for job in jobs]
 
 
 def composed(config: DictConfig, job: list[str]) -> DictConfig:
@@ -181,6 +171,7 @@ def left_of(cfg: DictConfig, number: int, job: list[str], plan: Plan | None) -> 
 def _plan(cfg: DictConfig, envs: dict[str, tuple[EnvPool, list[Task]]], stack: ExitStack, *, begin: bool) -> Plan:
     with open_dict(cfg):
         cfg = OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])
+    take_env_keys(cfg)
     check_config(cfg)
     expand_fallbacks(cfg)
     leave_sizes(cfg)

@@ -26,15 +26,18 @@ MOST_CHARS = 200  # of what broke one
 
 
 class RunProgress:
-    """Done, success rate, lessons, tokens, time left. A context manager; `update(row)` after each episode."""
+    """Done, success rate, lessons, tokens, time left. A context manager; `update(row)` after each episode.
 
-    def __init__(self, total: int, rows: list[dict], label: str) -> None:
-        self._total, self._label = total, label
+    quiet   show nothing but warnings: the run is a cell of a sweep, which has a line of its own
+    """
+
+    def __init__(self, total: int, rows: list[dict], label: str, quiet: bool = False) -> None:
+        self._total, self._label, self._quiet = total, label, quiet
         self._done = self._valid = self._won = self._lessons = self._tokens = self._retries = 0
         self._doing = ""  # what takes seconds beside the calls: a model is being loaded
         self._began, self._shown, self._at_start = time.monotonic(), 0.0, len(rows)
         self._warned: set[str] = set()
-        self._live = Console().is_terminal
+        self._live = Console().is_terminal and not quiet
         self._ear = _Ear(self.hear)
         self._bar = Progress(
             SpinnerColumn(),
@@ -55,6 +58,8 @@ class RunProgress:
         self._show(last=self._done == self._total)
 
     def _show(self, last: bool = False) -> None:
+        if self._quiet:
+            return
         self._bar.update(self._task, completed=self._done, facts=self._facts())
         now = time.monotonic()
         if not self._live and (now - self._shown >= PLAIN_EVERY_S or last):
@@ -77,6 +82,9 @@ class RunProgress:
         if text not in self._warned:
             self._warned.add(text)
             log.warning(text)
+            if self._quiet:
+                print(f"warning: {self._label}: {text}", flush=True)
+                return
             self._bar.console.print(f"warning: {text}", style="yellow", highlight=False, soft_wrap=True)
 
     def _count(self, row: dict) -> None:
@@ -235,27 +243,6 @@ def _scaling_of(found: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     counts = {"broken attempts": "n_infra_error_attempts", "selections not readable": "n_selections_unparsed"}
     return facts + [(name, str(found[key])) for name, key in counts.items() if found[key]]
-
-
-def print_runs(summaries: list[dict[str, Any]], folder: Path) -> None:
-    """One line a run of a sweep."""
-    table = Table(title="sweep", title_justify="left")
-    for heading in "run,success,rate,95 % interval,steps,lessons,broken,labels,tokens,stream".split(","):
-        table.add_column(heading, justify="left" if heading in ("run", "labels", "stream") else "right")
-    for s in summaries:
-        interval = " to ".join(percent(v) for v in s["ci95"]) if s["ci95"] else "-"
-        done = f"{s['n_success']}/{s['n']}" + ("" if s["complete"] else " (partial)")
-        arm = s.get("arm", "")
-        run = f"{s['run']}: {arm}" if " " in arm else s["run"]  # the folder is named as the command was, not as it ran
-        cells = [run, done, percent(s["success_rate"]), interval, _number(s["mean_steps"]), str(s["n_lessons"])]
-        cells += [str(s["n_infra_error"]), s["label_source"], f"{s['tokens']['total']:,}", stream_of(s) or "-"]
-        table.add_row(*cells)
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(table)
-    for s in summaries:
-        for name, n in s.get("fallbacks", {}).items():
-            console.print(f"  {s['run']}: {n} calls answered by the fallback {name}", highlight=False, soft_wrap=True)
-    console.print(f"  {short(folder)}", highlight=False, soft_wrap=True)
 
 
 def percent(value: float | None, unknown: str = "-") -> str:

@@ -51,6 +51,16 @@ def fingerprint(
     }
 
 
+def run_id(fingerprint: dict[str, Any]) -> str:
+    """What a run is known by, in its manifest and in the bank's records. It stays when the run grows."""
+    return content_id(without_limit(fingerprint))
+
+
+def without_limit(fingerprint: dict[str, Any]) -> dict[str, Any]:
+    """A fingerprint without what a larger `limit` changes."""
+    return without(fingerprint, ("config.limit", "dataset.n_tasks", "dataset.tasks"))
+
+
 def prompt_digests(node: Any = None, *, steps: bool = False) -> dict[str, str]:
     """{template: sha256} of the prompts as they are now; node: the configuration's key `prompts`.
 
@@ -113,7 +123,7 @@ def manifest(
     """
     return {
         "schema": 2,
-        "run": content_id(fingerprint),
+        "run": run_id(fingerprint),
         "command": command,
         "config": config,
         "fingerprint": fingerprint,
@@ -128,7 +138,10 @@ def manifest(
 
 
 def continued(before: dict | None, now: dict) -> dict[str, Any]:
-    """The manifest of a continued run: that of its first start, with each start's command and versions in `starts`."""
+    """The manifest of a continued run: that of its first start, with each start's command and versions in `starts`.
+
+    Of a run that has grown, what it is made of is as it is now.
+    """
     this = {key: now[key] for key in ("command", "git", "packages", "python", "platform")}
     if before is None:
         return now | {"starts": [this]}
@@ -137,7 +150,8 @@ def continued(before: dict | None, now: dict) -> dict[str, Any]:
         role: now["models"][role] if now["models"][role]["sent"] else old for role, old in before["models"].items()
     }
     labels = sorted({*before.get("bank_labels", ()), *now["bank_labels"]})  # others may write to the bank meanwhile
-    return before | {"starts": starts, "models": models, "bank_labels": labels}
+    grown = {key: now[key] for key in ("config", "fingerprint", "task_ids") if before["task_ids"] != now["task_ids"]}
+    return before | grown | {"starts": starts, "models": models, "bank_labels": labels}
 
 
 def label_source(manifest: dict[str, Any], rows: list[dict]) -> str:

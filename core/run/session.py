@@ -16,7 +16,7 @@ from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import named
 from core.run.display import RunProgress, print_summary
-from core.run.launch import alone, arm_label, choice, command_line, hydra_config, resume_hint, save_hydra
+from core.run.launch import arm_label, choice, command_line, hydra_config, in_sweep, resume_hint, save_hydra
 from core.run.manifest import continued, label_source, manifest, versions
 from core.run.metrics import VALID, by_pass, summarise
 from core.run.next_step import next_step
@@ -61,8 +61,8 @@ class Session:
         save_hydra(self.cfg, self.records)
         self._tracker = Guarded(tracker=tracker, option=choice("tracker"))
         self._tracker.start(self._tracked())
-        label = f"{choice('arm') or choice('workflow')} on {choice('env')}"
-        self._progress = RunProgress(len(self.tasks), self.records.rows, label).__enter__()
+        label = self._title() if in_sweep() else f"{choice('arm') or choice('workflow')} on {choice('env')}"
+        self._progress = RunProgress(len(self.tasks), self.records.rows, label, quiet=in_sweep()).__enter__()
         return self
 
     def episode(self, episode: Episode) -> None:
@@ -107,10 +107,11 @@ class Session:
             *(self.summary[name] for name in ("n", "n_tasks", "n_success", "n_infra_error", "wall_s")),
         )
         if broke is None:
-            then = next_step(self.cfg, self.records.path) if alone() and self.summary["complete"] else []
-            print_summary(self.summary, self._title(), self.records.path, then)
-            if not self.summary["complete"] and (reason := self.meter.exhausted()):
-                print(f"stopped: {reason}.{resume_hint(self.records.path, used_up=reason.split(' (')[0])}")
+            if not in_sweep():  # which says it of all its runs together
+                then = next_step(self.cfg, self.records.path) if self.summary["complete"] else []
+                print_summary(self.summary, self._title(), self.records.path, then)
+                if not self.summary["complete"] and (reason := self.meter.exhausted()):
+                    print(f"stopped: {reason}.{resume_hint(self.records.path, used_up=reason.split(' (')[0])}")
             if kinds := self.summary["infra_errors"]:
                 causes = ", ".join(f"{count} by {kind}" for kind, count in kinds.items())
                 broken = f"{self.summary['n_infra_error']} of {n_tasks} tasks broken"
