@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import threading
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from core.errors import UserError
 from core.run.display import percent
-from core.run.launch import short
+from core.run.launch import program, short
 from core.run.sweep_cells import BEGUN, FAILED, Cell, read_cells
 
 EVERY_S = 0.5
@@ -163,7 +164,8 @@ class Watch(threading.Thread):
             for reason, names in problems.items():
                 say += [*(f"  {name}" for name in names), *(f"    {line}" for line in reason.splitlines())]
             print("\n".join([*say, f"to go on: {self._command}"]), file=sys.stderr, flush=True)
-        print(f"  {short(self._folder)}", flush=True)
+        words = [program()[0], "-m", "scripts.report", str(short(self._folder)), "-o", "report.html"]
+        print(f"  {short(self._folder)}\nnext, a page to look at: {shlex.join(words)}", flush=True)
         return not n
 
 
