@@ -88,7 +88,8 @@ class ReasoningGymEnv(BaseEnv):
         return self._playing.gold
 
     def evaluate(self, prediction: str | None) -> bool:
-        return self._score(prediction)[0] == 1.0
+        read = verbatim_answer(prediction or "")
+        return self._score(read.answer if read.rule == "tag" else prediction)[0] == 1.0
 
     def describe(self) -> dict[str, Any]:
         """left_out: tasks that were made and not taken, as their scorer refuses their own gold answer."""

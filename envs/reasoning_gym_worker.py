@@ -77,4 +77,3 @@ def _fraction(score: float) -> float:
     if score > 1.0:
         return 0.99
     return score if score > 0.0 else 0.0
-

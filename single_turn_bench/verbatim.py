@@ -23,11 +23,12 @@ FENCE = re.compile(r"```\w*\n?")
 
 
 def verbatim_answer(text: str) -> Extracted:
-    """What the first rule that fires finds; the rules are those of the table above, the last statement of a kind counts."""
+    """What the first rule of the table above that fires finds; of one kind the last counts."""
     text = strip_thinking(text)
     _, tag, tail = text.rpartition(OPEN)
     if tag and (inside := tail.partition(CLOSE)[0].strip()):
         return Extracted(inside[:MAX_ANSWER], "tag")
+    text = text.replace(OPEN, "").replace(CLOSE, "")
     if (box := boxed_answer(text)) is not None and (inside := without_latex(box.content)):
         return Extracted(inside[:MAX_ANSWER], "boxed")
     for pattern in STATEMENTS[1:]:  # all but ####, which is a heading here
@@ -44,12 +45,15 @@ def first_block(text: str) -> str:
     line, _, below = text.partition("\n")
     if FENCE.sub("", line).strip(" *:"):
         return line
-    return FENCE.sub("", below.lstrip()).strip().partition("\n\n")[0]
+    below = (text if line.strip().startswith("```") else below).strip()
+    if fence := FENCE.match(below):
+        return below[fence.end() :].partition("```")[0]
+    return below.partition("\n\n")[0]
 
 
 def plain(text: str) -> str:
     """Without what only sets an answer off: emphasis, quotes, dollar signs, the full stop of its sentence."""
-    text = text.strip().strip("*").strip().removesuffix(".").strip()
+    text = text.strip(" \t\n*").removesuffix(".").strip(" \t\n*")
     if quoted := QUOTED.fullmatch(text):
         text = next(part for part in quoted.groups()[1:] if part is not None).strip()
     return without_latex(text)
