@@ -25,7 +25,7 @@ from core.types import Task, content_id, digest
 from envs.base import BaseEnv
 from envs.reasoning_gym_families import check
 from envs.reasoning_gym_worker import MISSING, Gym
-from single_turn_bench.verbatim import CLOSE, OPEN, verbatim_answer
+from single_turn_bench.verbatim import tagged, verbatim_answer
 
 ROOT = Path(__file__).resolve().parent.parent
 SPLITS = ("train", "test")
@@ -82,7 +82,7 @@ class ReasoningGymEnv(BaseEnv):
         self._worker = WorkerProcess(factory=factory, timeout_s=MAKE_S, path=[str(ROOT)], environment=ENVIRONMENT)
 
     def walkthrough(self) -> list[str]:
-        return [f"{OPEN}{self._playing.gold}{CLOSE}"]
+        return [tagged(self._playing.gold)]
 
     def get_ground_truth(self) -> str:
         return self._playing.gold

@@ -8,10 +8,11 @@ from typing import Any
 
 from core.errors import InfraError, UserError
 from core.types import digest
+from single_turn_bench.verbatim import tagged, verbatim_answer
 from single_turn_bench.worker import alarm, limit_memory, shut_off
 
 BATCH = 20  # tasks of one seed of the package
-MISSING = 'env=reasoning_gym needs the package reasoning-gym: pip install "reasoning-gym==0.1.25" (or the extra reasoning_gym)'
+MISSING = 'env=reasoning_gym needs the package reasoning-gym: pip install "reasoning-gym==0.1.25"'
 
 
 class Gym:
@@ -49,7 +50,7 @@ class Gym:
         with alarm(self._alarm_s):
             try:
                 return _fraction(dataset.score_answer(answer, entry)), "ok"
-            except Exception as error:  # noqa: BLE001 - of whatever kind, it is the answer that the scorer could not read
+            except Exception as error:  # noqa: BLE001 - the scorer could not read the answer
                 return 0.0, f"raised {type(error).__name__}"
 
     def _made(self, family: str, seed: int) -> tuple[Any, list[dict[str, Any]]]:
@@ -67,12 +68,15 @@ class Gym:
 
 
 def _gold(dataset: Any, entry: dict[str, Any]) -> tuple[str, float]:
+    """(gold answer or "", its score when it is read as a reply's answer is)."""
     gold = entry["answer"]
-    return (gold, _fraction(dataset.score_answer(gold, entry))) if isinstance(gold, str) and gold.strip() else ("", 0.0)
+    if not isinstance(gold, str) or not gold.strip():
+        return "", 0.0
+    return gold, _fraction(dataset.score_answer(verbatim_answer(tagged(gold)).answer, entry))
 
 
 def _fraction(score: float) -> float:
-    """A score in the range of a reward; what is none (NaN, below 0) is 0, and above 1 counts as no more than nearly 1."""
+    """A score as a reward from 0 to 1; 0 for what is none (NaN, below 0). Above 1 is no exact 1.0, and no success."""
     score = float(score)
     if score > 1.0:
         return 0.99

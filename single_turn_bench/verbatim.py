@@ -40,6 +40,11 @@ def verbatim_answer(text: str) -> Extracted:
     return Extracted(answer, "last_line") if answer else NOTHING
 
 
+def tagged(answer: str) -> str:
+    """A reply whose answer is read without a change."""
+    return f"{OPEN}{answer}{CLOSE}"
+
+
 def first_block(text: str) -> str:
     """The rest of the line; when nothing is left of it, the lines that follow, up to an empty one."""
     line, _, below = text.partition("\n")
