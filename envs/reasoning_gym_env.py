@@ -141,11 +141,13 @@ class ReasoningGymEnv(BaseEnv):
         for _ in range(2):
             self._call("prepare", it.family, it.seed)
             try:
-                return self._worker.call("score", *where, answer, timeout_s=self.timeout_s)
+                score, broke = self._worker.call("score", *where, answer, timeout_s=self.timeout_s)
+                if broke == "ok":
+                    return score, broke
             except InfraError as error:
                 broke = "timeout" if isinstance(error, WorkerTimeout) else "died"
             self._call("prepare", it.family, it.seed)
-            if self._worker.call("score", *where, it.gold, timeout_s=self.timeout_s)[0] != 1.0:
+            if self._worker.call("score", *where, it.gold.strip(), timeout_s=self.timeout_s)[0] != 1.0:
                 raise InfraError(f"the scorer of {it.id} no longer takes its own gold answer")
         return 0.0, broke
 

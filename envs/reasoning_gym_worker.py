@@ -54,7 +54,7 @@ class Gym:
                 return 0.0, f"raised {type(error).__name__}"
 
     def _made(self, family: str, seed: int) -> tuple[Any, list[dict[str, Any]]]:
-        """(dataset, its tasks). Always all of them, in order: list_functions draws from the process's random numbers."""
+        """(dataset, its tasks). Always all, in order: list_functions draws from the process's random numbers."""
         known = self._package.factory.DATASETS
         if family not in known:
             raise UserError(f"env.families: reasoning-gym has no {family}; it has {', '.join(sorted(known))}.")

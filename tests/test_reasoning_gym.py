@@ -100,7 +100,10 @@ class Echo:
         return {"question": f"What is {index} of {self.seed}?", "answer": str(index)}
 
     def score_answer(self, answer, entry):
-        if answer == "hang" or (self.flag and Path(self.flag).exists()):
+        how = Path(self.flag).read_text() if Path(self.flag).exists() else answer
+        if how == "raise":
+            raise ValueError
+        if how == "hang":
             while True:
                 pass
         if answer == "die":
@@ -155,8 +158,9 @@ def test_an_answer_that_breaks_the_scorer_is_wrong_and_says_so(echo, answer, sco
     assert echo.step(echo.walkthrough()[0])[1] == 1.0, "the next answer is scored as ever"
 
 
-def test_a_scorer_that_breaks_at_every_answer_is_an_infra_error(echo, tmp_path):
-    (tmp_path / "flag").touch()
+@pytest.mark.parametrize("how", ["hang", "raise"])
+def test_a_scorer_that_breaks_at_every_answer_is_an_infra_error(echo, tmp_path, how):
+    (tmp_path / "flag").write_text(how)
     with pytest.raises(InfraError):
         echo.step("7")
     (tmp_path / "flag").unlink()
