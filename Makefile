@@ -14,8 +14,8 @@ help:  ## list the targets
 run: $(VENV)/.run  ## a first run: the bundled problems on the bundled model (more options: make run ARGS="workflow=vanilla")
 	$(BIN)/python main.py $(ARGS)
 
-test: $(VENV)/.all  ## the whole test suite
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.all  ## the whole test suite, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.all  ## check style and format
 	$(BIN)/ruff check .
