@@ -35,8 +35,8 @@ class BatchService(JobService):
         "chunk_rows of at most 10000, or the worker runs out of memory. A file that is not UTF-8 is imported with the "
         "encoding latin-1.",
         "cut": "A file in which peek finds fewer rows than its header says is cut off: put it into quarantine and "
-        "never import it, although the import would not complain. Import all other files, and finish when every file is "
-        "dealt with.",
+        "never import it, although the import would not complain. Import all other files, and finish when every "
+        "file is dealt with.",
     }
     _dealt: dict[str, str] = field(default_factory=dict, init=False)  # file -> imported | quarantine
     _listed: bool = field(default=False, init=False)

@@ -86,10 +86,9 @@ class DeploymentService(JobService):
     @offered
     def health(self, slot: str) -> str:
         """asks for the health of a slot."""
-        live, idle = self._slots()
         if slot not in SLOTS or self._versions[slot] == "nothing":
             return "404 Not Found: nothing runs there."
-        if slot == live:
+        if slot == self._slots()[0]:
             return "200 OK: healthy."
         if self._schema == "old":
             return "500 Unhealthy: a column is missing in the database."

@@ -24,8 +24,8 @@ class LoginService(JobService):
     title = "Logging in with a CSRF token under a rate limit"
     rules: ClassVar[dict[str, str]] = {
         "token": "Two refused requests lock the account, so take the csrf token from the page's meta tag csrf-token "
-        "and never from the form's hidden field, which is out of date. Open the page anew before every login: a token is "
-        "good for one request.",
+        "and never from the form's hidden field, which is out of date. Open the page anew before every login: a token "
+        "is good for one request.",
         "wait": "After an answer 429 first wait as many seconds as Retry-After says, then open the page again and use "
         "its new token.",
     }

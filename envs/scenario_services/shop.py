@@ -17,6 +17,7 @@ GOODS = "lamp chair kettle rug clock vase mirror basket".split()
 FIRST = "start"
 SHOWN = 2  # products of a page that are there at once
 MOST = 4  # products of a page
+CHEAP, DEAR = range(900, 1000), range(1100, 6000)  # cents: of the cheapest product, of all others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,24 +106,20 @@ class ShopService(JobService):
         return [one for one in self._products(number) if one.late]
 
     def _products(self, number: int) -> list[Product]:
-        """Those of a page: two at once, then one or two late ones, unless the page has none. One of all is the cheapest."""
-        place = self._place_of_cheapest()
-        late = (
-            1 + self.draw((0, 1), "late", number)
-            if number == place[0] or self.draw((True, True, False), "lazy", number)
-            else 0
-        )
-        return [
+        """Those of a page: two at once, then one or two late ones where it is lazy; and the ad on the first page."""
+        cheapest = self._place_of_cheapest()
+        lazy = number == cheapest[0] or self.draw((True, True, False), "lazy", number)
+        count = SHOWN + (1 + self.draw((0, 1), "late", number) if lazy else 0)
+        products = [
             Product(
                 name=self._name(number * MOST + slot),
-                cents=self.draw(
-                    range(900, 1000) if (number, slot) == place else range(1100, 6000), "cents", number, slot
-                ),
+                cents=self.draw(CHEAP if (number, slot) == cheapest else DEAR, "cents", number, slot),
                 late=slot >= SHOWN,
                 ad=False,
             )
-            for slot in range(SHOWN + late)
-        ] + [self._ad()] * (number == 0)
+            for slot in range(count)
+        ]
+        return [*products, self._ad()] if number == 0 else products
 
     def _ad(self) -> Product:
         cents = self.draw(range(300, 800), "ad cents")
