@@ -6,6 +6,7 @@ import re
 import socket
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,14 @@ def test_the_lessons_carry_over_to_every_variant_and_nothing_else_solves_the_job
     others = solved_by_job(env, lambda job: [lesson for name, lesson in lessons.items() if name != job])
     assert sum(naive.values()) <= 6 and max(naive.values(), default=0) <= 5
     assert others == naive, "a lesson of another job helps or harms"
+
+
+@pytest.mark.parametrize(("job", "rule"), [(name, rule) for name, service in JOBS.items() for rule in service.rules])
+def test_each_rule_of_a_lesson_is_needed(job, rule):
+    env = make(job, variants=10)
+    [(_, lesson)] = env.lessons()
+    part = replace(lesson, content=lesson.content.replace(JOBS[job].rules[rule], ""))
+    assert solved_by_job(env, lambda job: [part])[job] < 10
 
 
 def test_what_ends_a_job_states_a_rule_and_no_answer_that_differs_by_variant():

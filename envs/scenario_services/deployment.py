@@ -161,4 +161,4 @@ class DeploymentService(JobService):
         return {"old": f"{major}.{minor}.0", "new": f"{major}.{minor + 1}.0", "fixed": f"{major}.{minor + 1}.1"}[which]
 
     def _service(self) -> str:
-        return self.draw(SERVICES, "service")
+        return f"{self.word('team')}-{self.draw(SERVICES, 'service')}"
