@@ -136,6 +136,8 @@ def play_deployment(told, prompt):
     slot = idle if told("never to the live one") else live
     if told("First migrate with the step expand"):
         yield 'migrate(step="expand")'
+    if not told("Migrate with the step contract last"):
+        yield 'migrate(step="contract")'
     for version in (new, fixed):
         answer = yield write_call("deploy", slot=slot, version=version)
         for _ in range(6):

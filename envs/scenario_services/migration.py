@@ -43,8 +43,8 @@ class MigrationService(JobService):
     def query(self) -> str:
         parents, rows, column = self._tables()
         return (
-            f"In the database {self.word('database').title()}, move the table {rows} to {rows}_new, where {column} is a "
-            f"foreign key to {parents}, without losing data."
+            f"In the database {self.word('database').title()}, move the table {rows} to {rows}_new, where {column} is "
+            f"a foreign key to {parents}, without losing data."
         )
 
     def open(self) -> str:
