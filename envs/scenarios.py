@@ -1,7 +1,7 @@
 """env=scenarios: six jobs of everyday software work against small simulated services, many variants of each.
 
-    task        Log in to the site fugubi.example as dara.
-    action      login(user="dara", password="lovabe-31", csrf="")
+    task        Log in to the site vasoje.example as dara.
+    action      login(user="dara", password="sotugu-79", csrf="jefopenafo")
     feedback    403 Forbidden: CSRF token missing, used or invalid.
 
 A service behaves like its kind: status codes, limits, things that are lost for good. A job that fails is told the rule
@@ -70,7 +70,8 @@ class ScenariosEnv(BaseEnv):
         return self._service.walkthrough()
 
     def describe(self) -> dict[str, Any]:
-        return {"dataset": "scenarios", "sha256": content_id(self.seed, [[one.id, one.query] for one in self.tasks()])}
+        tasks, rules = [[one.id, one.query] for one in self.tasks()], [JOBS[job].rules for job in self.jobs]
+        return {"dataset": "scenarios", "sha256": content_id(self.seed, tasks, rules)}
 
     def get_ground_truth(self) -> str:
         return "\n".join(self.walkthrough())

@@ -97,7 +97,6 @@ class JobService:
 
     def close(self) -> None:
         """Release what the job holds. Idempotent."""
-        return
 
     def call(self, name: str, arguments: Arguments) -> str:
         """Make a call: the service's answer. Raises BadCall where there is no such call or the arguments do not fit."""

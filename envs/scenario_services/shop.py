@@ -80,7 +80,7 @@ class ShopService(JobService):
         if product in {one.name for one in self._all() if one.ad}:
             return self.fail("ads", wrong)
         unread = sum(one.name not in self._seen for one in self._all())
-        return self.fail("read", f"{wrong} {unread} products were never read.")
+        return self.fail("read", f"{wrong} Products that you have not read: {unread}.")
 
     def walkthrough(self) -> list[str]:
         calls = []
