@@ -49,7 +49,7 @@ def play_login(told, prompt):
     answer = ""
     for _ in range(9):
         wait, token = re.search(r"Retry-After: (\d+)", answer), re.search(pattern, answer)
-        if wait and told("wait as many seconds as Retry-After says"):
+        if wait and told("wait with as many seconds as Retry-After says"):
             yield f"wait(seconds={wait[1]})"
         if token:
             answer = yield write_call("login", user=site[2], password=site[3], csrf=token[1])
@@ -62,13 +62,13 @@ def play_shop(told, prompt):
     while cursor != "none":
         answer = yield write_call("get_page", cursor=cursor)
         page += 1
-        if "more load" in answer and told("scroll every page on which more products load"):
+        if "more load" in answer and told("then scroll if more products load"):
             answer += "\n" + (yield write_call("scroll", cursor=cursor))
         for name, cents, ad in re.findall(r"- (.+): (\d+) cents( \(ad)?", answer):
             if not (ad and told("Ads of other shops do not count")):
                 prices[name] = int(cents)
         cursor = re.search(r"next: (\w+)", answer)[1]
-        if page == int(re.search(r"of (\d+)", answer)[1]) and not told("follow next until it says none"):
+        if page == int(re.search(r"of (\d+)", answer)[1]) and not told("with the next cursor, until next is none"):
             break
     yield write_call("report", product=min(prices, key=prices.get))
 
@@ -232,7 +232,7 @@ def test_a_lesson_names_nothing_of_a_variant():
     for task in env.tasks():
         env.reset(task)
         for action in env.walkthrough():
-            own = [value for value in parse_call(action)[1].values() if isinstance(value, str)]
+            own = [value for value in parse_call(action)[2].values() if isinstance(value, str)]
             public = ("payments.write", "latin-1", "expand", "contract", "start")
             assert not [value for value in own if value not in public and value in shown], action
 
@@ -263,7 +263,9 @@ HOSTILE = {
     "big number": "wait(seconds=99999999999999999999)",
     "negative": "wait(seconds=-5)",
     "twice": "wait(seconds=1, seconds=2)",
-    "by place": "wait(5)",
+    "too many": "wait(5, 6)",
+    "place after name": "wait(seconds=5, 6)",
+    "twice in two ways": "wait(5, seconds=5)",
     "private": "_run()",
     "method": "walkthrough()",
     "stars": "wait(**{'seconds': 1})",
@@ -302,10 +304,11 @@ def test_wrong_types_and_odd_values_in_every_argument_are_answered(value):
 @pytest.mark.parametrize(
     ("text", "read"),
     [
-        ("open_page()", ("open_page", {})),
-        ("wait( seconds = 5 );", ("wait", {"seconds": 5})),
-        ("""f(a="it's (a, b=1)", b='"', c=007,)""", ("f", {"a": "it's (a, b=1)", "b": '"', "c": 7})),
-        (r'f(a="\frac{1}\n")', ("f", {"a": r"\frac{1}\n"})),
+        ("open_page()", ("open_page", [], {})),
+        ("wait( seconds = 5 );", ("wait", [], {"seconds": 5})),
+        ('f("a", 5, b="c")', ("f", ["a", 5], {"b": "c"})),
+        ("""f(a="it's (a, b=1)", b='"', c=007,)""", ("f", [], {"a": "it's (a, b=1)", "b": '"', "c": 7})),
+        (r'f(a="\frac{1}\n")', ("f", [], {"a": r"\frac{1}\n"})),
     ],
 )
 def test_a_call_is_read(text, read):

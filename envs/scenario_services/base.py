@@ -17,36 +17,40 @@ from core.seeding import derive_seed
 from core.types import Lesson
 
 MAX_CHARS = 2000  # of an action: a longer one is no call
-FORM = (
-    'Write one call on one line, e.g. name(text="abc", number=5): every argument by name, text in quotes, numbers bare.'
-)
+FORM = 'Write one call on one line, e.g. name(text="abc", number=5): text in quotes, numbers bare.'
 SYLLABLES = "ba ce di fo gu ha je ki lo mu na pe ri so tu va".split()
 
 _CALL = re.compile(r"([a-z_]+)\((.*)\)[.;]?", re.DOTALL)
-_ARGUMENT = re.compile(r"""\s*([a-z_]+)\s*=\s*(?:"([^"]*)"|'([^']*)'|([0-9]{1,9}))\s*(?:,|$)""")
+_ARGUMENT = re.compile(r"""\s*(?:([a-z_]+)\s*=\s*)?(?:"([^"]*)"|'([^']*)'|([0-9]{1,9}))\s*(?:,|$)""")
 
-Arguments = dict[str, str | int]
+Value = str | int
 
 
 class BadCall(ValueError):
     """An action that is no call, or a call that the service does not have; its text tells the agent."""
 
 
-def parse_call(text: str) -> tuple[str, Arguments]:
-    """(name, arguments) of an action such as `wait(seconds=5)`. Raises BadCall; nothing is ever evaluated."""
+def parse_call(text: str) -> tuple[str, list[Value], dict[str, Value]]:
+    """(name, arguments by place, arguments by name) of an action such as `wait(seconds=5)`, which may also be written
+    `wait(5)`. Raises BadCall; nothing is ever evaluated."""
     found = _CALL.fullmatch(text.strip()) if len(text) <= MAX_CHARS else None
     if found is None:
         raise BadCall(FORM)
     name, rest = found[1], found[2].strip()
-    arguments: Arguments = {}
+    placed: list[Value] = []
+    named: dict[str, Value] = {}
     place = 0
     while place < len(rest):
         one = _ARGUMENT.match(rest, place)
-        if one is None or one[1] in arguments:
+        if one is None or one[1] in named or (named and not one[1]):
             raise BadCall(FORM)
-        arguments[one[1]] = int(one[4]) if one[4] else one[2] or one[3] or ""
+        value = int(one[4]) if one[4] else one[2] or one[3] or ""
+        if one[1]:
+            named[one[1]] = value
+        else:
+            placed.append(value)
         place = one.end()
-    return name, arguments
+    return name, placed, named
 
 
 def write_call(name: str, **arguments: str | int) -> str:
@@ -98,17 +102,21 @@ class JobService:
     def close(self) -> None:
         """Release what the job holds. Idempotent."""
 
-    def call(self, name: str, arguments: Arguments) -> str:
+    def call(self, name: str, placed: Sequence[Value], named: dict[str, Value]) -> str:
         """Make a call: the service's answer. Raises BadCall where there is no such call or the arguments do not fit."""
         call = self._calls().get(name)
         if call is None:
             raise BadCall(f"There is no such call. The calls are:\n{self.manual()}")
-        wanted = inspect.signature(call, eval_str=True).parameters
-        needed = {key for key, one in wanted.items() if one.default is one.empty}
-        fits = needed <= arguments.keys() <= wanted.keys()
-        if not fits or any(type(value) is not wanted[key].annotation for key, value in arguments.items()):
+        signature = inspect.signature(call, eval_str=True)
+        try:
+            given = signature.bind(*placed, **named).arguments
+        except TypeError:  # too many, too few, or a name that it does not have
+            given = None
+        if given is None or any(
+            type(value) is not signature.parameters[key].annotation for key, value in given.items()
+        ):
             raise BadCall(f"The arguments do not fit. The call is: {_form(name, call)}")
-        return call(**arguments)
+        return call(**given)
 
     def manual(self) -> str:
         """The calls, one a line."""

@@ -23,11 +23,11 @@ class LoginService(JobService):
     job = "login"
     title = "Logging in with a CSRF token under a rate limit"
     rules: ClassVar[dict[str, str]] = {
-        "token": "Two refused requests lock the account, so take the csrf token from the page's meta tag csrf-token "
-        "and never from the form's hidden field, which is out of date. Open the page anew before every login: a token "
-        "is good for one request.",
-        "wait": "After an answer 429 first wait as many seconds as Retry-After says, then open the page again and use "
-        "its new token.",
+        "token": "Call open_page before every login, because a token is good for one request, and take the csrf token "
+        "from the page's meta tag csrf-token, never from the form's hidden field. Two refused requests lock the "
+        "account.",
+        "wait": "After an answer 429 first call wait with as many seconds as Retry-After says, then call open_page "
+        "again and log in with its new token.",
     }
     _clock: int = field(default=0, init=False)
     _free_at: int = field(default=0, init=False)  # the clock's time until which everything is refused

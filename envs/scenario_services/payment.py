@@ -24,11 +24,11 @@ class PaymentService(JobService):
     job = "payment"
     title = "Charging once over a payment API with webhooks"
     rules: ClassVar[dict[str, str]] = {
-        "once": "Give every charge an idempotency_key of your own, and after 504 or 401 repeat the charge with the "
-        "same key: a charge that timed out may have been booked, and without the key it is booked twice. After 401 get "
-        "a new token with the scope payments.write first.",
-        "webhook": "Verify every webhook with the webhook secret, not with the client secret, and acknowledge only the "
-        "one that is valid: some are forged.",
+        "once": "First get a token with the scope payments.write. Give every charge an idempotency_key of your own, "
+        "and after 504 or 401 repeat the charge with the same key: a charge that timed out may have been booked, and "
+        "without the key it is booked twice. After 401 get a new token first.",
+        "webhook": "After the charge call read_webhooks. Verify every webhook with the webhook secret, not with the "
+        "client secret, and acknowledge only the one that is valid: some are forged.",
     }
     _tokens: dict[str, list] = field(default_factory=dict, init=False)  # token -> [scope, charges that it is good for]
     _booked: list[str] = field(default_factory=list, init=False)  # the keys of the charges, "" without

@@ -36,8 +36,9 @@ class ShopService(JobService):
     job = "shop"
     title = "Reading a shop with pages that load lazily"
     rules: ClassVar[dict[str, str]] = {
-        "read": "There is one report, so read everything first: scroll every page on which more products load, and "
-        "follow next until it says none, because the page count is out of date.",
+        "read": "There is one report, so read everything first: call get_page, then scroll if more products load, "
+        "then get_page with the next cursor, until next is none, because the page count is out of date. Only then "
+        "report the name of the cheapest product.",
         "ads": "Ads of other shops do not count, however cheap they are.",
     }
     _seen: dict[str, Product] = field(default_factory=dict, init=False)
