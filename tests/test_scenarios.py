@@ -292,7 +292,7 @@ def test_wrong_types_and_odd_values_in_every_argument_are_answered(value):
     env = make(variants=1)
     for task in env.tasks():
         env.reset(task)
-        for name, rest in re.findall(r"^([a-z_]+)\((.*)\): ", env.service(task).manual(), re.MULTILINE):
+        for name, rest in re.findall(r"^([a-z_]+)\((.*)\) - ", env.service(task).manual(), re.MULTILINE):
             env.reset(task)
             keys = re.findall(r"(\w+)=", rest)
             answer, _, _, info = env.step(write_call(name, **dict.fromkeys(keys, value)))
@@ -305,7 +305,7 @@ def test_wrong_types_and_odd_values_in_every_argument_are_answered(value):
     ("text", "read"),
     [
         ("open_page()", ("open_page", [], {})),
-        ("wait( seconds = 5 );", ("wait", [], {"seconds": 5})),
+        ("wait( seconds = 5 ):", ("wait", [], {"seconds": 5})),
         ('f("a", 5, b="c")', ("f", ["a", 5], {"b": "c"})),
         ("""f(a="it's (a, b=1)", b='"', c=007,)""", ("f", [], {"a": "it's (a, b=1)", "b": '"', "c": 7})),
         (r'f(a="\frac{1}\n")', ("f", [], {"a": r"\frac{1}\n"})),

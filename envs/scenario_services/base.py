@@ -20,7 +20,7 @@ MAX_CHARS = 2000  # of an action: a longer one is no call
 FORM = 'Write one call on one line, e.g. name(text="abc", number=5): text in quotes, numbers bare.'
 SYLLABLES = "ba ce di fo gu ha je ki lo mu na pe ri so tu va".split()
 
-_CALL = re.compile(r"([a-z_]+)\((.*)\)[.;]?", re.DOTALL)
+_CALL = re.compile(r"([a-z_]+)\((.*)\)[.;:]?", re.DOTALL)
 _ARGUMENT = re.compile(r"""\s*(?:([a-z_]+)\s*=\s*)?(?:"([^"]*)"|'([^']*)'|([0-9]{1,9}))\s*(?:,|$)""")
 
 Value = str | int
@@ -120,7 +120,7 @@ class JobService:
 
     def manual(self) -> str:
         """The calls, one a line."""
-        return "\n".join(f"{_form(name, call)}: {call.__doc__}" for name, call in self._calls().items())
+        return "\n".join(f"{_form(name, call)} - {call.__doc__}" for name, call in self._calls().items())
 
     @classmethod
     def lesson(cls) -> Lesson:
