@@ -30,8 +30,8 @@ class MigrationService(JobService):
     job = "migration"
     title = "Moving a live table to a new schema without losing rows"
     rules: ClassVar[dict[str, str]] = {
-        "keep": "Every row must be kept: first call find_orphans and add the missing parents with add_parent, and never "
-        "delete their rows. Switch only when every row is copied and the index is made.",
+        "keep": "Every row must be kept: first call find_orphans and add the missing parents with add_parent, and "
+        "never delete their rows. Switch only when every row is copied and the index is made.",
         "batch": "Copy at most 50 rows at a time, the ids 1 to 50, then 51 to 100 and so on, and make the index only "
         "after the last copy: else the live table is locked too long, and the second time the window is closed.",
     }
