@@ -40,7 +40,8 @@ ARROWS = {
     "core/run/trackers": {"core", "core/run"},
     "prompts": set(),
     "single_turn_bench": FLAT,
-    "envs": {"core", "single_turn_bench"},
+    "envs": {"core", "envs/scenario_services", "single_turn_bench"},
+    "envs/scenario_services": {"core"},
     "workflows": {
         *MODELS,
         "core/build.py",
