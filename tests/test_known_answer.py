@@ -85,7 +85,7 @@ def test_the_experiment_gives_the_known_answers(experiment):
     found = {arm: read_json(path / "summary.json") for arm, path in arms.items()}
     answers = ANSWERS | {"random_retrieval": by_lot(read_rows(arms["random_retrieval"]))}
     assert {arm: (s["n_success"], s["n"]) for arm, s in found.items()} == answers
-    for count in {f"{won}/{n}" for won, n in answers.values()}:
+    for count in {f"({won} of {n})" for won, n in answers.values()}:
         assert count in printed
 
 
