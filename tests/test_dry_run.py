@@ -106,5 +106,4 @@ def test_ctrl_c_ends_a_run_whose_server_never_answers(tmp_path):
     server.close()
     assert time.monotonic() - began < 10
     assert process.returncode == 130
-    assert "stopped." in error
-    assert f"run_dir={tmp_path / 'run'}" in error
+    assert error.strip().splitlines()[-1] == "stopped."  # nothing is recorded: the same command begins it

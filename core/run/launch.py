@@ -48,10 +48,16 @@ def in_sweep() -> bool:
 def left_sizes(cfg: DictConfig) -> dict[str, int]:
     """k and r, where a sweep over arms or workflows gives them to one that has no such number of attempts."""
     given = {key: cfg[key] for key in ("k", "r") if cfg[key] is not None}
-    if not given or not in_sweep() or not any(len(values_of(group)) > 1 for group in ("arm", "workflow")):
+    if not given or not _over_arms():
         return {}
     has = getattr(part(cfg.workflow), "scaled_by", ())
     return {key: value for key, value in given.items() if key not in has}
+
+
+def _over_arms() -> bool:
+    """Whether this run is one of a sweep over arms or workflows: as it was typed, or by its experiment."""
+    over = {override.get_key_element().lstrip("+") for override in _given() if override.is_sweep_override()}
+    return in_sweep() and bool(over & {"arm", "workflow"})
 
 
 def leave_sizes(cfg: DictConfig) -> str:

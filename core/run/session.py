@@ -119,7 +119,7 @@ class Session:
 
     def _log_start(self, whole: int) -> None:
         """For main.log: what was started, with what, and from where it goes on."""
-        log.info("%s: %s", self._title(), self.records.safe(shlex.join(command_line())))
+        log.info("%s: %s", self._title(), shlex.join(self.records.safe(command_line())))
         log.info("models: %s", self.records.safe(", ".join(f"{n} {role.llm.name}" for n, role in self.roles.items())))
         log.info("versions: %s", versions())
         if self.records.rows:

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from core.run.launch import sweep_command
 from core.run.sweep_cells import BEGUN, DONE, FAILED, leave_mark, n_finished
 from core.run.sweep_watch import Watch
+from core.starting import stop_in_order
 
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
@@ -50,7 +51,8 @@ class Sweeping(Callback):
             self.marks = tempfile.mkdtemp(prefix=".cells-", dir=folder.resolve())
         except OSError as error:
             sys.exit(f"error: {folder} cannot be written: {error.strerror}.")
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # where cells run in other processes
+        stop_in_order()  # with the sweep's own sentence, and other processes may have to be ended
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         watch = Watch(
             folder,
             Path(self.marks),
