@@ -73,7 +73,7 @@ def commands(page: str) -> Iterator[Command]:
     begun, text = 0, ""
     for number, line in enumerate((REPO / page).read_text(encoding="utf-8").splitlines(), start=1):
         word = line.split()[0] if line.split() else ""
-        is_output = re.match(r"    reasoningbank +\d", line)  # a row of a table, not the command of that name
+        is_output = re.match(r"    reasoningbank (?!run )", line)  # what a run prints, not the command of that name
         if is_output or not (text or (word in PROGRAMS and line.startswith("    "))):
             continue
         begun = begun or number
