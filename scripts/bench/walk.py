@@ -104,8 +104,8 @@ def fresh_clone(folder: Path, *, setup: bool) -> Path:
         subprocess.run(["make", "setup"], cwd=folder, check=True)
     else:
         (folder / ".venv").symlink_to(Path(sys.prefix), target_is_directory=True)
-        for mark in (".run", ".all"):  # what make touched when it installed: newer than the clone's pyproject.toml
-            (Path(sys.prefix) / mark).touch()
+        for name in ("pyproject.toml", "constraints.txt"):  # older than the .venv: make has nothing to install
+            os.utime(folder / name, (0, 0))
     return folder
 
 
