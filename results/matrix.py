@@ -111,7 +111,7 @@ def _cell(row: dict[str, Any] | None) -> str:
     if not row["n"]:
         return success(row)
     lines = [success(row), f"{_difference(row)}n {row['n']}"]
-    lines += [f"{row['n_infra_error']} broke"] if row["n_infra_error"] else []
+    lines += [f"{row['n_infra_error']} broken"] if row["n_infra_error"] else []
     lines += [f"{row['n_partial']} unfinished"] if row["n_partial"] else []
     lines += [f"labels {row['label_source']}"] if row["label_source"] not in USUAL else []
     return "\n".join(lines)
@@ -146,7 +146,7 @@ def _legend(rows: list[dict[str, Any]], baseline: str) -> list[str]:
         )
     if any(row.get("difference") is not None and row["p_holm"] is None for row in rows):
         notes.append("Untested: one seed; another bank may come out otherwise, and no test here allows for that.")
-    notes.append("n: episodes that count; what broke (infra errors) is in no rate.")
+    notes.append("n: episodes that count; broken ones are in no rate.")
     sources = {row["label_source"] for row in rows if row["n"]} - {"none"}
     if "llm" in sources:
         where = " where a cell names no others" if len(sources) > 1 else ""

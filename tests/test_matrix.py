@@ -106,7 +106,7 @@ def test_what_broke_and_what_is_not_finished_stands_in_its_cell(copy):
     edit(unfinished, lambda rows: rows[:3])
     shutil.rmtree(run_of(copy, "toy_chance", "awm", 0))
     _, rows, notes = matrix(copy)
-    assert rows["awm"]["toy"][1:] == ["+0.0 · n 35", "1 broke"]
+    assert rows["awm"]["toy"][1:] == ["+0.0 · n 35", "1 broken"]
     assert rows["reasoningbank"]["toy"][1].endswith("· n 24") and rows["reasoningbank"]["toy"][2] == "1 unfinished"
     assert rows["awm"]["toy_chance"][1].endswith("· n 24")
     assert any(note.startswith(f"{unfinished} stopped after 3 of 12 tasks: left out.") for note in notes)
