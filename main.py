@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+
+from core.run import usage
+from core.starting import begin, stage, started
+
+if __name__ == "__main__":  # before the imports below, which take seconds
+    if usage.asked(sys.argv[1:]):
+        sys.exit(usage.show_help(sys.argv[1:]))
+    begin("loading the configuration")
+
 import logging
 import os
-import sys
 import threading
 import traceback
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +43,13 @@ from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines
 from core.memory.hygiene.scrub import scrub
-from core.redact import RedactingFilter, Redactor
 from core.memory.told import tell
-from core.run.launch import alone, leave_sizes, resume_hint
+from core.redact import RedactingFilter, Redactor
+from core.run.cells import cell_folder
+from core.run.env_keys import take_env_keys
+from core.run.launch import choice, in_sweep, leave_sizes, quoted, resume_hint
+from core.run.mistakes import plainly
+from core.run.sweep_watch import Watch
 from core.setting import TOLD
 from core.types import content_id
 
@@ -43,40 +57,47 @@ if TYPE_CHECKING:
     from core.memory.protocol import Memory
     from core.run.records import RunRecords
 
+log = logging.getLogger("run")
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
+OmegaConf.register_new_resolver("cell", cell_folder, replace=True)
 
 
 @hydra.main(version_base="1.3", config_path="config", config_name="config")
 def main(cfg: DictConfig) -> float | None:
     """One run. Returns the success rate, for sweepers."""
     run_dir = Path(HydraConfig.get().runtime.output_dir)
+    interrupts = Interrupts(partial(stopped, run_dir, at_once=True))
     try:
-        with Interrupts() as interrupts, ExitStack() as stack:
+        with interrupts, ExitStack() as stack:
             return run(cfg, run_dir, interrupts, stack)
     except (UserError, InfraError) as error:  # an InfraError here broke something outside every episode
-        give_up(f"error: {build_redactor(cfg)(str(error))}{resume_hint(run_dir)}")
+        give_up(f"error: {build_redactor(cfg)(str(error))}", run_dir)
     except KeyboardInterrupt:
-        print(f"\nstopped.{resume_hint(run_dir)}", file=sys.stderr, flush=True)
-        leave(130)
+        stopped(run_dir)
     except Exception:  # noqa: BLE001 - the last line of defence: a traceback may quote a secret
-        give_up(build_redactor(cfg)(traceback.format_exc()) + resume_hint(run_dir))
+        if interrupts.stopped:  # an import that was cut short raises whatever it likes
+            stopped(run_dir)
+        give_up(build_redactor(cfg)(traceback.format_exc()), run_dir)
 
 
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
     """Build every part once, stream the tasks, leave the summary."""
+    take_env_keys(cfg)
     check_config(cfg)
     from core.run.dry_run import print_plan
-    from core.run.manifest import fingerprint
+    from core.run.growth import rewind
+    from core.run.manifest import fingerprint, recorded_config
     from core.run.records import RunRecords
     from core.run.resume import restore
     from core.run.session import Session
     from envs.pool import EnvPool
     from workflows.build import build_plan, build_workflow
 
+    stage(f"reading the tasks of {choice('env')}")
     expand_fallbacks(cfg)
     if left_out := leave_sizes(cfg):
+        started()
         print(left_out, flush=True)
-    config = OmegaConf.to_container(cfg, resolve=True)
     redact = build_redactor(cfg)
     quiet_logs(redact)
     envs = EnvPool(lambda: make(cfg.env), cfg.env.workers, cfg.episode_timeout_s)
@@ -86,24 +107,32 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         tasks = stream.every_pass(select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit))
         dataset = env.describe()
         told = env.lessons() if cfg.setting.name == TOLD else None
-    models = build_models(cfg, stack)
+    models = build_models(cfg, stack, recorded_config(run_dir))
+    config = OmegaConf.to_container(cfg, resolve=True)
     if cfg.dry_run:
+        started()
         return print_plan(build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg))))
+    stage("preparing the models and the memory")
     refuse_problems(models, cfg.roles)
     identity = fingerprint(config, dataset, tasks, None if cfg.setting.learn else cfg.memory.get("path"))
-    records = RunRecords(run_dir, identity, interrupts, redact, cfg.scrub_episodes)
+    ids = [task.id for task in tasks]
+    records = RunRecords(run_dir, identity, interrupts, redact, cfg.scrub_episodes, ids, waits=in_sweep())
     stack.callback(records.close)
     clean = (lambda text: scrub(redact.values(text))[0]) if cfg.scrub_episodes else redact.values
     log, prompts = (JsonLines(run_dir / f"{name}.jsonl", redact=clean) for name in ("calls", "prompts"))
     meter = build_meter(cfg, log, records.wall_s(), prompts)
     stack.callback(meter.close)
     roles = build_roles(cfg, models, meter)
+    own = None if cfg.memory.get("path") else run_dir / "bank.sqlite"
+    n_settled = stream.settled(len(records.rows), len(tasks))
+    if cfg.setting.learn and records.n_before is not None:
+        learned = stream.settled(len(records.rows), records.n_before)
+        rewind(run_dir, records.rows[n_settled:learned], own, records.read_json("summary.json"))
     bank = open_bank(cfg, records, roles, meter, stack, told)
     bank_labels = labels_given(cfg, bank)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter)
     if cfg.setting.learn:
-        settled = records.rows[: stream.settled(len(records.rows), len(tasks))]
-        restore(bank, settled, own=None if cfg.memory.get("path") else run_dir / "bank.sqlite")
+        restore(bank, records.rows[:n_settled], own=own)
     with Session(
         cfg=cfg,
         config=config,
@@ -174,17 +203,42 @@ def labels_given(cfg: DictConfig, bank: Memory) -> set[str]:
 
 
 def quiet_logs(redact: Redactor) -> None:
-    """No log line leaves with a secret in it."""
+    """No log line leaves with a secret in it, and a full disk is reported where it matters: by the records."""
+    logging.raiseExceptions = False
     for handler in logging.getLogger().handlers:
         handler.filters[:] = [old for old in handler.filters if not isinstance(old, RedactingFilter)]
         handler.addFilter(RedactingFilter(redact))
 
 
-def give_up(message: str) -> None:
-    """End this run with a message; in a sweep the other runs go on."""
-    if alone():
+def give_up(message: str, run_dir: Path) -> None:
+    """End this run with a message and how to go on; in a sweep the other runs go on."""
+    started()
+    log.error(message)
+    message += resume_hint(run_dir)
+    if not in_sweep():
         sys.exit(message)
     raise CompactHydraException(message) from None
+
+
+def stopped(run_dir: Path | None = None, at_once: bool = False) -> None:
+    """End the program after Ctrl-C or SIGTERM, with a sentence: of the sweep that was begun here, or of this run.
+
+    run_dir   None: outside of any run
+    at_once   whatever else is going on
+    """
+    log.warning("stopped by Ctrl-C or SIGTERM")
+    if (watch := Watch.running()) is not None:
+        message = watch.interrupted()
+    elif run_dir is None:
+        message = "stopped."
+    else:  # a cell in a process of its own: its sweep says it
+        message = "" if in_sweep() else f"stopped.{resume_hint(run_dir)}"
+    if message:
+        print(f"\n{message}", file=sys.stderr, flush=True)
+    if at_once:
+        print("\x1b[?25h" if sys.stdout.isatty() else "", end="", flush=True)  # the cursor, which the progress line hid
+        os._exit(130)
+    leave(130)
 
 
 def leave(status: int) -> None:
@@ -195,4 +249,8 @@ def leave(status: int) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.argv[1:] = quoted(sys.argv[1:])
+    try:
+        plainly(main)
+    except KeyboardInterrupt:  # outside of any run: while other processes run the cells of a sweep
+        stopped()

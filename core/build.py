@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.checks import meant
 from core.errors import UserError
 from core.memory.protocol import Memory
 from core.redact import Redactor
@@ -44,13 +45,14 @@ LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a m
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
 SWITCHES = ("dry_run", "strip_lessons", "scrub_episodes")  # true or false
 OTHERS = (*SWITCHES, "run_dir", "budget", "roles", "distiller", "contrast", "refine", "stream", "prompts")
+KNOWN = (*NUMBERS, *GROUPS, *OTHERS)
 
 
 def check_config(cfg: Any) -> None:
     """Raise UserError for an unknown key and for a number out of range."""
     for key in cfg:
-        if key not in (*NUMBERS, *GROUPS, *OTHERS):
-            raise UserError(f"unknown key {key}: known are {', '.join((*GROUPS, *NUMBERS, *OTHERS))}.")
+        if key not in KNOWN:
+            raise UserError(f"unknown key {key}{meant(key, KNOWN)} Known are {', '.join(KNOWN)}.")
     if unknown := set(cfg.roles) - set(ROLES):
         raise UserError(f"unknown role {', '.join(unknown)}: known are {', '.join(ROLES)}.")
     if unknown := set(cfg.budget) - {"run", "episode"}:
@@ -94,13 +96,21 @@ def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
     return tasks[:limit]
 
 
-def build_models(cfg: Any, stack: ExitStack) -> dict[str, ChatModel]:
-    """{role: model}: its own where `<role>_llm` is chosen, else `llm`; with a reply cache where one is configured."""
+def build_models(cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = None) -> dict[str, ChatModel]:
+    """{role: model}: its own where `<role>_llm` is chosen, else `llm`; with a reply cache where one is configured.
+
+    A model that was given no name gets that of its server, in `cfg` too (core/models/served.py).
+
+    recorded   the configuration of the run's earlier starts, where there were any
+    """
     from core.models.fallback import FallbackModel
     from core.models.remote import share_limits
     from core.models.reply_cache import cached
+    from core.models.served import name_models
 
     expand_fallbacks(cfg)
+    nodes = {key: node for key in LLMS if (node := cfg.get(key)) is not None}
+    name_models(nodes, recorded or {}, ask=not cfg.get("dry_run"))
     given = {key: make(cfg[key]) for key in LLMS if cfg.get(key) is not None}
     chains = {key: list(map(cached, [model, *fallbacks_of(model)])) for key, model in given.items()}
     share_limits([model for chain in chains.values() for model in chain])
@@ -153,18 +163,26 @@ def _fallback(given: Any, first: Any, where: str) -> dict[str, Any]:
 
 def option(group: str, name: str) -> Any:
     """The configuration of an option, with those of its own group that it builds on. UserError where there is none."""
-    from hydra.core.hydra_config import HydraConfig
     from omegaconf import OmegaConf
 
-    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else ()
-    folders = [*(Path(source.path) for source in sources if source.schema == "file"), CONFIG]
-    file = next((path for folder in folders if (path := folder / group / f"{name}.yaml").is_file()), None)
+    file = next((path for folder in _config_folders() if (path := folder / group / f"{name}.yaml").is_file()), None)
     if file is None:
-        known = sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
-        raise UserError(f"there is no option {name} of {group}: choose {', '.join(known)}.")
+        raise UserError(f"there is no option {name} of {group}: choose {', '.join(options(group))}.")
     body = OmegaConf.load(file)
-    below = [each for each in body.pop("defaults", ()) if each != "_self_"]
+    below = [each.partition("@")[0] for each in body.pop("defaults", ()) if isinstance(each, str) and each != "_self_"]
     return OmegaConf.merge(*(option(group, each) for each in below), body)
+
+
+def options(group: str) -> list[str]:
+    """The names of a group's options, those of --config-dir included, sorted."""
+    return sorted({path.stem for folder in _config_folders() for path in (folder / group).glob("*.yaml")})
+
+
+def _config_folders() -> list[Path]:
+    from hydra.core.hydra_config import HydraConfig
+
+    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else ()
+    return [*(Path(source.path) for source in sources if source.schema == "file"), CONFIG]
 
 
 def refuse_problems(models: dict[str, ChatModel], roles: Any) -> None:
@@ -292,11 +310,14 @@ def make(node: Any, **deps: Any) -> Any:
     """
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
+    from omegaconf.errors import MissingMandatoryValue
 
-    check_types(node, given=deps)
     try:
+        check_types(node, given=deps)
         partial = instantiate(node, _partial_=True, _convert_="all")
         return partial(**deps)
+    except MissingMandatoryValue as error:
+        raise UserError(f"{error.full_key} is not given: it has no default, give {error.full_key}=VALUE.") from error
     except (TypeError, InstantiationException) as error:
         cause = error.__cause__ if isinstance(error, InstantiationException) else error
         if isinstance(cause, UserError):

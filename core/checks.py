@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from core.errors import UserError
@@ -33,3 +33,16 @@ def check_choice(part: object, group: str, name: str, known: Sequence[str | None
     if value not in known:
         words = ["null" if word is None else word for word in known]
         raise UserError(f"{group}.{name}={value}: choose {', '.join(words[:-1])} or {words[-1]}.")
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """Of the known names the two that are spelt most like this one, the nearest first; [] where none is near."""
+    from difflib import get_close_matches
+
+    return get_close_matches(name, [*known], n=2, cutoff=0.6)
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence that refuses a name: ": did you mean X?", or "." where no known name is near."""
+    near = nearest(name, known)
+    return f": did you mean {' or '.join(near)}?" if near else "."

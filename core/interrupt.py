@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+STOP_S = 5.0  # for closing what is open
 
 
 class Interrupts:
-    """A context manager that turns SIGINT and SIGTERM into KeyboardInterrupt, delayed while shielded."""
+    """A context manager that turns SIGINT and SIGTERM into KeyboardInterrupt, delayed while shielded.
 
-    def __init__(self) -> None:
+    at_last   called in another thread where the block does not end within STOP_S seconds of it: a library may have
+              caught the KeyboardInterrupt, or hold Python for long
+    """
+
+    def __init__(self, at_last: Callable[[], object] | None = None) -> None:
+        self._at_last = at_last
+        self._timer: threading.Timer | None = None
+        self.stopped = False  # whether KeyboardInterrupt was raised: what it cut short may have raised something else
         self._depth = 0
         self._pending = False
         self._previous: dict[int, object] = {}
@@ -25,12 +34,22 @@ class Interrupts:
     def __exit__(self, *_exc) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _raise(self) -> None:
+        self.stopped = True
+        if self._at_last is not None and self._timer is None:
+            self._timer = threading.Timer(STOP_S, self._at_last)
+            self._timer.daemon = True
+            self._timer.start()
+        raise KeyboardInterrupt
 
     def _on_signal(self, _number, _frame) -> None:
         if self._depth:
             self._pending = True
         else:
-            raise KeyboardInterrupt
+            self._raise()
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
@@ -42,4 +61,4 @@ class Interrupts:
             self._depth -= 1
             if self._pending and not self._depth:
                 self._pending = False
-                raise KeyboardInterrupt
+                self._raise()

@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -52,11 +52,13 @@ class WorkerProcess:
     timeout_s   for one call and for the start; then the child is killed
     path        folders in which the child looks for modules before PYTHONPATH and the installed libraries; None: those
                 of this process. The working directory is not among them unless it is named
+    environment the environment variables of the child; None: those of this process
     """
 
     factory: Callable[[], Any]
     timeout_s: float = 300.0
     path: Sequence[str] | None = None
+    environment: Mapping[str, str] | None = None
     _process: subprocess.Popen | None = field(default=None, init=False, repr=False)
     _connection: Connection | None = field(default=None, init=False, repr=False)
 
@@ -76,7 +78,11 @@ class WorkerProcess:
             command = [sys.executable, "-P", "-c", CHILD, str(theirs.fileno()), path]
             # a session of its own: Ctrl-C is for the parent, which then closes its workers
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env=self.environment,
             )
         try:
             self._converse(self.factory, self.timeout_s)

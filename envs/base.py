@@ -17,7 +17,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from core.errors import UserError
 from core.types import Lesson, Task
@@ -41,6 +41,7 @@ class BaseEnv(AbstractContextManager):
     max_steps: int
     seed: int = 0
     workers: int | None = None
+    slow_to_list: ClassVar[bool] = False  # whether `tasks` starts an engine: a sweep's quick estimate goes without
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed
     _stream: Iterator[Task] | None = field(default=None, init=False, repr=False)  # what reset() without a task takes
     _aborted: bool = field(default=False, init=False, repr=False)
@@ -71,7 +72,7 @@ class BaseEnv(AbstractContextManager):
         task. Stepping an env that is not running raises EnvStateError; an engine that breaks raises InfraError, and
         the next reset starts afresh.
         """
-        if self._state != "running" or self._aborted:
+        if not self.running:
             raise EnvStateError(f"step while {self._state}: call reset first")
         self._state = "new"  # stays so when the engine breaks: only a reset can go on from there
         observation, reward, done, info = self._step(action)
@@ -104,6 +105,11 @@ class BaseEnv(AbstractContextManager):
     def closed(self) -> bool:
         """Whether this env is of no further use."""
         return self._aborted or self._state == "closed"
+
+    @property
+    def running(self) -> bool:
+        """Whether an episode is going on."""
+        return self._state == "running" and not self._aborted
 
     def describe(self) -> dict[str, Any]:
         """For the manifest: {dataset, sha256, ...}; whatever is needed to know that two runs saw the same tasks."""

@@ -97,6 +97,10 @@ class MathEnv(SingleTurnEnv):
         found = extract_answer(response)
         return found.answer, {"rule": found.rule, "stated": found.stated}
 
+    def _reset(self, task: Task) -> str:
+        self._grader.prepare()  # its worker takes seconds to start: while the model is being asked, they cost nothing
+        return super()._reset(task)
+
     def get_ground_truth(self) -> str:
         return self._row.answer
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Rows = list[dict[str, Any]]
+MOST_BASELINES = 6  # named as what could be one
 
 
 def errors(rows: Rows) -> list[str]:
@@ -22,7 +24,7 @@ def errors(rows: Rows) -> list[str]:
             )
     if len({row["n_infra_error"] for row in rows}) > 1:
         counts = ", ".join(f"{row['label']} {row['n_infra_error']}" for row in rows)
-        notes.append(f"infra errors differ between the arms, which can make one look better: {counts}.")
+        notes.append(f"broken tasks differ between the arms, which can make one look better: {counts}.")
     return notes
 
 
@@ -34,6 +36,15 @@ def replicates(rows: Rows) -> list[str]:
         for row in rows
         if row["n_distinct_seeds"] < row["n_seeds"]
     ]
+
+
+def baselines(block: tuple[str, ...], baseline: str, named: Rows, group: Rows, command: str) -> list[str]:
+    """Why a block is not compared, and what to give as its baseline, as a whole command each."""
+    why = "no finished run of the baseline" if len(named) < 2 else f"{len(named)} cells are the baseline"
+    finished = [row["label"] for row in (named if len(named) > 1 else group) if row["n"]]
+    choices = [f"{command} --baseline {shlex.quote(label)}".strip() for label in finished[:MOST_BASELINES]]
+    found = [f"{block[0]}, {block[1]}: {why} {baseline}, so nothing is compared." + " Choose one:" * bool(choices)]
+    return found + [f"compare with it: {choice}" for choice in choices]
 
 
 def fallbacks(rows: Rows) -> list[str]:

@@ -14,6 +14,7 @@ from core.run.arms import named
 from core.run.scaling import pass_at_k
 from core.setting import joined
 from results import cell_notes, provenance
+from results.order import place_of_arm
 from results.stats import calibration, confusion, holm, late_minus_early, paired, rate_interval
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
 SHARED = ["cell", "arm", "overridden", *BLOCK, "n_tasks", *TELLING]
 NAMED = 6  # configuration keys in a note
+FEW, SHORT = 2, 60  # settings, and their characters, that a label may name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +45,12 @@ class Cells:
         return self.frame[self.frame["cell"] == cell]
 
 
-def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: bool = False) -> Cells:
+def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: bool = False, command: str = "") -> Cells:
     """Every cell of the episodes from `results.load.load_runs`, each compared with the baseline of its block.
 
     baseline   a label, an arm or a word of a label ("top_k=1"); a block without just one such cell is not compared
     partial    average runs that did not finish as well, marked in the column `partial`
+    command    what makes this table; a note on a block that is not compared adds the baselines to choose from to it
     Raises UserError where no run has an episode.
     """
     import pandas as pd
@@ -65,11 +68,13 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
         as_named = runs.sort_values("overridden", kind="stable").iloc[0]  # one configuration may have had two names
         rows.append({**as_named[SHARED], **facts, **measure(counted[counted["cell"] == cell])})
     table = pd.DataFrame(rows)
-    table.insert(0, "label", _labels(table))
-    notes += cell_notes.errors(records(table)) + cell_notes.replicates(records(table))
-    notes += cell_notes.fallbacks(records(table))
+    settings = used.drop_duplicates("cell").set_index("cell")["settings"].map(json.loads).to_dict()
+    table.insert(0, "label", _labels(table, settings))
+    table = _in_order(table)
+    rows = in_notes(table)
+    notes += cell_notes.errors(rows) + cell_notes.replicates(rows) + cell_notes.fallbacks(rows)
     found = Cells(table=table, frame=counted, notes=notes)
-    return found if baseline is None else _compared(found, baseline)
+    return found if baseline is None else _compared(found, baseline, command)
 
 
 def measure(episodes: pd.DataFrame) -> dict[str, Any]:
@@ -184,16 +189,35 @@ def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     return frame[~frame["run_dir"].isin(left["run_dir"])], notes
 
 
-def _labels(table: pd.DataFrame) -> list[str]:
-    """The arm, and what tells cells of one arm apart."""
+def _labels(table: pd.DataFrame, settings: dict[str, dict[str, str]]) -> list[str]:
+    """The arm, and what tells cells of one arm apart in any block: so a configuration has one label in all of them.
+
+    Where that leaves several with one label: in which other setting they differ, or part of their cell's id.
+    """
     found: dict[str, str] = {}
-    for _, like in table.groupby(["arm", "overridden", *BLOCK], dropna=False):
-        tells = [key for key in TELLING if like[key].astype(str).nunique() > 1]
-        rows = records(like)
-        labels = [named(row["arm"], row["overridden"].split() + told(row, tells)) for row in rows]
-        for row, label in zip(rows, labels, strict=True):
-            found[row["cell"]] = f"{label} #{row['cell'][:4]}" if labels.count(label) > 1 else label
+    for _, arm in table.groupby(["arm", "overridden"], dropna=False):
+        blocks = [block for _, block in arm.groupby(list(BLOCK), dropna=False)]
+        tells = [key for key in TELLING if any(block[key].astype(str).nunique() > 1 for block in blocks)]
+        for block in blocks:
+            rows = records(block)
+            labels = [named(row["arm"], row["overridden"].split() + told(row, tells)) for row in rows]
+            for label in set(labels):
+                cells = [row["cell"] for row, other in zip(rows, labels, strict=True) if other == label]
+                found |= {cell: f"{label}{more}" for cell, more in _apart(cells, settings).items()}
     return [found[cell] for cell in table["cell"]]
+
+
+def _apart(cells: list[str], settings: dict[str, dict[str, str]]) -> dict[str, str]:
+    """What each of the cells with one label is told apart by; "" where there is only one."""
+    if len(cells) == 1:
+        return {cells[0]: ""}
+    keys = {key for cell in cells for key in settings[cell]}
+    values = {key: [str(settings[cell].get(key)) for cell in cells] for key in sorted(keys)}
+    values = {key: each for key, each in values.items() if len(set(each)) > 1}
+    words = ["".join(f" {key}={each[place]}" for key, each in values.items()) for place in range(len(cells))]
+    if len(values) > FEW or len(set(words)) < len(cells) or max(map(len, words)) > SHORT:
+        words = [f" #{cell[:4]}" for cell in cells]
+    return dict(zip(cells, words, strict=True))
 
 
 def told(row: dict[str, Any], tells: list[str]) -> list[str]:
@@ -202,7 +226,14 @@ def told(row: dict[str, Any], tells: list[str]) -> list[str]:
     return [f"{key}={short(row[key])}" for key in tells if key not in said]
 
 
-def _compared(cells: Cells, baseline: str) -> Cells:
+def _in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """The blocks as they were met, the arms of each in the order of `results.order`."""
+    blocks = table.groupby(list(BLOCK), sort=False).ngroup()
+    keys = [(block, *place_of_arm(row)) for block, row in zip(blocks, records(table), strict=True)]
+    return table.iloc[sorted(range(len(keys)), key=keys.__getitem__)].reset_index(drop=True)
+
+
+def _compared(cells: Cells, baseline: str, command: str) -> Cells:
     """The cells with the paired difference to their block's baseline, and Holm's p over the table."""
     rows, notes = [], list(cells.notes)
     table = cells.table
@@ -214,9 +245,8 @@ def _compared(cells: Cells, baseline: str) -> Cells:
         named = next((found for way in ways if len(found := group[way])), group[:0])
         bases[block] = named.iloc[0]["cell"] if len(named) == 1 and named.iloc[0]["n"] else None
         if bases[block] is None and len(group) > 1:
-            why = "no finished run of the baseline" if len(named) < 2 else f"{len(named)} cells are the baseline"
-            notes.append(f"{block[0]}, {block[1]}: {why} {baseline}, so nothing is compared.")
-    for row in records(table):
+            notes += cell_notes.baselines(block, baseline, records(named), records(group), command)
+    for row in in_notes(table):
         base = bases[tuple(row[key] for key in BLOCK)]
         rows.append({"base": base})
         if base is None or base == row["cell"] or not row["n"]:
@@ -281,6 +311,15 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a table, with None for pandas' NaN: what is not known."""
     rows = table.to_dict("records")
     return [{k: None if isinstance(v, float) and v != v else v for k, v in row.items()} for row in rows]
+
+
+def in_notes(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows with their labels as a note names them: with the benchmark, and the model, where there are several."""
+    where = [key for key in ("env", "model") if table[key].nunique() > 1]
+    return [
+        row | {"label": " on ".join([row["label"], *([", ".join(str(row[key]) for key in where)] if where else [])])}
+        for row in records(table)
+    ]
 
 
 def unlike(used: pd.DataFrame) -> list[str]:

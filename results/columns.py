@@ -59,7 +59,7 @@ HEADINGS: dict[str, Column] = {
     "method": ("method", plain("label")),
     "seeds": ("seeds", seeds),
     "n": ("n", plain("n")),
-    "infra_errors": ("infra errors", plain("n_infra_error")),
+    "infra_errors": ("broken", plain("n_infra_error")),
     "labels": ("labels", plain("label_source")),
     "success": ("success % [95 %]", success),
     "sd": ("sd over seeds", number("sd", 1, 100)),

@@ -1,11 +1,15 @@
-"""Finished runs for other tools: a table of episodes, Inspect logs, Weights & Biases. Each says what it has written."""
+"""Finished runs for other tools: a table of episodes, Inspect logs, trackers. Each says what it has written."""
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
 
+from core.build import make, option
+from core.errors import UserError
+from core.run.arms import named
 from core.run.metrics import summarise
-from core.run.tracking import WandbTracker, logged
+from core.run.tracking import Tally, episode_table, tracked_run
 from core.types import content_id
 from results.inspect_log import write_eval
 from results.load import explaining, find_runs, load_runs, read_run
@@ -33,12 +37,27 @@ def to_inspect(paths: list[str], folder: Path) -> None:
         print(f"{output}: {len(run.rows)} episodes")
 
 
-def to_wandb(paths: list[str], project: str, mode: str) -> None:
+def to_service(paths: list[str], name: str, keys: dict[str, str]) -> None:
+    """To a service, as `tracker=name` would have told it. keys: of its configuration, instead of those in its file."""
+    from omegaconf import OmegaConf
+
+    tracker = make(OmegaConf.merge(option("tracker", name), keys))
     for path in find_runs(paths):
-        run = read_run(path)
-        tracker = WandbTracker(project=project, mode=mode)
-        tracker.start(str(path), run.config)
-        for place, row in enumerate(run.rows):
-            tracker.log(place, logged(row["status"], len(row["lessons"])))
-        tracker.finish(run.summary or summarise(run.rows, run.n_tasks))
-        print(f"{path}: {len(run.rows)} episodes to wandb ({mode})")
+        run, tally = read_run(path), Tally()
+        with explaining(path):
+            about = tracked_run(
+                run=run.manifest["run"],
+                run_dir=path,
+                config=run.config,
+                hydra=run.hydra,
+                arm=named(run.arm or "run", run.overridden),
+                model=run.manifest["models"]["agent"]["model"],
+                earlier=[(row["index"], tally.values(row)) for row in sorted(run.rows, key=itemgetter("index"))],
+            )
+            told = run.summary or summarise(run.rows, run.n_tasks), episode_table(run.rows)
+        try:
+            tracker.start(about)
+            tracker.finish(*told)
+        except Exception as error:  # whatever its package raises
+            raise UserError(f"{name} took no run of {path}: {type(error).__name__}: {error}") from error
+        print(f"{path}: {len(run.rows)} episodes to {name} as {about.name}, run {about.id}")

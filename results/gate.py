@@ -57,12 +57,11 @@ def gate(cells: Cells, fall: float, arms: list[str] | None = None) -> list[Held]
 def _held(cells: Cells, row: dict[str, Any], base: str, fall: float) -> Held:
     mine, other = cells.episodes(row["cell"]), cells.episodes(row["base"])
     shared = set(mine["seed"]) & set(other["seed"])
-    cost, base_cost = (
-        _cost(each[each["seed"].isin(shared)], label) for each, label in ((mine, row["label"]), (other, base))
-    )
+    base_cost = _cost(other[other["seed"].isin(shared)], base)
     if not base_cost:
         why = "has no success" if base_cost is None else "costs nothing"
         raise UserError(f"{base} {why}: there is no cost per success that could fall.")
+    cost = _cost(mine[mine["seed"].isin(shared)], row["label"])
     change = None if cost is None else cost / base_cost - 1
     holds = change is not None and change <= SLACK - fall and row["difference"] >= -SLACK
     return Held(row=row, cost=cost, base_cost=base_cost, change=change, holds=holds)

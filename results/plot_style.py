@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,18 +19,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIZE = (6.0, 3.9)  # inches
-LINES = ("-", "--", "-.", ":")
+LINE = 0.19  # inches, of the key
+LINES = ("-", (0, (5, 1.6)), (0, (5, 1.6, 1, 1.6)))  # of the first five arms, the next five, the last five
+HOURGLASS = ((-1, 1), (1, 1), (-1, -1), (1, -1), (-1, 1))
+MARKERS = (*"osD^vPX*<>pdh", (4, 1, 0), HOURGLASS)  # (4, 1, 0): a star of four rays
 
 
 @dataclass(frozen=True, kw_only=True)
 class Palette:
-    """Colours as matplotlib takes them; a cell's number picks its own."""
+    """Colours as matplotlib takes them; a cell's number picks its own.
+
+    Fifteen that stay apart on a light page, also for the colour-blind; those of one style of line more so than others.
+    """
 
     ink: str = "#1d1f22"
     soft: str = "#5c6168"
     line: str = "#d5d2ca"
     cells: tuple[str, ...] = (
-        "#6b7078", "#1f6fb2", "#c05a1c", "#14805c", "#9a4f93", "#9a7400", "#3f9bb8", "#b8456b",
+        "#6b7078", "#477ccb", "#9c5e02", "#134924", "#5a018c",
+        "#9b9267", "#159fb8", "#8e115a", "#4649c5", "#ef670a",
+        "#1e5904", "#8b328b", "#8b81fc", "#897c53", "#a42e4f",
     )  # fmt: skip
 
     def of(self, cell: dict[str, Any]) -> str:
@@ -92,8 +101,18 @@ def figure_of(x: str, y: str, size: tuple[float, float] = SIZE) -> tuple[Figure,
 
 
 def line_of(cell: dict[str, Any]) -> dict[str, Any]:
-    """How a cell's line is drawn: the baseline wide, so that one that lies upon it leaves it to be seen."""
-    return {"linewidth": 3.6 if cell["colour"] == 0 else 1.8, "linestyle": LINES[cell["colour"] // 8 % len(LINES)]}
+    """How a cell's line is drawn: the baseline wide, so that one that lies upon it leaves it to be seen.
+
+    The marks of arms stand at places of their own, so that those of lines that lie upon each other are seen too.
+    """
+    number = cell["colour"]
+    look = {"linewidth": 3.6 if cell["baseline"] else 1.8, "linestyle": LINES[number // 5 % len(LINES)]}
+    return look | {"marker": marker_of(cell), "markersize": 5, "markevery": (0.03 + 0.017 * (number % 15), 0.28)}
+
+
+def marker_of(cell: dict[str, Any]) -> Any:
+    """The shape of a cell's marks."""
+    return MARKERS[cell["colour"] % len(MARKERS)]
 
 
 def rates(axes: Axes, which: str = "y") -> None:
@@ -115,10 +134,11 @@ def log_axis(axes: Axes) -> None:
 
 
 def key(figure: Figure) -> None:
-    """What each colour is, above the axes."""
+    """What each colour is, above the axes; a figure with much to name is taller."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
     longest = max(map(len, labels), default=0)
     columns = 1 if longest > 34 else 2 if longest > 18 else 3
+    figure.set_figheight(figure.get_figheight() + LINE * max(0, math.ceil(len(labels) / columns) - 3))
     figure.legend(handles, labels, loc="outside upper left", ncols=min(columns, len(labels)), fontsize=9)
 
 

@@ -9,11 +9,25 @@ import numpy as np
 
 from core.run.metrics import wilson
 from results.cells import grid
-from results.plot_style import SIZE, Palette, Plot, band, figure_of, key, line_of, log_axis, plain, rates, style
+from results.plot_style import (
+    SIZE,
+    Palette,
+    Plot,
+    band,
+    figure_of,
+    key,
+    line_of,
+    log_axis,
+    marker_of,
+    plain,
+    rates,
+    style,
+)
 from results.stats import rate_interval
 from results.studies import Study
 
 MOST_TYPES = 12
+BANDS = 5  # arms whose bands can still be told apart
 Drawn = tuple[Any, str]  # a figure, and what a reader must know to read it
 
 
@@ -46,13 +60,15 @@ def learning_curve(study: Study, palette: Palette) -> Drawn | None:
         seeds.add(places.shape[1])
         x = places.index.to_numpy() + 1
         mean, low, high = band(places.to_numpy())
-        axes.fill_between(x, low, high, color=palette.of(cell), alpha=0.16 if len(cells) < 5 else 0.09, linewidth=0)
+        if len(cells) <= BANDS:
+            axes.fill_between(x, low, high, color=palette.of(cell), alpha=0.16 if len(cells) < 4 else 0.1, linewidth=0)
         axes.plot(x, mean, color=palette.of(cell), label=plain(cell["label"]), **line_of(cell))
     rates(axes)
     one = "Wilson's 95 % interval for an arm of one seed"
     many = "a 95 % t-interval over the seeds of an arm of several (none is seen where they agree)"
     bands = one if seeds == {1} else many if 1 not in seeds else f"{many}, {one}"
-    return figure, f"Success rate over the tasks seen so far, mean over seeds; the band is {bands}."
+    said = f"the band is {bands}" if len(cells) <= BANDS else f"above {BANDS} arms no bands are drawn"
+    return figure, f"Success rate over the tasks seen so far, mean over seeds; {said}."
 
 
 def type_bars(study: Study, palette: Palette) -> Drawn | None:
@@ -72,9 +88,11 @@ def type_bars(study: Study, palette: Palette) -> Drawn | None:
                 continue
             rate = rate_interval(values)
             y = place + 0.4 - height * (number + 0.5)
-            axes.barh(y, rate["mean"], height * 0.86, color=palette.of(cell), alpha=0.85, linewidth=0)
+            axes.barh(y, rate["mean"], height * 0.86, color=palette.of(cell), alpha=0.6, linewidth=0)
             axes.hlines(y, rate["low"], rate["high"], color=palette.ink, linewidth=1)
-        axes.barh(np.nan, 0, color=palette.of(cell), label=plain(cell["label"]))
+            axes.plot(rate["mean"], y, marker=marker_of(cell), color=palette.of(cell), markersize=5)
+        look = {"linestyle": "", "marker": marker_of(cell), "color": palette.of(cell)}
+        axes.plot(np.nan, np.nan, label=plain(cell["label"]), **look)
     axes.set_yticks(range(len(types)), [plain(kind, 32) for kind in types])
     rates(axes, "x")
     axes.grid(axis="y", visible=False)
@@ -92,7 +110,8 @@ def cost_success(study: Study, palette: Palette) -> Drawn | None:
     figure, axes = figure_of("US dollars per task" if priced else "tokens per task, all roles", "success rate")
     for cell in cells:
         axes.vlines(cell[unit], cell["low"], cell["high"], color=palette.of(cell), alpha=0.5, linewidth=2)
-        axes.plot(cell[unit], cell["success"], "o", color=palette.of(cell), label=plain(cell["label"]))
+        look = {"linestyle": "", "marker": marker_of(cell), "color": palette.of(cell)}
+        axes.plot(cell[unit], cell["success"], label=plain(cell["label"]), **look)
     values = [cell[unit] for cell in cells]
     if max(values) > 10 * min(values):
         log_axis(axes)
@@ -111,11 +130,14 @@ def memory_growth(study: Study, palette: Palette) -> Drawn | None:
     figure, axes = figure_of("tasks seen", "lessons learned so far")
     for cell in cells:
         lessons = grid(study.episodes(cell), "index", "n_lessons").sort_index().fillna(0).cumsum()
-        x, values = lessons.index.to_numpy() + 1, lessons.to_numpy()
-        axes.fill_between(x, values.min(axis=1), values.max(axis=1), color=palette.of(cell), alpha=0.16, linewidth=0)
-        axes.plot(x, values.mean(axis=1), color=palette.of(cell), label=plain(cell["label"]), **line_of(cell))
+        x, values, colour = lessons.index.to_numpy() + 1, lessons.to_numpy(), palette.of(cell)
+        if len(cells) <= BANDS:
+            axes.fill_between(x, values.min(axis=1), values.max(axis=1), color=colour, alpha=0.16, linewidth=0)
+        axes.plot(x, values.mean(axis=1), color=colour, label=plain(cell["label"]), **line_of(cell))
     axes.set_ylim(bottom=0)
-    return figure, "Lessons distilled so far, mean over seeds; the band reaches from the least to the most of them."
+    said = "the band reaches from the least to the most of them"
+    said = said if len(cells) <= BANDS else f"above {BANDS} arms no bands are drawn"
+    return figure, f"Lessons distilled so far, mean over seeds; {said}."
 
 
 def scaling(study: Study, palette: Palette) -> Drawn | None:
@@ -131,7 +153,8 @@ def scaling(study: Study, palette: Palette) -> Drawn | None:
         colour, x = palette.of(line[0]), [cell["n_attempts"] for cell in line]
         low, high = ([cell[end] for cell in line] for end in ("low", "high"))
         axes.vlines(x, low, high, color=colour, alpha=0.5, linewidth=2)
-        axes.plot(x, [cell["success"] for cell in line], "o-", color=colour, label=plain(f"{name}: the chosen answer"))
+        look = {"marker": marker_of(line[0]), "color": colour}
+        axes.plot(x, [cell["success"] for cell in line], label=plain(f"{name}: the chosen answer"), **look)
         most, curve = line[-1], line[-1]["pass_at"]
         if most["k"] and curve:  # side by side: attempts may be drawn in any order, so pass@k means something
             axes.plot(range(1, len(curve) + 1), curve, ":", color=colour, label=plain(f"{name}: pass@k"))
@@ -157,7 +180,7 @@ def reliability(study: Study, palette: Palette) -> Drawn | None:
         x, y = ([each[name] for each in bins] for name in ("confidence", "correct"))
         low, high = np.transpose([wilson(each["correct"] * each["n"], each["n"]) for each in bins])
         axes.vlines(x, low, high, color=palette.of(cell), alpha=0.5, linewidth=2)
-        axes.plot(x, y, "o-", color=palette.of(cell), label=plain(cell["label"]))
+        axes.plot(x, y, "-", marker=marker_of(cell), color=palette.of(cell), label=plain(cell["label"]))
         n, brier, ece = (cell[f"judge_{name}"] for name in ("n_rated", "brier", "ece"))
         said.append(f"{plain(cell['label'])}: {n} labels, Brier {brier:.3f}, ECE {ece:.3f}")
     rates(axes)

@@ -7,21 +7,24 @@ from dataclasses import dataclass, field
 
 LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 LATEX |= {sign: "\\" + sign for sign in "&%$#_"} | {"<": "$<$", ">": "$>$", "±": r"$\pm$"}
+BETTER, WORSE = "▲", "▼"  # after a difference that is one, by Holm's p
+LATEX |= {BETTER: r"$\uparrow$", WORSE: r"$\downarrow$", "·": r"$\cdot$"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
-    """A table of strings with its title above and its notes below."""
+    """A table of strings with its title above and its notes below. A cell, and a heading, may have several lines."""
 
     title: str
     head: list[str]
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
+    cells: list[tuple[str, str | None]] = field(default_factory=list)  # of each row: its cell's id, its baseline's
 
 
 def markdown(table: Text) -> str:
     def line(cells: list[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
+        return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", "<br>") for cell in cells) + " |"
 
     rule = "| " + " | ".join(["---"] + ["---:"] * (len(table.head) - 1)) + " |"
     notes = [f"- {note}" for note in table.notes]
@@ -29,12 +32,12 @@ def markdown(table: Text) -> str:
 
 
 def latex(table: Text) -> str:
-    signs = str.maketrans(LATEX)
+    signs, marks = str.maketrans(LATEX), str.maketrans({mark: LATEX[mark] for mark in (BETTER, WORSE)})
     rows = (table.head, *table.rows)
-    head, *lines = (" & ".join(cell.translate(signs) for cell in row) + r" \\" for row in rows)
+    head, *lines = (" & ".join(_stacked(cell.translate(signs)) for cell in row) + r" \\" for row in rows)
     return "\n".join(
         [
-            *(f"% {note}" for note in table.notes),
+            *(f"% {note.translate(marks)}" for note in table.notes),
             r"\begin{table}",
             rf"\caption{{{table.title.translate(signs)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
@@ -50,9 +53,17 @@ def latex(table: Text) -> str:
     )
 
 
+def _stacked(cell: str) -> str:
+    """A cell of several lines, the first of which stands on the line of the row."""
+    lines = cell.split("\n")
+    return cell if len(lines) == 1 else r"\begin{tabular}[t]{@{}r@{}}" + r" \\ ".join(lines) + r"\end{tabular}"
+
+
 def page(table: Text) -> str:
     def row(cells: list[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+        return (
+            "<tr>" + "".join(f"<{tag}>{html.escape(cell).replace(chr(10), '<br>')}</{tag}>" for cell in cells) + "</tr>"
+        )
 
     notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
     body = "".join(row(cells, "td") for cells in table.rows)

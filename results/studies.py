@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.cells import BLOCK, Cells, make_cells, records
 from results.load import Run
+from results.order import place_of_arm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +21,8 @@ BASELINES = ("no_memory", "vanilla")  # taken by themselves, the first that is t
 class Study:
     """The cells over the same tasks of one environment by one model, the baseline first; a dictionary a cell.
 
-    `cells` are rows of results.cells' table with `baseline` (is it), `complete` and `colour` (a number) beside.
+    `cells` are rows of results.cells' table with `baseline` (is it), `complete` and `colour` (a number, in every study
+    the same for arms of one label) beside; after the baseline the arms stand in the paper's order.
     `n_compared` is how many comparisons Holm's correction was made for: those of all studies together.
     """
 
@@ -51,24 +53,34 @@ def studies(cells: Cells) -> list[Study]:
     """The cells by what may be compared."""
     found = []
     n_compared = int(cells.table["p"].notna().sum())
-    for (env, model, _), block in cells.table.groupby(list(BLOCK), sort=False):
-        rows = sorted(records(block), key=lambda row: row["cell"] != row["base"])
-        for colour, row in enumerate(rows):
-            row |= {"baseline": row["cell"] == row["base"], "complete": row["n_partial"] == 0, "colour": colour}
+    rows = sorted(records(cells.table), key=lambda row: (row["cell"] != row["base"], *place_of_arm(row)))
+    colours = list(dict.fromkeys(row["label"] for row in rows))
+    for (env, model, tasks), block in cells.table.groupby(list(BLOCK), sort=False):
+        mine = [row for row in rows if (row["env"], row["model"], row["task_set"]) == (env, model, tasks)]
+        for row in mine:
+            row |= {"baseline": row["cell"] == row["base"], "complete": row["n_partial"] == 0}
+            row["colour"] = colours.index(row["label"])
         inside = cells.frame[cells.frame["cell"].isin(block["cell"])]
-        about = {"env": env, "model": str(model), "n_tasks": rows[0]["n_tasks"]}
-        found.append(Study(**about, cells=tuple(rows), n_compared=n_compared, frame=inside))
+        about = {"env": env, "model": str(model), "n_tasks": mine[0]["n_tasks"]}
+        found.append(Study(**about, cells=tuple(mine), n_compared=n_compared, frame=inside))
     return found
 
 
-def run_labels(runs: list[Run], cells: Cells) -> list[tuple[Run, str]]:
-    """Every run with a name that no other run of the report has, in the order of the table."""
-    place = {row["cell"]: (number, row) for number, row in enumerate(cells.table.to_dict("records"))}
+def cell_names(cells: Cells) -> dict[str, str]:
+    """{cell: a name that no other cell of the report has}, in the paper's order of arms."""
     where = [key for key in ("env", "model") if cells.table[key].nunique() > 1]
-    named = []
-    for run in sorted(runs, key=lambda run: (place[run.cell][0], run.config["seed"], str(run.path))):
-        row = place[run.cell][1]
-        named.append((run, " · ".join([*(str(row[key]) for key in where), row["label"], f"seed {run.config['seed']}"])))
+    rows = sorted(records(cells.table), key=lambda row: (*(str(row[key]) for key in where), *place_of_arm(row)))
+    names = [" · ".join([*(str(row[key]) for key in where), row["label"]]) for row in rows]
+    named = [f"{name} #{row['cell'][:4]}" if names.count(name) > 1 else name for row, name in zip(rows, names)]
+    return dict(zip((row["cell"] for row in rows), named, strict=True))
+
+
+def run_labels(runs: list[Run], cells: Cells) -> list[tuple[Run, str]]:
+    """Every run with a name that no other run of the report has, in the order of the cells' names."""
+    names = cell_names(cells)
+    place = list(names).index
+    ordered = sorted(runs, key=lambda run: (place(run.cell), run.config["seed"], str(run.path)))
+    named = [(run, f"{names[run.cell]} · seed {run.config['seed']}") for run in ordered]
     counts, seen = Counter(label for _, label in named), Counter()
     unique = []
     for run, label in named:

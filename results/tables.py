@@ -28,10 +28,11 @@ ARMS = {
     "reasoningbank_failure_only": "failure_only",
 }
 REFERENCE_AGENTS = ("gold", "random")  # agents without a model: the ceiling and the floor, arms of their own
-REFERENCE = ["benchmark", "model", "method", "published", "ours", "comparable?", "source"]
+COMPARABLE = "comparable?"
+REFERENCE = ["benchmark", "model", "method", "published", "ours", COMPARABLE, "source"]
 
 
-DEFAULT = "main"  # the table that is made where none is asked for
+OPEN = "main"  # the table that also has every run made by hand
 ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
 CALIBRATION = ("n_rated", "brier", "ece")  # stand in a table only where a judge gave a confidence
 RATED = "Brier, ECE: of the judge's confidence that its label is right, over the attempts that have one; 0 is best."
@@ -171,14 +172,14 @@ def with_table_arms(frame: pd.DataFrame) -> pd.DataFrame:
 def chosen(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     """The episodes of the cells that the table wants: of its experiment, of runs made by hand, else of any others.
 
-    The default table also has every run by hand that is no cell of its experiment: a workflow of one's own, an arm that
+    The main table also has every run by hand that is no cell of its experiment: a workflow of one's own, an arm that
     was overridden, a second baseline.
     """
     if not table.experiment:
         return frame
     cells = [{k: v for k, v in cell.items() if k != "seed"} for cell in wanted(table.experiment, "")]
     runs = records(frame.drop_duplicates("run_dir"))
-    if table is not TABLES[DEFAULT]:
+    if table is not TABLES[OPEN]:
         runs = [row for row in runs if any(is_cell(row, cell) for cell in cells)]
     made = [typed(row["command"]).get("experiment", "") for row in runs]
     own = ("", table.experiment) if table.experiment in made else made
@@ -193,10 +194,26 @@ def left_out(frame: pd.DataFrame, kept: pd.DataFrame, experiment: str) -> list[s
     return [f"left out, no cell of {experiment}: runs of {arms}. --table all shows every run."] if arms else []
 
 
+def published(name: str, rows: list[dict[str, Any]], every: bool) -> list[Text]:
+    """The published rows that are comparable with one of ours; every: the others too, each with why it is not."""
+    lines = [line for line in reference(name, rows) if every or line[REFERENCE.index(COMPARABLE)].startswith("yes")]
+    return [Text(title="Published", head=REFERENCE, rows=lines)] if lines else []
+
+
 def build_tables(
-    frame: pd.DataFrame, name: str, *, baseline: str | None = None, partial: bool = False
+    frame: pd.DataFrame,
+    name: str,
+    *,
+    baseline: str | None = None,
+    partial: bool = False,
+    every_published: bool = False,
+    command: str = "",
 ) -> tuple[Cells, list[Text]]:
-    """The cells of a table, and its texts: one a block, and the published numbers."""
+    """The cells of a table, and its texts: one a block, and the published numbers.
+
+    baseline, partial, command   as in `results.cells.make_cells`; None: the table's own baseline
+    every_published              published rows that are not comparable stand there as well, with why
+    """
     table = TABLES[name]
     every, frame = frame, chosen(frame, table)
     if frame.empty:
@@ -204,7 +221,7 @@ def build_tables(
             f"none of the runs belongs to the table {name}: python main.py experiment={table.experiment} makes them."
         )
     base = baseline or table.baseline
-    cells = make_cells(frame, base, partial=partial)
+    cells = make_cells(frame, base, partial=partial, command=command)
     notes = cells.notes + left_out(every, frame, table.experiment)
     cells = replace(cells, table=_sorted(cells.table, table), notes=notes)
     texts = []
@@ -220,6 +237,7 @@ def build_tables(
                 title=f"{table.title}: {block[0]}, {block[1]}, {rows['n_tasks'].iloc[0]} tasks",
                 head=[heading for heading, _ in columns],
                 rows=[[show(row) for _, show in columns] for row in each],
+                cells=[(row["cell"], row.get("base")) for row in each],
                 notes=[
                     *_notes(rows, base),
                     *(RATED for name in names if name == "brier"),
@@ -227,24 +245,22 @@ def build_tables(
                 ],
             )
         )
-    if lines := reference(name, records(cells.table)):
-        texts.append(Text(title="Published", head=REFERENCE, rows=lines))
     texts[-1].notes.extend(cells.notes)
-    return cells, texts
+    return cells, texts + published(name, records(cells.table), every_published)
 
 
 def _sorted(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
-    """In the order of the experiment."""
+    """In the order of the experiment, what is none of its cells below."""
     order = list(wanted(table.experiment, "")) if table.experiment else []
     ranks = [
-        (next((n for n, cell in enumerate(order) if is_cell(row, cell)), len(order)), row["label"], place)
+        (next((n for n, cell in enumerate(order) if is_cell(row, cell)), len(order)), place)
         for place, row in enumerate(records(rows))
     ]
     return rows.iloc[[place for *_, place in sorted(ranks)]].reset_index(drop=True)
 
 
 def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:
-    notes = ["n: episodes that count; infra errors are in no denominator. labels: where the learner's come from."]
+    notes = ["n: episodes that count; broken ones are in no denominator. labels: where the learner's come from."]
     if "difference" in rows and rows["difference"].notna().any():
         notes.append(
             f"difference: to {baseline}, in points, on the same tasks and seeds; p: of no difference, allowing for the "

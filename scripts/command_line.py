@@ -20,11 +20,17 @@ def parser(doc: str, *, runs: bool = False) -> argparse.ArgumentParser:
 
 
 def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
-    """For a script's main: bad input ends it with one sentence on stderr and this exit status; None is status 0."""
+    """For a script's main: bad input ends it with one sentence on stderr and this exit status; None is status 0.
+
+    Ctrl-C is one sentence too, with status 130.
+    """
 
     def decorate(main: Callable[..., int | None]) -> Callable[..., int]:
         @functools.wraps(main)
         def guarded(arguments: list[str] | None = None) -> int:
+            from core.starting import stop_in_order
+
+            stop_in_order()
             from core.errors import UserError  # here, because scripts.doctor runs where core cannot be imported
 
             try:
@@ -32,6 +38,9 @@ def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
             except (UserError, OSError) as error:
                 print(f"error: {error}", file=sys.stderr)
                 return status
+            except KeyboardInterrupt:
+                print("\nstopped.", file=sys.stderr)
+                return 130
 
         return guarded
 

@@ -33,8 +33,10 @@ from results.cells import make_cells, measure
 from results.columns import HEADINGS
 from results.gate import Held, gate, lifts
 from results.load import Run, frame_of
+from results.render import Text as Grid
 from results.stats import paired
 from results.tables import load_episodes
+from results.terminal import show
 from scripts.command_line import parser, plain_errors
 from scripts.show import clean, console, one_run
 
@@ -49,14 +51,9 @@ FACTS = (
 
 def numbers(out: Console, frames: list[pd.DataFrame]) -> None:
     """What stands in the tables, for both."""
-    table = Table(title="", show_edge=False)
-    for heading in ("", "A", "B"):
-        table.add_column(heading, justify="left" if not heading else "right")
     cells = [measure(each) | {"label": name, "n_partial": 0, "partial": False} for name, each in zip("AB", frames)]
-    for fact in FACTS:
-        heading, show = HEADINGS[fact]
-        table.add_row(heading, *map(show, cells))
-    out.print(table)
+    rows = [[heading, *map(write, cells)] for heading, write in (HEADINGS[fact] for fact in FACTS)]
+    show(out, Grid(title="", head=["", "A", "B"], rows=rows))
     for note in cell_notes.fallbacks(cells):
         out.print(note)
 
@@ -77,7 +74,7 @@ def effect(out: Console, both: pd.DataFrame) -> None:
     test = "McNemar's exact p" if ours.shape[1] == 1 else "exact permutation task by task, p"
     ends = "" if found["low"] is None else f"  95 % {100 * found['low']:+.1f} to {100 * found['high']:+.1f}"
     out.print(
-        f"\nB - A: {100 * found['difference']:+.1f} points over {found['n_pairs']} pairs{ends}, "
+        f"B - A: {100 * found['difference']:+.1f} points over {found['n_pairs']} pairs{ends}, "
         f"{found['won']} gained and {found['lost']} lost, {test} = {found['p_tasks']:.4f}"
     )
 
@@ -121,11 +118,9 @@ def hold(out: Console, frame: pd.DataFrame, fall: float, baseline: str, arms: li
     """Whether the gate holds for every arm; tells the numbers of each."""
     cells = make_cells(frame, baseline)
     held = gate(cells, fall, arms)
-    heads = ("", "success % [95 %]", "difference [95 %]", "USD / success", "of the baseline's", f"gate cost={fall:g}")
-    table = Table(*heads, title=f"against {baseline}: {held[0].base_cost:.5f} USD / success", title_justify="left")
-    for each in held:
-        table.add_row(*gate_line(each), Text("holds", "green") if each.holds else Text("does not hold", "red"))
-    out.print(table)
+    heads = ["", "success % [95 %]", "difference [95 %]", "USD / success", "of the baseline's", f"gate cost={fall:g}"]
+    rows = [[*gate_line(each), "holds" if each.holds else "does not hold"] for each in held]
+    show(out, Grid(title=f"against {baseline}: {held[0].base_cost:.5f} USD / success", head=heads, rows=rows))
     for row in lifts(frame):
         shown = HEADINGS["difference"][1](row)
         out.print(f"lift of {row['label']} over reasoningbank: {shown} points over {row['n_pairs']:.0f} pairs")

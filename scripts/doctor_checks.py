@@ -60,6 +60,7 @@ def check_packages() -> Iterator[Check]:
         "local": (BROKEN, "llm=local, the default model"),
         "alfworld": (OPTIONAL, "env=alfworld"),
         "scienceworld": (OPTIONAL, "env=scienceworld"),
+        "reasoning_gym": (OPTIONAL, "env=reasoning_gym"),
         "wandb": (OPTIONAL, "tracker=wandb"),
         "mcp": (OPTIONAL, "serving a bank over MCP"),
         "dev": (OPTIONAL, "`make test` and `make lint`"),

@@ -3,8 +3,10 @@
     python -m scripts.export RUNS... --to parquet -o FILE      one table, a row an episode (columns: results.load)
     python -m scripts.export RUNS... --to inspect -o FOLDER    an Inspect log (.eval) a run
     python -m scripts.export RUNS... --to wandb [--project P] [--online]     Weights & Biases, after the fact
+    python -m scripts.export RUNS... --to mlflow [--project P] [--uri URI]   MLflow, as tracker=mlflow
+    python -m scripts.export RUNS... --to trackio [--project P]              Trackio, as tracker=trackio
 
-wandb writes into each run's directory unless --online is given; `wandb sync` sends it later. Needs the extra `wandb`.
+wandb writes into each run's directory unless --online is given; `wandb sync` sends it later. Each needs its package.
 """
 
 from __future__ import annotations
@@ -12,20 +14,24 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from results.export import to_inspect, to_parquet, to_wandb
+from results.export import to_inspect, to_parquet, to_service
 from scripts.command_line import parser, plain_errors
+
+SERVICES = {"wandb": ("project", "mode"), "mlflow": ("project", "uri"), "trackio": ("project",)}  # and their options
 
 
 @plain_errors()
 def main(arguments: list[str] | None = None) -> None:
     options = parser(__doc__, runs=True)
-    options.add_argument("--to", required=True, choices=("parquet", "inspect", "wandb"))
+    options.add_argument("--to", required=True, choices=("parquet", "inspect", *SERVICES))
     options.add_argument("-o", "--output", type=Path)
-    options.add_argument("--project", default="reasoningbank")
-    options.add_argument("--online", action="store_true")
+    options.add_argument("--project")
+    options.add_argument("--online", dest="mode", action="store_const", const="online")
+    options.add_argument("--uri")
     given = options.parse_args(arguments)
-    if given.to == "wandb":
-        to_wandb(given.runs, given.project, "online" if given.online else "offline")
+    if given.to in SERVICES:
+        keys = {key: value for key in SERVICES[given.to] if (value := getattr(given, key)) is not None}
+        to_service(given.runs, given.to, keys)
     elif given.output is None:
         options.error(f"--to {given.to} needs -o")
     elif given.to == "parquet":

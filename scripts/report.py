@@ -1,39 +1,79 @@
-"""One HTML file from finished runs: result, tables, plots, configuration and every episode, for any browser, offline.
+"""One HTML page from runs: result, tables, plots, bank and every episode, as a file for any browser, offline.
 
     python -m scripts.report RUNS... -o FILE.html [--baseline ARM] [--partial] [--table NAME]... [--title TEXT]
+    python -m scripts.report --watch RUNS...      [--port N] and the same options
 
 RUNS are run directories or folders of them. A run that did not finish is shown, and counted only with --partial.
+With --watch the page is served on this machine alone and follows the runs while they go on, counted as far as they are.
 """
 
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from pathlib import Path
 
-from results.load import find_runs, frame_of, read_run
-from results.report.page import build
+from core.errors import UserError
+from results.load import Run, find_runs, frame_of, read_run
+from results.report.live import Live, serve
+from results.report.page import build, waiting
 from results.tables import TABLES, build_tables, with_table_arms
 from scripts.command_line import parser, plain_errors
+
+PORT = 8400
 
 
 @plain_errors(status=1)
 def main(arguments: list[str] | None = None) -> None:
-    """Write the file; 1 with a reason when there is nothing to write."""
+    """Write the file, or serve the page until Ctrl-C; 1 with a reason when there is nothing to write."""
     options = parser(__doc__, runs=True)
-    options.add_argument("-o", "--output", required=True, type=Path, metavar="FILE.html")
+    to = options.add_mutually_exclusive_group(required=True)
+    to.add_argument("-o", "--output", type=Path, metavar="FILE.html")
+    to.add_argument("--watch", action="store_true", help="serve the page and follow the runs; the runs are only read")
+    options.add_argument("--port", type=int, default=PORT, help=f"of --watch (default: {PORT}; 0: a free one)")
     options.add_argument("--baseline", help="the arm to compare with (default: no_memory, or vanilla, or the first)")
     options.add_argument("--partial", action="store_true", help="count runs that have not finished, marked as partial")
     options.add_argument("--table", action="append", choices=TABLES, help="a table of scripts.tables (default: all)")
     options.add_argument("--title", default="ReasoningBank report")
     given = options.parse_args(arguments)
+    watch(given) if given.watch else write(given)
+
+
+def write(given: Namespace) -> None:
+    """The page as a file."""
     runs = [read_run(path) for path in find_runs(given.runs)]
-    frame, compared = with_table_arms(frame_of(runs)), {"baseline": given.baseline, "partial": given.partial}
-    tables = [table for name in given.table or ["all"] for table in build_tables(frame, name, **compared)[1]]
-    text = build(runs, frame, tables, title=given.title, **compared)
+    text = page_of(runs, given)
     given.output.parent.mkdir(parents=True, exist_ok=True)
     given.output.write_text(text, encoding="utf-8")
     n_episodes = sum(len(run.rows) for run in runs)
     print(f"{given.output}: {n_episodes:,} episodes of {len(runs)} runs, {len(text) / 1e6:.1f} MB")
+
+
+def watch(given: Namespace) -> None:
+    """The page, served; its runs need not have begun, but their folder is there."""
+    if lacking := [path for path in given.runs if not Path(path).exists()]:
+        raise UserError(f"{lacking[0]} does not exist: give the folder that the runs are written to.")
+    given.partial = True
+
+    def make(version: str) -> str:
+        return page_of([read_run(path) for path in find_runs(given.runs)], given, version)
+
+    def wait(why: str, version: str) -> str:
+        try:
+            runs = [read_run(path) for path in find_runs(given.runs)]
+        except (UserError, OSError):
+            runs = []
+        return waiting(runs, why, title=given.title, version=version)
+
+    paths = [path.parent if path.is_file() else path for path in map(Path, given.runs)]
+    serve(Live(paths=paths, make=make, waiting=wait), given.port, lambda text: print(text, flush=True))
+
+
+def page_of(runs: list[Run], given: Namespace, version: str = "") -> str:
+    """The page of some runs, with what the options ask for."""
+    frame, compared = with_table_arms(frame_of(runs)), {"baseline": given.baseline, "partial": given.partial}
+    tables = [table for name in given.table or ["all"] for table in build_tables(frame, name, **compared)[1]]
+    return build(runs, frame, tables, title=given.title, version=version, **compared)
 
 
 if __name__ == "__main__":

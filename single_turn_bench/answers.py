@@ -65,7 +65,7 @@ class Extracted:
     @property
     def stated(self) -> bool:
         """Whether the response says what its answer is; else the answer is a value, or a line, that stands in it."""
-        named = self.rule in ("boxed", "final_answer", "statement", "lone")
+        named = self.rule in ("tag", "boxed", "final_answer", "statement", "lone")
         return named or (self.rule == "last_line" and is_bare(self.answer))
 
 

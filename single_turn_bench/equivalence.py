@@ -3,8 +3,8 @@ r"""Whether two mathematical answers are the same: text and exact numbers here, 
     with MathGrader() as grader:
         grader.equal(r"\sqrt{12}", r"2\sqrt3")   # True
 
-The worker is started on first use, killed when an answer takes longer than `timeout_s`, and started again by the next
-answer that needs it. What could not be decided in time is a wrong answer, and is counted.
+The worker is started on first use, or by `prepare`; it is killed when an answer takes longer than `timeout_s`, and
+started again by the next answer that needs it. What could not be decided in time is a wrong answer, and is counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -48,6 +48,7 @@ class MathGrader(AbstractContextManager):
     n_restarts: int = field(default=0, init=False)  # after a timeout, or when the worker was killed from outside
     _worker: WorkerProcess = field(init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _prepared: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         # its path is not ours: the folder of the program or the working directory must not stand in for libraries
@@ -69,8 +70,15 @@ class MathGrader(AbstractContextManager):
         except WorkerTimeout:
             return False
 
+    def prepare(self) -> None:
+        """Start the worker in the background, once; what goes wrong there is told by the answer that needs it."""
+        if not self._prepared:
+            self._prepared = True
+            threading.Thread(target=self._prepare, daemon=True).start()
+
     def close(self) -> None:
         """End the worker. The grader may be used again: the next answer that needs a worker starts one."""
+        self._worker.abort()  # it may be starting, which holds the lock
         with self._lock:
             self._worker.kill()
 
@@ -95,6 +103,10 @@ class MathGrader(AbstractContextManager):
                 finally:
                     left.seconds -= time.monotonic() - begun
         return False
+
+    def _prepare(self) -> None:
+        with self._lock, suppress(InfraError, UserError):
+            self._worker.start()
 
     def _start(self) -> None:
         try:

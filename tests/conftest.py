@@ -77,8 +77,8 @@ def serve():
 
     servers = []
 
-    def start(answer):
-        servers.append(Provider(answer))
+    def start(answer, models=404):
+        servers.append(Provider(answer, models))
         return servers[-1]
 
     yield start
@@ -92,6 +92,28 @@ def toy_runs(tmp_path_factory) -> Path:
     from report_kit import make_runs
 
     return make_runs(tmp_path_factory.mktemp("toy_runs"))
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium, for the tests of the report."""
+    pytest.importorskip("playwright")
+    from scripts.bench.browser import Browser, installed
+
+    if installed() is None:
+        pytest.skip("no Chromium is installed (apt-get install chromium)")
+    with Browser(installed()) as started:
+        yield started
+
+
+@pytest.fixture
+def tab(browser):
+    """The browser on an empty page; whatever its console says by the end of the test is a failure."""
+    browser.open("about:blank")
+    browser.errors.clear()
+    yield browser
+    assert browser.errors == []
+    browser.screen()
 
 
 @pytest.fixture

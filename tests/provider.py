@@ -9,9 +9,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Provider:
-    """answer(request: dict, number: int) -> (status, body); body a dict or text; keeps every request."""
+    """answer(request: dict, number: int) -> (status, body); body a dict or text; keeps every request.
 
-    def __init__(self, answer: Callable[[dict, int], tuple[int, dict | str]]) -> None:
+    models   the names that it lists at /v1/models, or the status with which it refuses to; may be set later
+    """
+
+    def __init__(self, answer: Callable[[dict, int], tuple[int, dict | str]], models: list[str] | int = 404) -> None:
+        self.models, self.owner, self.listed, self.listed_for = models, "test", 0, None
         self.requests: list[dict] = []
         self.headers: list[dict] = []
         provider = self
@@ -21,7 +25,18 @@ class Provider:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 provider.requests.append(request)
                 provider.headers.append(dict(self.headers))
-                status, body = answer(request, len(provider.requests))
+                self._send(*answer(request, len(provider.requests)))
+
+            def do_GET(self) -> None:
+                provider.listed += 1
+                provider.listed_for = self.headers.get("Authorization")
+                names = provider.models
+                if isinstance(names, int):
+                    return self._send(names, "")
+                listed = [{"id": name, "object": "model", "owned_by": provider.owner} for name in names]
+                return self._send(200, {"object": "list", "data": listed})
+
+            def _send(self, status: int, body: dict | str) -> None:
                 data = (json.dumps(body) if isinstance(body, dict) else body).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")

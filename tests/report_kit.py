@@ -62,6 +62,19 @@ def poison(row: dict) -> None:
         row["trajectories"][0]["steps"][0]["observation"] = evil * 30_000  # more than 1 MB
 
 
+def text(tab, where: str) -> str:
+    """What a reader sees of an element."""
+    return tab.run(f"document.querySelector({where!r}).innerText")
+
+
+def choose(tab, name: str, value: str, kind: str = "change") -> None:
+    """Set a control as a person would."""
+    tab.run(
+        f"(() => {{ const it = document.getElementById({name!r}); it.value = {value!r};"
+        f" it.dispatchEvent(new Event({kind!r})) }})()"
+    )
+
+
 class Elements(HTMLParser):
     """Counts the elements of a page, and keeps what each <script> holds, by its id."""
 

@@ -37,9 +37,11 @@ ARROWS = {
         *(f"core/memory/{room}" for room in "store search policies consolidation formats".split()),
     },
     "core/run": {*MODELS, "core/build.py", "core/memory", "core/memory/hygiene", "prompts"},
+    "core/run/trackers": {"core", "core/run"},
     "prompts": set(),
     "single_turn_bench": FLAT,
-    "envs": {"core", "single_turn_bench"},
+    "envs": {"core", "envs/scenario_services", "single_turn_bench"},
+    "envs/scenario_services": {"core"},
     "workflows": {
         *MODELS,
         "core/build.py",
@@ -89,7 +91,7 @@ ARROWS = {
 }
 PACKAGES = {room.split("/")[0] for room in ARROWS}
 HEAVY = ("torch", "litellm", "faiss", "sympy", "sentence_transformers", "wandb", "datasets", "xllamacpp", "textworld")
-HEAVY += ("pandas", "scipy", "statsmodels", "matplotlib", "pyarrow")
+HEAVY += ("pandas", "scipy", "statsmodels", "matplotlib", "pyarrow", "mlflow", "trackio")
 
 
 def sources() -> list[Path]:

@@ -1,27 +1,27 @@
-"""The arms of the paper's tables in the real multi-turn engines, played by envs/wanderer.py; gold reaches no prompt."""
+"""The arms of the paper's tables in the real multi-turn engines, played by llm=free; gold reaches no prompt."""
 
 from __future__ import annotations
 
 import pytest
 from conftest import REPO, read_json, read_rows
 
-from envs import wanderer
+from core.models.free import FreePlayer
 from results.lesson_quality import audit
 from results.load import read_run
 
-WORDS = ("llm=scripted", "llm.script.path=envs.wanderer.play", "embedder=hashing", "max_steps=3", "limit=2")
+WORDS = ("llm=free", "embedder=hashing", "max_steps=3", "limit=2")
 ARMS = ("matts_parallel", "matts_sequential", "matts_parallel_alone", "awm", "random_retrieval")
 
 
 def play_arm(here, monkeypatch, arm, *words):
     """(rows, summary, [(role, prompt)]) of a short run."""
-    prompts, original = [], wanderer.play
+    prompts, original = [], FreePlayer.chat
 
-    def play(messages, role, sample):
+    def chat(self, messages, *, role, **more):
         prompts.append((role, "\n".join(message["content"] for message in messages)))
-        return original(messages, role, sample)
+        return original(self, messages, role=role, **more)
 
-    monkeypatch.setattr("envs.wanderer.play", play)
+    monkeypatch.setattr(FreePlayer, "chat", chat)
     run_dir, _ = here(*WORDS, f"arm={arm}", *words)
     report = audit(read_run(run_dir))
     assert report["broken"] == {}

@@ -13,7 +13,7 @@ from core.errors import UserError
     [
         (("limmit=3",), "limmit"),
         (("+limmit=3",), "unknown key limmit"),
-        (("env=nowhere",), "Could not find 'env/nowhere'"),
+        (("env=nowhere",), "env=nowhere: there is no such option. Choose aime24, "),
         (("env.familys=3",), "familys"),
         (("+env.familys=3",), "familys"),
         (("+roles.agent.top_p=1",), "top_p"),
@@ -98,7 +98,7 @@ def test_a_sweep_shows_what_its_other_runs_found(cli):
     done = cli("-m", *TOY, "judge=llm,oracle", "limit=8")
     assert done.returncode == 1
     assert "judge=oracle knows the answers" in done.stderr
-    assert "4/8" in done.stdout
+    assert "50.0 % (4 of 8)" in done.stdout
 
 
 def test_a_bank_of_another_embedder_stops_before_any_task(here, tmp_path):

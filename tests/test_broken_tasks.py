@@ -106,10 +106,10 @@ def test_where_a_run_learns_they_come_at_the_streams_end_and_the_order_is_on_rec
 def test_what_stays_broken_is_named_and_the_same_command_tries_again(here, breaking, tmp_path, capsys):
     words = (*TOY, "limit=12")
     breaking(birch_1=99, dune_2=99)
-    with pytest.raises(StopRun, match=r"2 of 12 tasks broke \(2 by server\)"):
+    with pytest.raises(StopRun, match=r"2 of 12 tasks broken \(2 by server\)"):
         here(*words, run_dir=tmp_path / "run")
     printed, summary = capsys.readouterr().out, read_json(tmp_path / "run/summary.json")
-    assert "broke: toy/birch/1" in printed and "server: oops" in printed and "not complete" in printed
+    assert "broken: toy/birch/1" in printed and "server: oops" in printed and "not complete" in printed
     assert (summary["complete"], summary["n"], summary["n_infra_error"]) == (False, 10, 2)
     assert summary["broken"] == [
         {"task_id": "toy/birch/1", "index": 1, "error": "server: oops"},
@@ -128,7 +128,7 @@ def test_what_stays_broken_is_named_and_the_same_command_tries_again(here, break
 def test_zero_tries_none_again_and_the_run_is_not_complete(here, breaking, tmp_path):
     counts = breaking(birch_1=99)
     for _ in range(2):
-        with pytest.raises(StopRun, match="1 of 8 tasks broke"):
+        with pytest.raises(StopRun, match="1 of 8 tasks broken"):
             here(*TOY, "limit=8", "retry_broken=0", run_dir=tmp_path / "run")
     assert counts["Open the birch box: box 1 of the birch family"] == 1
     assert len(read_rows(tmp_path / "run")) == 8
@@ -209,8 +209,8 @@ def test_a_server_that_stays_bad_and_one_that_heals(cli, serve, monkeypatch, tmp
     words = (*REMOTE, f"llm.api_base={serve(answer).url}", "limit=12", f"run_dir={tmp_path / 'run'}")
     done = cli(*words, "stop_after_broken=null")
     assert done.returncode == 1
-    assert "4 of 12 tasks broke (4 by server)" in done.stderr and "to go on where it stopped" in done.stderr
-    assert "broke: toy/amber/2" in done.stdout and "Traceback" not in done.stderr
+    assert "4 of 12 tasks broken (4 by server)" in done.stderr and "to go on where it stopped" in done.stderr
+    assert "broken: toy/amber/2" in done.stdout and "Traceback" not in done.stderr
     summary = read_json(tmp_path / "run/summary.json")
     assert (summary["complete"], summary["n"], len(summary["broken"])) == (False, 8, 4)
     stopped = cli(*words)

@@ -96,7 +96,7 @@ def score(run_dir: Path) -> tuple[int, int]:
 
 def arms(folder: Path) -> dict[str, Path]:
     """{arm: run} of a sweep."""
-    return {path.name.split("-")[2]: path for path in folder.iterdir() if path.is_dir()}
+    return {path.name.partition(",")[0].removeprefix("arm="): path for path in folder.iterdir() if path.is_dir()}
 
 
 def test_the_page_has_a_file_and_a_command_for_each_kind_of_part():
@@ -175,6 +175,21 @@ def test_an_env_passes_the_contract_and_a_run(made):
     run_dir = made["config/env/number.yaml"]
     assert score(run_dir) == (10, 10)
     assert read_json(run_dir / "manifest.json")["fingerprint"]["dataset"]["dataset"] == "number"
+
+
+def test_an_env_is_seen_whole_without_a_model(outside):
+    command = "python main.py $TOY env=number llm=free workflow=matts_parallel k=3"
+    assert f"`{command}`" in (REPO / "CONTRIBUTING.md").read_text()
+    run_dir = outside.run("free", command)
+    rows, summary = read_rows(run_dir), read_json(run_dir / "summary.json")
+    assert (summary["n"], summary["n_infra_error"], summary["cost_usd"]) == (10, 0, 0.0)
+    assert all(len(row["trajectories"]) == 3 and row["lessons"] for row in rows)
+    assert all(row["retrieved"] for row in rows[1:])
+    assert {step["valid"] for row in rows for attempt in row["trajectories"] for step in attempt["steps"]} == {True}
+    assert 0 < sum(attempt["success"] for row in rows for attempt in row["trajectories"]) < 30
+    done = outside.shell(f"python -m scripts.report {run_dir} -o {run_dir}/report.html")
+    assert done.returncode == 0, done.stderr
+    assert "free (no model)" in (run_dir / "report.html").read_text()
 
 
 def test_a_file_of_questions_needs_a_yaml_alone(outside, made):
@@ -311,7 +326,7 @@ def test_a_dry_run_knows_what_parts_from_outside_will_ask(outside, words, shown,
     assert done.returncode == 0, done.stderr
     assert shown.lower() in done.stdout.lower()
     roles = [line.split("│")[1].strip() for line in done.stdout.splitlines() if line.startswith("│ ")]
-    assert [role for role in roles if role not in ("", "total")] == asked.split()
+    assert [role for role in roles if role not in ("", "retries", "total")] == asked.split()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import pytest
 from conftest import TOY, command
 from provider import Provider
 
+from core.build import ROLES
+
 
 def test_it_shows_roles_prompts_calls_and_cost_and_calls_nobody(cli, tmp_path):
     server = Provider(lambda request, n: (500, {}))
@@ -71,7 +73,9 @@ def test_scaling_is_counted_and_what_is_read_of_it(here, capsys, words, calls):
     for given in (words, "workflow=reasoningbank"):
         here(*TOY, *given.split(), "max_steps=2", "limit=1", "dry_run=true")
         rows = [line.strip("│").split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│ ")]
-        found = {row[0].strip(): [int(cell.replace(",", "")) for cell in row[2:4]] for row in rows if row[3].strip()}
+        found = {
+            row[0].strip(): [int(cell.replace(",", "")) for cell in row[2:4]] for row in rows if row[0].strip() in ROLES
+        }
         prompts[given] = {role: read for role, (_, read) in found.items()}
         if given == words:
             assert {role: n // 2 if role == "agent" else n for role, (n, _) in found.items()} == calls
@@ -102,5 +106,4 @@ def test_ctrl_c_ends_a_run_whose_server_never_answers(tmp_path):
     server.close()
     assert time.monotonic() - began < 10
     assert process.returncode == 130
-    assert "stopped." in error
-    assert f"run_dir={tmp_path / 'run'}" in error
+    assert error.strip().splitlines()[-1] == "stopped."  # nothing is recorded: the same command begins it

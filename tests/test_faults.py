@@ -65,7 +65,7 @@ def test_a_thousand_calls_sixteen_at_a_time(faulty, here, tmp_path):
     server = faulty(play)
     more = ("env.families=8", "env.boxes_per_family=125", "max_concurrency=16", "workflow=vanilla", "max_steps=1")
     run_dir = tmp_path / "run"
-    with pytest.raises(StopRun, match="of 1000 tasks broke"):
+    with pytest.raises(StopRun, match="of 1000 tasks broken"):
         here(*overrides(server, *more, *ONCE), run_dir=run_dir)
     statuses, made = check(run_dir, server, 1000)
     assert len(made) == 1000
@@ -85,7 +85,7 @@ def test_the_whole_loop_learns_on_among_the_faults(faulty, here, tmp_path):
     try:
         here(*overrides(server, "env.families=4", "env.boxes_per_family=12", *ONCE), run_dir=run_dir)
     except StopRun as error:  # which calls break depends on the wording of the prompts
-        assert "of 48 tasks broke" in str(error)
+        assert "of 48 tasks broken" in str(error)
     check(run_dir, server, 48)
     assert read_json(run_dir / "summary.json")["success_rate"] > 0.7  # 44 of 48 without any fault
     for row in read_rows(run_dir):

@@ -35,7 +35,7 @@ def ab(made, tmp_path):
 
 
 def run_of(folder, arm, seed):
-    return folder / f"toy_chance-scripted-{arm}-seed{seed}"
+    return folder / f"arm={arm},env=toy_chance,llm=scripted,seed={seed}"
 
 
 def charge(folder, **usd):

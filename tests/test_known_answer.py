@@ -67,7 +67,9 @@ def experiment(tmp_path_factory):
     words = command("experiment=known_answer", f"run_dir={folder}")
     done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
-    return {path.name.split("-")[2]: path for path in folder.iterdir() if path.is_dir()}, done.stdout
+    return {
+        path.name.partition(",")[0].removeprefix("arm="): path for path in folder.iterdir() if path.is_dir()
+    }, done.stdout
 
 
 def test_the_answers_are_those_of_the_design():
@@ -83,7 +85,7 @@ def test_the_experiment_gives_the_known_answers(experiment):
     found = {arm: read_json(path / "summary.json") for arm, path in arms.items()}
     answers = ANSWERS | {"random_retrieval": by_lot(read_rows(arms["random_retrieval"]))}
     assert {arm: (s["n_success"], s["n"]) for arm, s in found.items()} == answers
-    for count in {f"{won}/{n}" for won, n in answers.values()}:
+    for count in {f"({won} of {n})" for won, n in answers.values()}:
         assert count in printed
 
 

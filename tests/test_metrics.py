@@ -8,7 +8,7 @@ import pytest
 from conftest import read_json
 from scipy.stats import binomtest
 
-from core.run.display import _facts_of
+from core.run.display import facts_of
 from core.run.metrics import summarise, wilson
 from core.run.records import differences
 from core.types import Usage
@@ -85,10 +85,21 @@ def test_a_success_costs_what_all_tasks_cost():
     assert (s["n_lessons"], s["lessons_per_100"], s["shown_per_task"]) == (3, 100.0, 2.0)
     assert (s["cost_usd"], s["cost_usd_per_success"]) == (4.5, 2.25)
     assert (s["wall_s"], s["wall_s_per_success"]) == (9.0, 4.5)
-    facts = dict(_facts_of(s | {"calls": {}, "stream": {}, "by_pass": []}))
-    assert facts["lessons"] == "3   (100 per 100 tasks, 0 dropped)"
-    assert facts["tasks with a retrieved lesson"] == "2   (2.00 lessons shown a task)"
-    assert (facts["cost"], facts["wall time"]) == ("4.5000 USD   (2.2500 a success)", "9.0 s   (4.5 a success)")
+    facts = dict(facts_of(s | {"calls": {}, "stream": {}, "by_pass": []}))
+    assert facts["success"].startswith("66.7 %   (2 of 3), 95 % interval ")
+    assert facts["not complete"] == "3 of 4 tasks"
+    assert facts["lessons"] == "3 learned, 2.00 shown a task"
+    assert facts["spent"].endswith(" tokens, 4.5000 USD (2.2500 a success), 9.0 s")
+    assert facts["broken (not counted)"] == "1"
+
+
+def test_the_table_of_a_run_has_what_a_person_needs_and_no_zeros():
+    rows = [row("success", kind=kind) for kind in ("1", "2", "geometry of the plane", "number theory and counting")]
+    facts = dict(facts_of(summarise(rows, 4) | {"stream": {}, "by_pass": []}))
+    assert list(facts) == ["success", "mean steps", "spent", "by type"], facts
+    lines = facts["by type"].split("\n")
+    assert lines[0] == "level 1 100.0 % of 1   level 2 100.0 % of 1"
+    assert len(lines) == 3 and max(map(len, lines)) <= 62
 
 
 def test_what_is_not_known_of_a_success_is_null():

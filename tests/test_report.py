@@ -60,7 +60,7 @@ def test_the_page_says_what_the_runs_say(runs, page):
         "reasoningbank · seed 1",
         "matts_parallel · seed 0",
     }
-    assert made.text.count("<svg") == 5  # each of the plots has its data here
+    assert made.text.count('<div class="plot"><svg') == 5  # each of the plots has its data here
 
 
 def test_the_page_needs_nothing_from_elsewhere_and_is_the_same_each_time(runs, page):
@@ -111,7 +111,7 @@ def test_broken_episodes_are_named_and_in_no_rate(runs, page, tmp_path):
             row["trajectories"][0] |= {"ended_by": "infra_error", "error": "server: gone", "success": False}
 
     made = page(runs / "none-0", rewritten(runs / "bank-0", tmp_path / "broken", broken))
-    assert "2 episodes broke (infra error)" in made.text and "in 38 pairs" in made.text
+    assert "2 episodes are broken:" in made.text and "in 38 pairs" in made.text
     assert "(2 tasks are broken and in no rate)" in made.text
 
 
@@ -161,7 +161,8 @@ def test_no_text_of_a_run_breaks_out_of_the_page(runs, page, tmp_path):
     made, plain = page(runs / "none-0", evil, "--title", EVIL[0]), page(runs / "none-0", runs / "bank-0")
     for tag in ("img", "style", "link", "meta", "iframe"):
         assert made.elements.counts.get(tag) == plain.elements.counts.get(tag)
-    pieces = sum(len(run["starts"]) for run in json.loads(made.elements.scripts["index"])["runs"])
+    listed = json.loads(made.elements.scripts["index"])["runs"]
+    pieces = sum(len(run["starts"]) + bool(run["lessons"]) for run in listed)
     assert made.elements.counts["script"] == pieces + 2
     shown = episodes(made.elements, 1)
     assert [row["query"] for row in shown] == [row["query"] for row in read_rows(evil)]
@@ -179,7 +180,7 @@ def test_what_cannot_be_shown_is_an_error_and_not_a_traceback(runs, tmp_path, ca
 
 def test_one_episode_is_enough_for_a_page(runs, page, tmp_path):
     one = rewritten(runs / "bank-0", tmp_path / "one", lambda row: row["index"] < 1)
-    assert "reasoningbank solved 0.0 % of the toy tasks" in page(one, "--partial").text
+    assert "reasoningbank solved 0.0\u00a0% of the toy tasks" in page(one, "--partial").text
 
 
 def test_the_figures_of_a_paper(runs, tmp_path):

@@ -6,15 +6,12 @@ from urllib.parse import quote
 
 import pytest
 from conftest import read_rows
-from report_kit import EVIL, poison, rewritten
+from report_kit import EVIL, choose, poison, rewritten, text
 
 from scripts import report
-from scripts.bench.browser import Browser, installed
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("pandas")
-pytest.importorskip("playwright")
-pytestmark = pytest.mark.skipif(installed() is None, reason="no Chromium is installed (apt-get install chromium)")
 
 
 @pytest.fixture(scope="module")
@@ -25,34 +22,6 @@ def pages(tmp_path_factory, toy_runs):
     assert report.main([str(toy_runs), "-o", str(folder / "runs.html")]) == 0
     assert report.main([str(evil), str(toy_runs / "none-0"), "-o", str(folder / "evil.html"), "--title", EVIL[1]]) == 0
     return (folder / "runs.html").as_uri(), (folder / "evil.html").as_uri(), evil
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with Browser(installed()) as started:
-        yield started
-
-
-@pytest.fixture
-def tab(browser):
-    """The browser on an empty page; whatever its console says by the end of the test is a failure."""
-    browser.open("about:blank")
-    browser.errors.clear()
-    yield browser
-    assert browser.errors == []
-    browser.screen()
-
-
-def text(tab, where: str) -> str:
-    return tab.run(f"document.querySelector({where!r}).innerText")
-
-
-def choose(tab, name: str, value: str, kind: str = "change") -> None:
-    """Set a control as a person would."""
-    tab.run(
-        f"(() => {{ const it = document.getElementById({name!r}); it.value = {value!r};"
-        f" it.dispatchEvent(new Event({kind!r})) }})()"
-    )
 
 
 def test_the_results_open_and_fit_their_window(tab, pages):
@@ -127,6 +96,7 @@ def test_keys_lead_through_the_list_and_the_attempts(tab, pages):
 def test_what_a_run_says_is_only_ever_text(tab, pages):
     _, url, evil = pages
     rows = read_rows(evil)
+    told = {each.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for each in EVIL}
     tab.open(url + "#reasoningbank-seed-0/x")
     for place, row in enumerate(rows[: len(EVIL)]):
         tab.run(f"document.getElementById('row{place}').click()")
@@ -134,6 +104,12 @@ def test_what_a_run_says_is_only_ever_text(tab, pages):
         evil_text = EVIL[row["index"] % len(EVIL)]
         shown = tab.run("document.querySelector('.action').textContent.toWellFormed()")
         assert shown == evil_text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    tab.open(url + "#bank")
+    tab.wait("document.querySelector('#lessons .row')")
+    for place in range(len(EVIL)):
+        tab.run(f"document.getElementById('lesson{place}').click()")
+        tab.wait(f"document.querySelector('#lesson article') && document.querySelector('#lesson{place}.selected')")
+        assert tab.run("document.querySelector('#lesson h2').textContent.toWellFormed()") in told
     assert tab.run("window.hacked") is None
     assert tab.run("document.images.length") == 0
 

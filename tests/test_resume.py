@@ -8,10 +8,11 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
-from conftest import TOY, command, read_json, read_rows
+from conftest import REPO, TOY, command, read_json, read_rows
 
 from core.errors import StopRun, UserError
 
@@ -213,7 +214,7 @@ def test_an_interrupt_keeps_whole_episodes_and_says_how_to_go_on(tmp_path, numbe
     process.send_signal(number)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "to go on where it stopped: python main.py env=toy" in errors
+    assert f"to go on where it stopped: {sys.executable} {REPO / 'main.py'} env=toy" in errors
     assert f"run_dir={run_dir}" in errors
     assert "Traceback" not in errors
     assert 0 < len(read_rows(run_dir)) < 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -223,6 +224,6 @@ def test_the_config_builds_the_env_and_lists_every_field():
     config = OmegaConf.load(ROOT / "config/env/scienceworld.yaml")
     fields = OmegaConf.to_container(config.env, resolve=False)
     assert fields.pop("_target_") == "envs.scienceworld_env.ScienceWorldEnv"
-    known = {name for name, field in ScienceWorldEnv.__dataclass_fields__.items() if field.init}
+    known = {field.name for field in dataclasses.fields(ScienceWorldEnv) if field.init}
     assert set(fields) | {"workers"} == known  # config.yaml sets `workers`, for every env
     assert make(**(fields | {"seed": 0})).variations_per_task == 1

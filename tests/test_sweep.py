@@ -31,7 +31,7 @@ def sweeps(tmp_path_factory):
 
 
 def run_of(folder, arm):
-    [path] = folder.glob(f"*-{arm}-seed0")
+    [path] = folder.glob(f"arm={arm},*")
     return path
 
 

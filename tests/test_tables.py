@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 import yaml
 from conftest import TOY, command, read_json, read_rows
+from rich.console import Console
 
 from core.errors import UserError
-from core.run.display import print_runs
 from core.run.metrics import wilson
 from results.cells import make_cells
 from results.load import find_runs, load_runs, read_run
+from results.matrix import print_matrix
 from results.tables import COLUMN, EXPERIMENTS, TABLES, build_tables, load_episodes, wanted
 from scripts.tables import main
 
@@ -78,7 +79,7 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, 
     folder = tmp_path / "killed"
     words = (*SWEEP, "llm.delay_s=0.03", f"run_dir={folder}")
     process = start(*words)
-    wanted_dir = folder / "toy-scripted-reasoningbank-seed1"
+    wanted_dir = folder / "arm=reasoningbank,env=toy,llm=scripted,seed=1"
     for _ in range(2400):
         episodes = wanted_dir / "episodes.jsonl"
         if episodes.exists() and episodes.read_bytes().count(b"\n") >= 4:
@@ -88,7 +89,7 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, 
     process.communicate()
     assert 0 < len(read_run(wanted_dir).rows) < 12
 
-    assert main([str(folder)]) == 1
+    assert main([str(folder), "--table", "main"]) == 1
     said = capsys.readouterr().out
     assert f"{wanted_dir} stopped after" in said
     assert "1 (+1 partial)" in said
@@ -107,8 +108,8 @@ def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, 
     process.communicate(timeout=240)
     assert process.returncode == 0
     assert (wanted_dir / "episodes.jsonl").stat().st_mtime_ns == finished  # what was done is not done again
-    assert main([str(folder)]) == 0
-    assert main([str(sweep)]) == 0
+    assert main([str(folder), "--table", "main"]) == 0
+    assert main([str(sweep), "--table", "main"]) == 0
     again, whole = capsys.readouterr().out.split("### Main table")[1:]
     assert again == whole
 
@@ -120,7 +121,7 @@ def test_a_failing_cell_does_not_stop_the_others(tmp_path):
     out, errors = process.communicate(timeout=240)
     assert process.returncode != 0
     assert "refine=continue" in out + errors
-    assert [path.name for path in find_runs([tmp_path])] == ["toy-scripted-matts_sequential-seed0"]
+    assert [path.name for path in find_runs([tmp_path])] == ["arm=matts_sequential,env=toy,llm=scripted,seed=0"]
     assert read_run(find_runs([tmp_path])[0]).complete
 
 
@@ -140,7 +141,7 @@ def test_errors_are_counted_apart(copy):
         rows[11]["trajectories"][0] |= {"ended_by": "infra_error", "error": "llm: gone"}
         return rows
 
-    edit(copy / "toy-scripted-reasoningbank-seed0", broken)
+    edit(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0", broken)
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
     row = cells.table.set_index("arm").loc["reasoningbank"]
     assert (row["n"], row["n_infra_error"], row["n_pairs"]) == (23, 1, 23)
@@ -149,7 +150,7 @@ def test_errors_are_counted_apart(copy):
 
 
 def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
-    run = copy / "toy-scripted-reasoningbank-seed0"
+    run = copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0"
     edit(run, lambda rows: rows[:4])
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
     assert cells.table.set_index("arm").loc["reasoningbank", "n"] == 12
@@ -160,7 +161,7 @@ def test_a_partial_run_is_named_and_counted_only_on_demand(copy):
     cells, texts = build_tables(load_episodes([str(copy)]), "main", partial=True)
     assert cells.table.set_index("arm").loc["reasoningbank", "n"] == 16
     assert lines(texts)["reasoningbank"][5].endswith("*")
-    edit(copy / "toy-scripted-reasoningbank-seed1", lambda rows: [])
+    edit(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1", lambda rows: [])
     _, texts = build_tables(load_episodes([str(copy)]), "main")
     assert lines(texts)["reasoningbank"][1:6] == ["0 (+2 partial)", "0", "0", "none", "partial"]
 
@@ -173,23 +174,23 @@ def broken(rows, places):
 
 
 def test_errors_are_named_with_what_the_rate_would_be_had_they_failed_or_not(copy):
-    edit(copy / "toy-scripted-reasoningbank-seed0", lambda rows: broken(rows, (1, 5, 9)))
+    edit(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0", lambda rows: broken(rows, (1, 5, 9)))
     cells, _ = build_tables(load_episodes([str(copy)]), "main")
     row = cells.table.set_index("arm").loc["reasoningbank"]
     assert (row["n"], row["n_infra_error"]) == (21, 3)
     assert row["if_errors_failed"][0] < row["low"] and row["if_errors_failed"][1] < row["if_errors_solved"][1]
     notes = "\n".join(cells.notes)
     assert "reasoningbank: 3 of 24 episodes broke; the 95 % interval would be [" in notes
-    assert "infra errors differ between the arms, which can make one look better: " in notes
+    assert "broken tasks differ between the arms, which can make one look better: " in notes
     assert "reasoningbank: 3 of 24 pairs with its baseline are lost" in notes
 
 
 def test_the_same_run_under_six_seeds_is_one_seed(copy):
     for arm in ("no_memory", "reasoningbank"):
-        shutil.rmtree(copy / f"toy-scripted-{arm}-seed1")
+        shutil.rmtree(copy / f"arm={arm},env=toy,llm=scripted,seed=1")
         for seed in range(1, 6):
             twin = copy / f"{arm}-{seed}"
-            shutil.copytree(copy / f"toy-scripted-{arm}-seed0", twin)
+            shutil.copytree(copy / f"arm={arm},env=toy,llm=scripted,seed=0", twin)
             manifest = read_json(twin / "manifest.json")
             manifest["config"]["seed"] = seed
             (twin / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
@@ -202,7 +203,7 @@ def test_the_same_run_under_six_seeds_is_one_seed(copy):
 
 
 def test_a_seed_without_an_episode_that_counts_is_no_seed(copy):
-    edit(copy / "toy-scripted-reasoningbank-seed1", lambda rows: [])
+    edit(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1", lambda rows: [])
     table = build_tables(load_episodes([str(copy)]), "main", partial=True)[0].table.set_index("arm")
     row = table.loc["reasoningbank"]
     assert (row["n_seeds"], row["n"], row["n_pairs"], row["n_paired_seeds"]) == (1, 12, 12, 1)
@@ -219,7 +220,8 @@ def change_manifest(run, change):
 
 def test_runs_of_other_prompts_are_another_cell(copy):
     change_manifest(
-        copy / "toy-scripted-reasoningbank-seed1", lambda made: made["fingerprint"]["prompts"].update(judge="another")
+        copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1",
+        lambda made: made["fingerprint"]["prompts"].update(judge="another"),
     )
     cells, _ = build_tables(load_episodes([str(copy)]), "main")
     rows = cells.table[cells.table["arm"] == "reasoningbank"]
@@ -228,11 +230,11 @@ def test_runs_of_other_prompts_are_another_cell(copy):
 
 
 def test_a_comparison_says_what_else_is_not_the_same(copy):
-    run = copy / "toy-scripted-reasoningbank-seed0"
+    run = copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0"
     change_manifest(run, lambda made: made["config"]["roles"]["agent"].update(temperature=0.1))
     change_manifest(run, lambda made: made["fingerprint"]["dataset"].update(sha256="other"))
     change_manifest(run, lambda made: made["git"].update(sha="0123456789"))
-    shutil.rmtree(copy / "toy-scripted-reasoningbank-seed1")
+    shutil.rmtree(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=1")
     notes = build_tables(load_episodes([str(copy)]), "main")[0].notes
     assert "reasoningbank differs from its baseline beside the arm: roles.agent.temperature 0.1, baseline 0.7." in notes
     assert "toy: the data of these tasks is not the same in matts_sequential, no_memory, reasoningbank." in notes
@@ -265,11 +267,11 @@ def test_a_table_finds_its_runs_among_others(copy, here, capsys):
     assert main([str(copy), "--table", "main", "--table", "learning", "--format", "csv"]) == 2
 
 
-def test_an_arm_that_is_no_cell_of_a_table_is_shown_in_the_default_one_and_named_below_the_others(copy, here, capsys):
+def test_an_arm_that_is_no_cell_of_a_table_is_shown_in_the_main_one_and_named_below_the_others(copy, here, capsys):
     here(*TOY, "arm=random_retrieval", "limit=12", run_dir=copy / "stranger")
-    line = "left out, no cell of learn_from: runs of random_retrieval (1), matts_sequential (2). "
+    line = "left out, no cell of learn_from: runs of matts_sequential (2), random_retrieval (1). "
     line += "--table all shows every run."
-    assert main([str(copy)]) == 0
+    assert main([str(copy), "--table", "main"]) == 0
     said = capsys.readouterr().out
     assert "| random_retrieval |" in said and "left out" not in said
     assert main([str(copy), "--table", "learn_from"]) == 0
@@ -283,12 +285,12 @@ def test_an_arm_that_is_no_cell_of_a_table_is_shown_in_the_default_one_and_named
     assert "| random_retrieval |" in said and "left out" not in said
 
 
-def test_a_run_of_another_experiment_is_named_below_the_default_table(copy, here, capsys):
+def test_a_run_of_another_experiment_is_named_below_the_main_table(copy, here, capsys):
     run_dir, _ = here(*TOY, "arm=random_retrieval", "limit=12", run_dir=copy / "stranger")
     manifest = read_json(run_dir / "manifest.json")
     manifest["command"] = ["main.py", "experiment=retrieval", *manifest["command"][1:]]
     (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    assert main([str(copy)]) == 0
+    assert main([str(copy), "--table", "main"]) == 0
     said = capsys.readouterr().out
     assert "left out, no cell of main_table: runs of random_retrieval (1)." in said
 
@@ -298,11 +300,10 @@ def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsy
     for seed in (0, 1):
         words = ("arm=no_memory", "workflow=reasoningbank", f"seed={seed}")
         here(*TOY, *words, "retrieval.top_k=2", "limit=12", run_dir=copy / f"mislabelled{seed}")
-        here(*TOY, *words, "limit=12", run_dir=copy / f"same_as_reasoningbank{seed}")
+        here(*TOY, *words, "limit=12", run_dir=copy / f"a_copy_of_reasoningbank{seed}")
         assert "no_memory workflow=reasoningbank on toy" in capsys.readouterr().out
-        summary = read_json(copy / f"mislabelled{seed}" / "summary.json")
-        print_runs([summary | {"run": "0-no_memory"}], copy)
-        assert "0-no_memory: no_memory" in (said := capsys.readouterr().out) and "workflow=reasoningbank" in said
+        print_matrix(copy, Console(width=200))
+        assert "no_memory workflow=reasoningbank" in capsys.readouterr().out
     here(*TOY, "workflow=matts_parallel", "limit=12", "k=2", run_dir=copy / "without_an_arm")
     here(*TOY, "arm=reasoningbank", "workflow.learn_from=failure", "limit=12", run_dir=copy / "narrowed")
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
@@ -315,19 +316,19 @@ def test_an_arm_that_is_overridden_is_another_cell_and_says_so(copy, here, capsy
         "matts_parallel",
         "matts_sequential",
     }
-    assert any("same_as_reasoningbank0 is left out: another run" in note for note in cells.notes)
+    assert any("a_copy_of_reasoningbank0 is left out: another run" in note for note in cells.notes)
     assert table.loc["no_memory", "success"] == 0.0
     assert table.loc["no_memory workflow=reasoningbank", "won"] == table.loc["reasoningbank", "won"] == 16
     # It does not fill the cell of the arm whose name it bears.
     for seed in (0, 1):
-        shutil.rmtree(copy / f"toy-scripted-no_memory-seed{seed}")
+        shutil.rmtree(copy / f"arm=no_memory,env=toy,llm=scripted,seed={seed}")
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
     assert any("no finished run of the baseline no_memory" in note for note in cells.notes)
     assert any(note.startswith("missing: ") and "arm=no_memory" in note for text in texts for note in text.notes)
 
 
 def test_what_an_arm_promises_is_read_from_its_file(copy):
-    run = copy / "toy-scripted-reasoningbank-seed0"
+    run = copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0"
     manifest = read_json(run / "manifest.json")
     assert manifest.pop("overridden") == []  # as in a run made before it was noted
     (run / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
@@ -363,7 +364,7 @@ def test_a_job_of_a_cluster_knows_the_command_of_its_sweep(sweep, monkeypatch):
 
 def test_unlike_tasks_are_not_mixed_and_one_cell_twice_counts_once(copy, here):
     here(*TOY, "arm=reasoningbank", "limit=8", run_dir=copy / "shorter")
-    shutil.copytree(copy / "toy-scripted-reasoningbank-seed0", copy / "a_copy")
+    shutil.copytree(copy / "arm=reasoningbank,env=toy,llm=scripted,seed=0", copy / "a_copy")
     cells, texts = build_tables(load_episodes([str(copy)]), "main")
     assert [text.title for text in texts[:2]] == [
         "Main table: toy, scripted, 12 tasks",
@@ -383,7 +384,7 @@ def test_workflow_and_arm_are_one_cell(copy, here):
 
 
 def test_torn_lines_and_empty_runs_are_read_without_a_write(copy):
-    run = copy / "toy-scripted-no_memory-seed0"
+    run = copy / "arm=no_memory,env=toy,llm=scripted,seed=0"
     with (run / "episodes.jsonl").open("a") as file:
         file.write('{"index": 12, "torn')
     before = (run / "episodes.jsonl").read_bytes()
@@ -398,7 +399,7 @@ def test_torn_lines_and_empty_runs_are_read_without_a_write(copy):
     with pytest.raises(UserError, match="line 1 is damaged"):
         read_run(run)
     with pytest.raises(UserError, match="holds no run"):
-        load_runs([copy / "toy-scripted-no_memory-seed0" / ".hydra"])
+        load_runs([copy / "arm=no_memory,env=toy,llm=scripted,seed=0" / ".hydra"])
 
 
 def test_learning_is_told_apart_from_easy_tasks(sweep):
@@ -440,7 +441,7 @@ def test_seeds_of_a_cell_share_its_id_and_nothing_else_does(sweep):
 
 
 def test_several_attempts_by_hand(sweep):
-    frame = load_runs([sweep / "toy-scripted-reasoningbank-seed0"])
+    frame = load_runs([sweep / "arm=reasoningbank,env=toy,llm=scripted,seed=0"])
     won, lost, broken = "success", "failure", "infra_error"
     attempts = [[won, lost, lost], [won, won, broken], [lost, lost, lost]]
     verdicts = [[won, won, lost], [won, lost, None], [None, None, None]]

@@ -24,7 +24,7 @@ def runs(tmp_path_factory):
         command(*words, f"run_dir={folder}"), capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
-    return {path.name.split("-")[2]: path for path in folder.iterdir() if path.is_dir()}
+    return {path.name.partition(",")[0].removeprefix("arm="): path for path in folder.iterdir() if path.is_dir()}
 
 
 def script(name, *words):
@@ -128,17 +128,15 @@ def test_runs_of_one_name_are_exported_apart(runs, tmp_path):
 def test_what_broke_is_no_failure_elsewhere(runs, tmp_path):
     from report_kit import rewritten
 
-    from core.run.tracking import logged
-
     def broken(row):
         row["status"] = "infra_error"
         row["trajectories"][0] |= {"ended_by": "infra_error", "error": "server: gone", "success": False}
 
     write_eval(read_run(rewritten(runs["no_memory"], tmp_path / "run", broken)), tmp_path / "a.eval")
     with zipfile.ZipFile(tmp_path / "a.eval") as archive:
-        assert json.loads(archive.read("header.json"))["results"]["scores"] == []
-    assert logged("infra_error", 0) == {"infra_error": True, "lessons": 0}
-    assert logged("failure", 2) == {"infra_error": False, "success": False, "lessons": 2}
+        header, lines = (json.loads(archive.read(f"{name}.json")) for name in ("header", "summaries"))
+    assert (header["results"]["scores"], header["results"]["completed_samples"]) == ([], 0)
+    assert {(line["error"], line["completed"], str(line["scores"])) for line in lines} == {("server: gone", True, "{}")}
 
 
 def test_parquet_holds_every_episode(runs, tmp_path):
@@ -159,24 +157,54 @@ def test_an_inspect_log_holds_every_attempt(runs, tmp_path):
         header = json.loads(archive.read("header.json"))
         assert len(json.loads(archive.read("summaries.json"))) == 36
         one = json.loads(archive.read("samples/toy/amber/1_epoch_3.json"))
-    assert header["results"]["scores"][0]["metrics"]["success_rate"]["value"] == pytest.approx(8 / 12)
-    assert one["scores"]["success"]["value"] == "I"
+    success, judge = header["results"]["scores"]
+    assert (success["name"], judge["name"]) == ("success", "judge")
+    assert success["metrics"]["success_rate"]["value"] == pytest.approx(8 / 12)
+    assert {name: score["value"] for name, score in one["scores"].items()} == {"success": "I", "judge": "I"}
+    assert one["scores"]["success"]["answer"] == "say sesame"
+    assert one["scores"]["success"]["explanation"] == "ended by end after 1 step"
     assert [message["role"] for message in one["messages"]] == ["system", "user", "assistant", "user"]
     write_eval(read_run(runs["matts_parallel"]), tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
 
+def test_an_inspect_log_has_the_tokens_and_times_of_the_run(runs, tmp_path):
+    run = read_run(runs["matts_parallel"])
+    write_eval(run, tmp_path / "a.eval")
+    with zipfile.ZipFile(tmp_path / "a.eval") as archive:
+        header = json.loads(archive.read("header.json"))
+        samples = [json.loads(archive.read(name)) for name in archive.namelist() if name.startswith("samples/")]
+    tokens = {role: used["total_tokens"] for role, used in header["stats"]["role_usage"].items()}
+    assert tokens == {role: n for role, n in run.summary["tokens"].items() if role != "total"}
+    assert header["stats"]["model_usage"]["scripted"]["total_tokens"] == run.summary["tokens"]["total"]
+    times = [header["eval"]["created"], *sorted(each["completed_at"] for each in samples)]
+    assert header["stats"]["started_at"] == times[0] < times[1]
+    assert header["stats"]["completed_at"] == times[-1]
+    answers = [each for each in samples if each["metadata"]["is_the_answer"]]
+    assert len(answers) == 12
+    assert [sorted(each["role_usage"]) for each in answers] == [["extractor", "judge", "selector"]] * 12
+    assert not any(each["role_usage"] for each in samples if not each["metadata"]["is_the_answer"])
+    (tmp_path / "run").mkdir()
+    for name in ("manifest.json", "episodes.jsonl"):  # the least of a run: no clock time is known
+        shutil.copy(run.path / name, tmp_path / "run")
+    write_eval(read_run(tmp_path / "run"), tmp_path / "b.eval")
+    with zipfile.ZipFile(tmp_path / "b.eval") as archive:
+        assert "completed_at" not in json.loads(archive.read("samples/toy/amber/1_epoch_1.json"))
+
+
 def test_inspect_reads_the_log(runs, tmp_path):
-    log = pytest.importorskip("inspect_ai.log")
+    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai wants an older fsspec: a venv of its own has it")
     write_eval(read_run(runs["matts_parallel"]), tmp_path / "a.eval")
     found = log.read_eval_log(str(tmp_path / "a.eval"))
     assert (found.status, len(found.samples)) == ("success", 36)
+    assert found.samples[0].scores["judge"].value == "I"
+    assert found.stats.role_usage["judge"].total_tokens > 0
+    lines = log.read_eval_log_sample_summaries(str(tmp_path / "a.eval"))
+    assert {line.message_count for line in lines} == {4}
 
 
 def test_wandb_takes_a_run_after_the_fact(runs, tmp_path):
     pytest.importorskip("wandb")
-    import shutil
-
     run = shutil.copytree(runs["reasoningbank"], tmp_path / "run")
     done = script("export", run, "--to", "wandb")
     assert done.returncode == 0, done.stderr

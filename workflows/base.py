@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,6 +24,7 @@ from envs.pool import EnvPool
 from workflows.episode import build_episode
 from workflows.rollout import Rollout
 
+log = logging.getLogger("run.learning")
 Result = TypeVar("Result", Verdict, Selection, Extraction)
 
 
@@ -161,7 +163,7 @@ class Workflow:
             verdicts = self.judge.judge_all(attempts.only(whole), partial(self.more, attempts))
             found = dict(zip(whole, verdicts, strict=True))
         except InfraError as error:
-            found = dict.fromkeys(whole, replace(UNJUDGED, error=f"judge: {error.kind}: {error}"))
+            found = dict.fromkeys(whole, replace(UNJUDGED, error=_told("judge", error)))
         return [found.get(number, UNJUDGED) for number in range(len(attempts))]
 
     def more(self, attempts: Attempts, n: int) -> list[Trajectory]:
@@ -256,4 +258,10 @@ def guarded(part: str, ask: Callable[[], Result], otherwise: Result) -> Result:
     try:
         return ask()
     except InfraError as error:
-        return replace(otherwise, error=f"{part}: {error.kind}: {error}")
+        return replace(otherwise, error=_told(part, error))
+
+
+def _told(part: str, error: InfraError) -> str:
+    """What broke beside the attempts, as an episode records it; in main.log with its traceback."""
+    log.error("the %s is broken: %s: %s", part, error.kind, error, exc_info=error)
+    return f"{part}: {error.kind}: {error}"

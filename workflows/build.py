@@ -10,7 +10,16 @@ from core.learning.attempts import Attempts
 from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
-from core.run.dry_run import ATTEMPT, Listener, Plan
+from core.run.dry_run import (
+    ATTEMPT,
+    CHARS_PER_TOKEN,
+    LESSON_TOKENS,
+    OBSERVATION_TOKENS,
+    REPLY_TOKENS,
+    Lessons,
+    Listener,
+    Plan,
+)
 from core.run.records import RunRecords
 from core.types import Task, Verdict
 from envs.pool import EnvPool
@@ -40,8 +49,12 @@ def build_workflow(
     return make_with(cfg.workflow, parts)
 
 
-def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role]) -> Plan:
-    """dry_run: what the run would do, from what the workflow's steps ask of attempts that are not made."""
+def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role], *, begin: bool = True) -> Plan:
+    """dry_run: what the run would do, from what the workflow's steps ask of attempts that are not made.
+
+    begin   begin the first task, so that the agent's first prompt is the real one; False: its query stands for what
+            the env would say, and no engine is started for it
+    """
     listeners = {
         name: Listener(name=role.llm.name, supports_schema=role.llm.supports_schema) for name, role in roles.items()
     }
@@ -59,8 +72,35 @@ def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role
         workflow.select(made)
     workflow.extract(made, [])
     with envs.lease() as env:
-        opening = workflow.rollout.agent.opening(env.reset(tasks[0]), env.instructions, [])
+        observation = env.reset(tasks[0]) if begin else tasks[0].query
+        opening = workflow.rollout.agent.opening(observation, env.instructions, [])
         steps = cfg.max_steps or env.max_steps
     n_agent = len(attempts) + getattr(workflow.judge, "n_more", 0)
     asked = {"agent": [opening] * n_agent} | {name: each.heard for name, each in listeners.items() if each.heard}
-    return Plan(tasks=tasks, steps=steps, roles=roles, asked=asked, rounds=rounds)
+    turns = steps * (REPLY_TOKENS["agent"] + OBSERVATION_TOKENS)
+    lessons = planned_lessons(
+        cfg, workflow, n_attempts=len(attempts), n_asked=len(asked.get("extractor", ())), turns=turns
+    )
+    return Plan(tasks=tasks, steps=steps, roles=roles, asked=asked, rounds=rounds, lessons=lessons)
+
+
+def planned_lessons(cfg: Any, workflow: Workflow, *, n_attempts: int, n_asked: int, turns: int) -> Lessons:
+    """What the lessons in a prompt would be: as many as are retrieved, as long as they usually are.
+
+    n_asked   calls that make the lessons of one task; 0: no model writes them, attempts are kept as they are
+    turns     tokens of one attempt
+    """
+    if not (workflow.has_memory and workflow.bank.learns):
+        return Lessons()
+    contrast = getattr(workflow, "contrast", None)
+    maker = contrast if contrast and n_attempts > 1 else workflow.distiller
+    limits = [getattr(workflow.rollout.agent, "max_memory_chars", 0) // CHARS_PER_TOKEN, cfg.memory.get("max_tokens")]
+    whole = workflow.learns and not n_asked
+    return Lessons(
+        records=cfg.retrieval.get("top_k", 1),
+        items=1 if cfg.memory.get("unit") == "item" else getattr(maker, "max_items", 1),
+        tokens=min(turns, getattr(maker, "max_chars", limits[0]) // CHARS_PER_TOKEN) if whole else LESSON_TOKENS,
+        most=min(limit for limit in limits if limit is not None),
+        whole=whole,
+        from_start=cfg.memory.get("path") is not None,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -15,6 +16,7 @@ from core.types import Message, Scored, Step, Task, Trajectory, Usage, content_i
 from envs.base import BaseEnv
 from prompts import registry
 
+log = logging.getLogger("run.attempts")
 NO_REPLY = "(no reply)"  # providers refuse an empty turn in a conversation
 NOT_TAKEN = "(the episode is over: no action was taken)"
 NO_ACTION = "No action could be read from your reply. Keep to the format you were given."
@@ -35,6 +37,7 @@ class Rollout:
     max_steps: int | None = None
     max_repeats: int | None = None
     timeout_s: float | None = None
+    _logged: set[str] = field(default_factory=set, init=False, repr=False)  # errors
 
     def run(self, env: BaseEnv, task: Task, memories: list[Scored], sample: int = 0) -> Trajectory:
         """One attempt. An error of the model or the env ends it, and is recorded with the steps until then."""
@@ -43,7 +46,7 @@ class Rollout:
             attempt.opening = self.agent.opening(env.reset(task), env.instructions, memories)
             self._finish(env, attempt)
         except InfraError as error:
-            attempt.fail(error)
+            self._break(attempt, error)
         return attempt.trajectory()
 
     def refine(self, env: BaseEnv, task: Task, before: Trajectory, sample: int, *, restart: bool) -> Trajectory:
@@ -74,7 +77,7 @@ class Rollout:
         except AttemptOver as error:  # no note is written, and the round before stays the answer
             attempt.cut_off(error)
         except InfraError as error:
-            attempt.fail(error)
+            self._break(attempt, error)
         return attempt.trajectory()
 
     def replay(self, env: BaseEnv, task: Task, rounds: list[Trajectory]) -> None:
@@ -87,8 +90,16 @@ class Rollout:
     def broken(self, task: Task, error: InfraError, sample: int = 0) -> Trajectory:
         """An attempt that never began, because something before it broke."""
         attempt = _Attempt(task=task, sample=sample)
-        attempt.fail(error)
+        self._break(attempt, error)
         return attempt.trajectory()
+
+    def _break(self, attempt: _Attempt, error: InfraError) -> None:
+        """An error ends the attempt. main.log has every one, and of those with one cause the first one's traceback."""
+        attempt.fail(error)
+        first = attempt.error not in self._logged
+        self._logged.add(attempt.error)
+        task, sample = attempt.task.id, attempt.sample
+        log.error("%s, attempt %d, is broken: %s", task, sample, attempt.error, exc_info=error if first else None)
 
     def _finish(self, env: BaseEnv, attempt: _Attempt) -> None:
         """Play from the attempt's opening to its end, then let the env evaluate it."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from core.checks import check_choice
+from core.errors import UserError
 from core.models.base import Reply, Role
 from core.models.reply_text import strip_thinking
 from core.types import Lesson, Message, Scored
@@ -48,7 +50,12 @@ class Agent:
 
     def begin(self, env: Any, role: Role, task: str) -> Responder:
         """The function that gives the replies of one attempt: here the role's model is asked."""
-        return lambda messages, sample, seed: role.chat(messages, task=task, sample=sample, seed=seed)
+
+        def ask(messages: list[Message], sample: int, seed: int) -> Reply:
+            told = [*messages, offer(env)] if getattr(role.llm, "draws", False) else messages
+            return role.chat(told, task=task, sample=sample, seed=seed)
+
+        return ask
 
     def opening(self, observation: str, instructions: str, memories: list[Scored]) -> list[Message]:
         """The system prompt and the first observation, one of them with the retrieved lessons where there are any."""
@@ -121,6 +128,15 @@ class ActAgent(Agent):
         first = _line_of(strip_thinking(text), tagged=True)
         tagged = _ACTION.match(first)
         return "", _bare(tagged.group(1) if tagged else first) or None
+
+
+def offer(env: Any) -> Message:
+    """For a player that draws (`ChatModel.draws`): {"admissible": the actions}, [] where there is no such list."""
+    try:
+        actions = env.admissible() if env.running else []
+    except UserError:  # this env has none
+        actions = []
+    return {"role": "user", "content": json.dumps({"admissible": actions})}
 
 
 def _texts(memory: Scored) -> list[list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from core.models.meter import Meter
 from core.models.reply_text import storable
@@ -40,6 +40,7 @@ class ChatModel(Protocol):
 
     name: str  # for records: provider and model
     supports_schema: bool  # whether `schema` constrains the output
+    draws: ClassVar[bool] = False  # no model: the agent's calls end with a message that lists the admissible actions
 
     def chat(
         self,

@@ -7,7 +7,10 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
+
+from core.starting import loading
 
 
 def load_litellm() -> Any:
@@ -15,7 +18,8 @@ def load_litellm() -> Any:
     first = "litellm" not in sys.modules
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LOGGING_EXECUTOR_MAX_THREADS", "1")  # of its own, for callbacks that we do not use
-    import litellm
+    with loading("litellm") if first else nullcontext():
+        import litellm
 
     litellm.suppress_debug_info = True
     litellm.DEFAULT_MAX_RETRIES = 0  # else it takes the max_retries=0 of our embedding calls for 2

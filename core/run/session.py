@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +16,15 @@ from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import named
 from core.run.display import RunProgress, print_summary
-from core.run.launch import arm_label, choice, command_line, resume_hint, save_hydra
-from core.run.manifest import continued, label_source, manifest
+from core.run.launch import arm_label, choice, command_line, hydra_config, in_sweep, resume_hint, save_hydra
+from core.run.manifest import continued, label_source, manifest, versions
 from core.run.metrics import VALID, by_pass, summarise
+from core.run.next_step import next_step
 from core.run.records import RunRecords, current, not_shown
-from core.run.tracking import Tracker, logged
+from core.run.tracking import Guarded, NoTracker, Tally, TrackedRun, Tracker, episode_table, tracked_run
 from core.types import Episode, Task
+
+log = logging.getLogger("run")
 
 
 @dataclass(kw_only=True)
@@ -44,16 +49,20 @@ class Session:
     bank_labels: set[str] = field(default_factory=set)
     summary: dict[str, Any] = field(default_factory=dict, init=False)
     _tracker: Tracker = field(init=False, repr=False)
+    _tally: Tally = field(default_factory=Tally, init=False, repr=False)
     _progress: RunProgress = field(init=False, repr=False)
 
     def __enter__(self) -> Session:
         whole = sum(row["status"] in VALID for row in current(self.records.rows))
+        tracker = make(self.cfg.tracker) if whole < len(self.tasks) else NoTracker()
+        self._log_start(whole)
         if whole < len(self.tasks):  # starting a finished run again leaves its manifest as it is
             self._write_manifest()
         save_hydra(self.cfg, self.records)
-        self._tracker = make(self.cfg.tracker)
-        self._tracker.start(str(self.records.path), self.records.safe(self.config))
-        self._progress = RunProgress(len(self.tasks), self.records.rows, self._title()).__enter__()
+        self._tracker = Guarded(tracker=tracker, option=choice("tracker"))
+        self._tracker.start(self._tracked())
+        label = self._title() if in_sweep() else f"{choice('arm') or choice('workflow')} on {choice('env')}"
+        self._progress = RunProgress(len(self.tasks), self.records.rows, label, quiet=in_sweep()).__enter__()
         return self
 
     def episode(self, episode: Episode) -> None:
@@ -69,10 +78,11 @@ class Session:
             self._progress.warn(f"{asked} is not served by the same model throughout: see drift in summary.json.")
         for name in self.meter.fallbacks():
             self._progress.warn(f"calls are answered by the fallback {name}: see failed in calls.jsonl.")
-        self._tracker.log(episode.index, logged(episode.status, len(episode.lessons)))
+        if episode.status != "stopped":  # its task will run again
+            self._tracker.log(episode.index, self._tally.values(row))
 
     def __exit__(self, broke: type[BaseException] | None, *_exc: object) -> None:
-        """The summary is written in any case; it is printed and tracked where no exception ended the stream.
+        """The summary is written and tracked in any case; it is printed where no exception ended the stream.
 
         Raises StopRun where tasks are broken: the same command tries them again.
         """
@@ -89,21 +99,46 @@ class Session:
         self.records.write_json("summary.json", self.summary | about)
         if any(role.sent for role in self.roles.values()):
             self._write_manifest()  # again, now with the parameters that were really sent
+        tracked = self.records.safe([self.summary, episode_table(rows)])
+        self._tracker.finish(*tracked, failed=broke is not None)
+        log.info(
+            "%s: %d of %d tasks, %d successes, %d broken, %.1f s",
+            "ended" if broke is None else f"stopped by {broke.__name__}",
+            *(self.summary[name] for name in ("n", "n_tasks", "n_success", "n_infra_error", "wall_s")),
+        )
         if broke is None:
-            self._tracker.finish(self.summary)
-            print_summary(self.summary, self._title(), self.records.path)
-            if not self.summary["complete"] and (reason := self.meter.exhausted()):
-                print(f"stopped: {reason}.{resume_hint(self.records.path)}")
+            if not in_sweep():  # which says it of all its runs together
+                then = next_step(self.cfg, self.records.path) if self.summary["complete"] else []
+                print_summary(self.summary, self._title(), self.records.path, then)
+                if not self.summary["complete"] and (reason := self.meter.exhausted()):
+                    print(f"stopped: {reason}.{resume_hint(self.records.path, used_up=reason.split(' (')[0])}")
             if kinds := self.summary["infra_errors"]:
                 causes = ", ".join(f"{count} by {kind}" for kind, count in kinds.items())
-                broken = f"{self.summary['n_infra_error']} of {n_tasks} tasks broke"
-                raise StopRun(
-                    f"{broken} ({causes}) and are in no number: the run is not complete, its command tries again"
-                )
+                broken = f"{self.summary['n_infra_error']} of {n_tasks} tasks broken"
+                raise StopRun(f"{broken} ({causes}) and in no number: the run is not complete, its command tries again")
+
+    def _log_start(self, whole: int) -> None:
+        """For main.log: what was started, with what, and from where it goes on."""
+        log.info("%s: %s", self._title(), shlex.join(self.records.safe(command_line())))
+        log.info("models: %s", self.records.safe(", ".join(f"{n} {role.llm.name}" for n, role in self.roles.items())))
+        log.info("versions: %s", versions())
+        if self.records.rows:
+            log.info("continued: %d of %d tasks are done", whole, len(self.tasks))
 
     def _title(self) -> str:
         arm = named(*arm_label(self.config))
         return f"{arm} on {choice('env')}, setting={choice('setting')}, seed={self.config['seed']}"
+
+    def _tracked(self) -> TrackedRun:
+        return tracked_run(
+            run=self.records.run,
+            run_dir=self.records.path,
+            config=self.records.safe(self.config),
+            hydra=hydra_config(),
+            arm=named(*arm_label(self.config)),
+            model=self.roles["agent"].llm.name,
+            earlier=[(row["index"], self._tally.values(row)) for row in self.records.rows],
+        )
 
     def _write_manifest(self) -> None:
         roles = {name: role.describe() for name, role in self.roles.items()}

@@ -1,34 +1,113 @@
-"""The table at the end of a multirun. A convenience only: it reads summary.json and changes nothing."""
+"""A sweep as a whole: what it refuses, its live line, its end. Hydra calls it, see `callbacks` in config.yaml."""
 
 from __future__ import annotations
 
 import atexit
-import json
+import signal
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from core.run.launch import sweep_command
+from core.run.sweep_cells import BEGUN, DONE, FAILED, leave_mark, n_finished
+from core.run.sweep_watch import Watch
+from core.starting import stop_in_order
 
-class SweepTable(Callback):
-    """Prints one row a run when a sweep is over.
+BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
-    At exit, because Hydra does not call on_multirun_end when one of the runs failed, and then the rest matters most.
+
+class Sweeping(Callback):
+    """Hydra's callback for runs and sweeps. It is copied to the processes of a launcher, so it holds plain values only.
+
+    table   the name of a function (folder, console) that prints the table at the end of a sweep
     """
 
+    def __init__(self, table: str) -> None:
+        self.table = table
+        self.marks: str | None = None  # a folder in which each cell says how it stands; None where nobody reads it
+
+    def on_run_start(self, config: DictConfig, **_kwargs: Any) -> None:
+        """Refuse the folder of a sweep as that of a run."""
+        given = config.get("run_dir")
+        if given is not None and is_sweep(Path(given)):
+            sys.exit(
+                f"error: run_dir={given} holds the runs of a sweep: give its command, with -m, or another run_dir."
+            )
+
     def on_multirun_start(self, config: DictConfig, **_kwargs: Any) -> None:
-        atexit.register(self.print, Path(str(OmegaConf.select(config, "hydra.sweep.dir"))))
-
-    def print(self, folder: Path) -> None:
-        from core.run.display import print_runs
-
-        found = sorted(folder.glob("*/summary.json"), key=_job_number)
-        print_runs(
-            [{"run": path.parent.name, **json.loads(path.read_text(encoding="utf-8"))} for path in found], folder
+        """Refuse the folder of a run as that of a sweep; then show how the sweep stands, until it ends."""
+        folder = Path(str(OmegaConf.select(config, "hydra.sweep.dir")))
+        if (folder / "manifest.json").is_file():
+            sys.exit(f"error: run_dir={folder} is the folder of a single run: leave out -m, or give another run_dir.")
+        if config.get("dry_run"):
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.marks = tempfile.mkdtemp(prefix=".cells-", dir=folder.resolve())
+        except OSError as error:
+            sys.exit(f"error: {folder} cannot be written: {error.strerror}.")
+        stop_in_order()  # with the sweep's own sentence, and other processes may have to be ended
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        watch = Watch(
+            folder,
+            Path(self.marks),
+            planned(config, list(config.hydra.overrides.task)),
+            sweep_command(config),
+            self.table,
         )
+        atexit.register(watch.end)  # a sweeper that gives up calls nothing
+        watch.start()
+
+    def on_job_start(self, config: DictConfig, **_kwargs: Any) -> None:
+        if self.marks is not None:
+            folder = Path(config.hydra.runtime.output_dir)
+            before = n_finished(folder / "episodes.jsonl")
+            leave_mark(Path(self.marks), config.hydra.job.num, folder=str(folder), before=before, state=BEGUN)
+
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_kwargs: Any) -> None:
+        """Note how a cell ended. One that failed stops no other, and what failed is said once, at the end.
+
+        A sweeper that goes by what runs return is left to see the error.
+        """
+        if self.marks is None:
+            return
+        failed = job_return.status == JobStatus.FAILED
+        said = {"state": FAILED, "reason": str(vars(job_return)["_return_value"])} if failed else {"state": DONE}
+        leave_mark(Path(self.marks), config.hydra.job.num, **said)
+        if failed and config.hydra.sweeper["_target_"] == BASIC:
+            job_return.status, job_return.return_value = JobStatus.COMPLETED, None
+
+    def on_multirun_end(self, **_kwargs: Any) -> None:
+        if (watch := Watch.running()) is not None and not watch.end():
+            sys.exit(1)
 
 
-def _job_number(path: Path) -> tuple[int, str]:
-    number = path.parent.name.split("-")[0]
-    return (int(number) if number.isdigit() else 0, path.parent.name)
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder holds runs of a sweep, and is none itself."""
+    if not folder.is_dir() or (folder / "manifest.json").is_file():
+        return False
+    return (folder / "multirun.yaml").is_file() or any(folder.glob("*/manifest.json"))
+
+
+def planned(config: DictConfig, overrides: list[str]) -> list[list[str]] | None:
+    """The overrides of each cell, in their order; None where only the sweeper knows them.
+
+    config      of the sweep as a whole
+    overrides   the words of its command, as they were typed
+    """
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    sweeper = config.hydra.sweeper
+    if sweeper["_target_"] != BASIC:
+        return None
+    words = [f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()]
+    loader = GlobalHydra.instance().config_loader()  # for a glob, which goes over the files of a group
+    parsed = OverridesParser.create(config_loader=loader).parse_overrides([*words, *overrides])
+    return [list(words) for words in BasicSweeper.split_arguments(parsed, None)[0]]

@@ -5,30 +5,106 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import UserError
+from core.run.metrics import VALID, steps
+from core.run.records import place_of, usage_of
+from core.types import content_id
 
 log = logging.getLogger(__name__)
+
+COLUMNS = ("task", "type", "status", "verdict", "steps", "tokens", "cost_usd", "lessons")
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackedRun:
+    """What a tracker is told of a run when it begins, or is continued."""
+
+    id: str  # the same whenever this run directory is continued, and no other's
+    name: str  # arm, env and seed
+    group: str  # the sweep's folder, else arm and env
+    tags: dict[str, str]  # env, arm, workflow, model, setting
+    run_dir: Path
+    config: dict[str, Any]  # resolved, without secrets
+    earlier: list[tuple[int, Values]]  # the episodes that are recorded already: (index, values)
 
 
 class Tracker(Protocol):
     """Inherit from it and override what you need: each method does nothing by default."""
 
-    def start(self, run_dir: str, config: dict[str, Any]) -> None:
-        """The run begins, or is continued. config: resolved, without secrets."""
+    def start(self, run: TrackedRun) -> None:
+        """The run begins, or is continued."""
 
-    def log(self, step: int, values: dict[str, Any]) -> None:
-        """An episode was recorded: {success (absent for an infra error), infra_error, lessons}."""
+    def log(self, step: int, values: Values) -> None:
+        """An episode was recorded, see `Tally`. step: its index."""
 
-    def finish(self, summary: dict[str, Any]) -> None:
-        """The stream is over."""
+    def finish(self, summary: dict[str, Any], episodes: list[list[Any]], *, failed: bool = False) -> None:
+        """The stream is over. episodes: a row a task with the values of COLUMNS. failed: an error ended it."""
 
 
-def logged(status: str, n_lessons: int) -> dict[str, Any]:
-    """The values of an episode for a tracker. An infra_error is no failure: it has no `success`."""
-    known = {} if status == "infra_error" else {"success": status == "success"}
-    return known | {"infra_error": status == "infra_error", "lessons": n_lessons}
+@dataclass(kw_only=True)
+class Tally:
+    """Turns episodes into the values that trackers draw, one after another: it keeps the success rate so far."""
+
+    _n: int = field(default=0, init=False)
+    _n_success: int = field(default=0, init=False)
+
+    def values(self, row: dict[str, Any]) -> Values:
+        """Numbers of an episode. An infra error is no failure: it has no success. An unknown cost is left out."""
+        valid, usage = row["status"] in VALID, usage_of(row)
+        self._n += valid
+        self._n_success += row["status"] == "success"
+        found: Values = {"success": int(row["status"] == "success")} if valid else {}
+        found |= {"infra_error": int(row["status"] == "infra_error"), "steps": steps(row), "tokens": usage.tokens}
+        found |= {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd}
+        found |= {"lessons": len(row["lessons"]), "retrieved": len(row["retrieved"])}
+        so_far = {"cumulative_success": self._n_success / self._n} if self._n else {}
+        return {f"episode/{name}": value for name, value in found.items()} | so_far
+
+
+def tracked_run(
+    *, run: str, run_dir: Path, config: dict[str, Any], hydra: dict[str, Any], arm: str, model: str, earlier: list
+) -> TrackedRun:
+    """run: the manifest's id; hydra: Hydra's own configuration; arm: its label; earlier: as in TrackedRun."""
+    place = run_dir.resolve()
+    chosen = hydra.get("runtime", {}).get("choices", {})
+    env, in_sweep = chosen.get("env") or "env", str(hydra.get("mode")).endswith("MULTIRUN")
+    tags = {"env": env, "arm": arm, "workflow": chosen.get("workflow"), "model": model}
+    return TrackedRun(
+        id=content_id(run, str(place)),
+        name=f"{arm} {env} seed{config['seed']}",
+        group=place.parent.name if in_sweep else f"{arm} {env}",
+        tags={key: value for key, value in (tags | {"setting": config["setting"]["name"]}).items() if value},
+        run_dir=run_dir,
+        config=config,
+        earlier=earlier,
+    )
+
+
+def episode_table(rows: list[dict[str, Any]]) -> list[list[Any]]:
+    """A list of the values of COLUMNS for each episode; unknown ones are None."""
+    return [
+        [
+            row["task_id"],
+            row["task_type"],
+            row["status"],
+            row["verdict"]["label"],
+            steps(row),
+            usage_of(row).tokens,
+            usage_of(row).cost_usd,
+            len(row["lessons"]),
+        ]
+        for row in sorted(rows, key=place_of)
+        if row["status"] != "stopped"  # whose task will run again
+    ]
+
+
+def numbers(summary: dict[str, Any]) -> dict[str, float]:
+    """The plain numbers of a summary, for services that keep no others."""
+    return {key: float(value) for key, value in summary.items() if isinstance(value, (int, float))}
 
 
 @dataclass(kw_only=True)
@@ -37,43 +113,36 @@ class NoTracker(Tracker):
 
 
 @dataclass(kw_only=True)
-class WandbTracker(Tracker):
-    """tracker=wandb. At its first error it is logged and the run goes on without it.
+class Guarded(Tracker):
+    """A tracker whose first error is logged under its name; the run goes on without it."""
 
-    mode   offline (files in the run directory, `wandb sync` sends them later), online or disabled
-    """
+    tracker: Tracker
+    option: str
+    _on: bool = field(default=True, init=False, repr=False)
 
-    project: str
-    mode: str = "offline"
-    _run: Any = field(default=None, init=False, repr=False)
+    def start(self, run: TrackedRun) -> None:
+        self._safely(lambda: self.tracker.start(run))
 
-    def __post_init__(self) -> None:
-        from importlib.util import find_spec
+    def log(self, step: int, values: Values) -> None:
+        self._safely(lambda: self.tracker.log(step, values))
 
-        if find_spec("wandb") is None:
-            raise UserError("tracker=wandb needs the extra `wandb`: run `make setup`, or pip install wandb.")
+    def finish(self, summary: dict[str, Any], episodes: list[list[Any]], *, failed: bool = False) -> None:
+        self._safely(lambda: self.tracker.finish(summary, episodes, failed=failed))
 
-    def start(self, run_dir: str, config: dict[str, Any]) -> None:
-        def begin() -> None:
-            import wandb
-
-            self._run = wandb.init(
-                project=self.project, mode=self.mode, dir=run_dir, config=config, settings=wandb.Settings(silent=True)
-            )
-
-        self._safely(begin)
-
-    def log(self, step: int, values: dict[str, Any]) -> None:
-        if self._run is not None:
-            self._safely(lambda: self._run.log(values, step=step))
-
-    def finish(self, summary: dict[str, Any]) -> None:
-        if self._run is not None:
-            self._safely(lambda: (self._run.summary.update(summary), self._run.finish()))
-
-    def _safely(self, action: Callable[[], object]) -> None:
+    def _safely(self, action: Callable[[], None]) -> None:
+        if not self._on:
+            return
         try:
             action()
         except Exception as error:  # noqa: BLE001 - whatever a tracker raises must not cost the run
-            log.warning("tracker=wandb stopped: %s: %s", type(error).__name__, error)
-            self._run = None
+            self._on = False
+            kind = type(error).__name__
+            log.warning("tracker=%s stopped, the run goes on without it: %s: %s", self.option, kind, error)
+
+
+def need(package: str, *, pip: str) -> None:
+    """Raise UserError where the package of the tracker of that name is not installed. pip: what brings it."""
+    from importlib.util import find_spec
+
+    if find_spec(package) is None:
+        raise UserError(f"tracker={package} needs a package that is not here: run .venv/bin/pip install {pip}.")

@@ -17,8 +17,9 @@ const INDEX = JSON.parse(byId("index").textContent);
 const STATUS = {
   success: { mark: "✓", word: "success" },
   failure: { mark: "✕", word: "failure" },
-  infra_error: { mark: "!", word: "infra error" },
+  infra_error: { mark: "!", word: "broken" },
 };
+const TOO_OLD = "This browser cannot unpack the episodes: it needs DecompressionStream (2023 or later).";
 const number = (value) => Number(value).toLocaleString("en-US");
 const plural = (count, noun) => `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
 
@@ -32,15 +33,23 @@ function entriesOf(run) {
     const [, status, label, steps, tokens, retrieved, lessons, attempts, error] = row;
     const wrong = label !== null && status !== "infra_error" && label !== status;
     return {
-      position, key: visit ? `${id}~${visit + 1}` : id, id, type, query, status, label, wrong, steps, tokens, retrieved,
-      lessons, attempts, error, words: `${id} ${type} ${query} ${error}`.toLowerCase(),
+      run, within: "", position, place: position, key: visit ? `${id}~${visit + 1}` : id, id, type, query, status, label, wrong,
+      steps, tokens, retrieved, lessons, attempts, error, words: `${id} ${type} ${query} ${error}`.toLowerCase(),
     };
   });
 }
-for (const run of INDEX.runs) {
-  run.entries = entriesOf(run);
-  run.byKey = new Map(run.entries.map((entry) => [entry.key, entry]));
+const indexed = (run) => Object.assign(run, { byKey: new Map(run.entries.map((entry) => [entry.key, entry])) });
+for (const run of INDEX.runs) indexed(Object.assign(run, { entries: entriesOf(run) }));
+
+// The runs of one arm as one list, one run a seed: what stands behind a number of a table. A key begins with the seed.
+for (const group of INDEX.groups) {
+  const runs = group.runs.map((number) => INDEX.runs[number]);
+  group.entries = runs.flatMap((run) => run.entries.map((entry) => ({ ...entry, within: `${run.seed}/`, key: `${run.seed}/${entry.key}` })));
+  group.entries.forEach((entry, place) => { entry.place = place; });
+  indexed(group);
 }
+const LISTS = [...INDEX.groups, ...INDEX.runs];
+const runOf = (key) => LISTS.find((run) => run.key === key) || null;
 
 /** The text of a packed piece: base64 of gzip. */
 async function unpack(base64) {
@@ -52,20 +61,20 @@ async function unpack(base64) {
 const opened = new Map(); // the pieces looked at last, so that going back and forth costs nothing
 const KEPT = 12;
 
-/** The episodes of one piece, each as JSON. */
-function lines(run, piece) {
-  const id = `r${INDEX.runs.indexOf(run)}c${piece}`;
+/** The lines of one piece. */
+function lines(id) {
   const known = opened.get(id) || unpack(byId(id).textContent.trim()).then((text) => text.split("\n"));
   opened.delete(id);
   opened.set(id, known);
   if (opened.size > KEPT) opened.delete(opened.keys().next().value);
   return known;
 }
+const pieceOf = (run, piece) => lines(`r${INDEX.runs.indexOf(run)}c${piece}`);
 
 /** One whole episode. */
 async function episode(run, position) {
   const piece = run.starts.findLastIndex((start) => start <= position);
-  return JSON.parse((await lines(run, piece))[position - run.starts[piece]]);
+  return JSON.parse((await pieceOf(run, piece))[position - run.starts[piece]]);
 }
 
 /** Whether any text of a record contains what is wanted. */
@@ -74,14 +83,19 @@ function holds(value, wanted) {
   return value !== null && typeof value === "object" && Object.values(value).some((part) => holds(part, wanted));
 }
 
-/** The positions of a run whose whole record contains a text; null when `current` says that nobody waits any more. */
-async function searched(run, text, current) {
+/** The places in a list whose whole record contains a text; null when `current` says that nobody waits any more. */
+async function searched(list, text, current) {
   const wanted = text.toLowerCase();
   const found = new Set();
-  for (const [piece, start] of run.starts.entries()) {
-    const all = await lines(run, piece);
-    if (!current()) return null;
-    all.forEach((line, place) => holds(JSON.parse(line), wanted) && found.add(start + place));
+  const held = new Map(); // of each run the positions that hold the text
+  for (const run of new Set(list.entries.map((entry) => entry.run))) {
+    held.set(run, new Set());
+    for (const [piece, start] of run.starts.entries()) {
+      const all = await pieceOf(run, piece);
+      if (!current()) return null;
+      all.forEach((line, place) => holds(JSON.parse(line), wanted) && held.get(run).add(start + place));
+    }
   }
+  for (const entry of list.entries) if (held.get(entry.run).has(entry.position)) found.add(entry.place);
   return found;
 }

@@ -5,37 +5,51 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from core.memory.store.schema import to_dict
-from core.run.records import answer_of, shown_in, usage_of
+from core.run.records import answer_of, usage_of
+from core.types import MemoryRecord
 from results.load import Run, explaining, read_banks
+from results.report.bank import lessons_of
 from results.studies import slug
 
 CHUNK_CHARS = 400_000  # of episodes in one packed piece: what opening one of them costs
 QUERY_CHARS = 240  # of a task's query in the index
 
 
-def index_of(named: list[tuple[Run, str]]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """(index, [(element id, packed episodes)]). A run's `starts` are the first positions of its pieces.
+def keys_of(named: list[tuple[Run, str]]) -> list[str]:
+    """How the addresses of the page name each run."""
+    keys = [slug(label) for _, label in named]
+    return [f"{key}-{number}" if keys.count(key) > 1 else key for number, key in enumerate(keys)]
 
-    A row of the index is [task, status, label, steps, tokens, retrieved, lessons, attempts, error].
+
+def index_of(
+    named: list[tuple[Run, str]], groups: list[dict[str, Any]]
+) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """(index, [(element id, packed episodes or lessons)]). A run's `starts` are the first positions of its pieces.
+
+    A row of the index is [task, status, label, steps, tokens, retrieved, lessons, attempts, error]. A run's `lessons`
+    is how many its bank has; they are packed in one piece (results/report/bank.py).
     """
     tasks: dict[str, tuple[int, str, str]] = {}
-    keys, listed, pieces = [slug(label) for _, label in named], [], []
-    for number, (run, label) in enumerate(named):
+    listed, pieces, numbers = [], [], {run.manifest.get("run"): number for number, (run, _) in enumerate(named)}
+    for number, ((run, label), key) in enumerate(zip(named, keys_of(named), strict=True)):
         rows = []
+        banked = read_banks(run, must=False)
         with explaining(run.path):
             for row in run.rows:
                 about = (len(tasks), row["task_type"], row["query"][:QUERY_CHARS])
                 rows.append([tasks.setdefault(row["task_id"], about)[0], *_facts(row)])
-            packed = list(_packed(run))
+            packed = list(_packed(run, banked))
+            lessons = lessons_of(run, banked, numbers)
         pieces += [(f"r{number}c{place}", text) for place, (_, text) in enumerate(packed)]
-        starts = [start for start, _ in packed]
-        key = f"{keys[number]}-{number}" if keys.count(keys[number]) > 1 else keys[number]
-        listed.append({"key": key, "label": label, "n_tasks": run.n_tasks, "starts": starts, "rows": rows})
-    return {"runs": listed, "tasks": [[id, *about] for id, (_, *about) in tasks.items()]}, pieces
+        pieces += [(f"b{number}", _pack(map(_line, lessons)))] if lessons else []
+        about = {"key": key, "label": label, "seed": run.config["seed"], "n_tasks": run.n_tasks}
+        listed.append(about | {"starts": [start for start, _ in packed], "lessons": len(lessons), "rows": rows})
+    index = {"runs": listed, "groups": groups, "tasks": [[id, *about] for id, (_, *about) in tasks.items()]}
+    return index, pieces
 
 
 def embedded(value: Any) -> str:
@@ -58,15 +72,15 @@ def _facts(row: dict) -> list[Any]:
     ]
 
 
-def _packed(run: Run) -> Iterator[tuple[int, str]]:
+def _packed(run: Run, banked: list[MemoryRecord]) -> Iterator[tuple[int, str]]:
     """(position of its first episode, base64 of gzip of JSON lines) for each piece of the run."""
-    known = lessons_of(run)
+    known = _known(run, banked)
     lines: list[str] = []
     size = start = 0
     for place, row in enumerate(run.rows):
         kept = {key: value for key, value in row.items() if key not in ("records", "index", "schema")}  # said elsewhere
         kept["retrieved"] = [found | known.get(found["id"], {}) for found in row["retrieved"]]
-        line = json.dumps(kept, separators=(",", ":"))
+        line = _line(kept)
         if lines and size + len(line) > CHUNK_CHARS:
             yield start, _pack(lines)
             lines, size, start = [], 0, place
@@ -76,17 +90,18 @@ def _packed(run: Run) -> Iterator[tuple[int, str]]:
         yield start, _pack(lines)
 
 
-def _pack(lines: list[str]) -> str:
+def _line(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _pack(lines: Iterable[str]) -> str:
     return base64.b64encode(gzip.compress("\n".join(lines).encode("ascii"), 6, mtime=0)).decode("ascii")
 
 
-def lessons_of(run: Run) -> dict[str, dict]:
+def _known(run: Run, banked: list[MemoryRecord]) -> dict[str, dict]:
     """{record id: {items, task_id, outcome}} of all that the run could retrieve; what was made here wins.
 
     What cannot be read from its banks is missing: the report then shows ids alone.
     """
-    records = [record for row in run.rows for record in row["records"]]
-    made = {record["id"] for record in records}
-    if any(id not in made for row in run.rows for id in shown_in(row)):
-        records = [*map(to_dict, read_banks(run, must=False)), *records]
+    records = [*map(to_dict, banked), *(record for row in run.rows for record in row["records"])]
     return {record["id"]: {name: record[name] for name in ("items", "task_id", "outcome")} for record in records}

@@ -28,13 +28,13 @@ function lessonCard(lesson) {
 }
 
 /** What was retrieved: each record with its score and a link to the episode that taught it. */
-function retrievedPart(run, row) {
+function retrievedPart(run, row, within) {
   const cards = row.retrieved.map((found) => {
     const source = found.task_id && run.byKey.get(found.task_id);
-    const from = source ? el("a", { href: linkTo(view.a, source.key, view.b) }, found.task_id) : found.task_id || "another run";
+    const from = source ? el("a", { href: linkTo(view.a, within + source.key, view.b) }, found.task_id) : found.task_id || "another run";
     return el("li", { class: "card" },
       el("p", { class: "meta" }, el("b", { class: "score", title: "retrieval score" }, Number(found.score).toFixed(3)), " learned from ", from,
-        found.outcome ? ` (judged ${found.outcome})` : ""),
+        found.outcome ? ` (judged ${found.outcome})` : "", run.lessons ? [" · ", el("a", { href: lessonLink(run, found.id, 0) }, "in the bank")] : ""),
       found.items ? found.items.map(lessonCard) : el("p", { class: "soft" }, `record ${found.id}: its text is not in the run's files`));
   });
   return section("Retrieved lessons", row.retrieved.length,
@@ -127,7 +127,7 @@ function article(run, entry, row, heading) {
     el("p", { class: "id" }, entry.id),
     row.learning_errors.length > 0 && el("div", { class: "note" }, row.learning_errors.map((error) => long(error, "p", ""))),
     chosen && chosen.error && el("div", { class: "note" }, long(chosen.error, "p", "")),
-    retrievedPart(run, row), attemptsPart(row), verdictPart(row, entry),
+    retrievedPart(run, row, entry.within), attemptsPart(row), verdictPart(row, entry),
     section("Lessons learned", row.lessons.length, row.n_dropped > 0 && el("p", { class: "soft" }, `${plural(row.n_dropped, "item")} dropped: not readable, cut off or over the limit.`),
       row.lessons.length ? row.lessons.map((lesson) => el("div", { class: "card" }, lessonCard(lesson))) : el("p", { class: "soft" }, "None.")),
     tokensPart(row));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from core.run.display import percent
@@ -38,12 +39,12 @@ def differences(study: Study) -> list[dict[str, str]]:
     """For each arm that was compared with the baseline: what to say of it, as texts; see `difference`."""
     base = next((cell for cell in study.cells if cell["baseline"]), None)
     compared = [cell for cell in study.cells if cell.get("difference") is not None]
+    compared = [cell | {"base_partial": base is not None and base["partial"]} for cell in compared]
     return [difference(cell, base["label"], study.n_compared) for cell in compared if base]
 
 
 def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, str]:
     """{label, base, points, interval, verdict, flips, tests}: the paired difference and what stands behind it."""
-    shown = cell["p_holm"] is not None and cell["p_holm"] < LEVEL
     seeds = int(cell["n_paired_seeds"])
     tests = f"over {seeds} seeds {p_value(cell['p'])}"
     if cell["p"] is None:
@@ -56,14 +57,28 @@ def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, st
         "base": base,
         "points": f"{points(cell['difference'])} points",
         "interval": f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}",
-        "verdict": "not tested"
-        if cell["p"] is None
-        else ("better" if cell["difference"] > 0 else "worse")
-        if shown
-        else "no difference shown",
+        "verdict": _verdict(cell),
         "flips": f"{cell['won']:.0f} gained, {cell['lost']:.0f} lost in {cell['n_pairs']:.0f} pairs of task and seed",
         "tests": tests,
     }
+
+
+def _verdict(cell: dict[str, Any]) -> str:
+    """What is said of a difference. Of runs that go on nothing is: a test at every look would find one by chance."""
+    if cell.get("partial") or cell.get("base_partial"):
+        return "not finished"
+    if cell["p"] is None:
+        return "not tested"
+    if cell["p_holm"] is None or cell["p_holm"] >= LEVEL:
+        return "no difference shown"
+    return "better" if cell["difference"] > 0 else "worse"
+
+
+def tally(found: list[dict[str, str]]) -> str:
+    """How many arms came out how, of `differences`, where these are too many to be read one by one."""
+    counts = Counter(each["verdict"] for each in found)
+    order = ("better", "worse", "no difference shown", "not tested", "not finished")
+    return f"Against {found[0]['base']}: " + ", ".join(f"{counts[name]} {name}" for name in order if counts[name])
 
 
 def warnings(study: Study) -> list[str]:
@@ -74,9 +89,9 @@ def warnings(study: Study) -> list[str]:
         fate = "counted as far as they go" if some else "not counted (--partial counts them)"
         found.append(f"Partial: runs of {', '.join(unfinished)} have not finished and are {fate}.")
     if errors := sum(cell["n_infra_error"] for cell in counted):
-        what = "1 episode" if errors == 1 else f"{errors} episodes"
+        what = "1 episode is" if errors == 1 else f"{errors} episodes are"
         found.append(
-            f"{what} broke (infra error): in no rate and no comparison, and nothing was learned there."
+            f"{what} broken: in no rate and no comparison, and nothing was learned there."
             " The command of the run tries them again."
         )
     if counted and max(cell["n_seeds"] for cell in counted) == 1:
@@ -97,7 +112,7 @@ def legend(study: Study) -> str:
     kinds = "Wilson's; over several seeds it knows how these differ"
     sources = sorted({str(cell["label_source"]) for cell in study.counted} - {"none"})
     labels = f"; the learner's labels: {', '.join(sources)}" if sources else ""
-    said = f"Success rate and 95 % interval ({kinds}); infra errors are in no rate{labels}."
+    said = f"Success rate and 95 % interval ({kinds}); broken tasks are in no rate{labels}."
     if any(cell.get("difference") is not None for cell in study.cells):
         said += (
             " The tasks of one seed share a bank: better and worse are said by a test that allows for that, and for one"

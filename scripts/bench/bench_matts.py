@@ -47,7 +47,7 @@ def engines(lines: Lines, folder: Path, n: int) -> None:
     In an engine each, which load a game each and share the cores' caches; and in as many engines as there are cores.
     """
     words = ("env=alfworld", "env.split=generated", f"env.generated_games={n + WARM_UP}", "embedder=hashing")
-    words += (f"env.cache_dir={folder / 'games'}", "llm=scripted", "llm.script.path=envs.wanderer.play")
+    words += (f"env.cache_dir={folder / 'games'}", "llm=free")
     words += ("workflow=matts_parallel", "memory=none", "select=first", "max_steps=20", f"limit={n + WARM_UP}")
     possible, took = cores(), {}
     few = os.cpu_count() or 1

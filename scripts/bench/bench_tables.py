@@ -37,7 +37,7 @@ def make_runs(folder: Path, arms: Sequence[str], n_episodes: int, n_steps: int) 
     command = [sys.executable, str(REPO / "main.py"), *TOY, *words, f"run_dir={folder}"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     runs = {}
-    for run in (folder / f"toy-scripted-{arm}-seed0" for arm in arms):
+    for run in (folder / f"arm={arm},env=toy,llm=scripted,seed=0" for arm in arms):
         rng = random.Random(run.name)
         runs[run] = rows = [row for _, row in read_objects(run / "episodes.jsonl")]
         for attempt in (attempt for row in rows for attempt in row["trajectories"]):

@@ -51,14 +51,26 @@ class Browser(ExitStack):
             self._tab.goto("about:blank")
         self._tab.goto(url, wait_until="load")
 
+    def picture(self) -> bytes:
+        """What the window shows, as PNG."""
+        return self._tab.screenshot()
+
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression; a promise is waited for."""
         return self._tab.evaluate(script)
 
-    def wait(self, script: str) -> None:
-        """Until an expression is true."""
+    def wait(self, script: str, *, reloads: bool = False) -> None:
+        """Until an expression is true. reloads: also where the page loads itself anew meanwhile."""
+        from playwright.sync_api import Error
+
         end = time.monotonic() + PATIENCE_MS / 1000
-        while not self.run(f"Boolean({script})"):  # playwright's own wait needs eval, which the report's policy forbids
+        while True:  # playwright's own wait needs eval, which the report's policy forbids
+            try:
+                if self.run(f"Boolean({script})"):
+                    return
+            except Error:
+                if not reloads:
+                    raise
             if time.monotonic() > end:
                 raise TimeoutError(script)
             time.sleep(0.02)

@@ -30,8 +30,9 @@ from core.errors import UserError
 from core.learning.heuristic import heuristic_verdict
 from core.seeding import derive_seed
 from core.types import Step, Trajectory, content_id
-from results.render import Text, markdown
+from results.render import Text
 from results.stats import calibration, confusion
+from results.terminal import print_table
 from scripts.bench.lines import seconds
 from scripts.command_line import parser, plain_errors
 from scripts.replay import THOUGHTS
@@ -167,7 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
         "sensitivity: successes that were called one; specificity: failures likewise; Brier, ECE: of the confidence"
         f" that the label is right; ms: of an attempt, each the best of {given.repeats}: mean, and the slowest."
     ]
-    print(markdown(Text(title="judge=heuristic against the truth", head=HEAD, rows=rows, notes=notes)), end="")
+    print_table(Text(title="judge=heuristic against the truth", head=HEAD, rows=rows, notes=notes))
     return 0
 
 

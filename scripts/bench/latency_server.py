@@ -21,7 +21,9 @@ TEXT = json.dumps(ANSWER) + "\nAction: say sesame\nThe answer is \\boxed{42}"
 
 
 def reply(path: str, request: dict) -> bytes:
-    """The body of an answer to a chat completion or an embedding."""
+    """The body of an answer to a chat completion or an embedding, or of the list of models."""
+    if path.endswith("/models"):
+        return json.dumps({"object": "list", "data": [{"id": "fixed", "object": "model"}]}).encode()
     usage = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
     if path.endswith("/embeddings"):
         data = [{"object": "embedding", "index": 0, "embedding": [0.6, 0.8] + [0.0] * 382}]

@@ -13,6 +13,7 @@ from core.learning.schemas import object_schema, text_schema
 from core.learning.structured import parse_json
 from core.memory.consolidation.context import ConsolidationContext, lesson_for_prompt
 from core.models.reply_text import strip_thinking
+from core.models.threads import share_cores
 from core.types import MemoryRecord
 from prompts import registry
 
@@ -111,6 +112,7 @@ class NLIChecker:
         return [dict(zip(labels, map(float, row), strict=True)) for row in rows]
 
     def _load(self) -> Any:
+        share_cores()
         from sentence_transformers import CrossEncoder
 
         try:

@@ -1,0 +1,180 @@
+"""The live line of a sweep, in the process that was started; its end: the table, what is not whole, how to go on."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from core.errors import UserError
+from core.run.display import percent
+from core.run.launch import program, short
+from core.run.sweep_cells import BEGUN, FAILED, Cell, read_cells
+
+EVERY_S = 0.5
+PLAIN_EVERY_S = 5.0  # without a terminal, and less often as the sweep grows long
+MOST_CHARS = 200  # of why a cell failed, while the others run; the end has all of it
+
+
+class Watch(threading.Thread):
+    """Reads how the cells stand, whatever process runs each. One line while they run, one for each that is over.
+
+    folder    of the sweep
+    marks     where the cells say how they stand; removed at the end
+    planned   the overrides of each cell; None where only the sweeper knows
+    command   what goes on with the sweep
+    table     the name of a function (folder, console)
+    """
+
+    def __init__(self, folder: Path, marks: Path, planned: list[list[str]] | None, command: str, table: str) -> None:
+        super().__init__(name="sweep", daemon=True)
+        self._folder, self._marks, self._planned, self._command, self._table = folder, marks, planned, command, table
+        self._cells: dict[int, Cell] = {}
+        self._told: set[int] = set()
+        self._console = Console()
+        self._began = self._printed = time.monotonic()
+        self._line = ""
+        self._ended, self._over, self._whole = threading.Event(), threading.Lock(), True
+        live = {"console": self._console, "transient": True, "refresh_per_second": 4}
+        self._live = Live(Text(), **live) if self._console.is_terminal else None
+
+    @classmethod
+    def running(cls) -> Watch | None:
+        """The watch of this process; None where no sweep was started here."""
+        return next((thread for thread in threading.enumerate() if isinstance(thread, cls)), None)
+
+    def run(self) -> None:
+        print(f"sweep of {self._n_cells()} cells in {short(self._folder)}", flush=True)
+        if self._live is not None:
+            self._live.start()
+        try:
+            while not self._ended.wait(EVERY_S):
+                self._look()
+        finally:
+            if self._live is not None:
+                self._live.stop()
+
+    def interrupted(self) -> str:
+        """Stop; what stands, and the command that goes on, in one sentence."""
+        self._stop_looking()
+        done = sum(cell.whole for cell in self._cells.values())
+        return f"stopped: {done} of {self._n_cells()} cells are done.\nto go on where it stopped: {self._command}"
+
+    def end(self) -> bool:
+        """Print the table and what is not whole, once; returns whether every cell is whole."""
+        with self._over:
+            if not self._ended.is_set():
+                self._stop_looking()
+                self._whole = self._print_end()
+            return self._whole
+
+    def _stop_looking(self) -> None:
+        self._ended.set()
+        if self.is_alive():
+            self.join()
+        self._look(last=True)
+        shutil.rmtree(self._marks, ignore_errors=True)
+
+    def _look(self, last: bool = False) -> None:
+        read_cells(self._marks, self._cells)
+        for number, cell in sorted(self._cells.items()):
+            if cell.state != BEGUN and number not in self._told:
+                self._told.add(number)
+                said = Text(self._of_cell(cell))
+                if self._live is not None:  # one line each; the end has the whole reason
+                    said.truncate(self._console.width, overflow="ellipsis")
+                print(said.plain, flush=True)
+        if last:
+            return
+        line, now = self._of_sweep(), time.monotonic()
+        if self._live is not None:
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
+        elif line != self._line and now - self._printed >= max(PLAIN_EVERY_S, (now - self._began) / 20):
+            self._printed, self._line = now, line
+            print(line, flush=True)
+
+    def _of_cell(self, cell: Cell) -> str:
+        if cell.state == FAILED:
+            lines = _of_any(cell).splitlines() or ["no reason was given"]
+            line = lines[-1] if lines[0].startswith("Traceback") else lines[0]
+            return f"failed   {cell.folder.name}: {line[:MOST_CHARS]}"
+        s = cell.summary
+        rate = f"{percent(s.get('success_rate'))} ({s.get('n_success', 0)} of {s.get('n', 0)})"
+        new = "nothing new" if not cell.n_new else f"{cell.n_new} new" if cell.before else ""
+        return "   ".join(filter(None, ["done  " if cell.whole else "partial", cell.folder.name, rate, new]))
+
+    def _of_sweep(self) -> str:
+        cells = self._cells.values()
+        over = [cell for cell in cells if cell.state != BEGUN]
+        n_failed = sum(cell.state == FAILED for cell in cells)
+        words = [f"sweep {len(over) - n_failed}/{self._n_cells()} done", f"{len(cells) - len(over)} running"]
+        words += [f"{n_failed} failed"] if n_failed else []
+        words += [f"{sum(cell.n_new for cell in cells)} new tasks"]
+        spent = [cell.spent for cell in cells]
+        words += ["cost unknown" if None in spent else f"{sum(spent):.4f} USD", *self._left()]
+        return "  ".join(words)
+
+    def _left(self) -> list[str]:
+        if self._planned is None:
+            return []
+        shares = [cell.share for cell in self._cells.values()]
+        done, before = (sum(each) for each in zip(*shares, strict=True)) if shares else (0.0, 0.0)
+        if done <= before:
+            return []
+        left = (time.monotonic() - self._began) / (done - before) * (len(self._planned) - done)
+        return [f"about {_duration(left)} left"]
+
+    def _n_cells(self) -> str:
+        return "?" if self._planned is None else str(len(self._planned))
+
+    def _print_table(self) -> None:
+        from hydra.utils import get_method
+
+        if not any(cell.summary for cell in self._cells.values()):
+            return
+        try:
+            get_method(self._table)(self._folder, Console(width=None if sys.stdout.isatty() else 140))
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+        except Exception:  # noqa: BLE001 - what follows must be said, whatever became of the table
+            traceback.print_exc()
+
+    def _print_end(self) -> bool:
+        if not self._cells:  # what was typed is wrong, and Hydra has said so
+            return False
+        self._print_table()
+        problems: dict[str, list[str]] = {}
+        for cell in sorted(self._cells.values(), key=lambda cell: cell.number):
+            if not cell.whole:
+                problems.setdefault(_of_any(cell), []).append(cell.folder.name)
+        for number, words in enumerate(self._planned or ()):
+            if number not in self._cells:
+                problems.setdefault("not run", []).append(" ".join(w for w in words if not w.startswith("run_dir=")))
+        n = sum(map(len, problems.values()))
+        if n:
+            say = [f"{n} of {self._n_cells()} cells are not whole:"]
+            for reason, names in problems.items():
+                say += [*(f"  {name}" for name in names), *(f"    {line}" for line in reason.splitlines())]
+            print("\n".join([*say, f"to go on: {self._command}"]), file=sys.stderr, flush=True)
+        words = [program()[0], "-m", "scripts.report", str(short(self._folder)), "-o", "report.html"]
+        print(f"  {short(self._folder)}\nnext, a page to look at: {shlex.join(words)}", flush=True)
+        return not n
+
+
+def _of_any(cell: Cell) -> str:
+    """Why a cell is not whole, in words that are the same for all cells with the same reason."""
+    return cell.problem.strip().removeprefix("error: ").replace(f"run_dir={cell.folder}", "its run_dir")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

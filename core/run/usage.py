@@ -1,0 +1,161 @@
+"""python main.py --help: how to start, what to choose, which keys there are. Read from the YAML files, each option's
+first comment; nothing else is imported, so that it is there at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+CONFIG = Path(__file__).parents[2] / "config"
+WIDEST = 100  # characters of a line, in a wider terminal too
+FIRST = ("env", "arm", "workflow", "llm", "memory", "setting", "judge", "retrieval", "experiment")  # of the groups
+HOW = """\
+Does reasoning memory make an agent better? A run streams the tasks of a
+benchmark through an agent that keeps lessons in a memory, and measures it.
+
+  python main.py                              bundled problems, bundled model
+  python main.py env=math500 arm=no_memory    a benchmark, the baseline
+  python main.py -m arm=no_memory,reasoningbank seed=0,1,2            a sweep
+  python main.py experiment=main_table        the paper's main table, as a sweep
+  python main.py ... dry_run=true             what it would ask and cost
+  python main.py ... run_dir=FOLDER           again to go on where it stopped
+  python -m scripts.tables FOLDER             the table of what was run
+
+  python main.py --help env=alfworld          the keys of one option
+  python main.py --cfg job env=alfworld       every key with its value
+  python main.py --hydra-help                 the flags of Hydra
+"""
+
+
+def asked(words: list[str]) -> bool:
+    """Whether a command line asks for help."""
+    return bool({"--help", "-h"} & set(words))
+
+
+def print_help(words: list[str]) -> None:
+    """Print the help; of GROUP=OPTION among the words, the file of that option instead."""
+    folders, width = [*config_dirs(words), CONFIG], min(WIDEST, shutil.get_terminal_size().columns)
+    chosen = [word.split("=", 1) for word in words if "=" in word and not word.startswith("-")]
+    files = [file for group, name in chosen if (file := _file(folders, group.lstrip("+"), name))]
+    for file in files:
+        print(f"# {file}\n{file.read_text(encoding='utf-8')}")
+    if not files:
+        print("\n".join([HOW, *choices(folders, width), *keys(width)]))
+
+
+def show_help(words: list[str]) -> int:
+    """`print_help`, also into a pipe that is closed halfway. Returns the exit status."""
+    try:
+        print_help(words)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's last flush complains
+    return 0
+
+
+def config_dirs(words: list[str]) -> list[Path]:
+    """The folders that a command line names by --config-dir."""
+    flags = ("--config-dir", "-cd")
+    after = [words[place + 1] for place, word in enumerate(words[:-1]) if word in flags]
+    joined = [word.partition("=")[2] for word in words if word.startswith("--config-dir=")]
+    return [Path(folder) for folder in (*after, *joined)]
+
+
+def options(folders: list[Path]) -> dict[str, dict[str, Path]]:
+    """{group: {option: its file}}, the groups in the order of `FIRST`, then by name; the first folder wins.
+
+    What lies deeper is listed under its first folder: {"memory/": {"hygiene=guard": ...}}.
+    """
+    found: dict[str, dict[str, Path]] = {}
+    for folder in folders:
+        for file in sorted(folder.rglob("*.yaml")):
+            group, _, below = file.parent.relative_to(folder).as_posix().partition("/")
+            if group not in (".", "hydra"):
+                group, name = (f"{group}/", f"{below}={file.stem}") if below else (f"{group}=", file.stem)
+                found.setdefault(group, {}).setdefault(name, file)
+    first = [f"{group}=" for group in FIRST]
+    places = {group: (first.index(group) if group in first else len(first), group) for group in found}
+    return {group: dict(sorted(found[group].items())) for group in sorted(found, key=places.__getitem__)}
+
+
+def described(file: Path) -> str:
+    """The first sentence of a file's comments, "" where it has none; a command in them is no description."""
+    comments: list[str] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        text = line.lstrip("# ").strip()
+        if text.startswith("python "):
+            if comments:
+                break
+        elif not text.startswith("@package"):
+            comments.append(text)
+    if comments and (named := re.match(r"[\w/]+=\w+, see [\w.]+: (\w)", comments[0])):
+        comments[0] = named.group(1).upper() + comments[0][named.end() :]
+    sentence = re.match(r".*?[^.\s]\.(?=\s+[A-Z]|$)", " ".join(comments))
+    return (sentence.group() if sentence else " ".join(comments)).rstrip(".")
+
+
+def choices(folders: list[Path], width: int) -> Iterator[str]:
+    """Every group with its options, a line each."""
+    yield "Choose one of each group: GROUP=OPTION (* is what is taken without)\n"
+    defaults, about = _defaults()
+    for group, files in options(folders).items():
+        yield "\n".join(_wrapped(group, about.get(group.removesuffix("="), ""), len(group) + 2, width))
+        column = min(26, max(map(len, files))) + 5
+        for name, file in files.items():
+            mark = "*" if defaults.get(group.removesuffix("=")) == name else " "
+            yield "\n".join(_wrapped(f" {mark} {name}", described(file), column, width))
+        yield ""
+
+
+def keys(width: int) -> Iterator[str]:
+    """The keys of config.yaml that are of no part, with their values and comments."""
+    yield "Keys: KEY=VALUE\n"
+    for key, value, comment in _keys(CONFIG / "config.yaml"):
+        yield "\n".join(_wrapped(f"   {key}" + (f"={value}" if value else ""), comment, 29, width))
+
+
+def _keys(file: Path) -> list[tuple[str, str, str]]:
+    """(dotted key, value, comment) of what stands below the defaults; nothing of Hydra's own."""
+    body = file.read_text(encoding="utf-8").split("\n\n", 1)[1].split("\nhydra:")[0]
+    found: list[tuple[str, str, str]] = []
+    path: list[tuple[int, str]] = []
+    depth = 0  # of braces
+    for line in body.splitlines():
+        inside, depth = depth > 0, depth + line.count("{") - line.count("}")
+        more = re.match(r"\s+#\s*(.*)", line)
+        if more and found:
+            found[-1] = (*found[-1][:2], f"{found[-1][2]} {more.group(1)}")
+        made = re.match(r"( *)(\w+):\s*([^#{]*?)\s*(?:#\s*(.*))?$", line)
+        if inside or not made or made.group(2) == "_target_":
+            continue
+        indent, name = len(made.group(1)), made.group(2)
+        path = [(n, each) for n, each in path if n < indent] + [(indent, name)]
+        found.append((".".join(each for _, each in path), made.group(3) or "", made.group(4) or ""))
+    return [(key, value, comment) for key, value, comment in found if value or comment]
+
+
+def _defaults() -> tuple[dict[str, str], dict[str, str]]:
+    """({group: its default option}, {group: the comment on it}) of config.yaml."""
+    text = (CONFIG / "config.yaml").read_text(encoding="utf-8")
+    lines = re.findall(r"^  - ([\w@]+): (\S+)\s*(?:# (.*))?$", text, re.MULTILINE)
+    return {group: name for group, name, _ in lines}, {group: comment for group, _, comment in lines}
+
+
+def _file(folders: list[Path], group: str, name: str) -> Path | None:
+    files = (folder / group.partition("@")[0] / f"{name}.yaml" for folder in folders)
+    return next((file for file in files if file.is_file()), None)
+
+
+def _wrapped(name: str, text: str, column: int, width: int) -> list[str]:
+    """A name, and beside it from a column on its text; below it where the name is too long."""
+    lines = textwrap.wrap(text, max(20, width - column), break_on_hyphens=False) or [""]
+    first = [f"{name:<{column}}{lines[0]}"] if len(name) < column else [name, " " * column + lines[0]]
+    return [line.rstrip() for line in [*first, *(" " * column + line for line in lines[1:])]]

@@ -1,0 +1,83 @@
+"""What env=reasoning_gym hosts in a process of its own: the package, which makes the tasks and scores the answers."""
+
+from __future__ import annotations
+
+import random
+from functools import lru_cache
+from typing import Any
+
+from core.errors import InfraError, UserError
+from core.types import digest
+from single_turn_bench.verbatim import tagged, verbatim_answer
+from single_turn_bench.worker import alarm, limit_memory, shut_off
+
+BATCH = 20  # tasks of one seed of the package
+MISSING = 'env=reasoning_gym needs the package reasoning-gym: pip install "reasoning-gym==0.1.25"'
+
+
+class Gym:
+    """Made in the child process alone: it changes the process that it is made in. It keeps no episode.
+
+    alarm_s   seconds that one score may take
+    options   by family: the keys of its configuration in the package
+    """
+
+    def __init__(self, alarm_s: float, options: dict[str, dict[str, Any]]) -> None:
+        shut_off()
+        try:
+            import reasoning_gym  # seconds of imports
+        except ImportError as error:
+            raise UserError(f"{MISSING}. ({error})") from error
+        self._package, self._alarm_s, self._options = reasoning_gym, alarm_s, options
+        self._batch = lru_cache(maxsize=256)(self._made)
+        limit_memory()
+
+    def draw(self, family: str, seed: int) -> list[tuple[str, str, float]]:
+        """BATCH tasks as (question, gold answer or "", what the gold answer scores)."""
+        dataset, entries = self._batch(family, seed)
+        return [(entry["question"], *_gold(dataset, entry)) for entry in entries]
+
+    def prepare(self, family: str, seed: int) -> None:
+        """Make the tasks of a seed, unless they are there: a new process has none."""
+        self._batch(family, seed)
+
+    def score(self, family: str, seed: int, index: int, known: str, answer: str) -> tuple[float, str]:
+        """(score from 0 to 1, "ok" or what the scorer raised at the answer). known: the digest of the question."""
+        dataset, entries = self._batch(family, seed)
+        entry = entries[index]
+        if digest(entry["question"]) != known:
+            raise InfraError(f"reasoning-gym made another task of {family} than before from the same seed")
+        with alarm(self._alarm_s):
+            try:
+                return _fraction(dataset.score_answer(answer, entry)), "ok"
+            except Exception as error:  # noqa: BLE001 - the scorer could not read the answer
+                return 0.0, f"raised {type(error).__name__}"
+
+    def _made(self, family: str, seed: int) -> tuple[Any, list[dict[str, Any]]]:
+        """(dataset, its tasks). Always all, in order: list_functions draws from the process's random numbers."""
+        known = self._package.factory.DATASETS
+        if family not in known:
+            raise UserError(f"env.families: reasoning-gym has no {family}; it has {', '.join(sorted(known))}.")
+        random.seed(seed)
+        try:
+            dataset = self._package.create_dataset(family, seed=seed, size=BATCH, **self._options.get(family, {}))
+            return dataset, [dataset[index] for index in range(BATCH)]
+        except Exception as error:
+            cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            raise UserError(f"reasoning-gym cannot make {family} with env.options.{family}: {cause}") from error
+
+
+def _gold(dataset: Any, entry: dict[str, Any]) -> tuple[str, float]:
+    """(gold answer or "", its score when it is read as a reply's answer is)."""
+    gold = entry["answer"]
+    if not isinstance(gold, str) or not gold.strip():
+        return "", 0.0
+    return gold, _fraction(dataset.score_answer(verbatim_answer(tagged(gold)).answer, entry))
+
+
+def _fraction(score: float) -> float:
+    """A score as a reward from 0 to 1; 0 for what is none (NaN, below 0). Above 1 is no exact 1.0, and no success."""
+    score = float(score)
+    if score > 1.0:
+        return 0.99
+    return score if score > 0.0 else 0.0

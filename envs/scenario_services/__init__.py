@@ -1,0 +1,1 @@
+"""The services of env=scenarios: one file a job, each a small state machine over base.py."""

@@ -1,0 +1,71 @@
+r"""The final answer as it was written, for tasks whose answers are words, lists or grids rather than mathematics.
+
+    "... <answer>dog, cat</answer>"           tag         dog, cat
+    "So we get \boxed{\text{dog, cat}}."      boxed       dog, cat
+    "The answer is **dog, cat**."             statement   dog, cat
+    "dog, cat"                                last_line   dog, cat
+
+Nothing is read into the text: its scorer compares it. Where answers are mathematics, answers.py reads them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from single_turn_bench.answers import MAX_ANSWER, NOTHING, STATEMENTS, Extracted, strip_thinking
+from single_turn_bench.boxes import boxed_answer
+
+OPEN, CLOSE = "<answer>", "</answer>"
+STYLED = re.compile(r"\\(?:text\w*|mathrm|mathbf|mathtt)\s*\{(.*)\}", re.S)
+ESCAPED = re.compile(r"\\([#%&_${} ])")
+QUOTED = re.compile(r"([\"'`]|\*\*)(.*)\1|\$(.*)\$|\\\((.*)\\\)", re.S)
+FENCE = re.compile(r"```\w*\n?")
+
+
+def verbatim_answer(text: str) -> Extracted:
+    """What the first rule of the table above that fires finds; of one kind the last counts."""
+    text = strip_thinking(text)
+    _, tag, tail = text.rpartition(OPEN)
+    if tag and (inside := tail.partition(CLOSE)[0].strip()):
+        return Extracted(inside[:MAX_ANSWER], "tag")
+    text = text.replace(OPEN, "").replace(CLOSE, "")
+    if (box := boxed_answer(text)) is not None and (inside := without_latex(box.content)):
+        return Extracted(inside[:MAX_ANSWER], "boxed")
+    for pattern in STATEMENTS[1:]:  # all but ####, which is a heading here
+        ends = [match.end() for match in pattern.finditer(text)]
+        if ends and (answer := plain(first_block(text[ends[-1] :][:MAX_ANSWER]))):
+            return Extracted(answer, "statement")
+    lines = [line for line in FENCE.sub("", text).splitlines() if line.strip()]
+    answer = plain(lines[-1][-MAX_ANSWER:]) if lines else ""
+    return Extracted(answer, "last_line") if answer else NOTHING
+
+
+def tagged(answer: str) -> str:
+    """A reply whose answer is read without a change."""
+    return f"{OPEN}{answer}{CLOSE}"
+
+
+def first_block(text: str) -> str:
+    """The rest of the line; when nothing is left of it, the lines that follow, up to an empty one."""
+    line, _, below = text.partition("\n")
+    if FENCE.sub("", line).strip(" *:"):
+        return line
+    below = (text if line.strip().startswith("```") else below).strip()
+    if fence := FENCE.match(below):
+        return below[fence.end() :].partition("```")[0]
+    return below.partition("\n\n")[0]
+
+
+def plain(text: str) -> str:
+    """Without what only sets an answer off: emphasis, quotes, dollar signs, the full stop of its sentence."""
+    text = text.strip(" \t\n*").removesuffix(".").strip(" \t\n*")
+    if quoted := QUOTED.fullmatch(text):
+        text = next(part for part in quoted.groups()[1:] if part is not None).strip()
+    return without_latex(text)
+
+
+def without_latex(text: str) -> str:
+    r"""`\text{a\_b}` is a_b."""
+    if styled := STYLED.fullmatch(text.strip()):
+        text = styled[1]
+    return ESCAPED.sub(r"\1", text).strip()
