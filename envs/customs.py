@@ -7,7 +7,7 @@
 
 A family is a brand. Its rule cannot be known beforehand; a wrong attempt ends the job and is told the rule in words.
 Hall, number and kind of machine differ from job to job, so only the rule carries over. An agent without memory solves
-what it guesses, one with the right lesson all that it understands, and every stage between them (what is retrieved, what
+what it guesses, one with the right lesson all that it understands, and every stage between them (what is found, what
 is followed, what is learned) can be measured apart. The order of the buttons is drawn for each job: no place is right.
 """
 

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 
 from core.memory.hygiene.scrub import scrub
 from core.memory.store.bank_file import read_records
+from core.memory.told import was_told
 from core.run.manifest import identity
 from core.run.metrics import rate
 from core.run.records import changed_leaves, differences, outcomes_of, records_of
-from core.setting import GOLD, TRUE_LABELS, joined, labels_of
+from core.setting import GOLD, TOLD, TRUE_LABELS, joined, labels_of
 from core.types import Lesson, MemoryRecord, content_id
 from results.load import VALID, Run, read_banks
 
@@ -60,14 +61,14 @@ def gold_in_learning(run: Run) -> Iterator[str]:
 
 
 def oracle_labels(run: Run) -> Iterator[str]:
-    """Invariant 1: labels of the environment where the setting has none, and anything learned in setting=frozen."""
+    """Invariant 1: labels of the environment where the setting has none, and anything learned where nothing may be."""
     for row in run.rows:
         sources = [verdict["source"] for verdict in (row["verdict"], *row["verdicts"])]
         sources += [record["label_source"] for record in row["records"]]
         if run.setting not in TRUE_LABELS and "oracle" in sources:
             yield f"{where(row)}: a label is the environment's in setting={run.setting}"
-        if run.setting == "frozen" and (row["lessons"] or row["records"]):
-            yield f"{where(row)}: something was learned in setting=frozen"
+        if run.setting in ("frozen", TOLD) and (row["lessons"] or row["records"]):
+            yield f"{where(row)}: something was learned in setting={run.setting}"
 
 
 def retrieved_labels(run: Run) -> Iterator[str]:
@@ -181,7 +182,8 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
         yield f"record {twice} was made twice"
     bank, alone = run.path / "bank.sqlite", run.memory.get("path") is None and not run.memory.get("consolidate")
     if bank.is_file() and alone and is_own_kind(run) and _ended(run):
-        stored = {record.id for record in read_records(bank, run.memory.get("namespace", "default"))}
+        found = read_records(bank, run.memory.get("namespace", "default"))
+        stored = {record.id for record in found if run.setting != TOLD or not was_told(record)}
         for name in sorted(stored.symmetric_difference(ids)):
             yield f"record {name} is {'in the bank only' if name in stored else 'not in the bank'}"
     elif ids:

@@ -8,6 +8,13 @@ from core.memory.protocol import Memory
 from core.setting import ORACLE
 from core.types import Lesson, MemoryRecord, Task, content_id
 
+_MARK = "told/"  # before a task's type: the task_id of what was told
+
+
+def was_told(record: MemoryRecord) -> bool:
+    """Whether a record was not learned, but told by the environment."""
+    return record.task_id.startswith(_MARK)
+
 
 def tell(bank: Memory, lessons: Iterable[tuple[Task, Lesson]]) -> None:
     """Add the lessons that the bank does not have yet, each as a record of its own in the domain of its task's type.
@@ -24,7 +31,7 @@ def tell(bank: Memory, lessons: Iterable[tuple[Task, Lesson]]) -> None:
             score=1.0,
             outcome="success",
             label_source=ORACLE,
-            task_id=f"told/{task.type}",
+            task_id=f"{_MARK}{task.type}",
             domain=task.type,
             provenance={"use_gold": True, "show_answer": True},
         )
