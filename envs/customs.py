@@ -32,7 +32,7 @@ PAGES = ("brand_first", "brand_last")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class HouseRule:
     """What starts the machines of a brand. presses: by state of the lamp, the buttons in their order."""
 
     brand: str
@@ -73,7 +73,7 @@ class CustomsEnv(BaseEnv):
         if self.families > len(BRANDS):
             raise UserError(f"env.families={self.families}: there are {len(BRANDS)} brands.")
 
-    def rule_of(self, brand: str) -> Rule:
+    def rule_of(self, brand: str) -> HouseRule:
         """The rule of a brand; depends on the seed, the brand and the kind of rule alone."""
         first = BUTTONS[self._drawn(brand, "first") % 4]
         other = [button for button in BUTTONS if button != first][self._drawn(brand, "other") % 3]
@@ -82,7 +82,7 @@ class CustomsEnv(BaseEnv):
             "condition": {"on": (first,), "off": (other,)},
             "steps": {"on": (first, other), "off": (first, other)},
         }
-        return Rule(brand=brand, presses=presses[self.rule])
+        return HouseRule(brand=brand, presses=presses[self.rule])
 
     def lessons(self) -> list[tuple[Task, Lesson]]:
         """For each family a task of it and the lesson that a perfect extractor would have made of it."""
@@ -147,7 +147,7 @@ class CustomsEnv(BaseEnv):
     def evaluate(self, prediction: str | None) -> bool:
         return self._won
 
-    def _rule(self) -> Rule:
+    def _rule(self) -> HouseRule:
         return self.rule_of(self._task.type)
 
     def _wanted(self) -> tuple[str, ...]:
