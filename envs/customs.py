@@ -1,9 +1,10 @@
 """env=customs: small jobs under a hidden house rule, the positive control for real models.
 
-    task        Start the Ravel grinder number 31 in hall 4.
-    first page  Its buttons: green, red, blue, yellow. One press only: a wrong one stops the job.
+    task        Ravel machine: start the Ravel grinder number 31.
+    first page  Its buttons: green, red, blue, yellow. A wrong press stops the job.
     action      press green
-    feedback    It does not start. The rule here: every Ravel machine must be started with its red button.
+    feedback    It does not start, and the job is over. The rule here: every Ravel machine must be started with its
+                red button.
 
 A family is a brand. Its rule cannot be known beforehand; a wrong attempt ends the job and is told the rule in words.
 Hall, number and kind of machine differ from job to job, so only the rule carries over. An agent without memory solves
