@@ -94,7 +94,7 @@ def toy_runs(tmp_path_factory) -> Path:
     return make_runs(tmp_path_factory.mktemp("toy_runs"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # playwright's event loop runs as long as it, and other files have loops of their own
 def browser():
     """A headless Chromium, for the tests of the report."""
     pytest.importorskip("playwright")
