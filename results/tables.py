@@ -99,6 +99,9 @@ TABLES = {
     "retrieval": Table(
         title="Retrieval policies", experiment="retrieval", baseline="retrieval=cosine", columns=(*EFFECT, "hit_rate")
     ),
+    "positive_control": Table(
+        title="Positive control", experiment="positive_control", columns=(*EFFECT, "hit_rate", "lessons", "tokens")
+    ),
     "all": Table(title="Every run", experiment="", columns=(*EFFECT, "steps", "tokens")),
 }
 

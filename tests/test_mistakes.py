@@ -24,7 +24,7 @@ EXACT = {
     "+env=toy": "error: env is chosen twice: give env=OPTION once, and without +.",
     "setting=test-time": (
         "error: setting=test-time: there is no such option: did you mean test_time? "
-        "Choose frozen, test_time, train, true_labels."
+        "Choose frozen, test_time, told, train, true_labels."
     ),
 }
 
