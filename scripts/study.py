@@ -1,0 +1,154 @@
+"""The figures of docs/study.md, made again from the episodes that are stored beside it.
+
+    python -m scripts.study [--write] [--into outputs/study]
+    python -m scripts.study --pack RUNS... --name NAME
+
+docs/study/NAME.tar.xz holds the runs of a part of the study, whole: manifests, episodes, banks. They are unpacked into
+outputs/study/NAME and audited; then every table that stands in docs/study.md below a mark
+
+    <!-- tables: NAME/GLOB... --table TABLE ; column, column -->
+
+is made by scripts.tables from those runs (all columns where none is named) and held against what stands there, up to
+the next line that is no table. Exit 1 where a run breaks an invariant or a table differs; --write puts the new tables
+in the page. --pack stores the runs in RUNS, with this machine's paths taken out of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import re
+import shlex
+import shutil
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from core.errors import UserError
+from results.lesson_quality import audit
+from results.load import find_runs, read_run
+from scripts import tables
+from scripts.command_line import REPO, parser, plain_errors
+
+PAGE = REPO / "docs" / "study.md"
+STORE = REPO / "docs" / "study"
+INTO = "outputs/study"
+MARK = re.compile(  # and the table below it
+    r"(?P<mark><!-- tables: (?P<words>[^;>]+?)(?:;(?P<columns>[^>]+?))? -->)\n(?:\n(?:\|.*\n)+)?"
+)
+LEFT_OUT = (".lock", ".lock.info")
+
+
+@plain_errors()
+def main(arguments: list[str] | None = None) -> int:
+    options = parser(__doc__)
+    options.add_argument("--write", action="store_true", help="put the tables into the page")
+    options.add_argument("--into", type=Path, default=Path(INTO), help=f"where the runs are unpacked ({INTO})")
+    options.add_argument("--pack", type=Path, nargs="+", metavar="RUNS", help="store these runs")
+    options.add_argument("--name", help="of the part that --pack stores")
+    given = options.parse_args(arguments)
+    if given.pack:
+        return pack(given.pack, given.name)
+    folders = unpack(given.into)
+    broken = [line for folder in folders for line in audited(folder)]
+    text = PAGE.read_text(encoding="utf-8")
+    made = remade(text, given.into)
+    differs = list(difflib.unified_diff(text.splitlines(), made.splitlines(), "in the page", "made again", lineterm=""))
+    if given.write and differs:
+        PAGE.write_text(made, encoding="utf-8")
+    print("\n".join(broken + differs))
+    count = len(MARK.findall(text))
+    print(f"{count} tables: {'written' if given.write else 'different' if differs else 'all as in docs/study.md'}")
+    return int(bool(broken or (differs and not given.write)))
+
+
+def unpack(into: Path) -> list[Path]:
+    """The stored runs, a folder a part; what an earlier call unpacked there is replaced."""
+    archives = sorted(STORE.glob("*.tar.xz"))
+    if not archives:
+        raise UserError(f"no stored runs in {STORE.relative_to(REPO)}.")
+    folders = []
+    for archive in archives:
+        folder = into / archive.name.removesuffix(".tar.xz")
+        shutil.rmtree(folder, ignore_errors=True)
+        with tarfile.open(archive) as file:
+            file.extractall(folder, filter="data")
+        folders.append(folder)
+    return folders
+
+
+def audited(folder: Path) -> list[str]:
+    """What breaks an invariant in the runs of a part, and their number, a line each."""
+    runs = [read_run(path) for path in find_runs([str(folder)])]
+    found = [(run.path.name, name, lines) for run in runs for name, lines in audit(run)["broken"].items()]
+    print(f"{folder}: {len(runs)} runs, {sum(len(run.rows) for run in runs)} episodes, {len(found)} broken invariants")
+    return [f"BROKEN {run}: {name}: {lines[0]}" for run, name, lines in found]
+
+
+def remade(text: str, into: Path) -> str:
+    """The page with the table below each of its marks made anew."""
+    return MARK.sub(lambda mark: "\n".join([mark["mark"], "", *table_of(mark, into), ""]), text)
+
+
+def table_of(mark: re.Match[str], into: Path) -> list[str]:
+    """The lines of the Markdown table that a mark asks for."""
+    words, columns = shlex.split(mark["words"]), [name.strip() for name in (mark["columns"] or "").split(",")]
+    at = words.index("--table") if "--table" in words else len(words)
+    runs = [str(path) for word in words[:at] for path in sorted(into.glob(word))]
+    if not runs:
+        raise UserError(f"docs/study.md names runs that are not stored: {' '.join(words[:at])}.")
+    with tempfile.NamedTemporaryFile("r", suffix=".md", encoding="utf-8") as file:
+        tables.main([*runs, *words[at:], "--format", "md", "-o", file.name])
+        rows = [cells(line) for line in file.read().splitlines() if line.startswith("|")]
+    wanted = columns if mark["columns"] else rows[0]
+    if missing := [name for name in wanted if name not in rows[0]]:
+        raise UserError(f"docs/study.md asks for columns that the table lacks: {', '.join(missing)}.")
+    places = [rows[0].index(name) for name in wanted]
+    return ["| " + " | ".join(row[place] for place in places) + " |" for row in rows if len(row) == len(rows[0])]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+
+
+def pack(folders: list[Path], name: str | None) -> int:
+    """Store the runs of these folders as a part of the study."""
+    if not name or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise UserError("--pack needs --name, in small letters, digits and underscores.")
+    STORE.mkdir(exist_ok=True)
+    archive = STORE / f"{name}.tar.xz"
+    with tarfile.open(archive, "w:xz") as file:
+        for folder in folders:
+            machine = places(folder, f"{INTO}/{name}")
+            for path in sorted(folder.rglob("*")):
+                if path.is_file() and path.name not in LEFT_OUT:
+                    add(file, path, str(path.relative_to(folder)), machine)
+    print(f"{archive.relative_to(REPO)}: {archive.stat().st_size:,} bytes")
+    return 0
+
+
+def places(folder: Path, becomes: str) -> dict[bytes, bytes]:
+    """What stands for this machine's paths: the folder of the runs, and the checkout they were started in."""
+    found = {str(folder.resolve()): becomes}
+    for path in folder.rglob(".hydra/hydra.yaml"):
+        text = path.read_text(encoding="utf-8")
+        found |= dict.fromkeys(re.findall(r"run_dir=(/\S+)", text), becomes)
+        found |= dict.fromkeys(re.findall(r"^ +cwd: (/\S+)", text, re.MULTILINE), ".")
+    longest_first = sorted(found.items(), key=lambda item: -len(item[0]))
+    return {was.encode(): shown.encode() for was, shown in longest_first}
+
+
+def add(file: tarfile.TarFile, path: Path, place: str, machine: dict[bytes, bytes]) -> None:
+    """One file, in text with this machine's paths replaced."""
+    content = path.read_bytes()
+    if path.suffix != ".sqlite":
+        for was, shown in machine.items():
+            content = content.replace(was, shown)
+    entry = tarfile.TarInfo(place)
+    entry.size = len(content)
+    file.addfile(entry, io.BytesIO(content))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

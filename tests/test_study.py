@@ -1,0 +1,90 @@
+"""The study's tables follow from its stored episodes, and a forged episode or figure is found."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+
+import pytest
+
+from scripts import study
+
+
+def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    status = study.main([*words])
+    return status, capsys.readouterr().out
+
+
+def test_every_table_of_the_page_is_made_again_and_every_run_passes_the_audit(tmp_path, capsys) -> None:
+    status, said = ran(capsys, "--into", str(tmp_path))
+    assert status == 0, said
+    assert "all as in docs/study.md" in said
+    assert "BROKEN" not in said
+
+
+def test_stored_runs_name_no_machine(tmp_path) -> None:
+    for folder in study.unpack(tmp_path):
+        for path in folder.rglob("*"):
+            if path.is_file() and path.suffix != ".sqlite":
+                text = path.read_text(encoding="utf-8")
+                assert not any(f" {root}" in text or f'"{root}' in text for root in ("/work/", "/home/", "/tmp/")), path
+
+
+@pytest.fixture
+def own_page(tmp_path, monkeypatch):
+    """A page of its own with the stored runs of one part, so that they can be changed."""
+    store, page = tmp_path / "study", tmp_path / "study.md"
+    store.mkdir()
+    shutil.copy(study.STORE / "quantised.tar.xz", store)
+    page.write_text(
+        "# A study\n\n<!-- tables: quantised/arm=* --table positive_control ; method, n, solved -->\n\nWords.\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr(study, "STORE", store)
+    monkeypatch.setattr(study, "PAGE", page)
+    monkeypatch.setattr(study, "REPO", tmp_path)
+    return page
+
+
+def test_tables_are_written_once_and_a_changed_figure_is_found(own_page, tmp_path, capsys) -> None:
+    into = str(tmp_path / "runs")
+    assert ran(capsys, "--into", into, "--write")[0] == 0
+    written = own_page.read_text(encoding="utf-8")
+    assert "| told_lesson | 144 | 138 of 138 |" in written
+    assert written.endswith("|\n\nWords.\n")
+    status, said = ran(capsys, "--into", into)
+    assert status == 0
+    assert "1 tables: all as in docs/study.md" in said
+    assert own_page.read_text(encoding="utf-8") == written
+    own_page.write_text(written.replace("138 of 138", "144 of 144"), encoding="utf-8")
+    status, said = ran(capsys, "--into", into)
+    assert status == 1
+    assert "-| told_lesson | 144 | 144 of 144 |" in said
+
+
+def test_a_forged_episode_is_found(own_page, tmp_path, capsys) -> None:
+    into = tmp_path / "runs"
+    assert ran(capsys, "--into", str(into), "--write")[0] == 0
+    folder = next(into.glob("quantised/arm=told_lesson*"))
+    rows = [json.loads(line) for line in (folder / "episodes.jsonl").read_text(encoding="utf-8").splitlines()]
+    forged = next(row for row in rows if row["status"] == "success")
+    forged["status"] = "failure"
+    (folder / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with tarfile.open(tmp_path / "study" / "quantised.tar.xz", "w:xz") as file:
+        file.add(into / "quantised", arcname=".")
+    status, said = ran(capsys, "--into", str(tmp_path / "again"))
+    assert status == 1
+    assert "BROKEN" in said or "different" in said
+
+
+def test_what_cannot_be_made_is_one_sentence(own_page, capsys) -> None:
+    text = own_page.read_text(encoding="utf-8")
+    for wrong, said in (
+        (text.replace("quantised/arm=*", "elsewhere/*"), "runs that are not stored: elsewhere/*"),
+        (text.replace("method, n", "methods, n"), "columns that the table lacks: methods"),
+    ):
+        own_page.write_text(wrong, encoding="utf-8")
+        assert study.main(["--into", str(own_page.parent / "runs")]) == 2
+        assert said in capsys.readouterr().err
+    assert study.main(["--pack", str(own_page.parent), "--name", "Not A Name"]) == 2
