@@ -362,7 +362,7 @@ def unlike(used: pd.DataFrame) -> list[str]:
 
 def unfinished(run: Any, runs: pd.DataFrame, partial: bool) -> str:
     """What became of a run that did not finish."""
-    done = int(runs[runs["run_dir"] == run.run_dir]["index"].max()) + 1
+    done = int((runs[runs["run_dir"] == run.run_dir]["index"] >= 0).sum())
     fate = "counted as far as it goes" if partial else "left out"
     return f"{run.run_dir} stopped after {done} of {run.n_tasks} tasks: {fate}."
 
