@@ -190,7 +190,7 @@ def in_world(lines: Lines, folder: Path, world: str, wide: int, seeds: int) -> l
     batches, wide_one = table[1], table[2]
     gain, lost = wide_one["speed"] / batches["speed"], batches["success"] - wide_one["success"]
     lines.add(f"{world}: {wide_one['mode']}, beside {batches['mode']}", gain, 1.5, "x as fast", least=True)
-    lines.add(f"{world}: success lost beside {batches['mode']}", lost, 0.02, "")
+    lines.add(f"{world}: success lost beside {batches['mode']}", lost, 0.03, "")
     return table
 
 
