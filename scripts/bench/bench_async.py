@@ -3,26 +3,27 @@
     python -m scripts.bench.bench_async [--json FILE] [--seeds N] [--wide N] [--worlds toy customs ...] [--real S]
 
 Every run is the whole program, in a world whose result is known, with players that know their prompt alone. Tasks are
-shuffled by the seed. Time is simulated: a call takes as long as a hash of its task, role and number says, lognormal as
-the lengths of real replies are, and tasks that overlap end in the order of that time; so a busy machine changes no
-figure. With --real S, the calls of further runs take S seconds in the mean, and their time is the clock's.
+shuffled by the seed. Time is simulated: a task is an attempt, a verdict and a distillation, and each of these calls
+takes as long as a hash of its task and role says, lognormal as the lengths of real replies are. Tasks that overlap end
+in the order of that time, which the program is given by stream.order_from; so a busy machine changes no figure. With
+--real S, the calls of further runs take S seconds in the mean, and time and order are the clock's.
 """
 
 from __future__ import annotations
 
+import heapq
+import json
 import math
 import re
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass, field
-from io import StringIO
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.interrupt import Interrupts
 from core.models.base import Reply
 from core.models.free import FreePlayer
 from core.models.scripted import ScriptedModel
@@ -33,7 +34,6 @@ from envs.customs import BRANDS
 from scripts.bench.lines import Lines, lines_parser
 from scripts.command_line import REPO
 from single_turn_bench.files import read_objects
-from workflows import overlap
 
 SPREAD = 1.0  # standard deviation of the logarithm of a call's time
 RULE = re.compile(r"[Ee]very (\w+) machine must be started with its (\w+) button\.")
@@ -46,6 +46,7 @@ WORLDS = {  # {name: (words, player)}; in warmup no lesson helps
     "warmup": ("env=warmup limit=40", "by_lot"),
 }
 ONE = "one after another"
+ORDER = "stream.order_from=order{}-${{seed}}"  # in the folder in which the program is started
 
 
 def length(*names: object) -> float:
@@ -55,43 +56,34 @@ def length(*names: object) -> float:
     return math.exp(SPREAD * normal - SPREAD**2 / 2)
 
 
-def duration(row: dict[str, Any]) -> float:
-    """How long an episode takes: its k attempts at once, then judge, selector and distiller, at once where k > 1."""
-    attempts = row["trajectories"]
-    task = (row["task_id"], attempts[0]["gold"])  # the answer is another one with another seed
-    acted = [sum(length(*task, each["sample"], n) for n in range(len(each["steps"]))) for each in attempts]
-    learned = [length(*task, role) for role, used in row["usage"].items() if role != "agent" and used["calls"]]
-    return max(acted) + (max(learned, default=0.0) if len(attempts) > 1 else sum(learned))
+def duration(seed: int, task: str, k: int) -> float:
+    """How long a task takes: k attempts at once, then judge, selector and distiller, at once where k > 1."""
+    attempts = [length(seed, task, "agent", n) for n in range(k)]
+    if k == 1:
+        return attempts[0] + length(seed, task, "judge", 0) + length(seed, task, "extractor")
+    verdicts = [length(seed, task, "judge", n) for n in range(k)]
+    return max(attempts) + max(*verdicts, length(seed, task, "selector"), length(seed, task, "extractor"))
 
 
-def makespan(rows: list[dict[str, Any]], batch: int) -> float:
-    """How long the stream of these episodes takes; those that overlap begin where they recorded that they did."""
-    if "seen" not in rows[0]:
-        took = [duration(row) for row in rows]
-        return sum(max(took[start : start + batch]) for start in range(0, len(took), batch))
-    ended: list[float] = []
-    for row in rows:
-        ended.append(duration(row) + (ended[row["seen"] - 1] if row["seen"] else 0.0))
-    return max(ended)
+def overlapped(took: list[float], window: int) -> tuple[float, list[tuple[int, int]]]:
+    """(when the last task ends, (place, seen) of each in the order of their ends) where each end begins the next."""
+    under_way: list[tuple[float, int, int]] = []  # (its end, place, how many had ended when it began)
+    now, order = 0.0, []
+    for place, takes in enumerate(took):
+        if len(under_way) == window:
+            now, *ended = heapq.heappop(under_way)
+            order.append(tuple(ended))
+        heapq.heappush(under_way, (now + takes, place, len(order)))
+    left = [heapq.heappop(under_way) for _ in range(len(under_way))]
+    return left[-1][0], order + [(place, seen) for _, place, seen in left]
 
 
-@dataclass(kw_only=True)
-class Simulated(overlap.Flight):
-    """Tasks end in the order of the simulated time, whatever the clock says."""
-
-    _now: float = field(default=0.0, init=False)
-    _ends: dict[int, float] = field(default_factory=dict, init=False)
-
-    def next_to_end(self) -> int | None:
-        super().next_to_end()  # begins what may begin, and waits for one
-        for place, (_, result) in self._begun.items():
-            if place not in self._ends:
-                self._ends[place] = self._now + duration(asdict(result.result()))
-        if not self._begun:
-            return None
-        place = min(self._begun, key=self._ends.__getitem__)
-        self._now = self._ends[place]
-        return place
+def write_order(folder: Path, ids: list[str], order: list[tuple[int, int]]) -> None:
+    """What stream.order_from reads."""
+    folder.mkdir(parents=True)
+    rows = [{"index": n, "place": p, "seen": s, "task_id": ids[p]} for n, (p, s) in enumerate(order)]
+    lines = [json.dumps(row | {"status": "success", "trajectories": []}) + "\n" for row in rows]
+    (folder / "episodes.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
 @dataclass(kw_only=True)
@@ -130,78 +122,74 @@ def _lesson(content: str) -> str:
     return f"```\n# Memory Item 1\n## Title A rule\n## Description What was said.\n## Content {content}\n```"
 
 
-def modes(wide: int) -> dict[str, str]:
-    """{name: words}."""
-    return {
-        ONE: "",
-        f"batches of {wide}": f"stream.batch={wide} max_concurrency={wide}",
-        **{f"async, {n} wide": f"stream.mode=async stream.window={n}" for n in (wide, wide // 2, 2 * wide)},
-    }
+def played(folder: Path, world: str, *words: str) -> None:
+    """Runs of the program in this folder."""
+    fixed, player = WORLDS[world]
+    llm = ("llm=scripted", f"llm.script.path=scripts.bench.bench_async.{player}", "embedder=hashing")
+    words = (*words, *fixed.split(), *llm, "stream.order=shuffled", f"run_dir={folder}")
+    command = [sys.executable, str(REPO / "main.py"), *words]
+    done = subprocess.run(command, cwd=folder.parent, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
 
 
-@contextmanager
-def simulated() -> Iterator[None]:
-    """A block in which tasks overlap in simulated time."""
-    usual, overlap.Flight = overlap.Flight, Simulated
-    try:
-        yield
-    finally:
-        overlap.Flight = usual
-
-
-def played(folder: Path, world: str, mode: str, seed: int, mean_s: float = 0.0) -> list[dict[str, Any]]:
-    """The episodes of a run."""
-    from hydra import compose, initialize_config_dir
-    from hydra.core.hydra_config import HydraConfig
-    from omegaconf import open_dict
-
-    import main
-
-    words, player = WORLDS[world]
-    llm = ["llm=scripted", f"llm.script.path=scripts.bench.bench_async.{player}", "embedder=hashing", f"seed={seed}"]
-    llm += ["llm._target_=scripts.bench.bench_async.Varied", f"+llm.mean_s={mean_s}"] if mean_s else []
-    overrides = [*words.split(), *llm, "stream.order=shuffled", *mode.split()]
-    with initialize_config_dir(str(REPO / "config"), version_base="1.3", job_name="main"):
-        cfg = compose("config", overrides=overrides, return_hydra_config=True)
-    HydraConfig.instance().set_config(cfg)
-    with open_dict(cfg):
-        del cfg["hydra"]
-    with redirect_stdout(StringIO()), Interrupts() as interrupts, ExitStack() as stack:
-        main.run(cfg, folder, interrupts, stack)
-    return [row for _, row in read_objects(folder / "episodes.jsonl")]
-
-
-def success(rows: list[dict[str, Any]]) -> float:
+def success(folder: Path) -> float:
+    """Of a run."""
+    rows = [row for _, row in read_objects(folder / "episodes.jsonl")]
     return sum(row["status"] == "success" for row in rows) / len(rows)
 
 
 def in_world(lines: Lines, folder: Path, world: str, wide: int, seeds: int) -> list[dict[str, Any]]:
     """A row a mode: its speed beside one after another, and its success, over the seeds."""
-    table, times = [], []
-    for number, (mode, words) in enumerate(modes(wide).items()):
-        with simulated():
-            runs = [played(folder / f"{number}-{seed}", world, words, seed) for seed in range(seeds)]
-        times.append(sum(makespan(rows, wide if "batch=" in words else 1) for rows in runs))
-        rates = [success(rows) for rows in runs]
-        row = {"world": world, "mode": mode, "seeds": seeds, "speed": times[0] / times[-1]}
+    windows = {f"async, {n} wide": n for n in (wide // 2, wide, 2 * wide)}
+    batches, table = f"batches of {wide}", {}
+    words = {ONE: (), batches: (f"stream.batch={wide}", f"max_concurrency={wide}")}
+    words |= {mode: ("stream.mode=async", f"stream.window={n}", ORDER.format(n)) for mode, n in windows.items()}
+    for number, mode in enumerate(words):
+        runs = folder / f"runs{number}"
+        played(runs, world, "-m", f"seed={','.join(map(str, range(seeds)))}", *words[mode])
+        rates = [success(file.parent) for file in runs.rglob("episodes.jsonl")]
+        if mode == ONE:
+            times = simulated(runs, folder, 3 if "k=3" in WORLDS[world][0] else 1, wide, windows)
+        row = {"world": world, "mode": mode, "seeds": len(rates), "speed": sum(times[ONE]) / sum(times[mode])}
         row |= {"success": statistics.mean(rates), "error": statistics.stdev(rates) / seeds**0.5 if seeds > 1 else 0.0}
-        table.append(row)
         print("     {world:<12} {mode:<20} {speed:5.2f} x   {success:.3f} +- {error:.3f}".format(**row), flush=True)
-    batches, wide_one = table[1], table[2]
-    gain, lost = wide_one["speed"] / batches["speed"], batches["success"] - wide_one["success"]
-    lines.add(f"{world}: {wide_one['mode']}, beside {batches['mode']}", gain, 1.5, "x as fast", least=True)
-    lines.add(f"{world}: success lost beside {batches['mode']}", lost, 0.03, "")
-    return table
+        table[mode] = row
+    mine, theirs = table[f"async, {wide} wide"], table[batches]
+    gain, lost = mine["speed"] / theirs["speed"], theirs["success"] - mine["success"]
+    lines.add(f"{world}: {mine['mode']}, beside {batches}", gain, 1.5, "x as fast", least=True)
+    lines.add(f"{world}: success lost beside {batches}", lost, 0.03, "")
+    return list(table.values())
+
+
+def simulated(runs: Path, folder: Path, k: int, wide: int, windows: dict[str, int]) -> dict[str, list[float]]:
+    """{mode: the simulated time of each seed}; writes the orders in which overlapping tasks end."""
+    times: dict[str, list[float]] = {mode: [] for mode in (ONE, f"batches of {wide}", *windows)}
+    for file in runs.rglob("manifest.json"):
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        seed, ids = manifest["config"]["seed"], manifest["task_ids"]
+        took = [duration(seed, task, k) for task in ids]
+        times[ONE].append(sum(took))
+        times[f"batches of {wide}"].append(sum(max(took[n : n + wide]) for n in range(0, len(took), wide)))
+        for mode, window in windows.items():
+            end, order = overlapped(took, window)
+            times[mode].append(end)
+            write_order(folder / f"order{window}-{seed}", ids, order)
+    return times
 
 
 def by_the_clock(folder: Path, world: str, wide: int, mean_s: float) -> None:
-    """The same with calls that take their time."""
+    """One seed, with calls that take their time."""
+    varied = ("llm._target_=scripts.bench.bench_async.Varied", f"+llm.mean_s={mean_s}")
+    modes = {ONE: (), f"batches of {wide}": (f"stream.batch={wide}", f"max_concurrency={wide}")}
+    modes |= {f"async, {wide} wide": ("stream.mode=async", f"stream.window={wide}")}
     first = 0.0
-    for number, (mode, words) in enumerate(list(modes(wide).items())[:3]):
-        rows = played(folder / f"real-{number}", world, words, 0, mean_s)
-        took = sum(row["wall_s"] for _, row in read_objects(folder / f"real-{number}" / "timings.jsonl"))
+    for number, (mode, words) in enumerate(modes.items()):
+        run = folder / f"real{number}"
+        played(run, world, *varied, *words)
+        took = sum(row["wall_s"] for _, row in read_objects(run / "timings.jsonl"))
         first = first or took
-        print(f"     {world:<12} {mode:<20} {first / took:5.2f} x   {success(rows):.3f} in {took:.1f} s", flush=True)
+        print(f"     {world:<12} {mode:<20} {first / took:5.2f} x   {success(run):.3f} in {took:.1f} s", flush=True)
 
 
 def main() -> None:
