@@ -27,6 +27,7 @@ from core.run.rollout_log import trajectory_of
 from core.setting import GOLD, TOLD, TRUE_LABELS, joined, labels_of
 from core.types import MEMORY, Lesson, MemoryRecord, Task, content_id
 from results.load import VALID, Run, read_banks
+from results.nearest import can_be_asked, nearer
 
 SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
 Check = Callable[[Run], Iterator[str]]
@@ -197,13 +198,19 @@ def overlapping(run: Run) -> Iterator[str]:
         return
     if not overlapped and not any(row["records"] for row in run.rows):  # nothing was learned: no task overlaps another
         return
-    yield from faults(_all_tries(run), stream["window"])
+    wrong = list(faults(_all_tries(run), stream["window"]))
+    yield from wrong
     if run.config.get("scrub_episodes"):
         raise NotChecked("scrub_episodes=true changed the texts that say which episode made a record")
+    again = not wrong and _ended(run) and is_own_kind(run) and can_be_asked(run)
+    for row, id in nearer(run) if again else ():
+        yield f"{where(row)}: was not shown record {id}, which was nearer, of an episode that it had seen"
     for row in run.rows:
         for record in records_of(row):
             if HIDDEN not in record.text and ticked(record, row["index"]).id != record.id:
                 yield f"{where(row)}: record {record.id} was not made by this episode"
+    if not wrong and not again:
+        raise NotChecked("whether what was shown was the nearest: the run goes on, or its retrieval is not the paper's")
 
 
 def _all_tries(run: Run) -> list[dict]:
@@ -234,9 +241,10 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
     expected = run.manifest["task_ids"]
     if len(run.rows) > len(expected):
         yield f"{len(run.rows)} episodes of {len(expected)} tasks"
+    tasks = dict(enumerate(expected))
     for row in run.rows:
-        if place_of(row) < len(expected) and row["task_id"] != expected[place_of(row)]:
-            yield f"{where(row)}: the manifest has {expected[place_of(row)]} there"
+        if (task := tasks.get(place_of(row))) != row["task_id"] and (task or "place" in row):
+            yield f"{where(row)}: the manifest has {task} there"
     ids = [record["id"] for row in run.rows for record in row["records"]]
     for twice in sorted({each for each in ids if ids.count(each) > 1}):
         yield f"record {twice} was made twice"

@@ -296,11 +296,17 @@ def shown_what_had_not_ended(rows):
     row["retrieved"] = [{"id": rows[row["seen"]]["records"][0]["id"], "score": 1.0}]
 
 
+def seen_all_before(rows):  # a run of one task at a time that it never was
+    for row in rows:
+        row["seen"] = row["index"]
+
+
 FORGED = {
     lines_in_another_order: "overlapping",
     with_ids_of_that_order: "lost_or_doubled",  # the bank knows better
     seen_less: "overlapping",
     seen_what_was_to_come: "overlapping",
+    seen_all_before: "overlapping",
     seen_is_gone: "overlapping",
     place_is_gone: "overlapping",
     shown_what_had_not_ended: "self_retrieval",
