@@ -133,7 +133,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         config=config,
         fingerprint=identity,
         tasks=tasks,
-        stream=vars(stream),
+        stream=stream.described(),
         records=records,
         roles=roles,
         meter=meter,

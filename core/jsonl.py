@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,14 @@ class JsonLines:
             raise refused(path, error) from error
         self._cut_to_line()
 
-    def append(self, row: dict[str, Any], hint: str = "") -> None:
-        """Write one line. hint: what the error says besides, when the write fails."""
-        row = in_strings(row, self._redact)  # in the finished JSON a secret may look like a part of it
-        text = json.dumps(row, ensure_ascii=False) + "\n"
-        try:
-            data = text.encode("utf-8")
-        except UnicodeEncodeError:  # a lone surrogate: escaped, the line stays valid
-            data = (json.dumps(row) + "\n").encode("ascii")
+    def append(self, row: dict[str, Any], hint: str = "", *, durable: bool = False) -> None:
+        """Write one line. hint: what the error says besides, when the write fails; durable: fsync it in any case."""
+        data = self._line(row)
         before = os.fstat(self._file).st_size
         try:
             while data:
                 data = data[os.write(self._file, data) :]
-            if self._durable:
+            if self._durable or durable:
                 os.fsync(self._file)
         except OSError as error:
             os.ftruncate(self._file, before)
@@ -49,6 +44,20 @@ class JsonLines:
         """Every line."""
         return read_lines(self.path)
 
+    def rewrite(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Replace all lines, or none where a crash comes between."""
+        temporary = self.path.with_name(f".{self.path.name}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                file.writelines(map(self._line, rows))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.path)
+            old, self._file = self._file, os.open(self.path, os.O_RDWR | os.O_APPEND)
+        except OSError as error:
+            raise refused(self.path, error) from error
+        os.close(old)
+
     def drop_last(self) -> None:
         """Remove the last line."""
         self._cut_to_line(-1)
@@ -57,6 +66,14 @@ class JsonLines:
         """Close the file. A thread that still writes gets an error, never a new file with the same descriptor."""
         file, self._file = self._file, -1
         os.close(file)
+
+    def _line(self, row: dict[str, Any]) -> bytes:
+        row = in_strings(row, self._redact)  # in the finished JSON a secret may look like a part of it
+        text = json.dumps(row, ensure_ascii=False) + "\n"
+        try:
+            return text.encode("utf-8")
+        except UnicodeEncodeError:  # a lone surrogate: escaped, the line stays valid
+            return (json.dumps(row) + "\n").encode("ascii")
 
     def _cut_to_line(self, last: int = 0) -> None:
         """Cut the file off behind its last newline; with -1 behind the one before a newline at its end."""

@@ -237,3 +237,6 @@ class Episode:
     records: tuple[MemoryRecord, ...]  # what this episode adds to the bank, without embeddings; the answer's first
     schema: int = 2
     retries: int | None = None  # another try at a task that broke: the index of its first episode. Else left out
+    # With stream.mode=async, where episodes stand in the order in which they ended; else left out:
+    place: int | None = None  # of the task in the stream
+    seen: int | None = None  # the version of the bank that it retrieved from: how many episodes had ended by then

@@ -13,17 +13,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from core.build import part
+from core.memory.experience import ticked
 from core.memory.hygiene.scrub import scrub
 from core.memory.store.bank_file import read_records
 from core.memory.told import was_told
+from core.redact import HIDDEN
 from core.run.followed import followed
 from core.run.manifest import identity
 from core.run.metrics import rate
-from core.run.records import changed_leaves, differences, outcomes_of, records_of
+from core.run.order import faults
+from core.run.records import changed_leaves, differences, outcomes_of, place_of, read_episodes, records_of
 from core.run.rollout_log import trajectory_of
 from core.setting import GOLD, TOLD, TRUE_LABELS, joined, labels_of
 from core.types import MEMORY, Lesson, MemoryRecord, Task, content_id
 from results.load import VALID, Run, read_banks
+from results.nearest import can_be_asked, nearer
 
 SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
 Check = Callable[[Run], Iterator[str]]
@@ -180,8 +184,38 @@ def self_retrieval(run: Run) -> Iterator[str]:
         for hit in row["retrieved"]:
             if row["task_id"] in owners.get(hit["id"], ()):
                 yield f"{where(row)}: was shown its own record {hit['id']}"
-            if born.get(hit["id"], -1) >= row["index"]:
+            if born.get(hit["id"], -1) >= min(row.get("seen", row["index"]), row["index"]):
                 yield f"{where(row)}: was shown record {hit['id']} of the later episode {born[hit['id']]}"
+
+
+def overlapping(run: Run) -> Iterator[str]:
+    """The order of a run with stream.mode=async: what cannot be, or was not so when its records were made."""
+    stream = run.config.get("stream") or {}
+    overlapped = [row for row in run.rows if "place" in row or "seen" in row]
+    if stream.get("mode", "in_order") != "async":
+        for row in overlapped:
+            yield f"{where(row)}: has an order of its own, and the run's configuration is not stream.mode=async"
+        return
+    if not overlapped and not any(row["records"] for row in run.rows):  # nothing was learned: no task overlaps another
+        return
+    wrong = list(faults(_all_tries(run), stream["window"]))
+    yield from wrong
+    if run.config.get("scrub_episodes"):
+        raise NotChecked("scrub_episodes=true changed the texts that say which episode made a record")
+    again = not wrong and _ended(run) and is_own_kind(run) and can_be_asked(run)
+    for row, id in nearer(run) if again else ():
+        yield f"{where(row)}: was not shown record {id}, which was nearer, of an episode that it had seen"
+    for row in run.rows:
+        for record in records_of(row):
+            if HIDDEN not in record.text and ticked(record, row["index"]).id != record.id:
+                yield f"{where(row)}: record {record.id} was not made by this episode"
+    if not wrong and not again:
+        raise NotChecked("whether what was shown was the nearest: the run goes on, or its retrieval is not the paper's")
+
+
+def _all_tries(run: Run) -> list[dict]:
+    """Every line of the run's episodes, those of tasks that were tried again included."""
+    return [row for row in read_episodes(run.path / "episodes.jsonl") if row["status"] != "stopped"]
 
 
 def denominators(run: Run) -> Iterator[str]:
@@ -207,9 +241,10 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
     expected = run.manifest["task_ids"]
     if len(run.rows) > len(expected):
         yield f"{len(run.rows)} episodes of {len(expected)} tasks"
-    for row, task_id in zip(run.rows, expected, strict=False):
-        if row["task_id"] != task_id:
-            yield f"{where(row)}: the manifest has {task_id} there"
+    tasks = dict(enumerate(expected))
+    for row in run.rows:
+        if (task := tasks.get(place_of(row))) != row["task_id"] and (task or "place" in row):
+            yield f"{where(row)}: the manifest has {task} there"
     ids = [record["id"] for row in run.rows for record in row["records"]]
     for twice in sorted({each for each in ids if ids.count(each) > 1}):
         yield f"record {twice} was made twice"
@@ -243,6 +278,7 @@ BROKEN: tuple[Check, ...] = (
     regraded,
     followed_lessons,
     self_retrieval,
+    overlapping,
     denominators,
     lost_or_doubled,
     drift,

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK = ("env", "model", "task_set")  # cells that may stand in one table and be compared
-TELLING = tuple("k r top_k learn_from memory retrieval judge setting order agent llm workflow".split())
+TELLING = tuple(
+    "k r top_k learn_from memory retrieval judge setting order batch passes mode window agent llm workflow".split()
+)
 PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # of results.stats.paired
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
 SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "n_tasks", "evaluated", *TELLING]
@@ -362,7 +364,7 @@ def unlike(used: pd.DataFrame) -> list[str]:
 
 def unfinished(run: Any, runs: pd.DataFrame, partial: bool) -> str:
     """What became of a run that did not finish."""
-    done = int(runs[runs["run_dir"] == run.run_dir]["index"].max()) + 1
+    done = int((runs[runs["run_dir"] == run.run_dir]["index"] >= 0).sum())
     fate = "counted as far as it goes" if partial else "left out"
     return f"{run.run_dir} stopped after {done} of {run.n_tasks} tasks: {fate}."
 

@@ -30,6 +30,7 @@ from results.provenance import knobs
 if TYPE_CHECKING:
     import pandas as pd
 
+STREAM = {"order": "file", "batch": 1, "passes": 1, "mode": "in_order", "window": None}  # with the usual values
 KNOBS = ("seed", "k", "r", "refine")  # top-level keys that act through the nodes they are written into
 
 
@@ -210,7 +211,7 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
 def run_columns(run: Run) -> dict[str, Any]:
     """What is the same for every episode of a run."""
     config, choices = run.config, run.choices
-    workflow, retrieval = config.get("workflow") or {}, config.get("retrieval") or {}
+    workflow, retrieval, stream = (config.get(name) or {} for name in ("workflow", "retrieval", "stream"))
     rounds = run.summary.get("consolidation") or {"tokens": 0, "cost_usd": 0.0}
     n_calls, fallbacks = answered_by_fallbacks(run)
     return {
@@ -232,7 +233,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "r": workflow.get("r"),
         "top_k": retrieval.get("top_k"),
         "learn_from": workflow.get("learn_from"),
-        "order": (config.get("stream") or {}).get("order", "file"),
+        **{key: stream.get(key, usual) for key, usual in STREAM.items()},
         "n_tasks": run.n_tasks,
         "evaluated": all(map(evaluated, run.rows)),  # False: success is not known of any episode
         "complete": run.complete,

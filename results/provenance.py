@@ -21,6 +21,9 @@ SEEN = {
     "memory.inject": "system",
     "memory.max_tokens": None,
     "setting.allow_oracle_bank": False,
+    "stream.batch": 1,
+    "stream.mode": "in_order",
+    "stream.window": None,
 }
 NAMED = 3  # banks of one arm, which may be one a seed
 

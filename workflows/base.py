@@ -86,15 +86,18 @@ class Workflow:
                 f"this workflow makes one attempt per task and refines nothing: k={self.k} r={self.r} need a matts one."
             )
 
-    def run_task(self, index: int, task: Task, *, write: bool = True) -> Episode:
+    def run_task(
+        self, index: int, task: Task, *, write: bool = True, retrieve: Callable[[Task], list[Scored]] | None = None
+    ) -> Episode:
         """One task, from the question to the lessons. The stream calls this for every task.
 
-        write   False: the stream consolidates the episode later, when those before it have been written
+        write      False: the stream consolidates the episode later, when those before it have been written
+        retrieve   in place of `self.retrieve`, where the stream must know when the bank is read
         """
         self.begin(index, task)
         try:
             with self.records.timing_retrieval(index):
-                memories = self.retrieve(task)  # Retrieval: a pure read
+                memories = (retrieve or self.retrieve)(task)  # Retrieval: a pure read
             attempts = self.attempt(index, task, memories)  # Inference + Execution: k attempts at once
         except InfraError as error:  # nothing could be attempted
             memories, attempts = [], self.nothing_attempted(task, error)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from core.learning.attempts import Attempts
-from core.memory.experience import record_of
+from core.memory.experience import record_of, ticked
 from core.types import Episode, Extraction, MemoryRecord, Selection, Task, Trajectory, Usage, Verdict
 
 
@@ -64,6 +64,12 @@ def build_episode(
         learning_errors=tuple(sorted(each.error for each in asked if each.error)),
         records=tuple(records[source] for source in sorted(records, key=lambda source: source != chosen)),
     )
+
+
+def as_ended(episode: Episode, index: int, place: int, seen: int) -> Episode:
+    """An episode of stream.mode=async, whose index is known only when it has ended."""
+    records = tuple(ticked(record, index) for record in episode.records)
+    return replace(episode, index=index, place=place, seen=seen, records=records)
 
 
 def _status(answer: Trajectory) -> str:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 
 from core.checks import check_choice, check_numbers
 from core.concurrency import ordered_map
-from core.errors import StopRun
+from core.errors import StopRun, UserError
+from core.run.order import recorded_order
 from core.run.records import current, place_of
 from core.seeding import derive_seed
 from core.types import Episode, Task
 from workflows.base import Workflow
+from workflows.overlap import overlapped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,14 +25,27 @@ class Stream:
              paper's stream has 1
     order    file | shuffled | by_type (one type after another, the types shuffled); the seed shuffles
     passes   how often all tasks are run; a task does not see what it taught in an earlier pass (memory.allow_self)
+    mode     in_order | async: where something is learned, `window` tasks overlap, each sees the bank as it stands when
+             it begins, and they are consolidated in the order in which they end (workflows/overlap.py)
+    window   how many overlap; None: mode=in_order
+    order_from   folder of an asynchronous run, whose order is repeated exactly; None: as it comes
     """
 
     batch: int = 1
     order: str = "file"
     passes: int = 1
+    mode: str = "in_order"
+    window: int | None = None
+    order_from: str | None = None
 
     def __post_init__(self) -> None:
         check_numbers(self, "stream", "batch", "passes", least=1)
+        check_numbers(self, "stream", "window", least=1, whole=True)
+        check_choice(self, "stream", "mode", ("in_order", "async"))
+        if self.mode == "async" and (self.window is None or self.batch > 1):
+            raise UserError("stream.mode=async overlaps tasks one by one: give stream.window=N, and no stream.batch.")
+        if self.mode != "async" and (self.window, self.order_from) != (None, None):
+            raise UserError("stream.window and stream.order_from act with stream.mode=async alone: give it as well.")
         check_choice(self, "stream", "order", ("file", "shuffled", "by_type"))
 
     def ordered(self, tasks: list[Task], seed: int) -> list[Task]:
@@ -44,6 +59,11 @@ class Stream:
     def every_pass(self, tasks: list[Task]) -> list[Task]:
         """The tasks of all passes."""
         return [replace(task, visit=number) for number in range(self.passes) for task in tasks]
+
+    def described(self) -> dict[str, int | str]:
+        """What the summary says of it: {batch, order, passes}, and {mode, window} where tasks overlap."""
+        found = {"batch": self.batch, "order": self.order, "passes": self.passes}
+        return found | ({"mode": self.mode, "window": self.window} if self.mode == "async" else {})
 
     def settled(self, done: int, n_tasks: int) -> int:
         """How many of `done` episodes have been consolidated: all but those of an unfinished batch."""
@@ -82,10 +102,15 @@ class Stream:
             broken = [row for row in rows if row["status"] == "infra_error"]
             if not workflow.learns:  # those of this start were tried often enough, at once
                 broken = [row for row in broken if row["index"] < begun]
-            yield from self._again(workflow, tasks, [place_of(row) for row in broken], workers, retries)
+            yield from self._again(workflow, tasks, broken, workers, retries)
 
     def _first(self, workflow: Workflow, tasks: list[Task], workers: int, retries: int) -> Iterator[Episode]:
         """The tasks that were not run yet, each at its place."""
+        if self.mode == "async" and workflow.learns:
+            ids = [task.id for task in tasks]
+            order = None if self.order_from is None else recorded_order(self.order_from, ids, self.window)
+            yield from overlapped(workflow, tasks, self.window, order)
+            return
         done = len(workflow.records.rows)
         batch = self.batch if workflow.learns else len(tasks)
         write = workflow.learns and batch == 1
@@ -104,15 +129,16 @@ class Stream:
                 yield episode
 
     def _again(
-        self, workflow: Workflow, tasks: list[Task], broken: list[int], workers: int, retries: int
+        self, workflow: Workflow, tasks: list[Task], broken: list[dict], workers: int, retries: int
     ) -> Iterator[Episode]:
-        """Another try at the tasks of these places, each as a further episode at the end of the stream."""
+        """Another try at the tasks of these rows, each as a further episode at the end of the stream."""
         first = len(workflow.records.rows)
 
         def run(number: int) -> Episode:
-            place = broken[number]
-            made = tried(workflow, first + number, tasks[place], 0 if workflow.learns else retries, write=False)
-            return replace(made, retries=place)
+            row, index = broken[number], first + number
+            made = tried(workflow, index, tasks[place_of(row)], 0 if workflow.learns else retries, write=False)
+            overlap = {"place": row["place"], "seen": index} if "place" in row else {}
+            return replace(made, retries=row.get("retries", row["index"]), **overlap)
 
         for episode in ordered_map(run, range(len(broken)), 1 if workflow.learns else min(workers, len(broken))):
             workflow.consolidate(episode)

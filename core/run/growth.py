@@ -34,6 +34,8 @@ def check_growth(
     passes = now["config"].get("stream", {}).get("passes", 1)
     if passes > 1:
         why = f"with stream.passes={passes} the new tasks belong before the second pass"
+    elif any("place" in row for row in rows):
+        why = "with stream.mode=async its last tasks had fewer beside them than they would have had"
     elif any("retries" in row for row in rows):
         why = "tasks that broke were tried again at its end, after which the new tasks would come"
     elif new[: len(old)] != old:

@@ -25,13 +25,16 @@ PACKAGES = (
 ).split()
 # Keys that cannot change a result: where it is written, who tracks it, how many work at once, whether a bank is
 # refused; the hashes of the prompts stand in the fingerprint by themselves; an episode says itself that its task broke
-# and was tried again.
+# and was tried again, and in which order it ended.
 FREE_KEYS = (
     "run_dir tracker max_concurrency env.workers dry_run budget.run prompts setting.allow_oracle_bank "
-    "retry_broken stop_after_broken"
+    "retry_broken stop_after_broken stream.order_from"
 ).split()
 # The keys that make an arm: the runs of one table should differ in nothing else.
-ARM_KEYS = "workflow memory retrieval distiller contrast judge select setting stream.batch stream.passes".split()
+ARM_KEYS = (
+    "workflow memory retrieval distiller contrast judge select setting stream.batch stream.passes stream.mode "
+    "stream.window"
+).split()
 MODELS = (*LLMS, "embedder.inner")
 # Keys of each of these models that cannot change a result.
 MODEL_FREE_KEYS = (

@@ -19,13 +19,14 @@ from typing import Any
 from core.errors import UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, in_strings, read_lines, refused
+from core.memory.experience import record_from
 from core.memory.hygiene.scrub import scrub
 from core.redact import Redactor
 from core.run.growth import check_growth
 from core.run.manifest import run_id, without_limit
 from core.run.rollout_log import RolloutLog
 from core.run.upgrade import placed, upgraded_manifest, upgraded_row
-from core.types import Episode, Lesson, MemoryRecord, Usage
+from core.types import Episode, MemoryRecord, Usage
 
 # Fields of a record that are written only where a policy has set them, so that lines of the plain bank stay short.
 _BY_POLICIES = (
@@ -79,6 +80,7 @@ class RunRecords:
         self._timings = JsonLines(self.path / "timings.jsonl")
         self.rollouts = RolloutLog(self.path / "rollouts.jsonl", redact=redact.values)
         self.rows: list[dict] = self._read_episodes()
+        self.rollouts.drop(map(begun_as, self.rows))  # what a crash kept of episodes that were written
         self.n_before = None if smaller is None else check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
 
     @contextmanager
@@ -101,11 +103,11 @@ class RunRecords:
         now = time.monotonic()
         cached = sum(usage.cached_tokens for usage in episode.usage.values())
         timing = {"index": episode.index, "task_id": episode.task_id, "ended": time.time()}
-        timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(episode.index, None)}
+        timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(begun_as(row), None)}
         self._timings.append(timing | {"cached_tokens": cached}, safe)
         self._last = now
         if episode.status != "stopped":  # else the next start takes its finished attempts
-            self.rollouts.forget(episode.index)
+            self.rollouts.forget(begun_as(row))
 
     def wall_s(self) -> float:
         """Seconds spent on the finished episodes, over all starts."""
@@ -202,12 +204,20 @@ def read_episodes(path: Path) -> list[dict]:
         first = row.get("retries")
         if first is not None and (first not in range(place) or rows[first]["task_id"] != row["task_id"]):
             raise UserError(f"{path} line {place + 1} retries index {first}, which is another task's.")
+    placed_at = [row["place"] for row in rows if "place" in row and "retries" not in row]
+    if len({*placed_at}) < len(placed_at):
+        raise UserError(f"{path} holds two episodes of one place in the stream.")
     return rows
 
 
 def place_of(row: dict) -> int:
     """The place of an episode's task in the stream; `index` is the place of the episode, which may be a later try."""
-    return row.get("retries", row["index"])
+    return row.get("place", row.get("retries", row["index"]))
+
+
+def begun_as(row: dict) -> int:
+    """The number that an episode had while it went on: with stream.mode=async its index is known only at its end."""
+    return row["index"] if "retries" in row else place_of(row)
 
 
 def current(rows: list[dict]) -> list[dict]:
@@ -220,8 +230,9 @@ def episode_row(episode: Episode) -> dict:
     """An episode as a line of the file, without what can differ between identical runs or is stored elsewhere."""
     row = asdict(episode)
     row["trajectories"] = [placed(trajectory) for trajectory in row["trajectories"]]
-    if row["retries"] is None:
-        del row["retries"]
+    for name in ("retries", "place", "seen"):
+        if row[name] is None:
+            del row[name]
     for record in row["records"]:
         del record["query_embedding"], record["created_at"]
         for name, default in _UNSET.items():
@@ -254,11 +265,7 @@ def usage_of(row: dict) -> Usage:
 
 def records_of(row: dict) -> list[MemoryRecord]:
     """Every memory record that an episode's row added to the bank, the answer's first."""
-    found = []
-    for values in row["records"]:
-        tuples = {name: tuple(values[name]) for name in ("tags", "parents") if name in values}
-        found.append(MemoryRecord(**values | tuples | {"items": tuple(Lesson(**item) for item in values["items"])}))
-    return found
+    return [record_from(values) for values in row["records"]]
 
 
 def outcomes_of(row: dict) -> list[str]:

@@ -33,7 +33,7 @@ class Session:
 
     config        the configuration, resolved
     fingerprint   what must be equal for the run to be continued (core/run/manifest.py)
-    stream        how the tasks follow each other, as the summary names it: {batch, order, passes}
+    stream        how the tasks follow each other, as the summary names it: {batch, order, passes}, and how they overlap
     bank_labels   the sources of the labels in the bank that the run was given (core/setting.py)
     """
 

@@ -29,15 +29,16 @@ _MARK = "snapshot:"
 _ERASED = "erased"  # the ids that `erase` has taken out
 
 
-def read_records(path: Path, namespace: str) -> list[MemoryRecord]:
-    """The records of a namespace, oldest first and without embeddings, of a bank that is only looked at.
+def read_records(path: Path, namespace: str, *, vectors: bool = False) -> list[MemoryRecord]:
+    """The records of a namespace, oldest first, of a bank that is only looked at; without embeddings unless `vectors`.
 
     None where there is no file; leaves no trace beside it. Raises UserError where it is damaged or no bank.
     """
     if not path.is_file():
         return []
     with closing(Store(path, read_only=True)) as store:
-        rows = store.rows(f"{BARE} FROM records WHERE namespace = ? ORDER BY rowid", (namespace,))
+        select = RECORDS if vectors else f"{BARE} FROM records r"
+        rows = store.rows(f"{select} WHERE r.namespace = ? ORDER BY r.rowid", (namespace,))
     return [to_record(row) for row in rows]
 
 
