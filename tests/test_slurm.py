@@ -1,4 +1,4 @@
-"""A sweep on a real Slurm of two nodes: cells that are preempted go on to the same bytes, one that is lost is said so."""
+"""Cells of a sweep on a real Slurm of two nodes: what is preempted ends in the same bytes, what is lost is said so."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ class Sweep:
         self.slurm, self.folder, self.nodes = slurm, folder, set()
         self.process = subprocess.Popen(
             command(*SWEEP, *LAUNCHER, *words, "run_dir=sweep"),
-            **{"cwd": folder, "env": slurm.env, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+            cwd=folder,
+            env=slurm.env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def cell(self, seed):

@@ -1,4 +1,4 @@
-"""Each cell is a job of Slurm, by submitit. One that is preempted, or reaches its limit, is queued again and goes on."""
+"""Each cell is a job of Slurm, by submitit. What is preempted, or reaches its limit, is queued again and goes on."""
 
 from __future__ import annotations
 
