@@ -22,7 +22,7 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int
     if workers <= 1:
         yield from map(function, items)
         return
-    with _pool(workers) as pool:
+    with worker_pool(workers) as pool:
         waiting: deque = deque()
         for item in items:
             waiting.append(pool.submit(function, item))
@@ -47,7 +47,7 @@ def side_by_side(several: bool) -> Iterator[Callable[..., Callable[[], Any]]]:
 
         yield now
         return
-    with _pool() as pool:
+    with worker_pool() as pool:
         begun = []
 
         def begin(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
@@ -60,7 +60,7 @@ def side_by_side(several: bool) -> Iterator[Callable[..., Callable[[], Any]]]:
 
 
 @contextmanager
-def _pool(workers: int | None = None) -> Iterator[ThreadPoolExecutor]:
+def worker_pool(workers: int | None = None) -> Iterator[ThreadPoolExecutor]:
     """A thread pool whose calls are over at the block's end; only Ctrl-C does not wait for those in flight."""
     pool = ThreadPoolExecutor(workers, thread_name_prefix="worker")
     wait = True

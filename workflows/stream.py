@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 from core.checks import check_choice, check_numbers
 from core.concurrency import ordered_map
-from core.errors import StopRun
+from core.errors import StopRun, UserError
 from core.run.records import current, place_of
 from core.seeding import derive_seed
 from core.types import Episode, Task
 from workflows.base import Workflow
+from workflows.split_stream import SPLITS, side_by_side_by_type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,15 +24,20 @@ class Stream:
              paper's stream has 1
     order    file | shuffled | by_type (one type after another, the types shuffled); the seed shuffles
     passes   how often all tasks are run; a task does not see what it taught in an earlier pass (memory.allow_self)
+    split_by  type: each type of task has a stream and a bank of its own, and the streams run at once
     """
 
     batch: int = 1
     order: str = "file"
     passes: int = 1
+    split_by: str | None = None
 
     def __post_init__(self) -> None:
         check_numbers(self, "stream", "batch", "passes", least=1)
         check_choice(self, "stream", "order", ("file", "shuffled", "by_type"))
+        check_choice(self, "stream", "split_by", SPLITS)
+        if self.split_by is not None and self.batch > 1:
+            raise UserError("stream.split_by runs whole streams at once: leave out stream.batch.")
 
     def ordered(self, tasks: list[Task], seed: int) -> list[Task]:
         """The tasks of one pass, in the order of the stream."""
@@ -44,6 +50,11 @@ class Stream:
     def every_pass(self, tasks: list[Task]) -> list[Task]:
         """The tasks of all passes."""
         return [replace(task, visit=number) for number in range(self.passes) for task in tasks]
+
+    def described(self) -> dict[str, int | str]:
+        """What the summary says of it: {batch, order, passes}, and {split_by} where there are several."""
+        found = {"batch": self.batch, "order": self.order, "passes": self.passes}
+        return found if self.split_by is None else found | {"split_by": self.split_by}
 
     def settled(self, done: int, n_tasks: int) -> int:
         """How many of `done` episodes have been consolidated: all but those of an unfinished batch."""
@@ -86,6 +97,9 @@ class Stream:
 
     def _first(self, workflow: Workflow, tasks: list[Task], workers: int, retries: int) -> Iterator[Episode]:
         """The tasks that were not run yet, each at its place."""
+        if self.split_by is not None and workflow.learns:
+            yield from side_by_side_by_type(workflow, tasks, workers)
+            return
         done = len(workflow.records.rows)
         batch = self.batch if workflow.learns else len(tasks)
         write = workflow.learns and batch == 1

@@ -235,7 +235,7 @@ def _money(usd: float | None, per_success: float | None) -> str:
 def stream_of(summary: dict[str, Any]) -> str:
     """What is unlike the paper's stream, in words; "" when nothing is."""
     usual = {"batch": 1, "order": "file", "passes": 1}
-    return " ".join(f"{key}={value}" for key, value in summary["stream"].items() if value != usual[key])
+    return " ".join(f"{key}={value}" for key, value in summary["stream"].items() if value != usual.get(key))
 
 
 def _scaling_of(found: dict[str, Any]) -> list[tuple[str, str]]:
