@@ -22,7 +22,7 @@ PROJECT = Path(__file__).parents[2]
 
 
 @dataclass(kw_only=True)
-class Job:
+class CellJob:
     """A cell as it is sent to another host, where calling it is the run. A second call goes on with the first's.
 
     config   of the sweep as a whole
@@ -61,11 +61,11 @@ class ClusterLauncher(Launcher):
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self.context, self.task_function, self.config = hydra_context, task_function, config
 
-    def jobs(self, overrides: Sequence[Sequence[str]], first: int) -> list[Job]:
+    def jobs(self, overrides: Sequence[Sequence[str]], first: int) -> list[CellJob]:
         """The cells with these overrides, numbered from `first`."""
         shared = {"context": self.context, "task_function": self.task_function, "config": self.config}
         shared |= {"folder": str(Path.cwd()), "singletons": Singleton.get_state()}
-        return [Job(words=list(words), number=first + place, **shared) for place, words in enumerate(overrides)]
+        return [CellJob(words=list(words), number=first + place, **shared) for place, words in enumerate(overrides)]
 
     def lost(self, number: int, reason: str) -> JobReturn:
         """What stands for a cell that returned nothing. It stops no other, and the sweep's end says it.

@@ -9,7 +9,7 @@ from typing import Any
 
 from hydra.core.utils import JobReturn
 
-from hydra_plugins.reasoningbank_clusters._cells import ClusterLauncher, Job, refuse, search_path
+from hydra_plugins.reasoningbank_clusters._cells import CellJob, ClusterLauncher, refuse, search_path
 
 
 class RayLauncher(ClusterLauncher):
@@ -26,7 +26,7 @@ class RayLauncher(ClusterLauncher):
         self._connect(ray)
         options = {key: value for key, value in self.task.items() if value is not None}
         # One cell a process, as with the other launchers: no state of a library goes from one to the next.
-        run = ray.remote(max_calls=1, max_retries=self.max_retries, **options)(Job.__call__)
+        run = ray.remote(max_calls=1, max_retries=self.max_retries, **options)(CellJob.__call__)
         began = [run.remote(job) for job in self.jobs(job_overrides, initial_job_idx)]
         try:
             return [self._result(ray, task, initial_job_idx + place) for place, task in enumerate(began)]
