@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import subprocess
@@ -229,3 +230,14 @@ def _plain(value):
     if isinstance(value, dict):
         return {name: _plain(part) for name, part in value.items()}
     return [_plain(part) for part in value] if isinstance(value, (list, tuple)) else value
+
+
+def test_a_run_of_before_this_key_goes_on(here, tmp_path):
+    here(*TOY, "limit=3", run_dir=tmp_path / "run")
+    path = tmp_path / "run/manifest.json"
+    manifest = read_json(path)
+    for config in (manifest["config"], manifest["fingerprint"]["config"]):
+        del config["stream"]["split_by"]
+    path.write_text(json.dumps(manifest))
+    here(*TOY, "limit=5", run_dir=tmp_path / "run")
+    assert len(read_rows(tmp_path / "run")) == 5

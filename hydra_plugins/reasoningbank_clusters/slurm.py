@@ -37,18 +37,14 @@ class SlurmLauncher(ClusterLauncher):
             raise refuse("slurm", "submitit is missing: pip install hydra-submitit-launcher.") from None
         if missing := [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]:
             raise refuse("slurm", f"{', '.join(missing)} not found: start the sweep where Slurm's commands are.")
-        executor = submitit.AutoExecutor(
-            folder=self.folder, cluster="slurm", slurm_max_num_timeout=self.max_num_timeout
-        )
+        failures = (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError)
+        executor = submitit.AutoExecutor(self.folder, cluster="slurm", slurm_max_num_timeout=self.max_num_timeout)
         executor.update_parameters(**self._parameters())
         try:
             with executor.batch():  # one array of jobs
                 jobs = [executor.submit(job) for job in self.jobs(job_overrides, initial_job_idx)]
-        except (
-            submitit.core.utils.FailedJobError,
-            submitit.core.utils.FailedSubmissionError,
-        ) as error:  # sbatch says why
-            raise refuse("slurm", f"{error}".strip()) from None
+        except failures as error:  # sbatch says why
+            raise refuse("slurm", str(error).strip()) from None
         try:
             over = self._wait(jobs)
         except KeyboardInterrupt:
