@@ -40,6 +40,7 @@ from core.build import (
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines
+from core.memory.by_type import BANKS, BankByType
 from core.memory.hygiene.scrub import scrub
 from core.memory.told import tell
 from core.redact import RedactingFilter, Redactor
@@ -88,6 +89,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     from core.run.session import Session
     from envs.pool import EnvPool
     from workflows.build import build_plan, build_workflow
+    from workflows.split_stream import banks_of
 
     stage(f"reading the tasks of {choice('env')}")
     if left_out:
@@ -109,6 +111,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         return print_plan(build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg))))
     stage("preparing the models and the memory")
     refuse_problems(models, cfg.roles)
+    banks = banks_of(run_dir, tasks, cfg)
     identity = fingerprint(config, dataset, tasks, None if cfg.setting.learn else cfg.memory.get("path"))
     ids = [task.id for task in tasks]
     records = RunRecords(run_dir, identity, interrupts, redact, cfg.scrub_episodes, ids, waits=in_sweep())
@@ -118,16 +121,16 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     meter = build_meter(cfg, log, records.wall_s(), prompts)
     stack.callback(meter.close)
     roles = build_roles(cfg, models, meter)
-    own = None if cfg.memory.get("path") else run_dir / "bank.sqlite"
+    own = None if cfg.memory.get("path") else run_dir / ("bank.sqlite" if banks is None else BANKS)
     n_settled = stream.settled(len(records.rows), len(tasks))
     if cfg.setting.learn and records.n_before is not None:
         learned = stream.settled(len(records.rows), records.n_before)
         rewind(run_dir, records.rows[n_settled:learned], own, records.read_json("summary.json"))
-    bank = open_bank(cfg, records, roles, meter, stack, told)
+    bank = open_bank(cfg, records, roles, meter, stack, told, banks)
     bank_labels = labels_given(cfg, bank)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter)
     if cfg.setting.learn:
-        restore(bank, records.rows[:n_settled], own=own)
+        restore(bank, [*records.rows[:n_settled], *records.ahead.in_order()], own=own)
     with Session(
         cfg=cfg,
         config=config,
@@ -149,11 +152,18 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
 
 
 def open_bank(
-    cfg: DictConfig, records: RunRecords, roles: dict[str, Any], meter: Any, stack: ExitStack, told: Any = None
+    cfg: DictConfig,
+    records: RunRecords,
+    roles: dict[str, Any],
+    meter: Any,
+    stack: ExitStack,
+    told: Any = None,
+    banks: dict[str, str] | None = None,
 ) -> Memory:
     """memory.path, or bank.sqlite in the run directory; read-only where the setting learns nothing.
 
-    told   with setting=told the environment's own lessons, which the run's bank then holds
+    told    with setting=told the environment's own lessons, which the run's bank then holds
+    banks   with stream.split_by {type of task: the path of its bank}, in place of bank.sqlite
     """
     embedder = make(cfg.embedder, meter=meter)
     stack.callback(embedder.close)
@@ -163,11 +173,11 @@ def open_bank(
     if given is None and not cfg.setting.learn and told is None and part(cfg.workflow).has_memory:
         raise UserError(f"setting={cfg.setting.name} reads a bank that exists: give memory.path=BANK.")
     run = "" if given is None else content_id(str(records.path.resolve()))
-    bank = build_bank(
+    build = partial(
+        build_bank,
         cfg,
         embedder,
         roles,
-        given or str(records.path / "bank.sqlite"),
         read_only=given is not None and not cfg.setting.learn,
         run=run,
         consolidator_run=run,
@@ -175,6 +185,10 @@ def open_bank(
         | made_by(cfg.workflow)
         | knew(cfg),
     )
+    if banks is None:
+        bank = build(given or str(records.path / "bank.sqlite"))
+    else:
+        bank = BankByType(banks={name: build(path) for name, path in banks.items()})
     stack.callback(bank.close)
     if told is not None:
         tell(bank, told)

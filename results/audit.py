@@ -26,7 +26,7 @@ from core.run.records import changed_leaves, differences, outcomes_of, place_of,
 from core.run.rollout_log import trajectory_of
 from core.setting import GOLD, TOLD, TRUE_LABELS, joined, labels_of
 from core.types import MEMORY, Lesson, MemoryRecord, Task, content_id
-from results.load import VALID, Run, read_banks
+from results.load import VALID, Run, own_banks, read_banks
 from results.nearest import can_be_asked, nearer
 
 SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
@@ -248,9 +248,10 @@ def lost_or_doubled(run: Run) -> Iterator[str]:
     ids = [record["id"] for row in run.rows for record in row["records"]]
     for twice in sorted({each for each in ids if ids.count(each) > 1}):
         yield f"record {twice} was made twice"
-    bank, alone = run.path / "bank.sqlite", run.memory.get("path") is None and not run.memory.get("consolidate")
-    if bank.is_file() and alone and is_own_kind(run) and _ended(run):
-        found = read_records(bank, run.memory.get("namespace", "default"))
+    banks, alone = own_banks(run), run.memory.get("path") is None and not run.memory.get("consolidate")
+    if all(bank.is_file() for bank in banks) and alone and is_own_kind(run) and _ended(run):
+        namespace = run.memory.get("namespace", "default")
+        found = [record for bank in banks for record in read_records(bank, namespace)]
         stored = {record.id for record in found if run.setting != TOLD or not was_told(record)}
         for name in sorted(stored.symmetric_difference(ids)):
             yield f"record {name} is {'in the bank only' if name in stored else 'not in the bank'}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from core.build import LLMS, ROLES
 from core.errors import UserError
 from core.jsonl import read_lines
+from core.memory.by_type import BANKS
 from core.memory.store.bank_file import read_records
 from core.models.reply_text import storable
 from core.run.arms import overridden
@@ -168,13 +169,18 @@ def read_banks(run: Run, *, must: bool) -> list[MemoryRecord]:
     must   raise UserError for a file that is no bank, or damaged; else it is passed over
     """
     found: list[MemoryRecord] = []
-    for path in (run.path / "bank.sqlite", run.memory.get("path")):
+    for path in (*own_banks(run), run.memory.get("path")):
         try:
             found += read_records(Path(path), run.memory.get("namespace", "default")) if path else []
         except UserError:
             if must:
                 raise
     return found
+
+
+def own_banks(run: Run) -> list[Path]:
+    """The file of the run's own bank, or with stream.split_by of each of them."""
+    return sorted((run.path / BANKS).glob("*.sqlite")) or [run.path / "bank.sqlite"]
 
 
 def bank_labels(run: Run) -> list[str]:

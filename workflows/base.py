@@ -223,9 +223,13 @@ class Workflow:
             return
         for row in self.records.rows[len(self.records.rows) - due :]:
             with self.records.shielded():
-                for record in records_of(row):
-                    self.bank.add_from(record, did_in(row), shown=shown_in(row))
+                self.keep(row)
             self.bank.learn(row)  # may ask a model, so Ctrl-C stops it; resume goes on from there
+
+    def keep(self, row: dict) -> None:
+        """Add the records of an episode's line to the bank."""
+        for record in records_of(row):
+            self.bank.add_from(record, did_in(row), shown=shown_in(row))
 
     def begin(self, index: int, task: Task) -> None:
         """Start to count the episode's usage against its budget, attempts finished by an earlier start included.

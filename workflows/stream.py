@@ -15,6 +15,7 @@ from core.seeding import derive_seed
 from core.types import Episode, Task
 from workflows.base import Workflow
 from workflows.overlap import overlapped
+from workflows.split_stream import SPLITS, side_by_side_by_type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class Stream:
              it begins, and they are consolidated in the order in which they end (workflows/overlap.py)
     window   how many overlap; None: mode=in_order
     order_from   folder of an asynchronous run, whose order is repeated exactly; None: as it comes
+    split_by  type: each type of task has a stream and a bank of its own, and the streams run at once
     """
 
     batch: int = 1
@@ -37,6 +39,7 @@ class Stream:
     mode: str = "in_order"
     window: int | None = None
     order_from: str | None = None
+    split_by: str | None = None
 
     def __post_init__(self) -> None:
         check_numbers(self, "stream", "batch", "passes", least=1)
@@ -47,6 +50,9 @@ class Stream:
         if self.mode != "async" and (self.window, self.order_from) != (None, None):
             raise UserError("stream.window and stream.order_from act with stream.mode=async alone: give it as well.")
         check_choice(self, "stream", "order", ("file", "shuffled", "by_type"))
+        check_choice(self, "stream", "split_by", SPLITS)
+        if self.split_by is not None and (self.batch > 1 or self.mode == "async"):
+            raise UserError("stream.split_by runs whole streams at once: leave out stream.batch and stream.mode.")
 
     def ordered(self, tasks: list[Task], seed: int) -> list[Task]:
         """The tasks of one pass, in the order of the stream."""
@@ -61,9 +67,10 @@ class Stream:
         return [replace(task, visit=number) for number in range(self.passes) for task in tasks]
 
     def described(self) -> dict[str, int | str]:
-        """What the summary says of it: {batch, order, passes}, and {mode, window} where tasks overlap."""
+        """What the summary says of it: {batch, order, passes}, and {mode, window} or {split_by} where given."""
         found = {"batch": self.batch, "order": self.order, "passes": self.passes}
-        return found | ({"mode": self.mode, "window": self.window} if self.mode == "async" else {})
+        found |= {"mode": self.mode, "window": self.window} if self.mode == "async" else {}
+        return found | ({} if self.split_by is None else {"split_by": self.split_by})
 
     def settled(self, done: int, n_tasks: int) -> int:
         """How many of `done` episodes have been consolidated: all but those of an unfinished batch."""
@@ -110,6 +117,9 @@ class Stream:
             ids = [task.id for task in tasks]
             order = None if self.order_from is None else recorded_order(self.order_from, ids, self.window)
             yield from overlapped(workflow, tasks, self.window, order)
+            return
+        if self.split_by is not None and workflow.learns:
+            yield from side_by_side_by_type(workflow, tasks, workers)
             return
         done = len(workflow.records.rows)
         batch = self.batch if workflow.learns else len(tasks)

@@ -22,6 +22,7 @@ from core.jsonl import JsonLines, in_strings, read_lines, refused
 from core.memory.experience import record_from
 from core.memory.hygiene.scrub import scrub
 from core.redact import Redactor
+from core.run.ahead import Ahead
 from core.run.growth import check_growth
 from core.run.manifest import run_id, without_limit
 from core.run.rollout_log import RolloutLog
@@ -79,8 +80,10 @@ class RunRecords:
         self._episodes = JsonLines(self.path / "episodes.jsonl", durable=True, redact=redact.values)
         self._timings = JsonLines(self.path / "timings.jsonl")
         self.rollouts = RolloutLog(self.path / "rollouts.jsonl", redact=redact.values)
+        self.ahead = Ahead(self.path / "ahead.jsonl", redact=redact.values)
         self.rows: list[dict] = self._read_episodes()
         self.rollouts.drop(map(begun_as, self.rows))  # what a crash kept of episodes that were written
+        self.ahead.forget(len(self.rows) - 1)
         self.n_before = None if smaller is None else check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
 
     @contextmanager
@@ -92,8 +95,7 @@ class RunRecords:
 
     def append(self, episode: Episode) -> None:
         """Write one finished episode, durably, before the bank learns from it."""
-        row = episode_row(episode)
-        row = scrubbed(row) if self._scrub_episodes else row
+        row = self.row_of(episode)
         if self._stopped_before:  # the last line is of a stopped episode, whose task has now run again
             self._episodes.drop_last()
             self._stopped_before = False
@@ -106,8 +108,14 @@ class RunRecords:
         timing |= {"wall_s": round(now - self._last, 4), "retrieve_s": self._retrieve_s.pop(begun_as(row), None)}
         self._timings.append(timing | {"cached_tokens": cached}, safe)
         self._last = now
+        self.ahead.forget(episode.index)
         if episode.status != "stopped":  # else the next start takes its finished attempts
             self.rollouts.forget(begun_as(row))
+
+    def row_of(self, episode: Episode) -> dict:
+        """An episode as its line."""
+        row = episode_row(episode)
+        return scrubbed(row) if self._scrub_episodes else row
 
     def wall_s(self) -> float:
         """Seconds spent on the finished episodes, over all starts."""
@@ -147,6 +155,7 @@ class RunRecords:
         self._episodes.close()
         self._timings.close()
         self.rollouts.close()
+        self.ahead.close()
         os.close(self._lock_file)
 
     def safe(self, value: Any) -> Any:

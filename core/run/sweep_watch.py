@@ -17,7 +17,7 @@ from rich.text import Text
 from core.errors import UserError
 from core.run.display import percent
 from core.run.launch import program, short
-from core.run.sweep_cells import BEGUN, FAILED, Cell, read_cells
+from core.run.sweep_cells import BEGUN, FAILED, Cell, leave_mark, read_cells
 
 EVERY_S = 0.5
 PLAIN_EVERY_S = 5.0  # without a terminal, and less often as the sweep grows long
@@ -39,6 +39,7 @@ class Watch(threading.Thread):
         self._folder, self._marks, self._planned, self._command, self._table = folder, marks, planned, command, table
         self._cells: dict[int, Cell] = {}
         self._told: set[int] = set()
+        self._lost: dict[int, str] = {}
         self._console = Console()
         self._began = self._printed = time.monotonic()
         self._line = ""
@@ -61,6 +62,11 @@ class Watch(threading.Thread):
         finally:
             if self._live is not None:
                 self._live.stop()
+
+    def lost(self, number: int, reason: str) -> None:
+        """Note a cell whose process is gone without a word, as its launcher found."""
+        self._lost[number] = reason
+        leave_mark(self._marks, number, state=FAILED, reason=reason)
 
     def interrupted(self) -> str:
         """Stop; what stands, and the command that goes on, in one sentence."""
@@ -157,7 +163,8 @@ class Watch(threading.Thread):
                 problems.setdefault(_of_any(cell), []).append(cell.folder.name)
         for number, words in enumerate(self._planned or ()):
             if number not in self._cells:
-                problems.setdefault("not run", []).append(" ".join(w for w in words if not w.startswith("run_dir=")))
+                reason = self._lost.get(number, "not run")
+                problems.setdefault(reason, []).append(" ".join(w for w in words if not w.startswith("run_dir=")))
         n = sum(map(len, problems.values()))
         if n:
             say = [f"{n} of {self._n_cells()} cells are not whole:"]

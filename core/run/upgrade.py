@@ -40,7 +40,7 @@ SINCE_OF_PART = {  # by class
     "OpenAIEmbedder": {"batch": 1},
     "Prune": {"delete_after_days": None},
     "ReActAgent": {"unread": "ask"},
-    "Stream": {"mode": "in_order", "window": None},
+    "Stream": {"mode": "in_order", "window": None, "split_by": None},
 }
 SINCE_OF_RETRIEVAL = {"min_confidence": None}
 

@@ -1,0 +1,145 @@
+"""stream.split_by=type: each type of task is a stream of its own over a bank of its own, and the streams run at once.
+
+An episode of one type changes nothing for another, so how many run at once changes no result. episodes.jsonl has the
+order of the whole stream all the same: what is finished before its place has come waits in ahead.jsonl.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from core.build import part
+from core.concurrency import worker_pool
+from core.errors import UserError
+from core.memory.by_type import BANKS
+from core.run.cells import safe
+from core.run.records import records_of
+from core.run.rollout_log import trajectory_of
+from core.types import Episode, Lesson, Selection, Task, Usage, Verdict
+from workflows.base import Workflow
+
+SPLITS = (None, "type")
+MOST_NAME = 100  # characters of a bank's file name
+
+
+def side_by_side_by_type(workflow: Workflow, tasks: list[Task], workers: int) -> Iterator[Episode]:
+    """Run the tasks that are not recorded yet, the streams of `workers` types at once.
+
+    Yields each episode, in the order of `tasks`, once it is recorded.
+    """
+    records = workflow.records
+    todo = range(len(records.rows), len(tasks))
+    kept = {index: records.ahead.rows[index] for index in todo if index in records.ahead.rows}  # by an earlier start
+    streams = Streams(workflow=workflow, tasks=tasks, todo=[index for index in todo if index not in kept])
+    with streams.running(workers) if workers > 1 else nullcontext():
+        for index in todo:
+            if index not in kept and workers <= 1:
+                yield workflow.run_task(index, tasks[index])
+                continue
+            episode = episode_of(kept[index]) if index in kept else streams.episode(index)
+            with records.shielded():
+                records.append(episode)
+            yield episode
+
+
+@dataclass(kw_only=True)
+class Streams:
+    """The streams of all types, each of them in one thread at a time.
+
+    todo   places of the tasks to run
+    """
+
+    workflow: Workflow
+    tasks: list[Task]
+    todo: list[int]
+    _made: dict[int, Future[Episode | None]] = field(init=False)  # by place; None: not run, because the run ends
+    _ends: threading.Event = field(default_factory=threading.Event, init=False)
+    _error: BaseException | None = field(default=None, init=False)  # the first that ended a stream
+
+    def __post_init__(self) -> None:
+        self._made = {index: Future() for index in self.todo}
+
+    def running(self, workers: int) -> ExitStack:
+        """A block in which the streams run. At its end each of them finishes the task that it is at."""
+        places: dict[str, list[int]] = {}
+        for index in self.todo:
+            places.setdefault(self.tasks[index].type, []).append(index)
+        block = ExitStack()
+        pool = block.enter_context(worker_pool(min(workers, len(places)) or 1))
+        block.callback(self._ends.set)
+        for mine in places.values():
+            pool.submit(self._run, mine)
+        return block
+
+    def episode(self, place: int) -> Episode:
+        """The episode of a task, once it is there. Raises what ended its stream."""
+        made = self._made[place].result()
+        if made is None and self._error is not None:  # of a stream whose place has not come
+            raise self._error
+        return self._one(place) if made is None else made  # which the budget stops as well, and says so
+
+    def _run(self, places: list[int]) -> None:
+        for index in places:
+            try:
+                made = None if self._ends.is_set() else self._one(index)
+            except BaseException as error:  # noqa: BLE001 - raised where its place comes
+                self._error = self._error or error
+                self._ends.set()
+                self._made[index].set_exception(error)
+                continue
+            if made is not None and made.status == "stopped":
+                self._ends.set()
+            self._made[index].set_result(made)
+
+    def _one(self, index: int) -> Episode:
+        """Run a task; its bank has learned from it, and it is safe, when this returns."""
+        episode = self.workflow.run_task(index, self.tasks[index], write=False)
+        if episode.status != "stopped":  # its task will run again
+            row = self.workflow.records.row_of(episode)
+            self.workflow.records.ahead.add(row)
+            self.workflow.keep(row)
+            self.workflow.bank.learn(row)
+        return episode
+
+
+def banks_of(run_dir: Path, tasks: list[Task], cfg: Any) -> dict[str, str] | None:
+    """{type of task: the path of its bank}; None where the run has one bank, or learns nothing.
+
+    Raises UserError where the types could not have banks of their own.
+    """
+    learns = cfg.setting.learn and part(cfg.workflow).has_memory and part(cfg.memory).learns
+    if cfg.stream.get("split_by") is None or not learns:
+        return None
+    if cfg.memory.get("path") is not None:
+        raise UserError("stream.split_by makes its own banks: leave out memory.path.")
+    if cfg.memory.get("domain") != "type" or cfg.retrieval.get("domain") != "same":
+        raise UserError(
+            "stream.split_by=type keeps what each type of task teaches apart: give memory.domain=type "
+            "retrieval.domain=same as well."
+        )
+    types = dict.fromkeys(task.type for task in tasks)
+    if len(types) < 2:
+        raise UserError("stream.split_by=type: all tasks are of one type, so there is nothing to split.")
+    return {name: str(run_dir / BANKS / f"{safe(name, MOST_NAME)}.sqlite") for name in types}
+
+
+def episode_of(row: dict[str, Any]) -> Episode:
+    """An episode from its line in schema 2."""
+    parts = {
+        "verdict": Verdict(**row["verdict"]),
+        "verdicts": tuple(Verdict(**each) for each in row["verdicts"]),
+        "selection": row["selection"] and Selection(**row["selection"]),
+        "retrieved": tuple(row["retrieved"]),
+        "trajectories": tuple(trajectory_of(each) for each in row["trajectories"]),
+        "lessons": tuple(Lesson(**each) for each in row["lessons"]),
+        "usage": {role: Usage(**each) for role, each in row["usage"].items()},
+        "learning_errors": tuple(row["learning_errors"]),
+        "records": tuple(records_of(row)),
+    }
+    return Episode(**row | parts)
