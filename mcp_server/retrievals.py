@@ -86,7 +86,7 @@ class Retrievals:
         for asked in batch:
             try:
                 found, ids = asked.make()
-            except Exception as error:  # is raised where it was asked
+            except Exception as error:  # noqa: BLE001 - is raised where it was asked
                 asked.answer.set_exception(error)
                 continue
             done.append((asked.answer, found))

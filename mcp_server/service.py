@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,8 @@ class Service:
         if require_agent and cfg.server.anonymous == "all":
             raise UserError("--require-agent-id and server.anonymous=all contradict each other: give one of them.")
         self.queue_without_model = False
+        self.bound = False  # whether each caller's token says whose memory it may use
+        self.caller: ContextVar[str | None] = ContextVar("caller", default=None)  # the tenant of the call at work
         self._stack = ExitStack()
         self._roles: dict[str, Role] | None = None
         self.bank = self._open(path, embedder)
@@ -82,8 +85,23 @@ class Service:
             self._roles = build_roles(self.cfg, models, build_meter(self.cfg))
         return self._roles
 
+    def bind_agents(self) -> None:
+        """From now on a caller has the memory that its token is bound to, and no other."""
+        if self.limits.anonymous == "all":
+            raise UserError("--tokens and server.anonymous=all contradict each other: give one of them.")
+        self.bound = True
+
     def bank_for(self, agent_id: str) -> MemoryBank:
-        """The bank in an agent's namespace; in the server's own for "", unless it requires an agent."""
+        """The bank in an agent's namespace; in the server's own for "", unless it requires an agent.
+
+        Every tool comes to its records by this. With `bound`, it is the caller's whatever the agent_id.
+        """
+        if self.bound:
+            if (caller := self.caller.get()) is None:
+                raise UserError("this call carries no token that is bound to an agent_id.")
+            if agent_id not in ("", caller):
+                raise UserError(f"agent_id: your token is bound to {caller}: leave agent_id out.")
+            return self.bank.of(caller)
         if agent_id:
             return self.bank.of(checks.namespace(agent_id))
         if self.require_agent:
