@@ -1,8 +1,10 @@
 """MiniLM for a server: the texts of several callers in one pass, each with the vector that it would have alone.
 
 A matrix product's last bits depend on its number of rows, so a batch would change a text's vector with the company it
-is in. Here every product is one of 16 tokens, whatever the batch: texts are padded to whole tiles of 16 tokens, a batch
-has more tiles and no larger ones, and attention sees one text at a time. `check` holds this against the machine.
+is in. Here every product is one of 16 rows, whatever the batch: the tokens of all texts follow each other and are cut
+into tiles of 16, a larger batch has more tiles and no larger ones, and attention sees one text at a time. That a row's
+bits depend on neither its place in a tile nor its neighbours there is checked on each machine when the model is loaded
+(`TiledBert.check`); where it does not hold, texts are embedded one by one.
 """
 
 from __future__ import annotations
@@ -16,22 +18,24 @@ from core.models.threads import share_cores
 from core.starting import loading
 from core.types import Usage
 
-TILE = 16  # tokens
+TILE = 16  # rows of a matrix product: tokens
 LONGEST = 256  # tokens of a text that MiniLM reads, as in its release
 HEADS, LAYERS, EPSILON = 12, 6, 1e-12
-PROBES = ("", "sort a log file", "a word " * 20, "Parse 3 dates.", "what is to be done " * 60)
+PROBES = ("", "sort a log file", "a word " * 20, "Parse 3 dates.", "what is to be done " * 60, "Sort a log file")
 
 
 @dataclass(kw_only=True)
 class TiledMiniLM(MiniLMEmbedder):
-    """all-MiniLM-L6-v2 computed in tiles: a third of the processor time, and of the time to load.
+    """all-MiniLM-L6-v2 in tiles, on one core; the vectors are MiniLMEmbedder's but for the last bits (2e-7).
 
-    Its vectors are those of MiniLMEmbedder but for the last bits (2e-7), as they differ between machines, too.
+    Its own forward pass takes a third of the processor time, and it loads without sentence-transformers.
     """
 
     together: bool = field(default=True, init=False)  # whether this machine gives texts the same bits in a batch
 
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
+        import numpy as np
+
         with self._lock:
             if self._model is None:
                 with loading(f"the embedder {self.name}"):
@@ -39,17 +43,17 @@ class TiledMiniLM(MiniLMEmbedder):
                     self.together = self._model.check()
             parts = [texts] if self.together else [[text] for text in texts]
             rows = [row for part in parts for row in self._model.embed(part)]
-            tokens = self._model.count(texts)
-        import numpy as np
-
+            tokens = sum(map(len, self._model.tokens(texts)))
         return np.stack(rows), Usage(calls=len(texts), prompt_tokens=tokens), 0
 
     def _load(self) -> Any:
         file = self.weights()
         share_cores()
+        import torch
         from safetensors.torch import load_file
         from tokenizers import Tokenizer
 
+        torch.set_num_threads(1)  # the other cores are for the server; two threads spin where others want their cores
         tokenizer = Tokenizer.from_file(str(file.parent / "tokenizer.json"))
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -57,93 +61,60 @@ class TiledMiniLM(MiniLMEmbedder):
 
 
 class TiledBert:
-    """The forward pass of a BERT of MiniLM's size, mean-pooled, over texts of any lengths."""
+    """The forward pass of a BERT of MiniLM's size over texts of any lengths, mean-pooled.
+
+    weights   by the names of the released file
+    """
 
     def __init__(self, weights: dict[str, Any], tokenizer: Any) -> None:
         import torch
 
-        self.tokenizer = tokenizer
-        first = weights["embeddings.word_embeddings.weight"]
-        # Token types are all 0; positions are added once for all.
-        self.words = first
-        self.places = (
-            weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0]
-        )
-        self.norm = weights["embeddings.LayerNorm.weight"], weights["embeddings.LayerNorm.bias"]
-        self.layers = []
+        def affine(name: str) -> tuple[Any, Any]:
+            return weights[f"{name}.weight"], weights[f"{name}.bias"]
+
+        def product(*names: str) -> tuple[Any, Any]:  # several that read the same become one
+            parts = [affine(name) for name in names]
+            return torch.cat([w for w, _ in parts]).t().contiguous(), torch.cat([b for _, b in parts])
+
+        self._tokenizer = tokenizer
+        self._words = weights["embeddings.word_embeddings.weight"]
+        kind = weights["embeddings.token_type_embeddings.weight"][0]  # all tokens are of the first type
+        self._places = weights["embeddings.position_embeddings.weight"] + kind
+        self._norm = affine("embeddings.LayerNorm")
+        self._layers = []
         for number in range(LAYERS):
-            at = f"encoder.layer.{number}."
+            at = f"encoder.layer.{number}"
+            qkv = product(*(f"{at}.attention.self.{name}" for name in ("query", "key", "value")))
+            out, inner = product(f"{at}.attention.output.dense"), product(f"{at}.intermediate.dense")
+            norms = affine(f"{at}.attention.output.LayerNorm"), affine(f"{at}.output.LayerNorm")
+            self._layers.append((qkv, out, inner, product(f"{at}.output.dense"), *norms))
 
-            def linear(*names: str, at: str = at) -> tuple[Any, Any]:
-                parts = [(weights[f"{at}{name}.weight"], weights[f"{at}{name}.bias"]) for name in names]
-                return torch.cat([w for w, _ in parts]).t().contiguous(), torch.cat([b for _, b in parts])
-
-            norms = [
-                (weights[f"{at}{name}.LayerNorm.weight"], weights[f"{at}{name}.LayerNorm.bias"])
-                for name in ("attention.output", "output")
-            ]
-            self.layers.append(
-                (
-                    linear(*(f"attention.self.{name}" for name in ("query", "key", "value"))),
-                    linear("attention.output.dense"),
-                    linear("intermediate.dense"),
-                    linear("output.dense"),
-                    *norms,
-                )
-            )
-
-    def count(self, texts: list[str]) -> int:
-        return sum(len(each.ids) for each in self.tokenizer.encode_batch(texts))
+    def tokens(self, texts: list[str]) -> list[list[int]]:
+        """The whole texts' tokens, which `embed` cuts."""
+        return [self._tokenizer.encode(text).ids for text in texts]
 
     def embed(self, texts: list[str]) -> Any:
         """float32 (len(texts), 384), unit rows."""
         import torch
-        import torch.nn.functional as F
+        from torch.nn.functional import gelu, normalize
 
-        ids = [each.ids for each in self.tokenizer.encode_batch(texts)]
-        ids = [each if len(each) <= LONGEST else [*each[: LONGEST - 1], each[-1]] for each in ids]
-        groups = defaultdict(list)  # by length in tiles: those of one length share a call of attention
+        ids = [each if len(each) <= LONGEST else [*each[: LONGEST - 1], each[-1]] for each in self.tokens(texts)]
+        by_length = defaultdict(list)  # those of one length go through attention side by side
         for place, each in enumerate(ids):
-            groups[-(-len(each) // TILE)].append(place)
-        order = [place for length in sorted(groups) for place in groups[length]]
-        spans, masks, tokens, at = [], [], [], 0
+            by_length[len(each)].append(place)
+        groups = [(length, len(places)) for length, places in by_length.items()]
+        order = [place for places in by_length.values() for place in places]
         with torch.inference_mode():
-            for length in sorted(groups):
-                n, wide = len(groups[length]), length * TILE
-                padded = torch.zeros((n, wide), dtype=torch.long)
-                mask = torch.full((n, 1, 1, wide), -torch.inf)
-                for row, place in enumerate(groups[length]):
-                    padded[row, : len(ids[place])] = torch.tensor(ids[place])
-                    mask[row, 0, 0, : len(ids[place])] = 0
-                tokens.append((self.words[padded] + self.places[:wide]).reshape(-1, self.words.shape[1]))
-                spans.append((at, at + n * wide, n, wide))
-                masks.append(mask)
-                at += n * wide
-            x = F.layer_norm(torch.cat(tokens), self.norm[0].shape, *self.norm, EPSILON)
-            for qkv, out, inner, outer, norm_1, norm_2 in self.layers:
-                x = F.layer_norm(
-                    x + _tiled(self._attention(_tiled(x, qkv), spans, masks), out), norm_1[0].shape, *norm_1, EPSILON
-                )
-                x = F.layer_norm(x + _tiled(F.gelu(_tiled(x, inner)), outer), norm_2[0].shape, *norm_2, EPSILON)
-            rows = []
-            for (start, end, n, wide), mask in zip(spans, masks, strict=True):
-                kept = (mask.reshape(n, wide, 1) == 0).float()
-                rows.append((x[start:end].reshape(n, wide, -1) * kept).sum(1) / kept.sum(1))
-            found = F.normalize(torch.cat(rows), dim=1)
-            back = torch.empty(len(order), dtype=torch.long)
-            back[torch.tensor(order)] = torch.arange(len(order))
-            return found[back].numpy()
-
-    def _attention(self, qkv: Any, spans: list[tuple[int, int, int, int]], masks: list[Any]) -> Any:
-        import torch
-        import torch.nn.functional as F
-
-        parts = []
-        for (start, end, n, wide), mask in zip(spans, masks, strict=True):
-            q, k, v = qkv[start:end].reshape(n, wide, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
-            seen = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-            parts.append(seen.transpose(1, 2).reshape(n * wide, -1))
-        return torch.cat(parts)
+            rows = torch.tensor([token for place in order for token in ids[place]])
+            places = torch.cat([torch.arange(length).repeat(n) for length, n in groups])
+            x = self._words[rows] + self._places[places]
+            x = _norm(torch.cat((x, x.new_zeros(-len(x) % TILE, x.shape[1]))), self._norm)
+            for qkv, out, inner, outer, after_attention, after in self._layers:
+                x = _norm(x + _tiled(_attention(_tiled(x, qkv), groups), out), after_attention)
+                x = _norm(x + _tiled(gelu(_tiled(x, inner)), outer), after)
+            found = torch.empty(len(texts), x.shape[1])
+            found[torch.tensor(order)] = torch.cat([part.mean(1) for part in _texts(x, groups)])
+            return normalize(found, dim=1).numpy()
 
     def check(self) -> bool:
         """Whether texts have the same bits alone and together on this machine."""
@@ -151,9 +122,39 @@ class TiledBert:
         return all((self.embed([text])[0] == row).all() for text, row in zip(PROBES, together, strict=True))
 
 
-def _tiled(x: Any, linear: tuple[Any, Any]) -> Any:
+def _texts(x: Any, groups: list[tuple[int, int]]) -> list[Any]:
+    """The rows of each group's texts, (n, length, d), without those that fill the last tile."""
+    parts, at = [], 0
+    for length, n in groups:
+        parts.append(x[at : at + n * length].reshape(n, length, -1))
+        at += n * length
+    return parts
+
+
+def _attention(qkv: Any, groups: list[tuple[int, int]]) -> Any:
+    from torch.nn.functional import scaled_dot_product_attention
+
+    seen = qkv.new_zeros(len(qkv), qkv.shape[1] // 3)
+    at = 0
+    for part in _texts(qkv, groups):
+        n, length, _ = part.shape
+        q, k, v = part.reshape(n, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+        read = scaled_dot_product_attention(q, k, v)
+        seen[at : at + n * length] = read.transpose(1, 2).reshape(n * length, -1)
+        at += n * length
+    return seen
+
+
+def _tiled(x: Any, product: tuple[Any, Any]) -> Any:
+    """x @ weight + bias, by tiles."""
     import torch
 
-    weight, bias = linear
+    weight, bias = product
     tiles = x.reshape(-1, TILE, weight.shape[0])
     return torch.baddbmm(bias, tiles, weight.expand(len(tiles), -1, -1)).reshape(len(x), -1)
+
+
+def _norm(x: Any, affine: tuple[Any, Any]) -> Any:
+    from torch.nn.functional import layer_norm
+
+    return layer_norm(x, affine[0].shape, *affine, EPSILON)
