@@ -78,7 +78,8 @@ class LiteLLMModel(Endpoint):
         )
 
     def identity(self) -> dict[str, Any]:
-        return {"model": self.model, "api_base": self.api_base, "max_tokens": self.max_tokens}
+        first = next(iter(self.addresses.urls), None)  # its copies answer as it would
+        return {"model": self.model, "api_base": first, "max_tokens": self.max_tokens}
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         return expected(self.model, self.price_per_mtok, prompt_tokens, completion_tokens)
