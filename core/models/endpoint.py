@@ -104,24 +104,26 @@ class Endpoint:
             raise
 
     def _once(self, function: str, request: dict[str, Any]) -> Any:
-        litellm = load_litellm()
         with self.addresses.one() as address:
             try:
-                # The two layers of retries below ours are off: they would multiply with it.
-                response = getattr(litellm, function)(
-                    model=self.model,
-                    api_key=self._key(),
-                    api_base=address,
-                    timeout=self.timeout_s,
-                    num_retries=0,
-                    max_retries=0,
-                    **({"client": client} if (client := self._own_client(address)) else {}),
-                    **request,
-                )
+                response = self._send(function, address, request)
             except Exception as error:
                 raise self._explained(error, address) from error
         self._reached = True
         return response
+
+    def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
+        """One try through litellm. The two layers of retries below ours are off: they would multiply with it."""
+        return getattr(load_litellm(), function)(
+            model=self.model,
+            api_key=self._key(),
+            api_base=address,
+            timeout=self.timeout_s,
+            num_retries=0,
+            max_retries=0,
+            **({"client": client} if (client := self._own_client(address)) else {}),
+            **request,
+        )
 
     def _explained(self, error: Exception, address: str | None) -> Exception:
         explained = explain(error, self.model, address)
@@ -143,17 +145,24 @@ class Endpoint:
             return None  # the client would ask OpenAI
         if provider not in (*_OPENAI_CLIENT, *_HTTP_HANDLER):
             return None
+        if provider in _OPENAI_CLIENT:
+            return self._openai_client(address)
         with self._lock:
             if address not in self._clients:
-                import openai
                 from litellm.llms.custom_httpx.http_handler import HTTPHandler
 
                 self._http = self._http or http_client()
-                if provider in _OPENAI_CLIENT:
-                    how = {"api_key": self._key() or "none", "base_url": address, "max_retries": 0}
-                    self._clients[address] = openai.OpenAI(**how, http_client=self._http)
-                else:
-                    self._clients[address] = HTTPHandler(client=self._http)
+                self._clients[address] = HTTPHandler(client=self._http)
+            return self._clients[address]
+
+    def _openai_client(self, address: str | None) -> Any:
+        with self._lock:
+            if address not in self._clients:
+                import openai
+
+                self._http = self._http or http_client()
+                how = {"api_key": self._key() or "none", "base_url": address, "max_retries": 0}
+                self._clients[address] = openai.OpenAI(**how, http_client=self._http)
             return self._clients[address]
 
     def _key(self) -> str | None:
