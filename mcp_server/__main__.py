@@ -18,6 +18,7 @@ EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite --transport http                  for several clients on this machine
   %(prog)s retrieve_memory --bank ~/lessons.sqlite --query "..."     one tool, by hand (TOOL --help)
   %(prog)s audit --bank ~/lessons.sqlite                             the extractions kept for a person to check
+  %(prog)s token --tokens FILE --agent-id NAME                       a token of one tenant, see docs/mcp.md
   %(prog)s hook retrieve --bank ~/lessons.sqlite                     for the hooks of a client, see docs/mcp.md
   %(prog)s run --bank ~/lessons.sqlite -- claude -p "..."            around any command, see docs/run.md
 """
@@ -32,9 +33,9 @@ def main(argv: list[str] | None = None) -> int:
 
             return run_around(argv[1:])
         if argv and not argv[0].startswith("-") and "=" not in argv[0]:
-            from mcp_server import audit, cli, hooks
+            from mcp_server import audit, cli, hooks, tokens
 
-            own = {"hook": hooks.run_hook, "audit": audit.run_audit}
+            own = {"hook": hooks.run_hook, "audit": audit.run_audit, "token": tokens.run_token}
             return own[argv[0]](argv[1:]) if argv[0] in own else cli.run_command(argv)
         return serve_bank(parser().parse_intermixed_args(argv))
     except (UserError, InfraError) as error:
@@ -66,31 +67,41 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--allowed-host", action="append", default=[], metavar="NAME", help="a Host header to answer to")
     top.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help="holds the bearer token")
     top.add_argument("--token-file", type=Path, metavar="FILE", help="holds it instead")
+    top.add_argument("--tokens", type=Path, metavar="FILE", help="hashed tokens, each bound to an agent_id, instead")
     return top
 
 
 def serve_bank(given: argparse.Namespace) -> int:
     """Open the bank and serve it until the client goes."""
     gc.disable()  # collecting while the libraries make their classes is a tenth of the start
-    from mcp_server import http
+    from mcp_server import http, tokens
     from mcp_server.server import build_server
 
-    over_http = given.transport != "stdio"
-    token = http.read_token(given.host, given.token_env, given.token_file) if over_http else None
+    over_http, tenants, token = given.transport != "stdio", None, None
+    if given.tokens is not None:
+        if not over_http or given.token_file is not None:
+            raise UserError("--tokens is for --transport http, and takes the place of --token-file.")
+        tenants = tokens.Tenants(given.tokens)
+    elif over_http:
+        token = tokens.read_token(given.host, given.token_env, given.token_file)
     service = open_service(given)
     stopped = True
     try:
+        if tenants is not None:
+            service.bind_agents()
+        proxies = http.checked_proxies(service.limits.trusted_proxies)
         server, worker = build_server(service, given.tools)
         gc.freeze()
         gc.enable()
         app = None
         if over_http:
-            app = http.build_app(server, given.transport, given.host, given.allowed_host, token, service.limits)
+            how = (given.transport, given.host, given.allowed_host, token, service.limits, tenants)
+            app = http.build_app(server, *how)
         if service.cfg.get("llm") is not None:
             service.roles()  # a model that cannot be called is an error now, not at the first extraction
             worker.start()
         try:
-            server.run("stdio") if app is None else http.serve_http(app, given.host, given.port)
+            server.run("stdio") if app is None else http.serve_http(app, given.host, given.port, proxies)
         finally:
             stopped = worker.close()
     finally:

@@ -1,102 +1,165 @@
-"""The server over HTTP: bearer token, rate limit, and the SDK's check of the Host and Origin headers."""
+"""The server over HTTP: who may call and how often, /health, /metrics, and the SDK's check of Host and Origin."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
-import os
+import logging
 import threading
 import time
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any
 
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 
-from core.errors import UserError
+from core.errors import InfraError, StopRun, UserError
+from mcp_server import metrics
 from mcp_server.server import BankServer
+from mcp_server.tokens import Tenants, is_loopback
 
-SHORTEST_TOKEN = 16
-ADDRESSES = 10_000  # that the rate limit remembers
+log = logging.getLogger(__name__)
 
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def read_token(host: str, env: str, file: Path | None) -> str | None:
-    """The bearer token, from a file or an environment variable; None where none is set.
-
-    Raises UserError for a token that is too short, and for a missing one unless only this machine can reach `host`.
-    """
-    try:
-        token = file.read_text(encoding="utf-8").strip() if file is not None else os.environ.get(env, "").strip()
-    except OSError as error:
-        raise UserError(f"--token-file {file} cannot be read: {error.strerror}.") from error
-    if not token and is_loopback(host) and file is None:
-        return None
-    if len(token) < SHORTEST_TOKEN or not token.isascii():
-        where = f"--token-file {file}" if file is not None else f"the variable {env}"
-        raise UserError(
-            f"--host {host} is served with a bearer token of at least {SHORTEST_TOKEN} ASCII characters: put one into "
-            f"{where} (python -c 'import secrets; print(secrets.token_urlsafe(32))')."
-        )
-    return token
+CLIENTS = 10_000  # that the rate limit remembers
 
 
 class Gate:
-    """ASGI middleware: 429 for an address that calls too often, 401 without the token, compared in constant time."""
+    """ASGI middleware: 429 for a client that calls too often, 401 without a token, compared in constant time.
 
-    def __init__(self, app: Any, token: str | None, requests_per_min: int) -> None:
-        self.app, self.requests_per_min = app, requests_per_min
+    A client is the tenant that its token is bound to, else its address: behind a proxy of `server.trusted_proxies` the
+    one that the proxy says, which uvicorn has put into the scope by then.
+
+    server     None in a test of the rules alone
+    token      the one that all clients have; None: none is asked for
+    tenants    a token for each tenant instead
+    security   how /metrics checks the Host header; the SDK does so for its own paths
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        token: str | None,
+        requests_per_min: int,
+        *,
+        tenants: Tenants | None = None,
+        server: BankServer | None = None,
+        security: Any = None,
+    ) -> None:
+        self.app, self.requests_per_min, self.tenants, self.server = app, requests_per_min, tenants, server
         self.wanted = None if token is None else f"Bearer {token}".encode()
+        self._security = security
         self._lock = threading.Lock()
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # address: (requests left, at)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # client: (requests left, at)
 
     async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
-            if not self.within_rate((scope.get("client") or ("",))[0]):
-                refused = Response("Too many requests", 429, {"content-type": "text/plain", "retry-after": "1"})
-                return await refused(scope, receive, send)
-            if not self.allowed(dict(scope["headers"]).get(b"authorization", b"")):
-                refused = Response("Unauthorized", 401, {"content-type": "text/plain", "www-authenticate": "Bearer"})
-                return await refused(scope, receive, send)
-        elif scope["type"] != "lifespan":
-            return None  # no websockets here
-        return await self.app(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":  # no websockets here
+            own = await self.own_answer(scope, receive)
+
+            async def counted(message: dict) -> None:
+                if message["type"] == "http.response.start":
+                    self.server.metrics.answered(message["status"])
+                await send(message)
+
+            await (own or self.app)(scope, receive, counted)
+
+    async def own_answer(self, scope: dict, receive: Any) -> Response | None:
+        """A refusal, or the answer to one of this server's own paths; None: the SDK answers."""
+        if scope["path"] == "/health":  # a proxy asks all the time, and has no token
+            return await self.health()
+        if (refused := self.refusal(scope)) is not None:
+            return refused
+        return await self.page(Request(scope, receive)) if scope["path"] == "/metrics" else None
+
+    def refusal(self, scope: dict) -> Response | None:
+        """Why a request is not served, None: it is. Its tenant is noted in the scope as the SDK's user."""
+        given, address = dict(scope["headers"]).get(b"authorization", b""), (scope.get("client") or ("",))[0]
+        try:
+            tenant = self.tenants.agent(_bearer(given)) if self.tenants is not None else None
+        except UserError as error:  # an unreadable list of tokens lets nobody in
+            log.error(str(error))
+            return PlainTextResponse("The list of tokens cannot be read", 503)
+        if not self.within_rate(f"tenant {tenant}" if tenant else address):
+            return PlainTextResponse("Too many requests", 429, {"retry-after": "1"})
+        if not (tenant or (self.tenants is None and self.allowed(given))):
+            return PlainTextResponse("Unauthorized", 401, {"www-authenticate": "Bearer"})
+        if tenant:
+            scope["user"] = _user(tenant)
+        return None
 
     def allowed(self, given: bytes) -> bool:
         """Whether an Authorization header holds the token."""
-        if self.wanted is None:
-            return True
-        scheme, _, token = given.partition(b" ")
-        return hmac.compare_digest(scheme.title() + b" " + token.strip(), self.wanted)
+        return self.wanted is None or hmac.compare_digest(b"Bearer " + _bearer(given), self.wanted)
 
-    def within_rate(self, address: str) -> bool:
-        """Take one request from an address's budget, which refills evenly; False when it is used up."""
+    def within_rate(self, client: str) -> bool:
+        """Take one request from a client's budget, which refills evenly; False when it is used up."""
         now, most = time.monotonic(), float(self.requests_per_min)
         with self._lock:
-            left, at = self._buckets.pop(address, (most, now))
+            left, at = self._buckets.pop(client, (most, now))
             left = min(most, left + (now - at) * most / 60)
-            self._buckets[address] = (left - 1 if left >= 1 else left, now)
-            if len(self._buckets) > ADDRESSES:
+            self._buckets[client] = (left - 1 if left >= 1 else left, now)
+            if len(self._buckets) > CLIENTS:
                 self._buckets.popitem(last=False)
             return left >= 1
 
+    async def health(self) -> Response:
+        """200 while the bank can be read, else 503."""
+        try:
+            await asyncio.to_thread(self.server.service.bank.seq)
+        except (UserError, InfraError, StopRun):
+            return PlainTextResponse("the bank cannot be read", 503)
+        return PlainTextResponse("ok")
 
-def build_app(server: BankServer, transport: str, host: str, names: list[str], token: str | None, limits: Any) -> Gate:
+    async def page(self, request: Request) -> Response:
+        """/metrics, for whoever may call the tools."""
+        if (refused := await self._security.validate_request(request)) is not None:
+            return refused
+        service, made = self.server.service, self.server.service.retrievals
+        jobs = await asyncio.to_thread(service.jobs.counts)
+        gauges = {
+            "extractions_pending": ("Extractions that wait or run.", jobs.get("pending", 0) + jobs.get("running", 0)),
+            "extractions_failed": ("Extractions that failed.", jobs.get("failed", 0)),
+        }
+        counters = {
+            "retrievals_total": ("Retrievals, made in batches.", made.made),
+            "retrieval_batches_total": ("Batches of retrievals.", made.batches),
+            "cpu_seconds_total": ("Seconds of the processor.", time.process_time()),
+        }
+        text = self.server.metrics.text(gauges, counters)
+        return Response(text, headers={"content-type": metrics.CONTENT_TYPE})
+
+
+def _bearer(given: bytes) -> bytes:
+    """The token of an Authorization header; empty where it holds none."""
+    scheme, _, token = given.partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""
+
+
+def _user(tenant: str) -> Any:
+    """The tenant as the SDK has a user: a session serves the tenant alone that opened it."""
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+    from mcp.server.auth.provider import AccessToken
+
+    return AuthenticatedUser(AccessToken(token="", client_id=tenant, scopes=[]))
+
+
+def build_app(
+    server: BankServer,
+    transport: str,
+    host: str,
+    names: list[str],
+    token: str | None,
+    limits: Any,
+    tenants: Tenants | None = None,
+) -> Gate:
     """The ASGI application: streamable HTTP at /mcp, or for old clients SSE at /sse.
 
     names    further Host headers to answer to
     limits   the section `server` of config/mcp.yaml
     """
-    from mcp.server.transport_security import TransportSecuritySettings
+    from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 
     if is_loopback(host):
         hosts = ["127.0.0.1", "localhost", "[::1]"]
@@ -109,15 +172,28 @@ def build_app(server: BankServer, transport: str, host: str, names: list[str], t
     security = TransportSecuritySettings(allowed_hosts=allowed, allowed_origins=origins)
     shared = {"host": host, "transport_security": security, "max_request_body_size": limits.max_body_bytes}
     if transport == "sse":
+        if limits.stateless or limits.json_response:
+            raise UserError("--transport sse keeps a session: server.stateless and server.json_response are for http.")
         app = server.sse_app(**shared)
     else:
-        app = server.streamable_http_app(max_sessions=limits.max_sessions, **shared)
-    return Gate(app, token, limits.requests_per_min)
+        how = {"stateless_http": limits.stateless, "json_response": limits.json_response}
+        app = server.streamable_http_app(max_sessions=limits.max_sessions, **how, **shared)
+    checked = TransportSecurityMiddleware(security)
+    return Gate(app, token, limits.requests_per_min, tenants=tenants, server=server, security=checked)
 
 
-def serve_http(app: Gate, host: str, port: int) -> None:
-    """Serve until interrupted; nothing is written to stdout."""
+def checked_proxies(given: Any) -> list[str]:
+    """server.trusted_proxies: addresses and networks. UserError for anything else, `*` above all."""
+    try:
+        return [str(ipaddress.ip_network(each)) for each in ([given] if isinstance(given, str) else given or ())]
+    except (ValueError, TypeError) as error:
+        raise UserError(f"server.trusted_proxies: {error}: give addresses or networks, e.g. [10.0.0.5].") from error
+
+
+def serve_http(app: Gate, host: str, port: int, proxies: list[str]) -> None:
+    """Serve until interrupted; nothing is written to stdout. proxies: whose X-Forwarded-For is believed."""
     import uvicorn
 
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2)
+    behind = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies}
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2, **behind)
     uvicorn.Server(config).run()

@@ -225,7 +225,7 @@ class TaskMemory:
         """The lessons for the task, counted as shown."""
         bank = self.bank()
         hits = bank.retrieve(self.query, self.given.k)
-        self.service().count_shown(bank, hits)
+        self.service().count_shown(bank, [hit.record.id for hit in hits])
         return hits
 
     def text(self, hits: list[Scored]) -> str:

@@ -15,6 +15,7 @@ from core.errors import InfraError, UserError
 from mcp_server import matts, texts
 from mcp_server.ace import INSTRUCTIONS, AceTools
 from mcp_server.insights import AllTools
+from mcp_server.metrics import Metrics
 from mcp_server.queue_worker import QueueWorker
 from mcp_server.service import Service, package_version
 
@@ -36,7 +37,17 @@ DESTRUCTIVE = ("delete_insight", "add_insight")  # with hard, with overwrite
 class BankServer(MCPServer):
     """An MCPServer whose tool errors say what to do, and which refuses arguments that a tool does not know."""
 
+    def __init__(self, service: Service, **options: Any) -> None:
+        super().__init__(NAME, **options)
+        self.service, self.metrics = service, Metrics()
+
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        known = self._tool_manager.get_tool(name) is not None
+        self.service.caller.set(caller_of(context))  # of this task, and of the thread that the tool runs in
+        with self.metrics.call(name if known else "unknown"):
+            return await self._call(name, arguments, context)
+
+    async def _call(self, name: str, arguments: dict[str, Any], context: Any) -> Any:
         arguments = {key: value for key, value in arguments.items() if value is not None}
         tool = self._tool_manager.get_tool(name)
         if tool is None:
@@ -54,6 +65,13 @@ class BankServer(MCPServer):
             if isinstance(error.__cause__, UserError | InfraError):
                 raise ToolError(str(error.__cause__)) from error
             raise
+
+
+def caller_of(context: Any) -> str | None:
+    """The tenant that the request's token is bound to; None without one."""
+    request = getattr(getattr(context, "_request_context", None), "request", None)
+    user = request.scope.get("user") if request is not None else None
+    return user.access_token.client_id if user is not None else None
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -74,7 +92,7 @@ def build_server(service: Service, profile: str) -> tuple[BankServer, QueueWorke
         raise UserError("--tools ace has no agent_id, as its original: leave out --require-agent-id.")
     worker = QueueWorker(service)
     server = BankServer(
-        NAME,
+        service,
         title="ReasoningBank",
         instructions=INSTRUCTIONS if ace else texts.INSTRUCTIONS,
         version=package_version(),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
+from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +19,9 @@ from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.none import NoMemory
 from core.memory.store.database import embedder_of
 from core.models.embedding import MINILM, NamedEmbedder
-from core.types import Lesson, MemoryRecord, Scored, Task, Verdict, content_id
+from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
 from mcp_server import checks
+from mcp_server.retrievals import Made, Retrievals, SharedEmbedder
 from mcp_server.texts import OPENINGS
 
 if TYPE_CHECKING:
@@ -37,12 +41,17 @@ class Service:
         check_choice(cfg.server, "server", "anonymous", ("own", "all"))
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
         check_numbers(cfg.server, "server", "audit_share", least=0, most=1)
+        check_numbers(cfg.server, "server", "batch", least=1, whole=True)
         if require_agent and cfg.server.anonymous == "all":
             raise UserError("--require-agent-id and server.anonymous=all contradict each other: give one of them.")
         self.queue_without_model = False
+        self.bound = False  # whether each caller's token says whose memory it may use
+        self.caller: ContextVar[str | None] = ContextVar("caller", default=None)  # the tenant of the call at work
         self._stack = ExitStack()
         self._roles: dict[str, Role] | None = None
         self.bank = self._open(path, embedder)
+        self.retrievals = Retrievals(self.limits.batch, self.count_shown)
+        self._stack.callback(self.retrievals.close)
         self.jobs = self.bank.jobs()
 
     def _open(self, path: Path, embedder: str | None) -> MemoryBank:
@@ -54,7 +63,8 @@ class Service:
         memory = self.cfg.memory
         asks = memory.get("consolidate") is not None or (memory.get("hygiene") or {}).get("opinion") is not None
         asks = asks and self.cfg.get("llm") is not None
-        chosen = NamedEmbedder(name=embedder or embedder_of(path) or MINILM)
+        kind = NamedEmbedder if self.limits.batch == 1 else SharedEmbedder
+        chosen = kind(name=embedder or embedder_of(path) or MINILM)
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
         bank = build_bank(self.cfg, chosen, self.roles() if asks else {}, str(path), consolidator_run="mcp")
@@ -75,13 +85,40 @@ class Service:
             self._roles = build_roles(self.cfg, models, build_meter(self.cfg))
         return self._roles
 
+    def bind_agents(self) -> None:
+        """From now on a caller has the memory that its token is bound to, and no other."""
+        if self.limits.anonymous == "all":
+            raise UserError("--tokens and server.anonymous=all contradict each other: give one of them.")
+        self.bound = True
+
     def bank_for(self, agent_id: str) -> MemoryBank:
-        """The bank in an agent's namespace; in the server's own for "", unless it requires an agent."""
+        """The bank in an agent's namespace; in the server's own for "", unless it requires an agent.
+
+        Every tool comes to its records by this. With `bound`, it is the caller's whatever the agent_id.
+        """
+        if self.bound:
+            if (caller := self.caller.get()) is None:
+                raise UserError("this call carries no token that is bound to an agent_id.")
+            if agent_id not in ("", caller):
+                raise UserError(f"agent_id: your token is bound to {caller}: leave agent_id out.")
+            return self.bank.of(caller)
         if agent_id:
             return self.bank.of(checks.namespace(agent_id))
         if self.require_agent:
             raise UserError("agent_id is required by this server: say whose memory is meant.")
         return self.bank
+
+    async def retrieve(self, bank: MemoryBank, query: str, make: Callable[[], Made]) -> Any:
+        """A tool's result of a retrieval, and what it shows counted; with those of other clients (`server.batch`)."""
+        if self.limits.batch > 1:
+            return await self.retrievals.retrieve(bank, query, make)
+
+        def alone() -> Any:
+            found, ids = make()
+            self.count_shown(bank, ids)
+            return found
+
+        return await asyncio.to_thread(alone)
 
     def add(
         self,
@@ -115,10 +152,10 @@ class Service:
         except (UserError, InfraError) as error:
             log.warning(f"consolidation: {error}")
 
-    def count_shown(self, bank: MemoryBank, hits: list[Scored]) -> None:
-        """Count what an agent is shown: an error is logged and does not reach the caller."""
+    def count_shown(self, bank: MemoryBank, ids: list[str]) -> None:
+        """Count the records that an agent is shown: an error is logged and does not reach the caller."""
         try:
-            bank.count_shown(hit.record.id for hit in hits)
+            bank.count_shown(ids)
         except UserError as error:
             log.warning(f"what was retrieved is not counted: {error}")
 

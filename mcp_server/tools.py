@@ -23,6 +23,7 @@ from core.types import MemoryRecord, Scored, content_id
 from mcp_server import checks, warnings_file
 from mcp_server.extraction import check_attempt, learn_attempt
 from mcp_server.queue_worker import QueueWorker
+from mcp_server.retrievals import Made
 from mcp_server.service import Service, clients_verdict, describe_stored, find_record, new_record, package_version
 from mcp_server.texts import memory_entries, memory_prompt
 
@@ -50,7 +51,7 @@ class CoreTools:
         self._service, self._worker = service, worker
         self._trust = Trust(pool=100)
 
-    def retrieve_memory(
+    async def retrieve_memory(
         self, query: str, top_k: int | None = None, agent_id: str = "", domain: str = ""
     ) -> CallToolResult:
         """Lessons from earlier tasks like this one. Call before you start; query = the task, domain = its subject."""
@@ -58,19 +59,22 @@ class CoreTools:
         bank, limits = self._service.bank_for(agent_id), self._service.limits
         everyone = limits.anonymous == "all" and not agent_id
         where = Filter(everyone=everyone, domain=checks.domain(domain) or None)
-        hits, n_held_back = retrieve_and_count(bank, query, top_k, where)
-        if not everyone:  # which is read only
-            self._service.count_shown(bank, hits)
-        hits = comparable(bank, query, hits)
-        prompt = memory_prompt(hits, limits.max_memory_chars, limits.prompt_style, whose=everyone)
-        data = {  # in the form of the ReasoningBank MCP server
-            "status": "success" if hits else "no_memories",
-            "min_score_threshold": getattr(bank.policy, "min_score", None),
-            "filtered_count": n_held_back,
-            "memories": [memory for hit in hits for memory in memory_entries(hit)],
-            "formatted_prompt": prompt,
-        }
-        return result(data, prompt or "No memory fits this task.")
+
+        def make() -> Made:
+            hits, n_held_back = retrieve_and_count(bank, query, top_k, where)
+            ids = [] if everyone else [hit.record.id for hit in hits]  # everyone's are read only
+            hits = comparable(bank, query, hits)
+            prompt = memory_prompt(hits, limits.max_memory_chars, limits.prompt_style, whose=everyone)
+            data = {  # in the form of the ReasoningBank MCP server
+                "status": "success" if hits else "no_memories",
+                "min_score_threshold": getattr(bank.policy, "min_score", None),
+                "filtered_count": n_held_back,
+                "memories": [memory for hit in hits for memory in memory_entries(hit)],
+                "formatted_prompt": prompt,
+            }
+            return result(data, prompt or "No memory fits this task."), ids
+
+        return await self._service.retrieve(bank, query, make)
 
     def extract_memory(
         self,

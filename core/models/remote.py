@@ -6,7 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import AttemptOver, TransientError
+from core.checks import check_choice
+from core.errors import AttemptOver, TransientError, UserError
+from core.models import direct
 from core.models.base import Reply
 from core.models.connections import load_litellm
 from core.models.endpoint import Endpoint
@@ -21,12 +23,14 @@ _TOKENS_OF_A_REPLY = 1000  # for tokens_per_min, until the real number is known
 class LiteLLMModel(Endpoint):
     """One remote chat model. Beside the keys of Endpoint:
 
+    client        litellm | openai: the openai SDK without litellm, for a server of one's own (hosted_vllm/NAME)
     max_tokens    limit of a reply when the role sets none; None leaves it to the provider
     json_schema   hold judge and distiller to a JSON schema; for models and servers that support it
     cache         off | read_write | replay, see core/models/reply_cache.py; kept in cache_path
     fallbacks     the models to ask where this one fails for good, see core/models/fallback.py; None: there are none
     """
 
+    client: str = "litellm"
     max_tokens: int | None = None
     json_schema: bool = False
     cache: str = "off"
@@ -38,6 +42,9 @@ class LiteLLMModel(Endpoint):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_choice(self, "llm", "client", ("litellm", "openai"))
+        if self.client == "openai" and not (self.model.startswith(f"{direct.PROVIDER}/") and self.addresses.urls):
+            raise UserError(f"llm.client=openai: {self.model} is no model of a server of your own; take llm=vllm.")
         self.name, self.supports_schema = self.model, self.json_schema
 
     def chat(
@@ -78,7 +85,8 @@ class LiteLLMModel(Endpoint):
         )
 
     def identity(self) -> dict[str, Any]:
-        return {"model": self.model, "api_base": self.api_base, "max_tokens": self.max_tokens}
+        first = next(iter(self.addresses.urls), None)  # its copies answer as it would
+        return {"model": self.model, "api_base": first, "max_tokens": self.max_tokens}
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         return expected(self.model, self.price_per_mtok, prompt_tokens, completion_tokens)
@@ -102,7 +110,14 @@ class LiteLLMModel(Endpoint):
             raise AttemptOver(f"{self.model}: the provider's filter left nothing of the answer", "content_filter")
         return response
 
+    def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
+        if self.client == "litellm":
+            return super()._send(function, address, request)
+        return direct.complete(self._openai_client(address), self.model, self.timeout_s, request)
+
     def _supported(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        if self.client == "openai":
+            self._known = direct.TAKEN
         if self._known is None:
             self._known = frozenset(load_litellm().get_supported_openai_params(model=self.model) or ())
         return {k: v for k, v in wanted.items() if k in self._known}

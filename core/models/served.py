@@ -10,6 +10,7 @@ from typing import Any
 
 from core.checks import meant
 from core.errors import StopRun, UserError
+from core.models.addresses import listed
 from core.starting import stage
 
 # litellm's providers that stand for a server of one's own. Of the others (anthropic, dashscope, ...) nobody asks:
@@ -34,22 +35,28 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
     ask        False: nobody is asked at all
     """
     known: dict[str, Listing | None] = {}  # one request a server
+    away: dict[str, ConnectionError] = {}  # those that nobody answers at
     for key, node, replaceable in _with_address(nodes):
         model = UNNAMED if node.get("model") in (None, "???") else str(node.get("model"))
-        base, key_env = node.get("api_base"), node.get("api_key_env")
-        if not is_asked(model, base) or (key_env and not os.environ.get(key_env)):
+        bases, key_env = listed(node.get("api_base")), node.get("api_key_env")
+        if not is_asked(model, bases[0]) or (key_env and not os.environ.get(key_env)):
             continue
-        if base not in known:
-            known[base] = None
-            if ask and node.get("cache") != "replay":
-                stage(f"asking {base} for its models")
+        for base in bases:
+            if base not in known:
+                known[base] = None
                 try:
-                    known[base] = models_at(base, os.environ.get(key_env) if key_env else None)
+                    if ask and node.get("cache") != "replay":
+                        stage(f"asking {base} for its models")
+                        known[base] = models_at(base, os.environ.get(key_env) if key_env else None)
                 except ConnectionError as error:
-                    if not replaceable:
-                        raise not_running(key, model, base, error) from error
+                    away[base] = error
+        there = [base for base in bases if base not in away]
+        if not there and not replaceable:
+            raise not_running(key, model, bases[0], away[bases[0]]) from away[bases[0]]
         before = str((recorded.get(key) or {}).get("model") or "").partition("/")[2] or None
-        node["model"] = settled(key, model, base, known[base], before)
+        for base in there or bases[:1]:  # each has to have the model that the first one has
+            model = settled(key, model, base, known[base], before)
+        node["model"] = model
 
 
 def _with_address(nodes: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:

@@ -36,6 +36,7 @@ SINCE_OF_PART = {  # by class
     "Hybrid": {"threshold_on": "similarity"},
     "LLMAuthor": {"temperature": None},
     "LLMJudge": {"confidence": False},
+    "LiteLLMModel": {"client": "litellm"},
     "MemoryBank": {"domain": None, "tags": None, "uses": None},
     "OpenAIEmbedder": {"batch": 1},
     "Prune": {"delete_after_days": None},

@@ -7,6 +7,7 @@ Every figure is taken in this one run from whole `python main.py` processes; bar
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -117,11 +118,46 @@ def rate(lines: Lines, folder: Path, n: int) -> None:
     lines.add("whole stack, one core, 0 ms", calls_s, 120, "calls/s", least=True, note=note)
 
 
+def clients(lines: Lines, n: int) -> None:
+    """llm.client=openai over litellm: calls a second of the model alone, and the processor's time of a call."""
+    words = [sys.executable, "-m", "scripts.bench.bench_llm", "--calls", str(n)]
+    wall, cpu = {}, {}
+    with running(0.0) as url:
+        for _ in range(3):
+            for client in ("litellm", "openai"):
+                done = subprocess.run([*words, client, url], capture_output=True, text=True, check=True, cwd=REPO)
+                for taken, seconds in zip((wall, cpu), map(float, done.stdout.split()), strict=True):
+                    taken.setdefault(client, []).append(seconds)
+    for what, taken in (("calls a second", wall), ("the processor's time", cpu)):
+        each = {client: 1000 * statistics.median(seconds) for client, seconds in taken.items()}
+        note = f"{each['openai']:.2f} ms a call, litellm {each['litellm']:.2f}"
+        line = f"llm.client=openai, {what}"
+        lines.add(line, each["litellm"] / each["openai"], 1.5, "x", least=True, note=note)
+
+
+def call_many(client: str, url: str, n: int) -> None:
+    """Print the seconds of a call, and those of the processor."""
+    from core.models.remote import LiteLLMModel
+
+    model = LiteLLMModel(model="hosted_vllm/m", api_base=url, client=client)
+    messages = [{"role": "user", "content": "a word " * 100}]
+    model.chat(messages, role="agent")  # loads libraries
+    began, spent = time.perf_counter(), time.process_time()
+    for _ in range(n):
+        model.chat(messages, role="agent")
+    print((time.perf_counter() - began) / n, (time.process_time() - spent) / n)
+
+
 def first_call(lines: Lines, folder: Path) -> None:
     """Seconds from starting Python to the first call's departure."""
     with running(0.0) as url:
-        for name, where, limit in (("litellm", url, 6), ("llm=local", "", 3)):
-            run = TimedRun(folder / name.removeprefix("llm="), where, "limit=1")
+        direct = ("llm.client=openai",)
+        for name, where, more, limit in (
+            ("litellm", url, (), 6),
+            ("llm.client=openai", url, direct, 2.5),
+            ("llm=local", "", (), 3),
+        ):
+            run = TimedRun(folder / name.rpartition("=")[2], where, "limit=1", *more)
             first = run.of("agent")[0]
             lines.add(f"first call, {name}", first["ended"] - first["latency_s"] - run.began, limit, "s")
 
@@ -139,16 +175,22 @@ def prefix(lines: Lines, folder: Path, n: int) -> None:
 
 
 def main() -> None:
-    given = lines_parser(__doc__, quick=True).parse_args()
+    options = lines_parser(__doc__, quick=True)
+    options.add_argument("--calls", nargs=3, help=argparse.SUPPRESS)  # make so many by a client at an address
+    given = options.parse_args()
+    if given.calls:
+        n, client, url = given.calls
+        return call_many(client, url, int(n))
     few, lines = 4 if given.quick else 1, Lines()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         loop_overhead(lines, folder, 40 // few)
         many_at_once(lines, folder, 640 // few)
         rate(lines, folder, 1600 // few)
+        clients(lines, 400 // few)
         first_call(lines, folder)
         prefix(lines, folder, 4 // min(few, 2))
-    lines.end(given.json)
+    return lines.end(given.json)
 
 
 if __name__ == "__main__":

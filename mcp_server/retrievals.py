@@ -1,0 +1,118 @@
+"""Retrievals of several clients, made together: one pass of the embedder, one transaction that counts what was shown.
+
+While one batch is made, what comes meanwhile gathers for the next: nobody waits for a batch to fill. Who asks at the
+same time changes no answer, see core/models/tiled_minilm.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import InfraError, UserError
+from core.memory.bank import MemoryBank
+from core.models.embedding import MINILM, MeasuredEmbedder, NamedEmbedder, embedder_named
+
+RECENT = 256  # texts whose vectors are kept: a query is embedded with others, then searched, sometimes twice
+
+Made = tuple[Any, list[str]]  # a tool's result, and the ids of the records that it shows and that count as used
+
+
+@dataclass(kw_only=True)
+class SharedEmbedder(NamedEmbedder):
+    """A NamedEmbedder for many clients: MiniLM takes several texts in one pass, and the last vectors are kept."""
+
+    _recent: OrderedDict[str, Any] = field(default_factory=OrderedDict, init=False, repr=False)
+
+    def embed(self, texts: list[str]) -> Any:
+        import numpy as np
+
+        found = {text: row for text in texts if (row := self._recent.get(text)) is not None}
+        if missing := [text for text in dict.fromkeys(texts) if text not in found]:
+            found |= zip(missing, self.measure(missing)[0], strict=True)
+            with self._lock:
+                self._recent.update((text, found[text]) for text in missing)
+                while len(self._recent) > RECENT:
+                    self._recent.popitem(last=False)
+        return np.stack([found[text] for text in texts])
+
+    def _make(self) -> MeasuredEmbedder:
+        from core.models.tiled_minilm import TiledMiniLM
+
+        return TiledMiniLM() if self.name == MINILM else embedder_named(self.name)
+
+
+@dataclass(kw_only=True)
+class _Asked:
+    """One retrieval that waits."""
+
+    bank: MemoryBank
+    query: str
+    make: Callable[[], Made]
+    answer: Future = field(default_factory=Future)
+
+
+class Retrievals:
+    """Up to `most` retrievals at once, in one thread: they would wait for each other in the bank anyway.
+
+    count   counts records of a bank as shown
+    """
+
+    def __init__(self, most: int, count: Callable[[MemoryBank, list[str]], None]) -> None:
+        self._most, self._count = most, count
+        self._waiting: deque[_Asked] = deque()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="retrieval")
+        self.made = self.batches = 0
+
+    async def retrieve(self, bank: MemoryBank, query: str, make: Callable[[], Made]) -> Any:
+        """What `make` gives, made in a batch after the query was embedded with the others of the batch."""
+        asked = _Asked(bank=bank, query=query, make=make)
+        self._waiting.append(asked)
+        self._worker.submit(self._serve)
+        return await asyncio.wrap_future(asked.answer)
+
+    def _serve(self) -> None:
+        """Answer those that wait, where an earlier call has not done so already."""
+        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
+        batch = [asked for asked in batch if asked.answer.set_running_or_notify_cancel()]  # whose client is there
+        if not batch:
+            return
+        embed_together(batch[0].bank.embedder, [asked.query for asked in batch])
+        done, shown = [], defaultdict(list)
+        for asked in batch:
+            try:
+                found, ids = asked.make()
+            except Exception as error:  # noqa: BLE001 - is raised where it was asked
+                asked.answer.set_exception(error)
+                continue
+            done.append((asked.answer, found))
+            shown[asked.bank.namespace].append((asked.bank, ids))
+        for parts in shown.values():
+            self._count_each(parts[0][0], [id for _, ids in parts for id in ids])
+        self.made, self.batches = self.made + len(batch), self.batches + 1
+        for answer, found in done:
+            answer.set_result(found)
+
+    def _count_each(self, bank: MemoryBank, ids: list[str]) -> None:
+        """Count each as often as it was shown: a transaction counts a record once."""
+        while ids:
+            once = list(dict.fromkeys(ids))
+            self._count(bank, once)
+            for id in once:
+                ids.remove(id)
+
+    def close(self) -> None:
+        self._worker.shutdown()
+
+
+def embed_together(embedder: Any, queries: list[str]) -> None:
+    """Embed queries in one pass where that costs less; where one of them breaks it, each meets its error by itself."""
+    if len(queries) > 1 and isinstance(embedder, SharedEmbedder) and embedder.name == MINILM:
+        try:
+            embedder.embed(queries)
+        except (UserError, InfraError):
+            return

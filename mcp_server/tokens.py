@@ -1,0 +1,118 @@
+"""Who calls: the server's one bearer token, or a file of hashed tokens, each bound to an agent_id.
+
+A line of the file is `sha256:HEX AGENT_ID`, what follows `#` is a comment. The tokens have 256 random bits, so a plain
+hash cannot be turned back; the file holds none of them. Take a line out, and its token is refused from the next
+request on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import hmac
+import ipaddress
+import os
+import re
+import secrets
+import threading
+from pathlib import Path
+
+from core.errors import UserError
+from mcp_server import checks
+
+SHORTEST_TOKEN = 16
+_LINE = re.compile(r"sha256:([0-9a-f]{64})\s+(\S+)")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def read_token(host: str, env: str, file: Path | None) -> str | None:
+    """The bearer token, from a file or an environment variable; None where none is set.
+
+    Raises UserError for a token that is too short, and for a missing one unless only this machine can reach `host`.
+    """
+    try:
+        token = file.read_text(encoding="utf-8").strip() if file is not None else os.environ.get(env, "").strip()
+    except OSError as error:
+        raise UserError(f"--token-file {file} cannot be read: {error.strerror}.") from error
+    if not token and is_loopback(host) and file is None:
+        return None
+    if len(token) < SHORTEST_TOKEN or not token.isascii():
+        where = f"--token-file {file}" if file is not None else f"the variable {env}"
+        raise UserError(
+            f"--host {host} is served with a bearer token of at least {SHORTEST_TOKEN} ASCII characters: put one into "
+            f"{where} (python -c 'import secrets; print(secrets.token_urlsafe(32))')."
+        )
+    return token
+
+
+class Tenants:
+    """The tokens of a file, read again when it changes. Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, int, int] | None = None
+        self._agents: dict[bytes, str] = {}
+        self.read()
+
+    def read(self) -> dict[bytes, str]:
+        """{hash of a token: whose it is}. Raises UserError where the file cannot be read as one: nobody comes in."""
+        with self._lock:
+            try:
+                found = self._path.stat()
+                stamp = found.st_mtime_ns, found.st_size, found.st_ino
+                if stamp != self._stamp:
+                    self._stamp, self._agents = None, parsed(self._path)
+                    self._stamp = stamp
+            except (OSError, UnicodeDecodeError) as error:
+                self._stamp = None
+                raise UserError(f"--tokens {self._path} cannot be read: {error}.") from error
+            return self._agents
+
+    def agent(self, token: bytes) -> str | None:
+        """Whose a token is; None where it is nobody's. Takes as long for each, whichever it is. UserError as `read`."""
+        given, found = hashlib.sha256(token).digest(), None
+        for known, agent in self.read().items():
+            found = agent if hmac.compare_digest(given, known) else found
+        return found
+
+
+def parsed(path: Path) -> dict[bytes, str]:
+    """The tokens of a file. UserError names the line that is none."""
+    agents = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not (text := line.partition("#")[0].strip()):
+            continue
+        if not (match := _LINE.fullmatch(text)):
+            raise UserError(f"--tokens {path}, line {number}: give `sha256:HEX AGENT_ID`; `token` makes one.")
+        agents[bytes.fromhex(match[1])] = checks.namespace(match[2])
+    return agents
+
+
+def run_token(argv: list[str]) -> int:
+    """Make a token: its hash goes into the file, the token itself is printed, once."""
+    options = argparse.ArgumentParser(prog="reasoningbank-mcp token", description=run_token.__doc__)
+    options.add_argument("--tokens", type=Path, required=True, metavar="FILE", help="the file of hashed tokens")
+    options.add_argument("--agent-id", required=True, metavar="NAME", help="whose memory the token opens")
+    given = options.parse_args(argv)
+    agent, token = checks.namespace(given.agent_id), secrets.token_urlsafe(32)
+    line = f"sha256:{hashlib.sha256(token.encode()).hexdigest()} {agent}\n"
+    try:
+        if given.tokens.exists():
+            parsed(given.tokens)  # a line behind a broken one would be of no use
+        with os.fdopen(os.open(given.tokens, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b") as file:
+            before = file.read()
+            file.write((b"" if before[-1:] in (b"", b"\n") else b"\n") + line.encode())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--tokens {given.tokens} cannot be written: {error}.") from error
+    print(token)
+    return 0

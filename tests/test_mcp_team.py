@@ -1,0 +1,323 @@
+"""A server for a team: tokens of tenants, clients behind a proxy, several servers behind one, health and metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager
+
+import httpx2
+import pytest
+from conftest import REPO
+from mcp.client.client import Client
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_kit import HELLO, MODEL, TRAJECTORY, ask, here, http_server, run, until_done
+
+from core.errors import UserError
+from mcp_server import tokens
+from mcp_server.__main__ import main
+from mcp_server.http import checked_proxies
+from mcp_server.server import PROFILES
+
+ACCEPT = {"accept": "application/json, text/event-stream"}
+TEAM = ("server.stateless=true", "server.json_response=true", "server.trusted_proxies=[127.0.0.1]")
+AFTER_2024 = {"mcp-protocol-version": "2025-06-18"}
+
+
+def token_of(file, agent, capsys):
+    assert main(["token", "--tokens", str(file), "--agent-id", agent]) == 0
+    return capsys.readouterr().out.strip()
+
+
+@contextmanager
+def as_tenant(url, token, path="/mcp"):
+    """A client of the SDK with this token."""
+    headers = {"Authorization": f"Bearer {token}"}
+    if path == "/sse":
+        yield Client(sse_client(f"{url}/sse", headers=headers), mode="legacy")
+    else:
+        yield Client(streamable_http_client(f"{url}/mcp", http_client=httpx2.AsyncClient(headers=headers)))
+
+
+def post(url, token="", body=HELLO, path="/mcp", **headers):
+    headers = ACCEPT | headers | ({"authorization": f"Bearer {token}"} if token else {})
+    return httpx2.post(f"{url}{path}", json=body, headers=headers)
+
+
+async def said(client, tool, **arguments):
+    """All that a tool answers, as one text, errors too."""
+    answer = await client.call_tool(tool, arguments)
+    return json.dumps(answer.structured_content) + answer.content[0].text
+
+
+def test_a_token_is_kept_as_a_hash_and_opens_the_memory_it_is_bound_to(tmp_path, capsys):
+    file = tmp_path / "tokens"
+    ann, bob = (token_of(file, name, capsys) for name in ("ann", "bob"))
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert ann not in file.read_text() and bob not in file.read_text() and len(ann) >= 40
+    known = tokens.Tenants(file)
+    assert [known.agent(each.encode()) for each in (ann, bob, "", ann[:-1], ann + "x")] == [
+        "ann",
+        "bob",
+        None,
+        None,
+        None,
+    ]
+    file.write_text("".join(line for line in file.read_text().splitlines(True) if "ann" not in line))
+    assert known.agent(ann.encode()) is None and known.agent(bob.encode()) == "bob"
+    for broken in ("sha256:12 ann\n", f"{ann} ann\n", f"sha256:{'a' * 64} ../ann\n"):
+        file.write_text(broken)
+        with pytest.raises(UserError):
+            known.agent(bob.encode())
+    file.unlink()
+    with pytest.raises(UserError, match="cannot be read"):
+        known.agent(bob.encode())
+
+
+def test_every_hash_is_compared_whichever_token_is_given(tmp_path, capsys, monkeypatch):
+    file, compared = tmp_path / "tokens", []
+    first, *_ = [token_of(file, name, capsys) for name in "abc"]
+    real = tokens.hmac.compare_digest
+    monkeypatch.setattr(tokens.hmac, "compare_digest", lambda a, b: compared.append(b) or real(a, b))
+    assert tokens.Tenants(file).agent(first.encode()) == "a" and len(compared) == 3
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/sse"])
+def test_no_tenant_reaches_the_lessons_of_another_by_any_tool(tmp_path, capsys, path):
+    file = tmp_path / "tokens"
+    ann, bob = (token_of(file, name, capsys) for name in ("ann", "bob"))
+    words = ("--tokens", file, "--tools", "all", *MODEL)
+    secret, query = "the vault opens with pineapple", "open the vault of the customer"
+
+    async def go(url):
+        with as_tenant(url, ann, path) as a, as_tenant(url, bob, path) as b:
+            async with a, b:
+                saved = await ask(a, "save_lesson", query=query, title="Vault", content=secret)
+                assert (await ask(a, "retrieve_memory", query=query, agent_id="ann"))["memories"][0][
+                    "content"
+                ] == secret
+                job = (await ask(a, "extract_memory", query=query, trajectory=TRAJECTORY, success_signal=True))[
+                    "task_id"
+                ]
+                assert (await until_done(a, job))["status"] == "completed"
+                before = await said(a, "export_memory")
+                attacks = {
+                    "retrieve_memory": {"query": query, "top_k": 50},
+                    "search_insights": {"query": query, "top_k": 50},
+                    "list_index": {},
+                    "export_memory": {"format": "markdown"},
+                    "bank_status": {},
+                    "get_detail": {"memory_id": saved["memory_id"]},
+                    "mark_helpful": {"memory_id": saved["memory_id"]},
+                    "mark_harmful": {"memory_id": saved["memory_id"]},
+                    "delete_insight": {"memory_id": saved["memory_id"], "hard": True},
+                    "task_status": {"task_id": job},
+                    "save_lesson": {"query": query, "title": "Mine", "content": "Of bob."},
+                    "add_insight": {"title": "Vault", "content": "Of bob.", "tags": ["x"], "overwrite": True},
+                    "extract_memory": {
+                        "query": query,
+                        "trajectory": [{"role": "assistant", "content": saved["memory_id"]}],
+                    },
+                    "contrast_attempts": {"query": query, "attempts": [{"trajectory": TRAJECTORY}] * 2},
+                }
+                assert set(attacks) == set(PROFILES["all"])  # a new tool is attacked as well
+                for tool, arguments in attacks.items():
+                    for whose in ({"agent_id": "ann"}, {"agent_id": "default"}):
+                        answer = await b.call_tool(tool, arguments | whose)
+                        assert answer.is_error and "bound to bob" in answer.content[0].text, tool
+                    told = await said(b, tool, **arguments)
+                    assert "pineapple" not in told and '"ann"' not in told, (tool, told)
+                assert (await b.list_resources()).resources == []
+                assert (await b.list_resource_templates()).resource_templates == []
+                for prompt in (await b.list_prompts()).prompts:
+                    needed = {given.name: "vault" for given in prompt.arguments or () if given.required}
+                    assert "pineapple" not in str(await b.get_prompt(prompt.name, needed))
+                after = await said(a, "export_memory")
+                counts = re.compile(r"n_(helpful|harmful)[^,]*")
+                assert counts.findall(before) == counts.findall(after) and secret in after and "Of bob" not in after
+
+    with http_server(tmp_path / "b.sqlite", *words, transport="sse" if path == "/sse" else "http") as url:
+        run(go(url))
+        assert post(url, path=path).status_code == 401 and post(url, "x" * 40, path=path).status_code == 401
+
+
+def test_a_session_serves_the_tenant_alone_that_opened_it_and_a_removed_token_ends(tmp_path, capsys):
+    file = tmp_path / "tokens"
+    ann, bob = (token_of(file, name, capsys) for name in ("ann", "bob"))
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bank_status", "arguments": {}}}
+    with http_server(tmp_path / "b.sqlite", "--tokens", file) as url:
+        session = {"mcp-session-id": post(url, ann).headers["mcp-session-id"], **AFTER_2024}
+        assert '\\"agent_id\\": \\"ann\\"' in post(url, ann, call, **session).text
+        assert post(url, bob, call, **session).status_code == 404
+        lines = file.read_text()
+        file.write_text("".join(line for line in lines.splitlines(True) if "ann" not in line))
+        assert post(url, ann, call, **session).status_code == 401 and post(url, bob).status_code == 200
+        file.write_text(lines + "nonsense\n")  # an unreadable list lets nobody in
+        assert post(url, bob).status_code == 503
+        file.write_text(lines)
+        assert post(url, ann, call, **session).status_code == 200
+
+
+def test_what_contradicts_tokens_is_refused(tmp_path, capsys):
+    file = tmp_path / "tokens"
+    token_of(file, "ann", capsys)
+    line = ["--bank", str(tmp_path / "b.sqlite"), "--tokens", str(file)]
+    for words, why in (
+        ([], "for --transport http"),
+        (["--transport", "http", "--token-file", str(file)], "takes the place"),
+        (["--transport", "http", "server.anonymous=all"], "contradict"),
+    ):
+        assert main([*line, *words]) == 2 and why in capsys.readouterr().err
+    with here(tmp_path / "c.sqlite") as (_, service):
+        service.bind_agents()  # a call that carries no tenant at all, as from a path that somebody adds
+        with pytest.raises(UserError, match="carries no token"):
+            service.bank_for("ann")
+
+
+def test_the_limit_is_for_a_client_and_what_a_client_says_of_itself_is_not_believed(tmp_path, capsys):
+    few = "server.requests_per_min=3"
+    with http_server(tmp_path / "b.sqlite", few, "server.trusted_proxies=[127.0.0.1]") as url:
+        one, other = ({"x-forwarded-for": f"203.0.113.{n}"} for n in (1, 2))
+        assert [post(url, **one).status_code for _ in range(4)] == [200, 200, 200, 429]
+        assert post(url, **other).status_code == 200
+        # Whatever stands before what the proxy added is the client's own word.
+        assert post(url, **{"x-forwarded-for": "198.51.100.7, 203.0.113.1"}).status_code == 429
+        assert [httpx2.get(f"{url}/health").status_code for _ in range(9)] == [200] * 9
+    with http_server(tmp_path / "b.sqlite", few) as url:  # nobody is trusted, loopback neither
+        forged = [post(url, **{"x-forwarded-for": f"203.0.113.{n}"}).status_code for n in range(4)]
+        assert forged == [200, 200, 200, 429]
+    file = tmp_path / "tokens"
+    ann, bob = (token_of(file, name, capsys) for name in ("ann", "bob"))
+    with http_server(tmp_path / "b.sqlite", few, "--tokens", file) as url:  # one address, two clients
+        assert [post(url, ann).status_code for _ in range(4)] == [200, 200, 200, 429]
+        assert post(url, bob).status_code == 200
+
+
+@pytest.mark.parametrize("given", ["*", "['*']", "[proxy.example]", "[10.0.0.0/8, x]", "7"])
+def test_proxies_are_addresses(given):
+    import yaml
+
+    with pytest.raises(UserError, match="trusted_proxies"):
+        checked_proxies(yaml.safe_load(given) if given != "*" else given)
+    assert checked_proxies(["10.0.0.0/8", "::1"]) == ["10.0.0.0/8", "::1/128"]
+
+
+def samples(text):
+    """{name and labels: value} of Prometheus's text format 0.0.4, by its rules."""
+    kinds, found = {}, {}
+    label = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*"'
+    sample = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*)(\{{{label}(?:,{label})*\}})? (\S+)")
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            name, kind = line.split()[2:]
+            assert name not in kinds and kind in ("counter", "gauge", "histogram")
+            kinds[name] = kind
+        elif not line.startswith("# HELP "):
+            match = sample.fullmatch(line)
+            assert match, line
+            name, labels, value = match.groups()
+            base = name if name in kinds else re.sub(r"_(bucket|sum|count)$", "", name)
+            assert kinds[base] == "histogram" or (base == name and (kinds[base] == "gauge" or name.endswith("_total")))
+            assert (name, labels) not in found
+            found[name, labels or ""] = float(value)
+    return {f"{name}{labels}": value for (name, labels), value in found.items()}
+
+
+def test_metrics_count_what_was_served_and_name_nobody(tmp_path, capsys):
+    file = tmp_path / "tokens"
+    ann = token_of(file, "ann-of-accounting", capsys)
+
+    async def go(url):
+        with as_tenant(url, ann) as made:
+            async with made as client:
+                for _ in range(3):
+                    await ask(client, "retrieve_memory", query="anything")
+                assert (await client.call_tool("get_detail", {"memory_id": "none"})).is_error
+
+    with http_server(tmp_path / "b.sqlite", "--tokens", file) as url:
+        run(go(url))
+        assert httpx2.get(f"{url}/metrics").status_code == 401
+        good = {"authorization": f"Bearer {ann}"}
+        assert httpx2.get(f"{url}/metrics", headers=good | {"host": "evil.example"}).status_code == 421
+        page = httpx2.get(f"{url}/metrics", headers=good)
+        assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
+        found = samples(page.text)
+    assert found['reasoningbank_tool_calls_total{tool="retrieve_memory",outcome="ok"}'] == 3
+    assert found['reasoningbank_tool_calls_total{tool="get_detail",outcome="error"}'] == 1
+    assert found['reasoningbank_tool_seconds_bucket{tool="retrieve_memory",le="+Inf"}'] == 3
+    buckets = [v for k, v in found.items() if k.startswith('reasoningbank_tool_seconds_bucket{tool="retrieve_memory"')]
+    assert buckets == sorted(buckets) and found["reasoningbank_retrievals_total"] == 3
+    assert found['reasoningbank_http_responses_total{status="401"}'] == 1
+    assert "accounting" not in page.text
+
+
+def test_health_says_when_the_bank_is_gone(tmp_path):
+    bank = tmp_path / "b.sqlite"
+    with http_server(bank) as url:
+        assert httpx2.get(f"{url}/health").text == "ok"
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="HAProxy is not installed (apt install haproxy)")
+def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_path, capsys):
+    file, bank, front = tmp_path / "tokens", tmp_path / "b.sqlite", free_port()
+    ann = token_of(file, "ann", capsys)
+    good = {"authorization": f"Bearer {ann}"}
+
+    def calls(url):
+        return samples(httpx2.get(f"{url}/metrics", headers=good).text).get(
+            'reasoningbank_tool_calls_total{tool="save_lesson",outcome="ok"}', 0
+        )
+
+    async def save(client, number):
+        words = {"title": f"Lesson {number}", "content": f"Content of number {number}."}
+        return await ask(client, "save_lesson", query=f"task number {number}", **words)
+
+    with ExitStack() as stack:
+        words = ("--tokens", file, *TEAM)
+        processes = []
+        one, two = (stack.enter_context(http_server(bank, *words, processes=processes)) for _ in range(2))
+        names = {"MCP_BIND": f"127.0.0.1:{front}", "MCP_ONE": one[7:], "MCP_TWO": two[7:]}
+        line = ["haproxy", "-db", "-f", str(REPO / "mcp_server/deploy/haproxy.cfg")]
+        proxy = subprocess.Popen(line, env=os.environ | names, stderr=subprocess.DEVNULL)
+        stack.callback(lambda: (proxy.terminate(), proxy.wait()))
+        url = f"http://127.0.0.1:{front}"
+        for _ in range(100):
+            try:
+                if httpx2.get(f"{url}/health").status_code == 200:
+                    break
+            except httpx2.HTTPError:
+                time.sleep(0.1)
+        assert httpx2.get(f"{url}/metrics", headers=good).status_code == 404
+
+        async def go():
+            with as_tenant(url, ann) as made, as_tenant(url, ann) as more:
+                async with made as a, more as b:
+                    for number in range(10):
+                        await save(a if number % 2 else b, number)
+                    shares = calls(one), calls(two)
+                    processes[0].kill()
+                    for number in range(10, 20):
+                        await save(a if number % 2 else b, number)
+                    return shares, await ask(a, "bank_status")
+
+        shares, status = run(go())
+        assert sum(shares) == 10 and min(shares) > 0
+        assert sum(status["records"].values()) == 20
+        # An old client, which would want a session, is served by either server as well.
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bank_status", "arguments": {}}}
+        answer = post(url, ann, call, **AFTER_2024)
+        assert answer.headers["content-type"] == "application/json" and answer.json()["result"]["isError"] is False
+        assert "mcp-session-id" not in post(url, ann).headers

@@ -1,0 +1,127 @@
+"""Retrievals of several clients made together: the same answers as alone, each showing counted, errors kept apart."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from mcp.client.client import Client
+from mcp_kit import ask, here, run
+
+from core.models.embedding import MINILM, MiniLMEmbedder
+from core.models.tiled_minilm import TiledMiniLM
+from mcp_server.retrievals import RECENT, SharedEmbedder
+
+TEXTS = [
+    "",
+    "Sort a log file",
+    "  two\nlines é ",
+    "word " * 30,
+    "a long text about many things " * 70,
+    "Sort a log file.",
+]
+
+
+@pytest.fixture(scope="module")
+def tiled():
+    return TiledMiniLM()
+
+
+def test_a_text_has_the_same_bits_alone_and_in_any_company(tiled):
+    alone = np.stack([tiled.embed([text])[0] for text in TEXTS])
+    assert tiled.together  # else nothing is embedded together on this machine, and this test says nothing
+    rng = np.random.default_rng(0)
+    for size in (2, 3, 6, 16):
+        for _ in range(3):
+            drawn = rng.integers(len(TEXTS), size=size)
+            assert (tiled.embed([TEXTS[place] for place in drawn]) == alone[drawn]).all()
+
+
+def test_the_vectors_and_the_tokens_are_those_of_minilm(tiled):
+    theirs = MiniLMEmbedder()
+    assert tiled.name == theirs.name == MINILM
+    (ours, used, _), (known, spent, _) = tiled.measure(TEXTS), theirs.measure(TEXTS)
+    assert np.abs(ours - known).max() < 1e-6 and used == spent
+    assert np.allclose(np.linalg.norm(ours, axis=1), 1) and ours.dtype == np.float32
+
+
+def test_where_company_changes_bits_texts_are_embedded_one_by_one(monkeypatch):
+    embedder, sizes = TiledMiniLM(), []
+    monkeypatch.setattr("core.models.tiled_minilm.TiledBert.check", lambda self: False)
+    embedder.embed(TEXTS[:1])
+    real = embedder._model.embed
+    monkeypatch.setattr(embedder._model, "embed", lambda texts: sizes.append(len(texts)) or real(texts))
+    embedder.embed(TEXTS)
+    assert sizes == [1] * len(TEXTS)
+
+
+def test_the_last_vectors_are_kept_and_no_more():
+    embedder, made = SharedEmbedder(name="hashing-64"), []
+    real = embedder.measure
+    embedder.measure = lambda texts: made.append(texts) or real(texts)
+    first = embedder.embed(["a", "b", "a"])
+    assert made == [["a", "b"]] and (first[0] == first[2]).all()
+    assert (embedder.embed(["b", "c"])[0] == first[1]).all() and made[1:] == [["c"]]
+    for number in range(RECENT):
+        embedder.embed([f"text {number}"])
+    embedder.embed(["a"])
+    assert made[-1] == ["a"] and len(embedder._recent) == RECENT
+
+
+async def _lessons(client):
+    for number in range(6):
+        words = {"title": f"Lesson {number}", "content": f"Content {number}, on files."}
+        await ask(client, "save_lesson", query=f"sort the files of kind {number}", **words)
+
+
+QUERIES = [f"sort the files of kind {number % 6} {'again' * (number % 2)}" for number in range(24)]
+
+
+async def _asked(client, at_once):
+    calls = [ask(client, "retrieve_memory", query=query, top_k=2) for query in QUERIES]
+    if at_once:
+        return await asyncio.gather(*calls)
+    return [await call for call in calls]
+
+
+def test_together_or_alone_the_answers_and_the_counts_are_the_same(tmp_path):
+    async def go(server, at_once):
+        async with Client(server) as client:
+            await _lessons(client)
+            return await _asked(client, at_once)
+
+    answers, counts = [], []
+    for name, words, at_once in (("a", [], True), ("b", [], False), ("c", ["server.batch=1"], False)):
+        # A policy that does not rank by use, so that the order in which calls come in changes nothing.
+        with here(tmp_path / name, "retrieval=cosine", *words) as (server, service):
+            found = run(go(server, at_once))
+            answers.append([[(hit["memory_id"], hit["similarity"]) for hit in each["memories"]] for each in found])
+            counts.append({record.id: record.n_used for record in service.bank.records()})
+            if name == "a":
+                assert service.retrievals.made == 24 > service.retrievals.batches
+            if name == "c":
+                assert service.retrievals.made == 0
+    assert answers[0] == answers[1] == answers[2] and len(answers[0][0]) == 2
+    assert counts[0] == counts[1] == counts[2] and sum(counts[0].values()) == 48
+
+
+def test_one_that_breaks_breaks_no_other(tmp_path, monkeypatch):
+    import mcp_server.tools as tools
+
+    real = tools.retrieve_and_count
+
+    def breaking(bank, query, *rest):
+        if "kind 3" in query:
+            raise RuntimeError("this one")
+        return real(bank, query, *rest)
+
+    async def go(server):
+        async with Client(server) as client:
+            await _lessons(client)
+            monkeypatch.setattr(tools, "retrieve_and_count", breaking)
+            return await asyncio.gather(*(client.call_tool("retrieve_memory", {"query": q}) for q in QUERIES))
+
+    with here(tmp_path / "bank") as (server, _):
+        found = run(go(server))
+    assert [each.is_error for each in found] == ["kind 3" in query for query in QUERIES]
