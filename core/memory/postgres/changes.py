@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from core.memory.postgres.connection import EVERYONE
 from core.memory.store.changes import Change, Items, check_status
-from core.memory.store.schema import FIELDS, to_column
+from core.memory.store.schema import FIELDS, INSERT, to_column
 from core.types import MemoryRecord
 
 MANY = 20  # records from which they are copied into the table rather than inserted one by one
@@ -20,10 +21,16 @@ class PostgresChange(Change):
         """`add` with the vectors at hand; None for one that is set aside and has none."""
         check_status(record.status)
         self._db.see(record.namespace)
-        try:
-            return super().put(record, vector, items)
-        finally:
-            self._db.see(self._namespace)
+        query = f"WITH r AS ({INSERT}) INSERT INTO vectors SELECT rowid, ?, ? FROM r RETURNING rowid"
+        values = [to_column(name, getattr(record, name)) for name in FIELDS]
+        if vector is None:
+            row = self._db.execute(INSERT, values).fetchone()
+        else:
+            row = self._db.execute(query, (*values, vector, record.namespace)).fetchone()
+        if row is not None:
+            self._put_items(row[0], items)
+        self._db.see(self._namespace)
+        return row is not None
 
     def put_all(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> int:
         """`put` many; returns how many were new."""
@@ -33,8 +40,6 @@ class PostgresChange(Change):
         return added
 
     def _copy(self, rows: list[tuple[MemoryRecord, bytes | None, Items]]) -> int:
-        from core.memory.postgres.connection import EVERYONE
-
         db, names = self._db, ", ".join(FIELDS)
         for record, *_ in rows:
             check_status(record.status)
@@ -67,6 +72,13 @@ class PostgresChange(Change):
         db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?, ?)", items)
         db.see(self._namespace)
         return len(new)
+
+    def roll_back(self, seq: int, *, everyone: bool = False) -> int:
+        """Make every row of the namespace, or all, what it was after a journal entry; how many changes that undoes."""
+        self._db.see(EVERYONE if everyone else self._namespace)
+        undone = super().roll_back(seq, everyone=everyone)
+        self._db.see(self._namespace)
+        return undone
 
     def _erase_words(self) -> None:
         """The words went with their row."""

@@ -90,11 +90,14 @@ class Connection:
             self.pg.execute(f"SELECT pg_advisory_xact_lock({lock or LOCK})")
             self.see(namespace)
 
-    def commit(self, *, durable: bool = True) -> None:
-        """Commit, which lets others write, and then wait for the disk, together with those who wait for it as well."""
-        self.pg.execute("COMMIT")
-        if durable:  # a commit of anything brings all that was committed before it to the disk
-            self.pg.execute("SELECT pg_logical_emit_message(true, 'reasoningbank', '')")
+    def commit(self, *statements: tuple[str, tuple], durable: bool = True) -> None:
+        """Run some last statements and commit, which lets others write; then wait for the disk, together with them."""
+        with self.pg.pipeline():
+            for query, values in statements:
+                self.pg.execute(self._translated(query), values)
+            self.pg.execute("COMMIT")
+            if durable:  # a commit of anything brings all that was committed before it to the disk
+                self.pg.execute("SELECT pg_logical_emit_message(true, 'reasoningbank', '')")
 
     def roll_back(self) -> None:
         """Undo what was done since `begin`, as far as the connection still stands."""

@@ -62,6 +62,15 @@ class Postgres:
         return PostgresStore(path, self, read_only=read_only)
 
 
+_JOURNAL = (
+    "INSERT INTO journal SELECT coalesce(max(seq), 0) + 1, ?, (SELECT coalesce(max(tick), 0) FROM records), ? "
+    "FROM journal"
+)
+_MEASURED = "INSERT INTO meta SELECT 'embedder_dim', vector_dims(vector)::text FROM vectors LIMIT 1 ON CONFLICT DO NOTHING"
+_SINCE = "INSERT INTO meta SELECT 'embedder_since', at FROM journal ORDER BY seq LIMIT 1 ON CONFLICT DO NOTHING"
+Last = list[tuple[str, tuple]]  # statements and their values
+
+
 class PostgresStore:
     """A bank's schema in a database: that which a new table would go to (the URL's search_path, else public).
 
@@ -126,6 +135,12 @@ class PostgresStore:
         wait_s   seconds that it waits for other writers; after them it is a Busy and nothing is done. Nor does it wait
                  for the disk
         """
+        with self._transaction(wait_s, lock) as (db, _):
+            yield db
+
+    @contextmanager
+    def _transaction(self, wait_s: float | None, lock: str = "") -> Iterator[tuple[Connection, Last]]:
+        """`unjournaled`, with a list of what is to be executed together with the commit."""
         shared = self._shared
         if shared.writer == threading.get_ident():
             raise RuntimeError("a change is open already: changes cannot be nested")
@@ -137,8 +152,9 @@ class PostgresStore:
                 try:
                     db.begin(self.namespace, BUSY_S if wait_s is None else wait_s, lock)
                     shared.writer = threading.get_ident()
-                    yield db
-                    db.commit(durable=wait_s is None)
+                    last: Last = []
+                    yield db, last
+                    db.commit(*last, durable=wait_s is None)
                 except BaseException:
                     db.roll_back()
                     raise
@@ -151,31 +167,15 @@ class PostgresStore:
         self, reason: str, namespace: str, embed: Embed, embedder: str, wait_s: float | None = None
     ) -> Iterator[Change]:
         """One transaction with one journal entry; the first names the embedder."""
-        with self.of(namespace).unjournaled(wait_s) as db:
+        with self.of(namespace)._transaction(wait_s) as (db, last):
             change = PostgresChange(db, reason, namespace, embed)
             yield change
             if change.made:
-                self._enter(db, change, embedder)
-
-    def _enter(self, db: Connection, change: Change, embedder: str) -> None:
-        """Add a change to the journal."""
-        with db.pg.pipeline():
-            db.see(EVERYONE)
-            db.execute("INSERT INTO meta VALUES ('embedder', ?) ON CONFLICT DO NOTHING", (embedder,))
-            db.execute(
-                "INSERT INTO journal SELECT coalesce(max(seq), 0) + 1, ?, "
-                "(SELECT coalesce(max(tick), 0) FROM records), ? FROM journal",
-                (now(), storable(change.reason)),
-            )
-            if self._shared.dim is None:
-                db.execute(
-                    "INSERT INTO meta SELECT 'embedder_dim', vector_dims(vector)::text FROM vectors LIMIT 1 "
-                    "ON CONFLICT DO NOTHING"
-                )
-                db.execute(
-                    "INSERT INTO meta SELECT 'embedder_since', at FROM (SELECT at FROM journal ORDER BY seq LIMIT 1) j "
-                    "ON CONFLICT DO NOTHING"
-                )
+                last.append(("SELECT set_config('reasoningbank.namespace', '*', true)", ()))  # until the commit
+                last.append((_JOURNAL, (now(), storable(change.reason))))
+                if self._shared.dim is None:  # not known to be noted
+                    last.append(("INSERT INTO meta VALUES ('embedder', ?) ON CONFLICT DO NOTHING", (embedder,)))
+                    last += [(_MEASURED, ()), (_SINCE, ())]
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

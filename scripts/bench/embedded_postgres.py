@@ -1,4 +1,4 @@
-"""A PostgreSQL with pgvector for the tests: one server a session, one database a bank, copied from a template."""
+"""A PostgreSQL with pgvector of one's own, in a temporary folder, for tests and benchmarks: no installation, no port."""
 
 from __future__ import annotations
 
@@ -24,18 +24,23 @@ def programs() -> Path | None:
 
 
 class Server:
-    """A PostgreSQL server in a temporary folder, without durability: its machine is not what is tested."""
+    """A server whose banks are databases, each copied from a template. As root it runs as `nobody`.
 
-    def __init__(self, durable: bool = False) -> None:
+    durable   False: in memory where there is room, and without waiting for any disk
+    """
+
+    def __init__(self, *, durable: bool = False, settings: str = "") -> None:
         self._bin, self._n = programs(), 0
-        self._folder = Path(tempfile.mkdtemp(prefix="pg", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+        memory = Path("/dev/shm")
+        self._folder = Path(tempfile.mkdtemp(prefix="pg", dir=memory if memory.is_dir() and not durable else None))
         self._as = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
         if self._as:
             shutil.chown(self._folder, "nobody")
         data = self._folder / "data"
         self._run("initdb", "-D", data, "-U", "postgres", "--auth=trust", "--no-sync", "--locale=C.UTF-8", "-E", "UTF8")
-        options = f"-h '' -k {self._folder}" + ("" if durable else " -c fsync=off -c full_page_writes=off")
-        self._run("pg_ctl", "-w", "-D", data, "-l", self._folder / "log", "-o", options, "start")
+        loose = "" if durable else "-c fsync=off -c full_page_writes=off"
+        self._options = f"-h '' -k {self._folder} -c max_connections=200 {loose} {settings}"
+        self.start()
         self.admin("postgres", f"CREATE ROLE {APP} LOGIN", f"CREATE DATABASE template OWNER {APP}")
         self.admin("template", "CREATE EXTENSION vector", f"GRANT ALL ON SCHEMA public TO {APP}")
         from core.memory.postgres.store import Postgres
@@ -64,8 +69,9 @@ class Server:
         self._run("pg_ctl", "-D", self._folder / "data", "-m", "immediate", "stop")
 
     def start(self) -> None:
-        options = f"-h '' -k {self._folder}"
-        self._run("pg_ctl", "-w", "-D", self._folder / "data", "-l", self._folder / "log", "-o", options, "start")
+        """Start the server, again after `kill`."""
+        folder = self._folder
+        self._run("pg_ctl", "-w", "-D", folder / "data", "-l", folder / "log", "-o", self._options, "start")
 
     def close(self) -> None:
         self.kill()
