@@ -6,12 +6,19 @@ from collections.abc import Iterable
 from itertools import islice
 
 from core.memory.postgres.connection import EVERYONE
+from core.memory.postgres.words import words_of_record
 from core.memory.store.changes import Change, Items, check_status
 from core.memory.store.schema import FIELDS, INSERT, to_column
 from core.types import MemoryRecord
 
 MANY = 20  # records from which they are copied into the table rather than inserted one by one
 BATCH = 5_000  # of one COPY
+
+
+_WORDS = (
+    "w AS (INSERT INTO lexicon SELECT rowid, namespace, a, cardinality(a) "
+    "FROM {source}, string_to_array({words}, ' ') a)"
+)
 
 
 class PostgresChange(Change):
@@ -21,13 +28,13 @@ class PostgresChange(Change):
         """`add` with the vectors at hand; None for one that is set aside and has none."""
         check_status(record.status)
         self._db.see(record.namespace)
-        query = f"WITH r AS ({INSERT}) INSERT INTO vectors SELECT rowid, ?, ? FROM r RETURNING rowid"
         values = [to_column(name, getattr(record, name)) for name in FIELDS]
-        if vector is None:
-            row = self._db.execute(INSERT, values).fetchone()
-        else:
-            row = self._db.execute(query, (*values, vector, record.namespace)).fetchone()
+        more = (words_of_record(record), *(() if vector is None else (vector,)))
+        query = f"WITH r AS ({INSERT}, namespace), {_WORDS.format(words='?', source='r')}"
+        query += "" if vector is None else ", v AS (INSERT INTO vectors SELECT rowid, ?, namespace FROM r)"
+        row = self._db.execute(f"{query} SELECT rowid FROM r", (*values, *more)).fetchone()
         if row is not None:
+            self._db.total_changes += 1
             self._put_items(row[0], items)
         self._db.see(self._namespace)
         return row is not None
@@ -44,29 +51,29 @@ class PostgresChange(Change):
         for record, *_ in rows:
             check_status(record.status)
         db.see(EVERYONE)
-        columns = f"SELECT {names}, NULL::vector AS vector, 0 AS n FROM records LIMIT 0".replace("last_used", "0.0::float8 AS last_used")
+        columns = f"SELECT {names}, NULL::vector AS vector, '' AS words, 0 AS n FROM records LIMIT 0".replace("last_used", "0.0::float8 AS last_used")
         db.execute(f"CREATE TEMP TABLE IF NOT EXISTS incoming ON COMMIT DELETE ROWS AS {columns}")
         db.execute("DELETE FROM incoming")
         db.copy(
-            f"COPY incoming ({names}, vector, n) FROM STDIN WITH (FORMAT BINARY)",
-            ([*(to_column(name, getattr(r, name)) for name in FIELDS), vector, n] for n, (r, vector, _) in enumerate(rows)),
+            "COPY incoming FROM STDIN WITH (FORMAT BINARY)",
+            (
+                [*(to_column(name, getattr(r, name)) for name in FIELDS), vector, words_of_record(r), n]
+                for n, (r, vector, _) in enumerate(rows)
+            ),
             {"score": "float8", "confidence": "float8", "trust": "float8", "last_used": "float8"}
             | dict.fromkeys(("tick", "n_used", "n_used_success", "n_helpful", "n_harmful"), "int8")
             | {"n": "int4"},
-            (*FIELDS, "vector", "n"),
+            (*FIELDS, "vector", "words", "n"),
         )
-        new = dict(
-            ((id, namespace), rowid)
-            for rowid, id, namespace in db.execute(
-                f"INSERT INTO records ({names}) SELECT {names} FROM incoming ORDER BY n "
-                "ON CONFLICT DO NOTHING RETURNING rowid, id, namespace"
-            ).fetchall()
-        )
-        db.execute(
-            "INSERT INTO vectors SELECT DISTINCT ON (r.rowid) r.rowid, i.vector, r.namespace FROM incoming i "
-            "JOIN records r USING (namespace, id) WHERE i.vector IS NOT NULL AND r.rowid = ANY (?) ORDER BY r.rowid, n",
-            (list(new.values()),),
-        )
+        added = db.execute(
+            f"WITH r AS (INSERT INTO records ({names}) SELECT {names} FROM incoming ORDER BY n "
+            "ON CONFLICT DO NOTHING RETURNING rowid, id, namespace), "
+            "i AS (SELECT DISTINCT ON (r.rowid) r.*, words, vector FROM incoming JOIN r USING (namespace, id) "
+            f"ORDER BY r.rowid, n), {_WORDS.format(words='words', source='i')}, "
+            "v AS (INSERT INTO vectors SELECT rowid, vector, namespace FROM i WHERE vector IS NOT NULL) SELECT * FROM r"
+        ).fetchall()
+        db.total_changes += len(added)
+        new = {(id, namespace): rowid for rowid, id, namespace in added}
         first = {(r.id, r.namespace): (r.namespace, items) for r, _, items in reversed(rows)}
         items = [(new[key], *item, space) for key, (space, found) in first.items() if key in new for item in found]
         db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?, ?)", items)

@@ -15,6 +15,7 @@ from core.errors import StopRun, UserError
 from core.memory.postgres import setup
 from core.memory.postgres.changes import PostgresChange
 from core.memory.postgres.connection import EVERYONE, Connection, connect
+from core.memory.postgres.words import words_of
 from core.memory.postgres.search import PostgresSearch, conditions
 from core.memory.store.changes import Change, Embed
 from core.memory.store.clock import now
@@ -241,7 +242,7 @@ class PostgresStore:
                 WHERE records > 0 AND (namespace = $2 OR $2 = '{EVERYONE}')
             ), asked AS (
                 SELECT w, (SELECT count(*) FROM lexicon WHERE words @> ARRAY[w] AND (namespace = $2 OR $2 = '{EVERYONE}'))
-                    AS df FROM unnest(words_of(array_to_string($1::text[], ' '), '[]')) w GROUP BY w
+                    AS df FROM unnest($1::text[]) w GROUP BY w
             ), weighed AS (
                 SELECT w, greatest(ln((n - df + 0.5) / (df + 0.5)), 1e-6)::float8 AS idf FROM asked, size WHERE df > 0
             ), found AS (
@@ -255,6 +256,7 @@ class PostgresStore:
                 FROM (SELECT idf, cardinality(array_positions(words, w)) AS tf FROM weighed) counted WHERE tf > 0
             )::float8 AS score FROM found ORDER BY score DESC, rowid LIMIT {int(k)}"""
         store = self.of(None if where.everyone else where.namespace)
+        words = [part for word in words for part in words_of(word)]
         return store.rows(query, (words, store.namespace, exclude_task, *values))
 
     def embed_missing(self, embed: Embed) -> int:

@@ -97,7 +97,7 @@ CREATE FUNCTION json_each(data text) RETURNS TABLE (value text) LANGUAGE sql IMM
     SELECT jsonb_array_elements_text(replace(data, '\u0000', '\u0020')::jsonb)
 $$;
 
--- The words of a text: letters and digits, without case and the accents of Latin letters, as SQLite's FTS5 takes them.
+-- The words of a record, for one that comes without them (by a rollback, by hand): as core/memory/postgres/words.py.
 CREATE FUNCTION words_of(query text, items text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
     SELECT array_remove(regexp_split_to_array(
         normalize(regexp_replace(normalize(lower(

@@ -3,7 +3,8 @@
 CREATE FUNCTION enter_words() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO lexicon (rowid, namespace, words, n)
-        SELECT rowid, namespace, w, cardinality(w) FROM fresh, words_of(original_query, items) w;
+        SELECT rowid, namespace, w, cardinality(w) FROM fresh, words_of(original_query, items) w
+        WHERE NOT EXISTS (SELECT FROM lexicon l WHERE l.rowid = fresh.rowid); -- a statement may have brought them
     INSERT INTO lexicon_size AS s (namespace, records, words)
         SELECT namespace, count(*), sum(n) FROM lexicon WHERE rowid IN (SELECT rowid FROM fresh) GROUP BY namespace
         ON CONFLICT (namespace) DO UPDATE SET records = s.records + excluded.records, words = s.words + excluded.words;
