@@ -38,7 +38,9 @@ class Service:
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
         check_numbers(cfg.server, "server", "audit_share", least=0, most=1)
         if cfg.server.audit_share and is_url(path):
-            raise UserError("server.audit_share: the extractions are kept beside a bank's file, and this is a database.")
+            raise UserError(
+                "server.audit_share: the extractions are kept beside a bank's file, and this is a database."
+            )
         if require_agent and cfg.server.anonymous == "all":
             raise UserError("--require-agent-id and server.anonymous=all contradict each other: give one of them.")
         self.queue_without_model = False

@@ -123,7 +123,9 @@ def test_a_role_that_is_bound_to_a_tenant_sees_no_other_whatever_it_says(open_ba
 
 def test_the_same_id_in_two_tenants(open_bank):
     ann, bob = open_bank(namespace="ann"), open_bank(namespace="bob")
-    assert ann.add(record("same", item(10), query="@10 of ann")) and bob.add(record("same", item(20), query="@20 of bob"))
+    assert ann.add(record("same", item(10), query="@10 of ann")) and bob.add(
+        record("same", item(20), query="@20 of bob")
+    )
     assert not ann.add(record("same", item(30)))
     assert [bank.retrieve("@15")[0].record.original_query for bank in (ann, bob)] == ["@10 of ann", "@20 of bob"]
     assert ann.forget(id="same") == ["same"] and bob.get("same").original_query == "@20 of bob"
@@ -136,7 +138,12 @@ def test_a_nul_comes_back_as_it_went_in(open_bank, tmp_path):
     assert bank.add(given) and not bank.add(given)
     assert bank.add_many([given, *(record(f"{n}\0", item(n), query=f"@{n} \0") for n in range(30))]) == 30  # copied
     found = bank.get("r\0")
-    assert (found.original_query, found.items, found.task_id, found.tags) == (given.original_query, given.items, odd, (odd,))
+    assert (found.original_query, found.items, found.task_id, found.tags) == (
+        given.original_query,
+        given.items,
+        odd,
+        (odd,),
+    )
     assert bank.get("7\0").original_query == "@7 \0" and bank.retrieve("@10", 1, exclude_task=odd)[0].record.id != "r\0"
     assert [hit.record.id for hit in bank.lexical("c", 1)] == ["r\0"] and bank.titles()[0][0] == "r\0"
 
@@ -145,7 +152,9 @@ def test_a_bank_moves_between_both_databases(url, tmp_path):
     file, back = str(tmp_path / "a.sqlite"), str(tmp_path / "b.sqlite")
     first = MemoryBank(path=file, embedder=HashingEmbedder(), policy=Cosine())
     for bank in (first.of("ann"), first.of("bob")):
-        bank.add_many([record(f"r{n}", item(n), query=f"@{n} {bank.namespace}", tick=n, last_used=n) for n in range(40)])
+        bank.add_many(
+            [record(f"r{n}", item(n), query=f"@{n} {bank.namespace}", tick=n, last_used=n) for n in range(40)]
+        )
         with bank.change("more") as change:
             change.update("r3", status="archived", confidence=0.5, last_used=1e9 + 0.125)
             change.link("r4", "refines", "r3", "note")
@@ -161,8 +170,18 @@ def test_searches_find_what_they_find_in_sqlite_with_the_same_scores(open_bank, 
     rng, words = random.Random(3), "open the door box key lamp blue red é naïve 日本 x2".split()
     made = [
         MemoryRecord(
-            **vars(record(f"r{n}", item(0, words=" ".join(rng.choices(words, k=6))), outcome=rng.choice(("success", "failure"))))
-            | {"original_query": " ".join(rng.choices(words, k=8)), "domain": rng.choice("ab"), "tags": (rng.choice("xy"),)}
+            **vars(
+                record(
+                    f"r{n}",
+                    item(0, words=" ".join(rng.choices(words, k=6))),
+                    outcome=rng.choice(("success", "failure")),
+                )
+            )
+            | {
+                "original_query": " ".join(rng.choices(words, k=8)),
+                "domain": rng.choice("ab"),
+                "tags": (rng.choice("xy"),),
+            }
         )
         for n in range(120)
     ]
@@ -200,7 +219,8 @@ def test_the_graph_finds_nearly_all_and_a_small_tenant_is_searched_exactly(open_
     bank.close()
     bank = open_bank(embedder=Rows(), index="hnsw", store=Postgres(exact_below=500))
     assert bank._store.rows("SELECT indisvalid FROM pg_index WHERE indexrelid = 'vectors_graph'::regclass") == [(True,)]
-    assert [bank._search._in_graph(bank._store.of(name), False) for name in ("big", "small", None)] == [True, False, True]
+    in_graph = {name: bank._search._in_graph(bank._store.of(name), False) for name in ("big", "small", None)}
+    assert in_graph == {"big": True, "small": False, None: True}
     for name, least in (("big", 0.97), ("small", 1.0)):
         mine, found = [n for n in range(3000) if made[n].namespace == name], 0
         for n in mine[:40]:
@@ -334,9 +354,8 @@ def test_the_harness_and_the_mcp_server_share_a_bank(url, tmp_path):
         return done.stdout
 
     pytest.importorskip("mcp")
-    running = subprocess.Popen(
-        command(*TOY, "limit=10", "llm.delay_s=0.02", f"run_dir={tmp_path}/run", f"memory.path={url}"), stdout=-3, env=ENV
-    )
+    words = ("limit=10", "llm.delay_s=0.02", f"run_dir={tmp_path}/run", f"memory.path={url}")
+    running = subprocess.Popen(command(*TOY, *words), stdout=-3, env=ENV)
     tool("save_lesson", "--query", "fix the login", "--title", "Wait", "--content", "Wait for the page.")
     assert running.wait(120) == 0
     assert "Wait for the page" in tool("retrieve_memory", "--query", "fix the login")
@@ -351,7 +370,8 @@ def test_what_is_forgotten_is_in_no_table_and_the_command_says_what_it_cannot_pr
     assert "(WAL), backups" in capsys.readouterr().out
     with raw(url, "*") as db:
         left = "".join(str(db.execute(f"SELECT * FROM {table}").fetchall()) for table in TENANTS)
-        assert "open it" not in left and "close it" not in left and db.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
+        assert "open it" not in left and "close it" not in left
+        assert db.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
 
 
 def test_others_that_write_for_too_long_are_a_busy(open_bank):

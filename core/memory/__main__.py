@@ -55,9 +55,7 @@ def open_bank(given: argparse.Namespace) -> Any:
     name = getattr(given, "embedder", None) or embedder_of(path, read_only=read_only) or MINILM
     namespace = getattr(given, "namespace", None) or "default"
     embedder = NamedEmbedder(name=name)
-    return MemoryBank(
-        path=str(path), embedder=embedder, policy=Cosine(), namespace=namespace, read_only=read_only
-    )
+    return MemoryBank(path=str(path), embedder=embedder, policy=Cosine(), namespace=namespace, read_only=read_only)
 
 
 def parser() -> argparse.ArgumentParser:

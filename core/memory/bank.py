@@ -166,9 +166,9 @@ class MemoryBank(BankFile, Memory):
         return [hit for hit in hits if hit.record.id != id][:k]
 
     def lexical(self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None) -> list[Scored]:
-        """The k records whose query and items match the words of a text best: BM25 as in SQLite's FTS5, higher is better.
+        """The k records whose query and items match the words of a text best, any of them: BM25 as in SQLite's FTS5.
 
-        Any of the words is enough.
+        Higher is better.
         """
         words = list(dict.fromkeys(re.findall(r"\w+", query.lower())))[:MAX_WORDS]
         if not words or k <= 0:

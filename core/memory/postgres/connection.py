@@ -16,6 +16,9 @@ from core.errors import UserError
 EVERYONE = "*"  # the namespace of a session that reads and writes those of all
 ESCAPE = "\U000f0000"  # PostgreSQL takes no NUL in a text: it is stored as this and "0", this itself as this and "e"
 LOCK = "'records'::regclass::oid::bigint"  # of who writes to a bank
+WAIT_S = 10  # for a server that does not answer, unless the URL says otherwise
+_OTHER_WAYS = "sort seqscan bitmapscan hashjoin mergejoin".split()
+_IN_ITS_ORDER = "SELECT " + ", ".join(f"set_config('enable_{way}', 'off', true)" for way in _OTHER_WAYS)
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 
@@ -27,8 +30,14 @@ def connect(url: str, settings: dict[str, Any], *, read_only: bool = False) -> C
         raise UserError(
             f"the bank {url} needs psycopg, which is missing ({error}): pip install 'reasoningbank-harness[postgres]'."
         ) from error
-    pg = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor, application_name="reasoningbank")
-    settings = {"plan_cache_mode": "force_custom_plan", "jit": "off", "client_encoding": "UTF8"} | settings
+    given = {} if "connect_timeout" in url else {"connect_timeout": WAIT_S}
+    pg = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor, **given)
+    settings = {
+        "plan_cache_mode": "force_custom_plan",
+        "jit": "off",
+        "client_encoding": "UTF8",
+        "max_parallel_workers_per_gather": 0,
+    } | settings
     settings |= {"default_transaction_read_only": "on"} if read_only else {}
     pg.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
     return Connection(pg)
@@ -56,6 +65,24 @@ class Connection:
         cursor.execute(self._translated(query), values)
         return self._counted(cursor)
 
+    def rows_by_graph(self, query: str, values: Sequence[Any]) -> list[tuple]:
+        """All rows of a query that is to walk the graph's index in its order.
+
+        The planner takes row-level security to leave next to no rows, and would rather read and sort them all.
+        """
+        from psycopg.pq import TransactionStatus
+
+        inside = self.pg.info.transaction_status != TransactionStatus.IDLE
+        with self.pg.pipeline():
+            if not inside:
+                self.pg.execute("BEGIN READ ONLY")
+            self.pg.execute(_IN_ITS_ORDER)
+            cursor = self.pg.cursor(binary=True)
+            cursor.execute(self._translated(query), values)
+            if not inside:
+                self.pg.execute("COMMIT")
+        return cursor.fetchall()
+
     def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
         """Run one statement for each row of values."""
         if rows := list(rows):
@@ -69,7 +96,9 @@ class Connection:
             self.pg.execute("SELECT set_config('reasoningbank.namespace', $1, false)", (namespace,))
             self.sees = namespace
 
-    def copy(self, statement: str, rows: Iterable[Sequence[Any]], types: dict[str, str], columns: Sequence[str]) -> None:
+    def copy(
+        self, statement: str, rows: Iterable[Sequence[Any]], types: dict[str, str], columns: Sequence[str]
+    ) -> None:
         """Send rows by a COPY FROM STDIN. types: of those columns that are no texts."""
         cursor = self.pg.cursor(binary=True)
         with cursor.copy(statement) as copy:

@@ -25,6 +25,29 @@ GRAPH_FROM = 20_000  # vectors from which memory.index=hnsw has a graph made
 FRESH_S = 5.0  # for so long a tenant's size is taken to be the same
 BELIEVED = f"coalesce(r.confidence, CASE r.outcome WHEN 'success' THEN {PRIOR['success']} ELSE {PRIOR['failure']} END)"
 
+# FTS5's formula, k1 = 1.2 and b = 0.75. $1: words, $2: the namespace, $3: the task that is left out.
+BM25 = """
+    WITH size AS (
+        SELECT sum(records) AS n, sum(words) / sum(records) AS mean FROM lexicon_size
+        WHERE records > 0 AND (namespace = $2 OR $2 = '{everyone}')
+    ), asked AS (
+        SELECT w, (
+            SELECT count(*) FROM lexicon WHERE words @> ARRAY[w] AND (namespace = $2 OR $2 = '{everyone}')
+        ) AS df FROM unnest($1::text[]) w GROUP BY w
+    ), weighed AS (
+        SELECT w, greatest(ln((n - df + 0.5) / (df + 0.5)), 1e-6)::float8 AS idf FROM asked, size WHERE df > 0
+    ), found AS (
+        SELECT l.rowid, l.words, l.n FROM lexicon l JOIN records r USING (rowid)
+        WHERE l.words && (SELECT array_agg(w) FROM weighed) AND {within}
+        AND ($3::text IS NULL OR (r.task_id <> $3 AND NOT EXISTS
+            (SELECT FROM lineage t WHERE t.task_id = $3 AND t.record = r.rowid)))
+    )
+    SELECT rowid, (
+        SELECT round(sum(idf * (tf * 2.2) / (tf + 1.2 * (0.25 + 0.75 * n / (SELECT mean FROM size))))::numeric, 9)
+        FROM (SELECT idf, cardinality(array_positions(words, w)) AS tf FROM weighed) counted WHERE tf > 0
+    )::float8 AS score FROM found ORDER BY score DESC, rowid LIMIT {k}
+"""
+
 
 def conditions(where: Filter, n: int) -> tuple[str, list[Any]]:
     """What a filter asks of a record `r`, as SQL, and its values, numbered from n + 1. Its namespace is filled in."""
@@ -131,14 +154,14 @@ class PostgresSearch:
         if graph:
             kind = f"halfvec({len(vector)})"
             taken = n * self._store.how.oversample
-            source = (
-                f"FROM (SELECT v.* {source} ORDER BY v.vector::{kind} <#> $1::vector::{kind} LIMIT {taken}) v"
-            )
+            source = f"FROM (SELECT v.* {source} ORDER BY v.vector::{kind} <#> $1::vector::{kind} LIMIT {taken}) v"
         query = (
             f"SELECT v.{key}, {place}, -(v.vector <#> $1::vector) + 0 AS score {source} "
             f"ORDER BY score DESC, 1, 2 LIMIT {n}"
         )
-        rows = store.rows(query, (vector.tobytes(), sorted(exclude), *values))
+        given = (vector.tobytes(), sorted(exclude), *values)
+        with store.reading() as db:
+            rows = db.rows_by_graph(query, given) if graph else db.execute(query, given).fetchall()
         return [(rowid, at, round(score, 6)) for rowid, at, score in rows]
 
     def _in_graph(self, store: Any, items: bool) -> bool:

@@ -120,8 +120,7 @@ def _make(db: Any, table: str, dim: int | None) -> None:
     db.execute(f"DROP INDEX IF EXISTS {GRAPHS[table]}")  # one that a crash left unfinished
     db.execute("SET maintenance_work_mem = '512MB'")
     db.execute(
-        f"CREATE INDEX CONCURRENTLY {GRAPHS[table]} ON {table} "
-        f"USING hnsw ((vector::halfvec({dim})) halfvec_ip_ops)"
+        f"CREATE INDEX CONCURRENTLY {GRAPHS[table]} ON {table} USING hnsw ((vector::halfvec({dim})) halfvec_ip_ops)"
     )
     db.execute("RESET maintenance_work_mem")
     db.execute(f"ANALYZE {table}, records")

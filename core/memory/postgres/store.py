@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,9 +14,10 @@ from core.checks import check_numbers, is_url
 from core.errors import StopRun, UserError
 from core.memory.postgres import setup
 from core.memory.postgres.changes import PostgresChange
-from core.memory.postgres.connection import EVERYONE, Connection, connect
+from core.memory.postgres.connection import EVERYONE, Connection
+from core.memory.postgres.connections import Connections
+from core.memory.postgres.search import BM25, PostgresSearch, conditions
 from core.memory.postgres.words import words_of
-from core.memory.postgres.search import PostgresSearch, conditions
 from core.memory.store.changes import Change, Embed
 from core.memory.store.clock import now
 from core.memory.store.contract import Busy
@@ -58,7 +59,8 @@ class Postgres:
         if urlsplit(path).password:
             bare = path.replace(f":{urlsplit(path).password}@", "@", 1)
             raise UserError(
-                f"the bank {bare}: a run's records would hold the password of the URL; give it in PGPASSWORD or ~/.pgpass."
+                f"the bank {bare}: a run's records would hold the URL's password; give it in PGPASSWORD or in "
+                "~/.pgpass."
             )
         return PostgresStore(path, self, read_only=read_only)
 
@@ -67,7 +69,9 @@ _JOURNAL = (
     "INSERT INTO journal SELECT coalesce(max(seq), 0) + 1, ?, (SELECT coalesce(max(tick), 0) FROM records), ? "
     "FROM journal"
 )
-_MEASURED = "INSERT INTO meta SELECT 'embedder_dim', vector_dims(vector)::text FROM vectors LIMIT 1 ON CONFLICT DO NOTHING"
+_MEASURED = (
+    "INSERT INTO meta SELECT 'embedder_dim', vector_dims(vector)::text FROM vectors LIMIT 1 ON CONFLICT DO NOTHING"
+)
 _SINCE = "INSERT INTO meta SELECT 'embedder_since', at FROM journal ORDER BY seq LIMIT 1 ON CONFLICT DO NOTHING"
 Last = list[tuple[str, tuple]]  # statements and their values
 
@@ -83,7 +87,8 @@ class PostgresStore:
 
     def __init__(self, url: str, how: Postgres, *, read_only: bool = False) -> None:
         self.path, self.how, self.namespace = url, how, EVERYONE
-        self._shared = _Shared(url, how, read_only)
+        settings = {"hnsw.ef_search": how.ef_search, "hnsw.iterative_scan": "relaxed_order"}
+        self._shared = Connections(url, settings, read_only)
         try:
             with self.explaining(), self._shared.reading() as db:
                 found = setup.version(db)
@@ -236,25 +241,7 @@ class PostgresStore:
         FTS5's formula, k1 = 1.2 and b = 0.75; how rare a word is is counted in the namespace alone.
         """
         within, values = conditions(where, 3)
-        query = f"""
-            WITH size AS (
-                SELECT sum(records) AS n, sum(words) / sum(records) AS mean FROM lexicon_size
-                WHERE records > 0 AND (namespace = $2 OR $2 = '{EVERYONE}')
-            ), asked AS (
-                SELECT w, (SELECT count(*) FROM lexicon WHERE words @> ARRAY[w] AND (namespace = $2 OR $2 = '{EVERYONE}'))
-                    AS df FROM unnest($1::text[]) w GROUP BY w
-            ), weighed AS (
-                SELECT w, greatest(ln((n - df + 0.5) / (df + 0.5)), 1e-6)::float8 AS idf FROM asked, size WHERE df > 0
-            ), found AS (
-                SELECT l.rowid, l.words, l.n FROM lexicon l JOIN records r USING (rowid)
-                WHERE l.words && (SELECT array_agg(w) FROM weighed) AND {within}
-                AND ($3::text IS NULL OR (r.task_id <> $3 AND NOT EXISTS
-                    (SELECT FROM lineage t WHERE t.task_id = $3 AND t.record = r.rowid)))
-            )
-            SELECT rowid, (
-                SELECT round(sum(idf * (tf * 2.2) / (tf + 1.2 * (0.25 + 0.75 * n / (SELECT mean FROM size))))::numeric, 9)
-                FROM (SELECT idf, cardinality(array_positions(words, w)) AS tf FROM weighed) counted WHERE tf > 0
-            )::float8 AS score FROM found ORDER BY score DESC, rowid LIMIT {int(k)}"""
+        query = BM25.format(within=within, everyone=EVERYONE, k=int(k))
         store = self.of(None if where.everyone else where.namespace)
         words = [part for word in words for part in words_of(word)]
         return store.rows(query, (words, store.namespace, exclude_task, *values))
@@ -336,64 +323,5 @@ class PostgresStore:
         self._shared.close()
 
 
-class _Shared:
-    """The connections of a store and of its tenants' views of it."""
-
-    def __init__(self, url: str, how: Postgres, read_only: bool) -> None:
-        self.url, self.read_only = url, read_only
-        self.dim: int | None = None
-        self.lock = threading.Lock()
-        self.writer: int | None = None  # the thread that has a transaction open
-        self._settings = {"hnsw.ef_search": how.ef_search, "hnsw.iterative_scan": "relaxed_order"}
-        self._db: Connection | None = None
-        self._idle: list[Connection] = []
-        self._closed = False
-
-    def connect(self) -> Connection:
-        return connect(self.url, self._settings, read_only=self.read_only)
-
-    def to_write(self) -> Connection:
-        """The connection that writes; the caller has the lock."""
-        if self._db is None or self._db.pg.closed:
-            self._db = self.connect()
-        return self._db
-
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        db = self._take() or self.connect()
-        try:
-            yield db
-        finally:
-            if self._closed or db.pg.closed or db.pg.broken:
-                db.close()
-            else:
-                self._idle.append(db)
-
-    def _take(self) -> Connection | None:
-        with suppress(IndexError):
-            return self._idle.pop()
-        return None
-
-    def warn_of_superuser(self, db: Connection) -> None:
-        """Row-level security does not hold for some roles."""
-        import logging
-
-        query = "SELECT rolname FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolbypassrls)"
-        for (name,) in db.execute(query).fetchall():
-            logging.getLogger(__name__).warning(
-                f"the bank {self.url}: the role {name} is above row-level security, so nothing in the database keeps "
-                "tenants apart: use another (docs/shared_bank.md)."
-            )
-
-    def close(self) -> None:
-        with self.lock:
-            self._closed = True
-            for db in [*self._idle, *filter(None, [self._db])]:
-                db.close()
-            self._idle.clear()
-
-
 def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-
-

@@ -313,7 +313,9 @@ class BankFile:
         Yields a line for each part. UserError on damage.
         """
         lost = self._store.embed_missing(self._embed)
-        dropped = self._store.of(None).rows("SELECT count(*) FROM records WHERE rowid NOT IN (SELECT rowid FROM vectors)")[0][0]
+        dropped = self._store.of(None).rows(
+            "SELECT count(*) FROM records WHERE rowid NOT IN (SELECT rowid FROM vectors)"
+        )[0][0]
         found = f"{lost} had no vector and have one now" if lost else "each with its vector"
         yield f"{len(self)} records, {found}" + (f", but for {dropped} that are set aside" if dropped else "")
         yield from self._store.rebuild()

@@ -29,7 +29,7 @@ MADE = (
 _SINCE = "FROM undo_{table} WHERE seq > ?1 AND namespace = coalesce(?2, namespace)"
 FOUND_SINCE = (
     "SELECT was_there, {columns} FROM "
-    f"(SELECT *, row_number() OVER (PARTITION BY {{key}} ORDER BY seq, step) AS place {_SINCE}) AS found WHERE place = 1"
+    f"(SELECT *, row_number() OVER (PARTITION BY {{key}} ORDER BY seq, step) AS place {_SINCE}) AS f WHERE place = 1"
 )
 
 

@@ -1,7 +1,7 @@
 """What a bank needs of the database below it. SQLite (database.py) and PostgreSQL (core/memory/postgres) do all of it.
 
-The bank speaks SQL to both: the tables of tables.sql, `?` and `?1` for values, `ON CONFLICT DO NOTHING`, json_extract and
-json_each. What only one of them understands is a method here.
+The bank speaks SQL to both: the tables of tables.sql, `?` and `?1` for values, `ON CONFLICT DO NOTHING`, json_extract
+and json_each. What only one of them understands is a method here.
 """
 
 from __future__ import annotations

@@ -242,8 +242,7 @@ class Store:
         yield f"the journal's file is written anew: {self.rows(_SEQ)[0][0]} changes"
 
     def drop_indexes(self) -> None:
-        """Remove the index's files: what is forgotten must not lie in them."""
-        index_file.remove(self.path)
+        index_file.remove(self.path)  # what is forgotten must not lie in them
 
     def empty_log(self) -> None:
         """Bring what was committed from SQLite's log into the bank: the log holds what was overwritten there."""
@@ -281,8 +280,7 @@ class Store:
             self._journal = None
 
     def of(self, namespace: str | None) -> Self:
-        """Itself: the file holds everyone's rows, and each query names its namespace."""
-        return self
+        return self  # the file holds everyone's rows, and each query names its namespace
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

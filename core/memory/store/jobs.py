@@ -44,7 +44,8 @@ class Jobs:
         with self._store.unjournaled() as db:
             db.execute(
                 "INSERT INTO jobs VALUES (?1, ?2, 'pending', ?3, '{}', 0, ?4, ?4) ON CONFLICT (id) DO UPDATE SET "
-                "state = 'pending', payload = ?3, result = '{}', tries = 0, changed_at = ?4 WHERE jobs.state = 'failed'",
+                "state = 'pending', payload = ?3, result = '{}', tries = 0, changed_at = ?4 "
+                "WHERE jobs.state = 'failed'",
                 (id, namespace, text, at),
             )
         return self.get(id)
