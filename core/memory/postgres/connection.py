@@ -96,6 +96,10 @@ class Connection:
             self.pg.execute("SELECT set_config('reasoningbank.namespace', $1, false)", (namespace,))
             self.sees = namespace
 
+    def rows(self, query: str, values: Sequence[Any]) -> list[tuple]:
+        """All rows of a query."""
+        return self.execute(query, values).fetchall()
+
     def copy(
         self, statement: str, rows: Iterable[Sequence[Any]], types: dict[str, str], columns: Sequence[str]
     ) -> None:

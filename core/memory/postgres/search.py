@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Seen = dict[int, tuple]  # rowid: a row of RECORDS
 Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score)
 GRAPH_FROM = 20_000  # vectors from which memory.index=hnsw has a graph made
+FEW = 64  # hits whose records are read in the same query
+_ONE = f"{RECORDS} WHERE r.rowid = h.found"
 FRESH_S = 5.0  # for so long a tenant's size is taken to be the same
 BELIEVED = f"coalesce(r.confidence, CASE r.outcome WHEN 'success' THEN {PRIOR['success']} ELSE {PRIOR['failure']} END)"
 
@@ -99,18 +102,19 @@ class PostgresSearch:
 
     def nearest(
         self, vector: Any, k: int, where: Filter, exclude: set[int], *, items: bool, distinct: bool
-    ) -> tuple[list[Hit], int]:
-        """The k nearest of the records' queries, or of their items; the second is of no meaning here.
+    ) -> tuple[list[Hit], Seen]:
+        """The k nearest of the records' queries, or of their items, and rows that were read with them, for `scored`.
 
         distinct: of a record's items only the best.
         """
+        seen: Seen = {}
         if k <= 0:
-            return [], -1
+            return [], seen
         store = self._store.of(None if where.everyone else where.namespace)
         wanted, graph = k, self._in_graph(store, items)
         extra = self._unstored(vector, where, exclude) if items else []
         while True:
-            found = self._found(store, vector, wanted + 4, where, exclude, items, graph)
+            found = self._found(store, vector, wanted + 4, where, exclude, items, graph, seen)
             hits = sorted((*found, *extra), key=lambda hit: (-hit[2], hit[0], hit[1]))
             if distinct and items:
                 best: dict[int, Hit] = {}
@@ -120,12 +124,15 @@ class PostgresSearch:
             hits = hits[:k]
             # Equal scores come in any order: ask for more until the k-th score is not shared with the last.
             if len(found) < wanted + 4 or (len(hits) == k and (graph or hits[-1][2] > found[-1][2])):
-                return hits, -1
+                return hits, seen
             wanted *= 2
 
-    def scored(self, hits: list[Hit], unit: str, version: int | None = None, *, by_words: bool = False) -> list[Scored]:
+    def scored(self, hits: list[Hit], unit: str, seen: Seen | None = None, *, by_words: bool = False) -> list[Scored]:
         """Hits with their records; for unit=item, a record with nothing but the item that was found."""
-        records = self._store.of(None).get(list({rowid for rowid, _, _ in hits})) if hits else {}
+        rowids = {rowid for rowid, _, _ in hits}
+        records = {rowid: to_record(seen[rowid]) for rowid in rowids & (seen or {}).keys()}
+        if missing := sorted(rowids - records.keys()):
+            records |= self._store.of(None).get(missing)
         found = []
         for rowid, place, score in hits:
             if rowid not in records:  # removed since
@@ -142,9 +149,9 @@ class PostgresSearch:
         """There is no file beside the database."""
 
     def _found(
-        self, store: Any, vector: Any, n: int, where: Filter, exclude: set[int], items: bool, graph: bool
+        self, store: Any, vector: Any, n: int, where: Filter, exclude: set[int], items: bool, graph: bool, seen: Seen
     ) -> list[Hit]:
-        """The n nearest that the store has, best first but for ties."""
+        """The n nearest that the store has, best first but for ties; of few hits the records are read as well."""
         table, key, place = ("item_vectors", "record", "v.place") if items else ("vectors", "rowid", "-1")
         within, values = conditions(where, 2)
         if not where.everyone:
@@ -156,13 +163,17 @@ class PostgresSearch:
             taken = n * self._store.how.oversample
             source = f"FROM (SELECT v.* {source} ORDER BY v.vector::{kind} <#> $1::vector::{kind} LIMIT {taken}) v"
         query = (
-            f"SELECT v.{key}, {place}, -(v.vector <#> $1::vector) + 0 AS score {source} "
+            f"SELECT v.{key} AS found, {place} AS place, -(v.vector <#> $1::vector) + 0 AS score {source} "
             f"ORDER BY score DESC, 1, 2 LIMIT {n}"
         )
+        if few := n <= FEW:
+            query = f"WITH hits AS MATERIALIZED ({query}) SELECT h.*, o.* FROM hits h JOIN LATERAL ({_ONE}) o ON true"
         given = (vector.tobytes(), sorted(exclude), *values)
         with store.reading() as db:
-            rows = db.rows_by_graph(query, given) if graph else db.execute(query, given).fetchall()
-        return [(rowid, at, round(score, 6)) for rowid, at, score in rows]
+            rows = (db.rows_by_graph if graph else db.rows)(query, given)
+        if few:
+            seen |= {row[0]: row[3:] for row in rows}
+        return [(row[0], row[1], round(row[2], 6)) for row in rows]
 
     def _in_graph(self, store: Any, items: bool) -> bool:
         """Whether there is a graph, and enough vectors in sight for it to pay."""
