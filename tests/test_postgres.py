@@ -101,7 +101,7 @@ def test_a_role_that_is_bound_to_a_tenant_sees_no_other_whatever_it_says(open_ba
     filled(open_bank(namespace="ann"))
     filled(open_bank(namespace="bob"))
     with raw(url) as db:
-        db.execute("INSERT INTO members VALUES ('bob_only', 'bob')")
+        db.execute("SELECT bind_role('bob_only', 'bob'), bind_role('bob_only', 'rob')")
     database = urlsplit(url).path[1:]
     tables = ", ".join((*TENANTS, "meta", "journal"))
     postgres.admin(

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from core.memory.postgres.store import Postgres
+from core.memory.store.database import open_store
 
 APP = "bank_app"  # the role that the banks are opened with: no superuser
 
@@ -46,7 +46,7 @@ class Server:
         self.start()
         self.admin("postgres", f"CREATE ROLE {APP} LOGIN", f"CREATE DATABASE template OWNER {APP}")
         self.admin("template", "CREATE EXTENSION vector", f"GRANT ALL ON SCHEMA public TO {APP}")
-        Postgres().open(self.url("template")).close()
+        open_store(self.url("template")).close()
 
     def url(self, name: str, role: str = APP) -> str:
         return f"postgresql://{role}@/{name}?host={self._folder}"

@@ -74,16 +74,12 @@ def _undo(table: str, columns: tuple[str, ...], n_key: int) -> str:
 
 
 def _held_apart(table: str) -> str:
-    """Row-level security, also for the tables' owner: the session's namespace, of those that its role may see."""
+    """Row-level security, also for the tables' owner: the session's namespace; `bind_role` narrows it further."""
     said = "current_setting('reasoningbank.namespace', true)"
     return f"""
         ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
         ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
-        CREATE POLICY said ON {table} USING (namespace = {said} OR {said} = '*');
-        CREATE POLICY allowed ON {table} AS RESTRICTIVE USING (
-            NOT EXISTS (SELECT FROM members WHERE role = session_user)
-            OR namespace IN (SELECT m.namespace FROM members m WHERE m.role = session_user)
-        );"""
+        CREATE POLICY said ON {table} USING (namespace = {said} OR {said} = '*');"""
 
 
 def ensure_graphs(db: Any, dim: int | None, least: int) -> None:
@@ -119,8 +115,7 @@ def _make(db: Any, table: str, dim: int | None) -> None:
     """Without keeping others from writing meanwhile; numbers of 16 bits, which `PostgresSearch` orders exactly."""
     db.execute(f"DROP INDEX IF EXISTS {GRAPHS[table]}")  # one that a crash left unfinished
     db.execute("SET maintenance_work_mem = '512MB'")
-    db.execute(
-        f"CREATE INDEX CONCURRENTLY {GRAPHS[table]} ON {table} USING hnsw ((vector::halfvec({dim})) halfvec_ip_ops)"
-    )
+    graph = f"hnsw ((vector::halfvec({dim})) halfvec_ip_ops) WITH (m = 16, ef_construction = 32)"
+    db.execute(f"CREATE INDEX CONCURRENTLY {GRAPHS[table]} ON {table} USING {graph}")
     db.execute("RESET maintenance_work_mem")
     db.execute(f"ANALYZE {table}, records")

@@ -3,7 +3,7 @@
 
 CREATE TABLE meta (key text COLLATE "C" PRIMARY KEY, value text NOT NULL);
 
--- What a login role may see, whatever its session says; a role that is not named here is not limited by this table.
+-- What a login role may see, whatever its session says (bind_role); one that is not named here is not limited by this.
 CREATE TABLE members (role name NOT NULL, namespace text COLLATE "C" NOT NULL, PRIMARY KEY (role, namespace));
 
 -- Row ids are given out while the writers' lock is held, so they are in the order of commits.
@@ -109,3 +109,18 @@ CREATE FUNCTION words_of(query text, items text) RETURNS text[] LANGUAGE sql IMM
         '[^[:alnum:]]+'
     ), '')
 $$;
+
+-- Bind a login role to a namespace. The policies are made with the first: they take time from every statement's planning.
+CREATE FUNCTION bind_role(bound name, space text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE kept regclass;
+BEGIN
+    INSERT INTO members VALUES (bound, space) ON CONFLICT DO NOTHING;
+    FOR kept IN SELECT p.polrelid FROM pg_policy p JOIN pg_class c ON c.oid = p.polrelid
+        WHERE p.polname = 'said' AND c.relnamespace = current_schema()::regnamespace
+        AND NOT EXISTS (SELECT FROM pg_policy o WHERE o.polrelid = p.polrelid AND o.polname = 'allowed')
+    LOOP
+        EXECUTE format('CREATE POLICY allowed ON %s AS RESTRICTIVE USING ('
+            'NOT EXISTS (SELECT FROM members WHERE role = session_user) '
+            'OR namespace IN (SELECT m.namespace FROM members m WHERE m.role = session_user))', kept);
+    END LOOP;
+END $$;
