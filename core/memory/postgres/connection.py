@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from struct import pack
 from sys import byteorder
@@ -19,6 +19,7 @@ LOCK = "'records'::regclass::oid::bigint"  # of who writes to a bank
 WAIT_S = 10  # for a server that does not answer, unless the URL says otherwise
 _OTHER_WAYS = "sort seqscan bitmapscan hashjoin mergejoin".split()
 _IN_ITS_ORDER = "SELECT " + ", ".join(f"set_config('enable_{way}', 'off', true)" for way in _OTHER_WAYS)
+_SEE = "SELECT set_config('reasoningbank.namespace', $1, false)"
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 
@@ -55,6 +56,7 @@ class Connection:
     def __init__(self, pg: Any) -> None:
         self.pg = pg
         self.total_changes = 0
+        self._first: list[tuple[str, tuple]] = []  # statements that are to be sent before the next one
         self._texts: dict[str, str] = {}
         self.vector = _adapt(pg)  # the number of its type
         self.sees = ""  # the namespace that the session is held to
@@ -62,7 +64,8 @@ class Connection:
     def execute(self, query: str, values: Sequence[Any] = ()) -> Any:
         """Run one statement; returns a cursor."""
         cursor = self.pg.cursor(binary=True)
-        cursor.execute(self._translated(query), values)
+        with self._begun():
+            cursor.execute(self._translated(query), values)
         return self._counted(cursor)
 
     def rows_by_graph(self, query: str, values: Sequence[Any]) -> list[tuple]:
@@ -72,6 +75,8 @@ class Connection:
         """
         from psycopg.pq import TransactionStatus
 
+        with self._begun():
+            pass
         inside = self.pg.info.transaction_status != TransactionStatus.IDLE
         with self.pg.pipeline():
             if not inside:
@@ -87,13 +92,15 @@ class Connection:
         """Run one statement for each row of values."""
         if rows := list(rows):
             cursor = self.pg.cursor(binary=True)
-            cursor.executemany(self._translated(query), rows)
+            with self._begun():
+                cursor.executemany(self._translated(query), rows)
             self._counted(cursor)
 
     def see(self, namespace: str) -> None:
         """Read and write this namespace from now on, EVERYONE for all; row-level security holds the session to it."""
         if namespace != self.sees:
-            self.pg.execute("SELECT set_config('reasoningbank.namespace', $1, false)", (namespace,))
+            with self._begun():
+                self.pg.execute(_SEE, (namespace,))
             self.sees = namespace
 
     def rows(self, query: str, values: Sequence[Any]) -> list[tuple]:
@@ -111,20 +118,43 @@ class Connection:
             for row in rows:
                 copy.write_row(row)
 
-    def begin(self, namespace: str, wait_s: float, lock: str = "") -> None:
+    def begin(self, namespace: str, wait_s: float, lock: str = "", *, at_once: bool = False) -> None:
         """Begin a transaction and wait for this connection's turn to write: psycopg's LockNotAvailable after wait_s.
+
+        That is sent together with the first statement, so that others do not wait for the way between the two, or
+        with at_once.
 
         lock   what it waits for, where there is no bank yet
         """
+        self._first = [
+            ("BEGIN", ()),
+            ("SELECT set_config('lock_timeout', $1, true)", (f"{int(wait_s * 1000)}ms",)),
+            ("SET LOCAL synchronous_commit = off", ()),  # `commit` waits for the disk, without the lock
+            (f"SELECT pg_advisory_xact_lock({lock or LOCK})", ()),
+            (_SEE, (namespace,)),
+        ]
+        self.sees = namespace
+        if at_once:
+            with self._begun():
+                pass
+
+    @contextmanager
+    def _begun(self) -> Iterator[None]:
+        """Around a statement: sends what `begin` has left to be sent before it."""
+        if not self._first:
+            yield
+            return
+        first, self._first = self._first, []
         with self.pg.pipeline():
-            self.pg.execute("BEGIN")
-            self.pg.execute("SELECT set_config('lock_timeout', $1, true)", (f"{int(wait_s * 1000)}ms",))
-            self.pg.execute("SET LOCAL synchronous_commit = off")  # `commit` waits for the disk, without the lock
-            self.pg.execute(f"SELECT pg_advisory_xact_lock({lock or LOCK})")
-            self.see(namespace)
+            for query, values in first:
+                self.pg.execute(query, values)
+            yield
 
     def commit(self, *statements: tuple[str, tuple], durable: bool = True) -> None:
         """Run some last statements and commit, which lets others write; then wait for the disk, together with them."""
+        if self._first:  # nothing was done
+            self._first = []
+            return
         with self.pg.pipeline():
             for query, values in statements:
                 self.pg.execute(self._translated(query), values)
@@ -136,6 +166,7 @@ class Connection:
         """Undo what was done since `begin`, as far as the connection still stands."""
         import psycopg
 
+        self._first = []
         self.sees = ""  # a setting of the transaction went with it
         with suppress(psycopg.Error):
             self.pg.execute("ROLLBACK")

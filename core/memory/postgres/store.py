@@ -156,7 +156,12 @@ class PostgresStore:
             with self.explaining():
                 db = shared.to_write()
                 try:
-                    db.begin(self.namespace, BUSY_S if wait_s is None else wait_s, lock)
+                    db.begin(
+                        self.namespace,
+                        BUSY_S if wait_s is None else wait_s,
+                        lock,
+                        at_once=wait_s is not None or bool(lock),
+                    )
                     shared.writer = threading.get_ident()
                     last: Last = []
                     yield db, last
