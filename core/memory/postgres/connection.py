@@ -107,6 +107,12 @@ class Connection:
         """All rows of a query."""
         return self.execute(query, values).fetchall()
 
+    def script(self, statements: str) -> None:
+        """Run several statements without values."""
+        with self._begun():
+            pass
+        self.pg.execute(statements)
+
     def copy(
         self, statement: str, rows: Iterable[Sequence[Any]], types: dict[str, str], columns: Sequence[str]
     ) -> None:

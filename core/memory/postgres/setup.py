@@ -42,7 +42,7 @@ def create(db: Any) -> None:
     known = {row[0] for row in db.execute("SELECT collname::text FROM pg_collation").fetchall()}
     letters = next((name for name in LETTERS if name in known), "default")
     here = Path(__file__).parent
-    run = db.pg.execute
+    run = db.script
     run((here / "tables.sql").read_text(encoding="utf-8").replace("{words}", f'"{letters}"'))
     run((here / "triggers.sql").read_text(encoding="utf-8"))
     for table, (columns, n_key) in TRACKED.items():

@@ -299,7 +299,7 @@ class PostgresStore:
     def rebuild(self) -> Iterator[str]:
         """Make the full-text index and the graph of the vectors anew; a line about each."""
         with self.of(None).unjournaled() as db:
-            db.pg.execute(setup.REFILL_WORDS)
+            db.script(setup.REFILL_WORDS)
         yield "the words of every record are indexed anew"
         with self.explaining(), self._shared.lock:
             yield from setup.rebuild_graphs(self._shared.to_write(), self.dim())
