@@ -444,6 +444,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same
     assert {r["status"] for r in dump(run_dir / "bank.sqlite")[0]} == {"active", "superseded"}
 
 
+@pytest.mark.sqlite_file
 def test_lessons_on_a_bank_with_a_history_are_its_youngest(here, tmp_path):
     bank = here(*TOY, "limit=8", run_dir=tmp_path / "first")[0] / "bank.sqlite"
     kept = tmp_path / "kept.sqlite"

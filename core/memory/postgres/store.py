@@ -228,7 +228,7 @@ class PostgresStore:
     def get(self, rowids: list[int] | None) -> dict[int, MemoryRecord]:
         """The whole records of some rowids, None for all; those that are gone are left out."""
         where, values = ("", ()) if rowids is None else (" WHERE r.rowid = ANY (?)", (rowids,))
-        return {row[0]: to_record(row) for row in self.rows(RECORDS + where, values)}
+        return {row[0]: to_record(row) for row in self.rows(f"{RECORDS}{where} ORDER BY r.rowid", values)}
 
     def rowids_of_task(self, namespace: str, task_id: str) -> set[int]:
         """The records that came from a task, merged ones too: what the guard against self-retrieval leaves out."""
