@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.checks import meant
+from core.checks import is_url, meant
 from core.errors import UserError
 from core.memory.protocol import Memory
 from core.redact import Redactor
@@ -244,7 +244,7 @@ def build_bank(
 
     Raises UserError where the folder of the file cannot be made.
     """
-    if not read_only:
+    if not read_only and not is_url(path):
         _make_folder(path)
     node = {key: value for key, value in cfg.memory.items() if key not in (*SHOWN, "path", "consolidate", "hygiene")}
     offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}

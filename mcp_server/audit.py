@@ -14,7 +14,7 @@ from core.learning.transcript import transcript
 from core.memory.hygiene.scrub import scrub
 from core.memory.store.clock import now
 from core.types import MemoryRecord, Trajectory, Verdict, digest
-from mcp_server.config import default_bank
+from mcp_server.config import bank_file
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def run_audit(argv: list[str]) -> int:
     given = top.parse_args(argv)
     if given.last is not None and given.last < 1:
         raise UserError(f"--last {given.last}: give a whole number of at least 1.")
-    path = path_of((given.bank or default_bank()).expanduser())
+    path = path_of(bank_file(given))
     if not path.exists():
         raise UserError(f"there is no {path}: a server keeps a sample with server.audit_share=0.05.")
     rows = list(read_lines(path))

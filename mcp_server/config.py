@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.checks import is_url
 from core.errors import UserError
 from mcp_server.foreign_config import read_foreign
 from mcp_server.settings import read_settings, settings_file
@@ -114,7 +115,10 @@ def _compose(words: list[str], given: list[str]) -> Any:
 def bank_options(sub: argparse.ArgumentParser) -> None:
     """The options of every command that opens a bank."""
     sub.add_argument(
-        "--bank", type=Path, metavar="PATH", help="the bank's SQLite file; without it, one in your data folder"
+        "--bank",
+        type=lambda text: text if is_url(text) else Path(text),
+        metavar="PATH",
+        help="the bank's SQLite file, or the URL of a PostgreSQL database; without it, a file in your data folder",
     )
     sub.add_argument(
         "--config", type=Path, metavar="FILE", help="settings in the layout of the ReasoningBank MCP server"
@@ -137,10 +141,17 @@ def open_service(given: argparse.Namespace) -> Service:
 
     words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
     words += given.overrides
-    path = (given.bank or default_bank()).expanduser()
+    path = given.bank if is_url(given.bank) else bank_file(given)
     if given.bank is None:
         print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
     return Service(path, load_config(words), embedder=given.embedder, require_agent=given.require_agent_id)
+
+
+def bank_file(given: argparse.Namespace) -> Path:
+    """The bank's file, for what is kept beside it. UserError where --bank is a database."""
+    if is_url(given.bank):
+        raise UserError(f"--bank {given.bank}: this needs a bank's file, or --url of a running server.")
+    return (given.bank or default_bank()).expanduser()
 
 
 def default_bank() -> Path:

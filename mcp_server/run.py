@@ -27,7 +27,7 @@ from core.models.reply_text import storable
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server import warnings_file
 from mcp_server.command import Done, run_command, with_memory
-from mcp_server.config import bank_options, default_bank, open_service
+from mcp_server.config import bank_file, bank_options, open_service
 from mcp_server.extraction import as_trajectory
 from mcp_server.service import describe_stored, new_record
 from mcp_server.texts import memory_prompt
@@ -108,7 +108,7 @@ def run_around(argv: list[str]) -> int:
     """`reasoningbank run ... -- COMMAND ...`: the exit status is the command's own."""
     words, command = split(argv)
     given = parser().parse_intermixed_args(words)
-    given.bank = (given.bank or default_bank()).expanduser()
+    given.bank = bank_file(given)
     if given.domain:
         given.overrides.append(f"retrieval.domain={given.domain}")
     if given.consolidate_every is not None:

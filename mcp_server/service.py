@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.build import build_bank, build_meter, build_models, build_roles, make, part, refuse_problems
-from core.checks import check_choice, check_numbers
+from core.checks import check_choice, check_numbers, is_url
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
@@ -36,12 +36,16 @@ class Service:
     queue_without_model   extractions may be queued although no model is configured: another server has one
     """
 
-    def __init__(self, path: Path, cfg: Any, *, embedder: str | None = None, require_agent: bool = False) -> None:
+    def __init__(self, path: str | Path, cfg: Any, *, embedder: str | None = None, require_agent: bool = False) -> None:
         self.cfg, self.limits, self.require_agent = cfg, cfg.server, require_agent
         check_choice(cfg.server, "server", "anonymous", ("own", "all"))
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
         check_numbers(cfg.server, "server", "audit_share", least=0, most=1)
         check_numbers(cfg.server, "server", "batch", least=1, whole=True)
+        if cfg.server.audit_share and is_url(path):
+            raise UserError(
+                "server.audit_share: the extractions are kept beside a bank's file, and this is a database."
+            )
         if require_agent and cfg.server.anonymous == "all":
             raise UserError("--require-agent-id and server.anonymous=all contradict each other: give one of them.")
         self.queue_without_model = False
@@ -54,7 +58,7 @@ class Service:
         self._stack.callback(self.retrievals.close)
         self.jobs = self.bank.jobs()
 
-    def _open(self, path: Path, embedder: str | None) -> MemoryBank:
+    def _open(self, path: str | Path, embedder: str | None) -> MemoryBank:
         """The bank, with the embedder that it was made with unless the configuration names another."""
         if self.cfg.memory.path is not None:
             raise UserError("memory.path: the server's bank is named with --bank.")

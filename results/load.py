@@ -171,7 +171,7 @@ def read_banks(run: Run, *, must: bool) -> list[MemoryRecord]:
     found: list[MemoryRecord] = []
     for path in (*own_banks(run), run.memory.get("path")):
         try:
-            found += read_records(Path(path), run.memory.get("namespace", "default")) if path else []
+            found += read_records(path, run.memory.get("namespace", "default")) if path else []
         except UserError:
             if must:
                 raise

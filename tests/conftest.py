@@ -28,6 +28,58 @@ def command(*overrides: str) -> list[str]:
     return [sys.executable, str(REPO / "main.py"), *overrides]
 
 
+# The bank's tests, which run on both of its stores; what is about SQLite's file alone is marked `sqlite_file`.
+ON_BOTH_STORES = (
+    "test_memory test_memory_arrival test_memory_domains test_memory_exchange test_memory_fold test_memory_guard "
+    "test_memory_history test_memory_life test_memory_model test_memory_namespaces "
+    "test_memory_plain test_memory_points test_memory_policies test_memory_set_aside test_memory_uses "
+    "test_found_by_content test_memory_durability test_memory_index"
+).split()
+
+
+def pytest_generate_tests(metafunc):
+    both = metafunc.module.__name__ in ON_BOTH_STORES
+    if both and not any(metafunc.definition.iter_markers("sqlite_file")):
+        metafunc.parametrize("bank_store", ["sqlite", "postgres"], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server with pgvector of the tests' own."""
+    from scripts.bench.embedded_postgres import Server, missing
+
+    if reason := missing():
+        pytest.skip(reason)
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture(autouse=True)
+def bank_store(request, monkeypatch):
+    """With "postgres" each file that a test names as a bank's is a database of its own in PostgreSQL instead."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return
+    server = request.getfixturevalue("postgres")
+    from core.memory.store import bank_file, database
+
+    urls = {}
+
+    def opened(path, *, read_only=False, how=None):
+        path = Path(path)
+        if path not in urls:
+            if read_only:
+                return database_open(path, read_only=True)
+            urls[path] = server.new()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        return database_open(urls[path], read_only=read_only, how=how)
+
+    database_open = database.open_store
+    monkeypatch.setattr(database, "open_store", opened)
+    monkeypatch.setattr(bank_file, "open_store", opened)
+
+
 @pytest.fixture
 def cli(tmp_path):
     """Run main.py in a process of its own, with tmp_path as the working directory."""

@@ -27,8 +27,10 @@ ARROWS = {
     "core/models": {"core", "prompts"},
     "core/agents": {*MODELS, "prompts"},
     "core/learning": {*MODELS, "prompts"},
-    "core/memory/store": {*MODELS, "core/memory/search"},  # to check and to remove the index that the search saved
+    # To check and to remove the index that the search saved, and to open a bank that is no file.
+    "core/memory/store": {*MODELS, "core/memory/search", "core/memory/postgres"},
     "core/memory/search": STORE,
+    "core/memory/postgres": {*STORE, "core/memory/search"},
     "core/memory/policies": STORE,
     "core/memory/consolidation": {*MODELS, *STORE, "core/learning", "core/memory/policies", "prompts"},
     "core/memory/hygiene": {*MODELS, "core/learning", "prompts"},

@@ -125,6 +125,7 @@ def test_a_threshold_may_leave_nothing(open_bank):
     assert len(bank.retrieve("boil some water")) == 1
 
 
+@pytest.mark.sqlite_file
 def test_retrieval_writes_nothing(open_bank, tmp_path):
     bank = open_bank()
     bank.add(record("a b c"))
@@ -143,6 +144,7 @@ def test_namespaces_do_not_see_each_other(open_bank):
     assert [h.record.task_id for h in one.retrieve("shared words", top_k=5)] == ["1"]
 
 
+@pytest.mark.sqlite_file
 def test_the_index_follows_what_others_write_and_remove(open_bank, tmp_path):
     reader, writer = open_bank(), open_bank()
     writer.add(record("first thing", task="1"))
@@ -154,6 +156,7 @@ def test_the_index_follows_what_others_write_and_remove(open_bank, tmp_path):
     assert [h.record.task_id for h in reader.retrieve("first thing", top_k=5)] == ["2"]
 
 
+@pytest.mark.sqlite_file
 def test_a_record_added_while_the_index_catches_up_is_indexed_once(open_bank, monkeypatch):
     reader, writer = open_bank(), open_bank()
     writer.add(record("first thing", task="1"))
@@ -175,6 +178,7 @@ def test_a_bank_of_another_embedder_is_refused_by_name(open_bank):
         open_bank(embedder=HashingEmbedder(dim=64))
 
 
+@pytest.mark.sqlite_file
 def test_a_file_that_is_no_bank_is_refused(open_bank, tmp_path):
     (tmp_path / "notes.txt").write_text("these are my notes, not a database " * 100)
     with pytest.raises(UserError, match="not a memory bank"):
@@ -190,6 +194,7 @@ def test_a_frozen_bank_refuses_to_add_and_must_exist(open_bank):
         open_bank(read_only=True).add(record("b"))
 
 
+@pytest.mark.sqlite_file
 def test_a_write_the_disk_refuses_is_a_stop_and_leaves_the_bank_whole(open_bank):
     bank = open_bank()
     bank.add(record("a"))

@@ -12,7 +12,7 @@ from test_memory_policies import ALL, Angles
 from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
-from core.memory.store.database import Store
+from core.memory.store import database
 from core.memory.store.filter import Filter
 from core.types import Task
 
@@ -107,7 +107,7 @@ def test_a_run_keeps_to_the_tasks_own_domain(here, tmp_path):
     for row in rows:
         for kept in row["records"]:
             assert kept["domain"] == row["task_type"] and kept["tags"] == [row["task_type"].lower(), "pilot"]
-    with closing(Store(tmp_path / "same" / "bank.sqlite", read_only=True)) as store:
+    with closing(database.open_store(tmp_path / "same" / "bank.sqlite", read_only=True)) as store:
         assert {r.domain for r in store.get(None).values()} == {row["task_type"] for row in rows if row["records"]}
 
 

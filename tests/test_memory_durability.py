@@ -44,6 +44,7 @@ def write(path, name, count, kind="add"):
     return subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.sqlite_file
 def test_eight_processes_write_at_once(open_bank, tmp_path):  # noqa: F811
     path = tmp_path / "bank.sqlite"
     writers = [write(path, f"w{number}", 500) for number in range(8)]
@@ -62,6 +63,7 @@ def test_eight_processes_write_at_once(open_bank, tmp_path):  # noqa: F811
     assert [json.loads(line)["seq"] for line in lines] == list(range(1, 4001))
 
 
+@pytest.mark.sqlite_file
 @pytest.mark.parametrize("kind", ["add", "merge"])
 def test_kill_leaves_every_acknowledged_change_whole(open_bank, tmp_path, kind):  # noqa: F811
     for number, delay in enumerate((0.02, 0.05, 0.09)):
@@ -117,6 +119,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.sqlite_file
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_bank_is_set_aside_and_rebuilt_whole(open_bank, tmp_path, caplog, kind):  # noqa: F811
     bank = open_bank()
@@ -142,6 +145,7 @@ def test_a_damaged_bank_is_set_aside_and_rebuilt_whole(open_bank, tmp_path, capl
     assert caplog.text == ""
 
 
+@pytest.mark.sqlite_file
 def test_without_its_journal_a_damaged_bank_gives_what_can_be_read(open_bank, tmp_path, caplog):  # noqa: F811
     bank = open_bank()
     fill(bank)
@@ -155,6 +159,7 @@ def test_without_its_journal_a_damaged_bank_gives_what_can_be_read(open_bank, tm
         assert one.items == record("x").items
 
 
+@pytest.mark.sqlite_file
 def test_a_lost_or_torn_journal_is_written_anew(open_bank, tmp_path):  # noqa: F811
     journal = tmp_path / "bank.sqlite.journal"
     for spoil in (journal.unlink, lambda: journal.write_bytes(journal.read_bytes()[:-40])):
@@ -171,6 +176,7 @@ def test_a_lost_or_torn_journal_is_written_anew(open_bank, tmp_path):  # noqa: F
         bank.close()
 
 
+@pytest.mark.sqlite_file
 def test_a_damaged_frozen_bank_is_refused_and_left_alone(open_bank, tmp_path):  # noqa: F811
     bank = open_bank()
     fill(bank)
@@ -182,6 +188,7 @@ def test_a_damaged_frozen_bank_is_refused_and_left_alone(open_bank, tmp_path):  
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == files
 
 
+@pytest.mark.sqlite_file
 def test_a_damaged_bank_that_is_in_use_is_not_rebuilt_under_its_user(open_bank, tmp_path):  # noqa: F811
     bank = open_bank()
     fill(bank)
@@ -193,6 +200,7 @@ def test_a_damaged_bank_that_is_in_use_is_not_rebuilt_under_its_user(open_bank, 
     assert "another process has it open" in done.stderr
 
 
+@pytest.mark.sqlite_file
 def test_a_database_of_something_else_is_refused(open_bank, tmp_path):  # noqa: F811
     with sqlite3.connect(tmp_path / "other.sqlite") as db:
         db.execute("CREATE TABLE mine (a)")

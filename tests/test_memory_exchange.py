@@ -253,6 +253,7 @@ def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path, capsys, words
     assert message in err
 
 
+@pytest.mark.sqlite_file
 def test_the_doctor_mends_a_damaged_bank(bank, tmp_path, capsys):
     before = bank.records()
     bank.close()
@@ -289,6 +290,7 @@ def test_embeddings_of_another_size_are_refused(tmp_path, bank, open_bank, fille
     assert len(other) == filled
 
 
+@pytest.mark.sqlite_file
 def test_a_bank_knows_its_embedders_dimensions_and_date(tmp_path, capsys):
     bank = tmp_path / "bank.sqlite"
     words = ("--query", "q", "--title", "t", "--description", "d", "--content")

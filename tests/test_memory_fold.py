@@ -25,7 +25,7 @@ from core.memory.consolidation.episode_feedback import EpisodeFeedback, feedback
 from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.merge_authors import Voting
 from core.memory.consolidation.prune import Prune
-from core.memory.store.database import Store
+from core.memory.store import database
 from core.run.metrics import summarise
 from core.run.resume import restore
 from core.types import Episode, Trajectory, Verdict
@@ -80,7 +80,7 @@ def row_of(made: Episode) -> dict:
 
 def dump(path):
     """Everything in a bank but clock times, as plain data."""
-    store = Store(path, read_only=True)
+    store = database.open_store(path, read_only=True)
     try:
         records = [{**asdict(r), "created_at": None} for r in store.get(None).values()]
         facts = store.rows("SELECT key, value FROM facts ORDER BY key")
@@ -418,6 +418,7 @@ def test_a_run_stopped_in_a_round_makes_the_round_again(here, tmp_path):
     assert cut_in_a_round > 0
 
 
+@pytest.mark.sqlite_file
 def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same_bank(tmp_path):
     calm, run_dir = tmp_path / "calm", tmp_path / "killed"
     subprocess.run(command(*LIVED, f"run_dir={calm}"), check=True, capture_output=True, timeout=120)
@@ -443,6 +444,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same
     assert {r["status"] for r in dump(run_dir / "bank.sqlite")[0]} == {"active", "superseded"}
 
 
+@pytest.mark.sqlite_file
 def test_lessons_on_a_bank_with_a_history_are_its_youngest(here, tmp_path):
     bank = here(*TOY, "limit=8", run_dir=tmp_path / "first")[0] / "bank.sqlite"
     kept = tmp_path / "kept.sqlite"

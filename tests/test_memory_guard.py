@@ -289,6 +289,7 @@ def test_an_opinion_needs_a_model():
         Guard(burst=1)
 
 
+@pytest.mark.sqlite_file
 def test_a_run_with_opinions_counts_their_cost_and_goes_on_after_a_crash(here, tmp_path):
     words = (*TOY, "memory=guarded", "memory.hygiene.opinion=llm", "limit=4")
     run_dir, _ = here(*words)
@@ -348,6 +349,7 @@ def test_an_episodes_texts_are_scrubbed_and_its_ids_are_not():
     assert clean["trajectories"][0]["steps"] == [{"text": "call [removed phone]", "valid": True}]
 
 
+@pytest.mark.sqlite_file
 def test_a_run_that_scrubs_its_episodes_goes_on_and_is_audited(here, monkeypatch):
     """With a scrubber of colours, because the toy's boxes are of nobody."""
     for module in ("core.run.records", "main"):

@@ -108,6 +108,7 @@ def cached(open_bank, monkeypatch):  # noqa: F811
     return open_bank
 
 
+@pytest.mark.sqlite_file
 def test_the_index_is_read_from_its_file_and_follows_what_came_after(cached, monkeypatch, tmp_path):
     assert (tmp_path / "bank.sqlite.index").exists()
     monkeypatch.setattr(index_file, "WORTH", 10**9)
@@ -137,6 +138,7 @@ def flip(path):
     path.write_bytes(data)
 
 
+@pytest.mark.sqlite_file
 @pytest.mark.parametrize(
     "spoil", [cut, flip, lambda p: p.write_bytes(b""), lambda p: p.write_text("not an index\n" * 99)]
 )
@@ -151,6 +153,7 @@ def test_a_damaged_index_file_is_made_anew_and_said(cached, tmp_path, caplog, sp
     assert caplog.text == ""
 
 
+@pytest.mark.sqlite_file
 def test_the_index_file_of_another_bank_is_not_believed(cached, tmp_path):
     bank = cached("other.sqlite")
     bank.add_many([record(f"another thing {n}", task=f"t{n}", id=f"x{n}", created_at="2020") for n in range(200)])
@@ -161,6 +164,7 @@ def test_the_index_file_of_another_bank_is_not_believed(cached, tmp_path):
     assert cached("other.sqlite").retrieve("another thing 5")[0].record.id == "x5"
 
 
+@pytest.mark.sqlite_file
 def test_a_frozen_bank_reads_the_index_file_and_writes_none(cached, tmp_path):
     (tmp_path / "bank.sqlite.index").unlink()
     bank = cached(read_only=True)
@@ -169,6 +173,7 @@ def test_a_frozen_bank_reads_the_index_file_and_writes_none(cached, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"bank.sqlite", "bank.sqlite.journal"}
 
 
+@pytest.mark.sqlite_file
 def test_many_hidden_entries_are_cleared_out(open_bank, monkeypatch):  # noqa: F811
     monkeypatch.setattr(index_file, "WORTH", 50)
     bank = open_bank()

@@ -526,6 +526,7 @@ def deleting(days, **changes):
     return [record("old", item(0), **values), record("now", item(90), tick=200)], Prune(delete_after_days=days)
 
 
+@pytest.mark.sqlite_file
 @pytest.mark.parametrize(
     ("days", "changes", "deleted"),
     [

@@ -106,6 +106,7 @@ def test_snapshots_of_one_name_are_each_ones_own(tenants):
         bob.rollback("else")
 
 
+@pytest.mark.sqlite_file
 def test_forgetting_leaves_the_others_record_its_links_and_its_past(tenants, tmp_path):
     ann, bob = tenants
     for view in tenants:

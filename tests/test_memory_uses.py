@@ -146,6 +146,7 @@ def shown_meanwhile(bank, caplog):
     assert "not counted: others are writing" in warning.message
 
 
+@pytest.mark.sqlite_file
 def test_a_writer_of_another_program_is_not_waited_for(bank, caplog):
     with closing(sqlite3.connect(bank.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -154,6 +155,7 @@ def test_a_writer_of_another_program_is_not_waited_for(bank, caplog):
     usual_again(bank)
 
 
+@pytest.mark.sqlite_file
 def test_a_writer_of_another_process_is_not_waited_for(bank, caplog):
     line = [sys.executable, "-c", LOCK, f"{bank.path}.journal"]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
@@ -163,6 +165,7 @@ def test_a_writer_of_another_process_is_not_waited_for(bank, caplog):
     usual_again(bank)
 
 
+@pytest.mark.sqlite_file
 def test_a_writer_of_another_thread_is_not_waited_for(bank, caplog):
     inside, over = threading.Event(), threading.Event()
 
@@ -206,6 +209,7 @@ def usual_again(bank):
     assert counters(bank)[0] == 1
 
 
+@pytest.mark.sqlite_file
 def test_a_change_may_be_given_its_patience(bank):
     with closing(sqlite3.connect(bank.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from core.checks import is_url
 from core.errors import InfraError, UserError
 from core.memory import commands
 from core.memory.formats import FORMATS
@@ -44,17 +45,17 @@ def open_bank(given: argparse.Namespace) -> Any:
     from core.memory.store.database import embedder_of
     from core.memory.store.repair import check_integrity, repair
 
-    if given.command == "doctor" and (reason := check_integrity(given.bank, thorough=True)):
-        repair(given.bank, reason)
-    if not given.bank.exists() and given.command not in MAKES:
-        raise UserError(f"there is no bank {given.bank}.")
+    path = given.bank if is_url(given.bank) else Path(given.bank)
+    if not is_url(path):
+        if given.command == "doctor" and (reason := check_integrity(path, thorough=True)):
+            repair(path, reason)
+        if not path.exists() and given.command not in MAKES:
+            raise UserError(f"there is no bank {path}.")
     read_only = given.command not in WRITES
-    name = getattr(given, "embedder", None) or embedder_of(given.bank, read_only=read_only) or MINILM
+    name = getattr(given, "embedder", None) or embedder_of(path, read_only=read_only) or MINILM
     namespace = getattr(given, "namespace", None) or "default"
     embedder = NamedEmbedder(name=name)
-    return MemoryBank(
-        path=str(given.bank), embedder=embedder, policy=Cosine(), namespace=namespace, read_only=read_only
-    )
+    return MemoryBank(path=str(path), embedder=embedder, policy=Cosine(), namespace=namespace, read_only=read_only)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -63,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     add = top.add_subparsers(dest="command", required=True, metavar="COMMAND").add_parser
     one = {name: add(name, help=do.__doc__, description=do.__doc__) for name, do in COMMANDS.items()}
     for sub in one.values():
-        sub.add_argument("bank", type=Path, metavar="BANK", help="the bank's SQLite file")
+        sub.add_argument("bank", metavar="BANK", help="the bank's SQLite file, or the URL of a PostgreSQL database")
     for name in ("stats", "list", "show", "search"):
         one[name].add_argument("--json", action="store_true", help="one JSON object a line")
     left_out = {"list": "all", "export": "all", "rollback": "all", "import": "each record's own"}

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, overload
 
 from core.checks import check_choice
@@ -22,7 +23,7 @@ from core.memory.search.texts import windows
 from core.memory.store.bank_file import BankFile
 from core.memory.store.changes import Items
 from core.memory.store.clock import now
-from core.memory.store.database import Busy
+from core.memory.store.contract import Busy
 from core.memory.store.filter import Filter, normal_tag
 from core.memory.store.schema import BARE, to_record
 from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
@@ -46,7 +47,8 @@ log = logging.getLogger(__name__)
 class MemoryBank(BankFile, Memory):
     """The paper's bank (section 3.2): append-only experiences, keyed by the embedding of their query.
 
-    path         the SQLite file; None in the config puts it into the run directory
+    path         the SQLite file, or the URL of a PostgreSQL database; None in the config: in the run directory
+    store        memory/store=postgres: how that database is used; None: as usual
     namespace    whose records it reads and writes, unless a search's Filter names another
     allow_self   let a task retrieve what it taught itself earlier; False is the only honest setting for a benchmark
     unit         record | item: what a search returns, a whole record or single items of it
@@ -91,7 +93,8 @@ class MemoryBank(BankFile, Memory):
         if self.uses is not None and self.consolidate is None:
             self.consolidate = Consolidator(run=self.run)  # without policies it counts, and does nothing else
         most = MOST_MISSING if self.key == "both" else None  # with key=item there is nothing else to search by
-        self._search = Search(self._store, self.index == "hnsw", self._item_vectors, self.read_only, most)
+        search = getattr(self._store, "search", partial(Search, self._store))
+        self._search = search(self.index == "hnsw", self._item_vectors, self.read_only, most)
 
     def retrieve(
         self,
@@ -141,9 +144,9 @@ class MemoryBank(BankFile, Memory):
         # Also for an empty bank: an embedder that breaks must do so before the attempt, not when its record is added.
         vector = self.embedder.embed([query])[0] if isinstance(query, str) else query
         where, unit, key = self._within(where), unit or self.unit, key or self.key
-        own = exclude_task and not self.allow_self
-        exclude = self._store.rowids_of_task(where.namespace, exclude_task) if own else set()
-        exclude |= self._store.rowids_below(where)
+        own, store = exclude_task and not self.allow_self, self._store.of(where.namespace)
+        exclude = store.rowids_of_task(where.namespace, exclude_task) if own else set()
+        exclude |= store.rowids_below(where)
         hits, version = [], -1
         for items in {"query": (False,), "item": (True,), "both": (False, True)}[key]:
             more, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
@@ -163,16 +166,15 @@ class MemoryBank(BankFile, Memory):
         return [hit for hit in hits if hit.record.id != id][:k]
 
     def lexical(self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None) -> list[Scored]:
-        """The k records whose query and items match the words of a text best: BM25 of SQLite's FTS5, higher is better.
+        """The k records whose query and items match the words of a text best, any of them: BM25 as in SQLite's FTS5.
 
-        Any of the words is enough. Words are quoted: nothing in a text is an operator.
+        Higher is better.
         """
         words = list(dict.fromkeys(re.findall(r"\w+", query.lower())))[:MAX_WORDS]
         if not words or k <= 0:
             return []
-        expression = " OR ".join(f'"{word}"' for word in words)
         exclude = None if self.allow_self else exclude_task
-        hits = self._store.lexical(expression, k, self._within(where), exclude)
+        hits = self._store.lexical(words, k, self._within(where), exclude)
         return self._search.scored([(rowid, -1, score) for rowid, score in hits], "record", by_words=True)
 
     @overload
@@ -253,8 +255,8 @@ class MemoryBank(BankFile, Memory):
         with self.change(reason) as change:
             for id in accomplices:
                 change.update(id, status="quarantined", trust=0.0)
-            return sum(
-                change.put(r, *((None,) if v is None else (v.tobytes(), self._stored_items(r))))
+            return change.put_all(
+                (r, *((None, ()) if v is None else (v.tobytes(), self._stored_items(r))))
                 for r, v in zip(records, vectors)
             )
 
@@ -266,7 +268,8 @@ class MemoryBank(BankFile, Memory):
     def recent(self, n: int, *, everyone: bool = False) -> list[MemoryRecord]:
         """The last n records of the namespace, or of all, newest first, whatever their status; without embeddings."""
         where, values = ("", ()) if everyone else ("WHERE namespace = ?", (self.namespace,))
-        rows = self._store.rows(f"{BARE} FROM records {where} ORDER BY rowid DESC LIMIT ?", (*values, n))
+        store = self._store.of(None) if everyone else self._store
+        rows = store.rows(f"{BARE} FROM records {where} ORDER BY rowid DESC LIMIT ?", (*values, n))
         return [to_record(row) for row in rows]
 
     def _began(self) -> int:

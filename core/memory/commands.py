@@ -6,7 +6,6 @@ import json
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
@@ -25,7 +24,6 @@ def hygiene_notes(record: MemoryRecord) -> set[str]:
 def stats(bank: Any, given: Namespace) -> Iterator[str]:
     """count what is in a bank"""
     records, made_with = bank.records(), bank.made_with()
-    size = sum(file.stat().st_size for file in Path(bank.path).parent.glob(f"{Path(bank.path).name}*"))
     found = {
         "records": len(records),
         "items": sum(len(record.items) for record in records),
@@ -41,7 +39,7 @@ def stats(bank: Any, given: Namespace) -> Iterator[str]:
         "embedder": bank.embedder.name if records else None,
         "dimensions": made_with["dim"],
         "embedder since": made_with["since"],
-        "megabytes": round(size / 1e6, 2),
+        "megabytes": round(bank.size() / 1e6, 2),
     }
     if given.json:
         yield json.dumps(found)
@@ -177,6 +175,8 @@ def forget(bank: Any, given: Namespace) -> Iterator[str]:
     """delete records, and what was merged from them, for good"""
     gone = bank.forget(id=given.id, task=given.task, run=given.run)
     yield f"{len(gone)} records deleted for good" + (f": {', '.join(gone[:20])}" if gone else "")
+    if gone and bank.remains:
+        yield bank.remains
 
 
 def compact(bank: Any, given: Namespace) -> Iterator[str]:

@@ -37,7 +37,7 @@ SINCE_OF_PART = {  # by class
     "LLMAuthor": {"temperature": None},
     "LLMJudge": {"confidence": False},
     "LiteLLMModel": {"client": "litellm"},
-    "MemoryBank": {"domain": None, "tags": None, "uses": None},
+    "MemoryBank": {"domain": None, "tags": None, "uses": None, "store": None},
     "OpenAIEmbedder": {"batch": 1},
     "Prune": {"delete_after_days": None},
     "ReActAgent": {"unread": "ask"},

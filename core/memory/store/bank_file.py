@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from core.checks import is_url
 from core.errors import InfraError, UserError
-from core.memory.search import index_file
 from core.memory.store.changes import Change, Items, weight_of
-from core.memory.store.database import Store
+from core.memory.store.contract import BankStore
+from core.memory.store.database import open_store
 from core.memory.store.jobs import Jobs
-from core.memory.store.schema import BARE, RECORDS, TRACKED, create, fill_lexicon, to_dict, to_record
+from core.memory.store.schema import BARE, RECORDS, TRACKED, to_dict, to_record
 from core.models.embedding import Embedder
 from core.setting import named_labels
 from core.types import MemoryRecord
@@ -29,16 +30,16 @@ _MARK = "snapshot:"
 _ERASED = "erased"  # the ids that `erase` has taken out
 
 
-def read_records(path: Path, namespace: str, *, vectors: bool = False) -> list[MemoryRecord]:
+def read_records(path: str | Path, namespace: str, *, vectors: bool = False) -> list[MemoryRecord]:
     """The records of a namespace, oldest first, of a bank that is only looked at; without embeddings unless `vectors`.
 
     None where there is no file; leaves no trace beside it. Raises UserError where it is damaged or no bank.
     """
-    if not path.is_file():
+    if not is_url(path) and not Path(path).is_file():
         return []
-    with closing(Store(path, read_only=True)) as store:
+    with closing(open_store(path, read_only=True)) as store:
         select = RECORDS if vectors else f"{BARE} FROM records r"
-        rows = store.rows(f"{select} WHERE r.namespace = ? ORDER BY r.rowid", (namespace,))
+        rows = store.of(namespace).rows(f"{select} WHERE r.namespace = ? ORDER BY r.rowid", (namespace,))
     return [to_record(row) for row in rows]
 
 
@@ -46,7 +47,8 @@ def read_records(path: Path, namespace: str, *, vectors: bool = False) -> list[M
 class BankFile:
     """One namespace of a bank's file. Every id is looked for in this namespace; ids of others may be the same.
 
-    path         the SQLite file
+    path         the SQLite file, or the URL of a PostgreSQL database
+    store        how that database is used (core/memory/postgres); None: as usual
     embedder     makes the vectors of what is added; a bank refuses another than its own
     namespace    the tenant: what is added goes there
     read_only    open an existing bank and refuse to change it (setting=frozen)
@@ -56,10 +58,11 @@ class BankFile:
     embedder: Embedder
     namespace: str = "default"
     read_only: bool = False
-    _store: Store = field(init=False, repr=False)
+    store: Any = None
+    _store: BankStore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._store = Store(self.path, read_only=self.read_only)
+        self._store = open_store(self.path, read_only=self.read_only, how=self.store).of(self.namespace)
         made_by = self._store.meta("embedder")
         if made_by not in (None, self.embedder.name):
             self._store.close()
@@ -72,7 +75,7 @@ class BankFile:
     def of(self, namespace: str) -> Self:
         """The same open bank as another tenant has it. Close only the one that was opened."""
         other = copy(self)
-        other.namespace = namespace
+        other.namespace, other._store = namespace, self._store.of(namespace)
         return other
 
     def close(self) -> None:
@@ -107,7 +110,8 @@ class BankFile:
     def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
         """Every record, everyone's, oldest first; of one namespace and status where they are given."""
         where = "WHERE coalesce(?1, r.namespace) = r.namespace AND coalesce(?2, r.status) = r.status"
-        return [to_record(row) for row in self._store.rows(f"{RECORDS} {where} ORDER BY r.rowid", (namespace, status))]
+        rows = self._store.of(namespace).rows(f"{RECORDS} {where} ORDER BY r.rowid", (namespace, status))
+        return [to_record(row) for row in rows]
 
     def links(self, id: str | None = None) -> list[tuple[str, str, str, str]]:
         """(source, relation, target, note) of all links of the namespace, or of those from or to a record."""
@@ -150,16 +154,15 @@ class BankFile:
 
     def __len__(self) -> int:
         """Of everyone's records."""
-        return self._store.count()
+        return self._store.of(None).count()
 
     def tick(self) -> int:
         """The highest tick of any record, whosever: where the stream stands."""
-        return self._store.rows("SELECT coalesce(max(tick), 0) FROM records")[0][0]
+        return self._store.of(None).rows("SELECT coalesce(max(tick), 0) FROM records")[0][0]
 
     def dim(self) -> int | None:
         """Numbers in an embedding; None while the bank is empty."""
-        found = self._store.rows("SELECT length(vector) / 4 FROM vectors LIMIT 1")
-        return found[0][0] if found else None
+        return self._store.of(None).dim()
 
     def made_with(self) -> dict[str, Any]:
         """{name, dim, since} of the embedder that the bank was made with; None where that is not (yet) known."""
@@ -198,7 +201,7 @@ class BankFile:
         undo = defaultdict(list)
         for table, (columns, n_key) in TRACKED.items():
             query = f"SELECT seq, was_there, {', '.join(columns[:n_key])} FROM undo_{table} ORDER BY step"
-            for seq, was_there, *key in self._store.rows(query):
+            for seq, was_there, *key in self._store.of(None).rows(query):
                 undo[seq].append((table, bool(was_there), *key))
         entries = self._store.rows("SELECT seq, at, tick, reason FROM journal ORDER BY seq")
         return [dict(zip(("seq", "at", "tick", "reason"), row)) | {"undo": undo[row[0]]} for row in entries]
@@ -228,8 +231,11 @@ class BankFile:
 
     def snapshots(self) -> dict[str, int]:
         """Name -> place in the journal, oldest first."""
-        query = "SELECT key, CAST(value AS INTEGER) FROM facts WHERE namespace = ? AND key GLOB ? ORDER BY 2"
-        return {key.removeprefix(_MARK): seq for key, seq in self._store.rows(query, (self.namespace, f"{_MARK}*"))}
+        query = (
+            "SELECT key, CAST(value AS INTEGER) FROM facts "
+            f"WHERE namespace = ? AND substr(key, 1, {len(_MARK)}) = ? ORDER BY 2"
+        )
+        return {key.removeprefix(_MARK): seq for key, seq in self._store.rows(query, (self.namespace, _MARK))}
 
     def forget(
         self, *, id: str | None = None, task: str | None = None, run: str | None = None, namespace: str | None = None
@@ -258,7 +264,7 @@ class BankFile:
                 gone |= heirs
             orphans = self._orphans(here, gone)
             if gone:
-                index_file.remove(Path(self.path))
+                self._store.drop_indexes()
                 change.erase(gone)
                 change.reason += "".join(f"; {one} sha256:{_digest(r)}" for one, r in here.items() if one in gone)
             for one in orphans:
@@ -267,7 +273,7 @@ class BankFile:
 
     def erase(self, change: Change, ids: tuple[str, ...]) -> None:
         """Delete records for good inside a change, and remember their ids alone."""
-        index_file.remove(Path(self.path))
+        self._store.drop_indexes()
         change.erase(ids)
         change.fact(_ERASED, json.dumps(sorted({*self._erased(), *ids})))
 
@@ -291,10 +297,16 @@ class BankFile:
 
         Nothing but this does: SQLite keeps that room for what is added next.
         """
-        self._store.empty_log()
-        before = Path(self.path).stat().st_size
-        self._store.compact()
-        return before, Path(self.path).stat().st_size
+        return self._store.compact()
+
+    def size(self) -> int:
+        """Bytes of the whole bank, with its journal and its indexes."""
+        return self._store.size()
+
+    @property
+    def remains(self) -> str:
+        """What `forget` cannot reach, as one sentence; "" where it reaches everything."""
+        return self._store.remains
 
     def verify_indexes(self) -> Iterator[str]:
         """Make anew what follows from the records, but the index's file, which is checked whenever it is read.
@@ -302,16 +314,12 @@ class BankFile:
         Yields a line for each part. UserError on damage.
         """
         lost = self._store.embed_missing(self._embed)
-        dropped = self._store.rows("SELECT count(*) FROM records WHERE rowid NOT IN (SELECT rowid FROM vectors)")[0][0]
+        dropped = self._store.of(None).rows(
+            "SELECT count(*) FROM records WHERE rowid NOT IN (SELECT rowid FROM vectors)"
+        )[0][0]
         found = f"{lost} had no vector and have one now" if lost else "each with its vector"
         yield f"{len(self)} records, {found}" + (f", but for {dropped} that are set aside" if dropped else "")
-        with self._store.unjournaled() as db:
-            db.execute("DROP TABLE lexicon")
-            create(db)
-            fill_lexicon(db)
-        yield "the words of every record are indexed anew"
-        self._store.rewrite_journal()
-        yield f"the journal's file is written anew: {self.seq()} changes"
+        yield from self._store.rebuild()
 
     def _embed_missing(self) -> None:
         """Vectors for what came back without one: by a repair, a rollback, an unmerge, a new status.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from core.errors import UserError
@@ -29,7 +29,7 @@ MADE = (
 _SINCE = "FROM undo_{table} WHERE seq > ?1 AND namespace = coalesce(?2, namespace)"
 FOUND_SINCE = (
     "SELECT was_there, {columns} FROM "
-    f"(SELECT *, row_number() OVER (PARTITION BY {{key}} ORDER BY seq, step) AS place {_SINCE}) WHERE place = 1"
+    f"(SELECT *, row_number() OVER (PARTITION BY {{key}} ORDER BY seq, step) AS place {_SINCE}) AS f WHERE place = 1"
 )
 
 
@@ -63,7 +63,7 @@ class Change:
 
     def put(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> bool:
         """`add` with the vectors at hand; None for one that is set aside and has none."""
-        _check_status(record.status)
+        check_status(record.status)
         values = vars(record)
         row = self._db.execute(schema.INSERT, [to_column(name, values[name]) for name in FIELDS]).fetchone()
         if row is None:
@@ -73,6 +73,10 @@ class Change:
         self._put_items(row[0], items)
         return True
 
+    def put_all(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> int:
+        """`put` many; returns how many were new."""
+        return sum(self.put(*row) for row in rows)
+
     def update(self, id: str, **fields: Any) -> None:
         """Set fields of a record. Its id and query are fixed: add a record that supersedes it. UserError otherwise."""
         row = self._find(id)
@@ -81,14 +85,14 @@ class Change:
         for name in fields:
             if name not in FIELDS or name in FIXED:
                 raise UserError(f"{name} of a record cannot be changed.")
-        _check_status(fields.get("status", "active"))
+        check_status(fields.get("status", "active"))
         columns = {name: to_column(name, value) for name, value in fields.items()}
         if columns.items() <= dict(zip(FIELDS, row[1:])).items():
             return
         query = f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)} WHERE rowid = ?"
         self._db.execute(query, (*columns.values(), row[0]))
         if fields.get("status", "archived") not in SET_ASIDE and row[-1] is None:
-            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('unembedded', '1')")
+            self._db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
             self.brought_back = True
         if "items" in fields:
             self._put_items(row[0], self._embed(self.get(id))[1])
@@ -96,7 +100,7 @@ class Change:
     def drop_vectors(self, id: str) -> None:
         """Delete the vectors of a record that is set aside. It is embedded anew when it comes back, however it does."""
         if (row := self._find(id)) and row[1 + FIELDS.index("status")] in SET_ASIDE:
-            self._db.execute("INSERT OR IGNORE INTO meta VALUES ('drops_vectors', '1')")
+            self._db.execute("INSERT INTO meta VALUES ('drops_vectors', '1') ON CONFLICT DO NOTHING")
             self._db.execute("DELETE FROM vectors WHERE rowid = ?", row[:1])
             self._db.execute("DELETE FROM item_vectors WHERE record = ?", row[:1])
 
@@ -133,9 +137,16 @@ class Change:
         self._db.execute(f"DELETE {past}", values)  # with what the triggers have just kept
         self._db.execute(f"DELETE FROM undo_links WHERE {linked}", values)
         self._db.execute(f"DELETE FROM jobs WHERE {about}", values)
-        self._db.execute("INSERT OR REPLACE INTO meta SELECT 'forgot', coalesce(max(seq), 0) + 1 FROM journal")
-        self._db.execute("INSERT INTO lexicon(lexicon) VALUES ('optimize')")
+        self._db.execute(
+            "INSERT INTO meta SELECT 'forgot', CAST(coalesce(max(seq), 0) + 1 AS TEXT) FROM journal WHERE true "
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        )
+        self._erase_words()
         self.erased = True
+
+    def _erase_words(self) -> None:
+        """Take out of the full-text index what it still holds of deleted rows."""
+        self._db.execute("INSERT INTO lexicon(lexicon) VALUES ('optimize')")
 
     def roll_back(self, seq: int, *, everyone: bool = False) -> int:
         """Make every row of the namespace, or all, what it was after a journal entry; how many changes that undoes."""
@@ -160,7 +171,7 @@ def weight_of(note: str) -> float | None:
     return float(found[1]) if found else None
 
 
-def _check_status(status: str) -> None:
+def check_status(status: str) -> None:
     if status not in STATUSES:
         raise UserError(f"status={status}: known are {', '.join(STATUSES)}.")
 
@@ -181,10 +192,12 @@ def put_back(db: Any, found: Rows) -> None:
         columns, n_key = TRACKED[table]
         key, names = ", ".join(columns[:n_key]), ", ".join(columns)
         new = ", ".join(f"excluded.{name}" for name in columns)
+        target = f"({key}) " if getattr(db, "names_conflicts", False) else ""  # SQLite looks for whichever there is
+        old = ", ".join(f"{table}.{name}" for name in columns)
         gone = f"DELETE FROM {table} WHERE ({key}) = ({', '.join('?' * n_key)})"
         db.executemany(gone, [row[1 : n_key + 1] for row in rows if not row[0]])
         write = (
             f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))}) "
-            f"ON CONFLICT DO UPDATE SET ({names}) = ({new}) WHERE ({names}) IS NOT ({new})"
+            f"ON CONFLICT {target}DO UPDATE SET ({names}) = ({new}) WHERE ({old}) IS NOT ({new})"
         )
         db.executemany(write, [row[1:] for row in rows if row[0]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import sqlite3
@@ -9,10 +10,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any, Self
 
+from core.checks import is_url
 from core.errors import StopRun, UserError
+from core.memory.search import index_file
 from core.memory.store.changes import MADE, Change, Embed, select
 from core.memory.store.clock import now
+from core.memory.store.contract import BankStore, Busy
 from core.memory.store.filter import PRIOR, Filter, normal_tag
 from core.memory.store.journal_file import JournalFile, line_of, whole
 from core.memory.store.migrations import in_present_schema, migrate, version
@@ -23,6 +28,8 @@ from core.memory.store.schema import (
     RECORDS,
     SCHEMA,
     SET_ASIDE,
+    create,
+    fill_lexicon,
     finish,
     storable,
     to_record,
@@ -35,19 +42,25 @@ _BELIEVED = f"coalesce(r.confidence, iif(r.outcome = 'success', {PRIOR['success'
 # What else is noted of the embedder, once: how many numbers its vectors have, and when the first change named it.
 _MEASURED = "INSERT OR IGNORE INTO meta SELECT 'embedder_dim', length(vector) / 4 FROM vectors LIMIT 1"
 _SINCE = "INSERT OR IGNORE INTO meta SELECT 'embedder_since', at FROM (SELECT at FROM journal ORDER BY seq LIMIT 1)"
+_SEQ = "SELECT coalesce(max(seq), 0) FROM journal"
 State = tuple[int, int, str | None]  # (highest rowid, last entry of `touched`, journal entry of the last forgetting)
 
 
-def embedder_of(path: Path, *, read_only: bool = False) -> str | None:
+def open_store(path: str | Path, *, read_only: bool = False, how: Any = None) -> BankStore:
+    """The database that a bank's path names: a PostgreSQL URL or an SQLite file. how: `memory.store`."""
+    if how is None and not is_url(path):
+        return Store(path, read_only=read_only)
+    from core.memory.postgres.store import Postgres
+
+    return (how or Postgres()).open(str(path), read_only=read_only)
+
+
+def embedder_of(path: str | Path, *, read_only: bool = False) -> str | None:
     """The name of the embedder that a bank was made with; None where there is no bank, or nothing in it."""
-    if not path.exists():
+    if not is_url(path) and not Path(path).exists():
         return None
-    with closing(Store(path, read_only=read_only)) as store:
+    with closing(open_store(path, read_only=read_only)) as store:
         return store.meta("embedder")
-
-
-class Busy(UserError):
-    """Other writers kept a bank busy for longer than was to be waited; nothing was done."""
 
 
 class Store:
@@ -57,6 +70,8 @@ class Store:
     the thread that has a change open reads what it has done so far.
     Raises UserError when the file is no bank or damaged, and StopRun when the disk refuses a write.
     """
+
+    remains = ""  # the file is overwritten
 
     def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
@@ -215,21 +230,47 @@ class Store:
                 db.execute("INSERT INTO touched (record, found) VALUES (?, 1)", (rowid,))
         return len(made)
 
-    def rewrite_journal(self) -> None:
-        """Make the journal's file anew from the bank."""
+    def rebuild(self) -> Iterator[str]:
+        """Make the full-text index and the journal's file anew from the bank; a line about each."""
+        with self.unjournaled() as db:
+            db.execute("DROP TABLE lexicon")
+            create(db)
+            fill_lexicon(db)
+        yield "the words of every record are indexed anew"
         with self.unjournaled() as db:
             self._journal.rewrite(whole(db))
+        yield f"the journal's file is written anew: {self.rows(_SEQ)[0][0]} changes"
+
+    def drop_indexes(self) -> None:
+        index_file.remove(self.path)  # what is forgotten must not lie in them
 
     def empty_log(self) -> None:
         """Bring what was committed from SQLite's log into the bank: the log holds what was overwritten there."""
         with self._explaining(), self._write_lock:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
-    def compact(self) -> None:
+    def compact(self) -> tuple[int, int]:
         """Write the file anew without the room that deleted rows have left; other writers wait meanwhile."""
+        self.empty_log()
+        before = self.path.stat().st_size
         with self._explaining(), self._write_lock, self._journal.turn():
             self._db.execute("VACUUM")
         self.empty_log()
+        return before, self.path.stat().st_size
+
+    def size(self) -> int:
+        """Bytes of the file and of those beside it."""
+        return sum(file.stat().st_size for file in self.path.parent.glob(f"{self.path.name}*"))
+
+    def lead(self) -> Any:
+        """A lock that the kernel gives back when the process dies; None while another has it."""
+        lock = self.path.with_name(self.path.name + ".worker").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            return None
+        return lock
 
     def close(self) -> None:
         """Close the file; afterwards no WAL is left behind."""
@@ -237,6 +278,9 @@ class Store:
             for part in {self._reader, self._db, self._journal} - {None}:
                 part.close()
             self._journal = None
+
+    def of(self, namespace: str | None) -> Self:
+        return self  # the file holds everyone's rows, and each query names its namespace
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -270,6 +314,11 @@ class Store:
     def meta(self, key: str) -> str | None:
         """A fact about the file (schema, embedder); None when it was never set."""
         found = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
+        return found[0][0] if found else None
+
+    def dim(self) -> int | None:
+        """Numbers in a vector; None while there is none."""
+        found = self.rows("SELECT length(vector) / 4 FROM vectors LIMIT 1")
         return found[0][0] if found else None
 
     def count(self) -> int:
@@ -329,8 +378,8 @@ class Store:
         query = f"SELECT rowid FROM records r WHERE (?1 OR namespace = ?2) AND {_BELIEVED} < ?3"
         return {row[0] for row in self.rows(query, (where.everyone, where.namespace, where.min_confidence))}
 
-    def lexical(self, words: str, k: int, where: Filter, exclude_task: str | None) -> list[tuple[int, float]]:
-        """(rowid, BM25) of the k best records for an FTS5 expression, best first, ties to the oldest."""
+    def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[tuple[int, float]]:
+        """(rowid, BM25) of the k best records that have any of the words, best first, ties to the oldest."""
         marks = ", ".join("?" * len(where.statuses))
         same = "t.value = ? OR lower(replace(trim(t.value), ' ', '-')) = ?"  # SQLite's lower: ASCII alone
         tags = "".join(f" AND EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE {same})" for _ in where.tags)
@@ -344,7 +393,8 @@ class Store:
             f"AND r.status IN ({marks}){tags} ORDER BY score DESC, r.rowid LIMIT {int(k)}"
         )
         domains = None if where.domains is None else json.dumps(where.domains)
-        fixed = (words, where.namespace, exclude_task, where.outcome, domains, where.everyone)
+        expression = " OR ".join(f'"{word}"' for word in words)  # quoted: nothing in a text is an operator
+        fixed = (expression, where.namespace, exclude_task, where.outcome, domains, where.everyone)
         fixed = (*fixed, -math.inf if where.min_confidence is None else where.min_confidence)
         spelled = [spelling for tag in where.tags for spelling in (tag, normal_tag(tag))]
         return self.rows(query, (*fixed, *where.statuses, *spelled))

@@ -1,19 +1,17 @@
-"""Attempts that wait to be learned from: a queue in the bank's file, so that it survives the server.
+"""Attempts that wait to be learned from: a queue in the bank, so that it survives the server.
 
-One process at a time works on it (`lead`, a lock that the kernel gives back when the process dies); what it finds under
+One process at a time works on it (`lead`, a lock that is given back when the process dies); what it finds under
 way was left there by one that died, and is done again.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from dataclasses import dataclass, fields
 from typing import Any
 
 from core.memory.store.clock import now
-from core.memory.store.database import Store
+from core.memory.store.contract import BankStore
 
 KEPT = 1000  # finished jobs that can still be asked about
 TRIES = 5  # starts of a job whose process died each time
@@ -36,9 +34,9 @@ class Job:
 class Jobs:
     """The queue of an open bank's store. Thread-safe, and safe beside other processes on the same bank."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._lock: int | None = None
+    def __init__(self, store: BankStore) -> None:
+        self._store = store.of(None)
+        self._lock: Any = None
 
     def put(self, id: str, namespace: str, payload: dict[str, Any]) -> Job:
         """Queue a job. One of the same id is not queued twice, but again when it had failed."""
@@ -46,7 +44,8 @@ class Jobs:
         with self._store.unjournaled() as db:
             db.execute(
                 "INSERT INTO jobs VALUES (?1, ?2, 'pending', ?3, '{}', 0, ?4, ?4) ON CONFLICT (id) DO UPDATE SET "
-                "state = 'pending', payload = ?3, result = '{}', tries = 0, changed_at = ?4 WHERE state = 'failed'",
+                "state = 'pending', payload = ?3, result = '{}', tries = 0, changed_at = ?4 "
+                "WHERE jobs.state = 'failed'",
                 (id, namespace, text, at),
             )
         return self.get(id)
@@ -68,21 +67,14 @@ class Jobs:
     def lead(self) -> bool:
         """Become the one process that works on the queue; False while another is."""
         if self._lock is None:
-            path = self._store.path.with_name(self._store.path.name + ".worker")
-            lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(lock)
-                return False
-            self._lock = lock
-        return True
+            self._lock = self._store.lead()
+        return self._lock is not None
 
     def leave(self) -> None:
         """Let another process work on the queue."""
         lock, self._lock = self._lock, None
         if lock is not None:
-            os.close(lock)
+            lock.close()
 
     def next(self) -> Job | None:
         """The oldest job to do, marked as running; one that was begun TRIES times fails. Only while leading."""
@@ -108,8 +100,9 @@ class Jobs:
         with self._store.unjournaled() as db:
             query = "UPDATE jobs SET state = ?, payload = '{}', result = ?, changed_at = ? WHERE id = ?"
             db.execute(query, (state, json.dumps(result), now(), id))
-            ended = "SELECT rowid FROM jobs WHERE state IN ('completed', 'failed') ORDER BY changed_at DESC, rowid DESC"
-            db.execute(f"DELETE FROM jobs WHERE rowid IN ({ended} LIMIT -1 OFFSET {KEPT})")
+            ended = "FROM jobs WHERE state IN ('completed', 'failed')"
+            kept = f"SELECT rowid {ended} ORDER BY changed_at DESC, rowid DESC LIMIT {KEPT}"
+            db.execute(f"DELETE {ended} AND rowid NOT IN ({kept})")
 
 
 def _job(row: tuple) -> Job:

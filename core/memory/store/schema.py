@@ -31,8 +31,8 @@ LACKS_VECTOR = (
     f"v.vector IS NULL AND (r.status NOT IN {SET_ASIDE} OR NOT EXISTS (SELECT 1 FROM meta WHERE key = 'drops_vectors'))"
 )
 MARK_UNEMBEDDED = (  # for whoever has an embedder: some records want a vector and have none
-    "INSERT OR IGNORE INTO meta SELECT 'unembedded', '1' FROM records r LEFT JOIN vectors v ON v.rowid = r.rowid "
-    f"WHERE {LACKS_VECTOR} LIMIT 1"
+    "INSERT INTO meta SELECT 'unembedded', '1' FROM records r LEFT JOIN vectors v ON v.rowid = r.rowid "
+    f"WHERE {LACKS_VECTOR} LIMIT 1 ON CONFLICT DO NOTHING"
 )
 
 # What a change can be undone in: each table with its columns, and how many of these, the first, are its key.

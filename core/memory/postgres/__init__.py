@@ -1,0 +1,1 @@
+"""The bank in PostgreSQL with pgvector, for many writers on many hosts."""

@@ -1,0 +1,93 @@
+"""What is done to a bank in PostgreSQL where that differs from SQLite: other tenants' records, and many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from core.memory.postgres.connection import EVERYONE
+from core.memory.postgres.words import words_of_record
+from core.memory.store.changes import Change, Items, check_status
+from core.memory.store.schema import FIELDS, INSERT, to_column
+from core.types import MemoryRecord
+
+MANY = 20  # records from which they are copied into the table rather than inserted one by one
+BATCH = 5_000  # of one COPY
+
+
+_WORDS = (
+    "w AS (INSERT INTO lexicon SELECT rowid, namespace, a, cardinality(a) "
+    "FROM {source}, string_to_array({words}, ' ') a)"
+)
+
+
+class PostgresChange(Change):
+    """A Change whose session is held to one namespace: that of the change, or of the record that is put."""
+
+    def put(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> bool:
+        """`add` with the vectors at hand; None for one that is set aside and has none."""
+        check_status(record.status)
+        self._db.see(record.namespace)
+        values = [to_column(name, getattr(record, name)) for name in FIELDS]
+        more = (words_of_record(record), *(() if vector is None else (vector,)))
+        query = f"WITH r AS ({INSERT}, namespace), {_WORDS.format(words='?', source='r')}"
+        query += "" if vector is None else ", v AS (INSERT INTO vectors SELECT rowid, ?, namespace FROM r)"
+        row = self._db.execute(f"{query} SELECT rowid FROM r", (*values, *more)).fetchone()
+        if row is not None:
+            self._db.total_changes += 1
+            self._put_items(row[0], items)
+        self._db.see(self._namespace)
+        return row is not None
+
+    def put_all(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> int:
+        """`put` many; returns how many were new."""
+        rows, added = iter(rows), 0
+        while some := list(islice(rows, BATCH)):
+            added += sum(self.put(*row) for row in some) if len(some) < MANY else self._copy(some)
+        return added
+
+    def _copy(self, rows: list[tuple[MemoryRecord, bytes | None, Items]]) -> int:
+        db, names = self._db, ", ".join(FIELDS)
+        for record, *_ in rows:
+            check_status(record.status)
+        db.see(EVERYONE)
+        columns = f"SELECT {names}, NULL::vector AS vector, '' AS words, 0 AS n FROM records LIMIT 0".replace(
+            "last_used", "0.0::float8 AS last_used"
+        )
+        db.execute(f"CREATE TEMP TABLE IF NOT EXISTS incoming ON COMMIT DELETE ROWS AS {columns}")
+        db.execute("DELETE FROM incoming")
+        db.copy(
+            "COPY incoming FROM STDIN WITH (FORMAT BINARY)",
+            (
+                [*(to_column(name, getattr(r, name)) for name in FIELDS), vector, words_of_record(r), n]
+                for n, (r, vector, _) in enumerate(rows)
+            ),
+            {"score": "float8", "confidence": "float8", "trust": "float8", "last_used": "float8"}
+            | dict.fromkeys(("tick", "n_used", "n_used_success", "n_helpful", "n_harmful"), "int8")
+            | {"n": "int4"},
+            (*FIELDS, "vector", "words", "n"),
+        )
+        added = db.execute(
+            f"WITH r AS (INSERT INTO records ({names}) SELECT {names} FROM incoming ORDER BY n "
+            "ON CONFLICT DO NOTHING RETURNING rowid, id, namespace), "
+            "i AS (SELECT DISTINCT ON (r.rowid) r.*, words, vector FROM incoming JOIN r USING (namespace, id) "
+            f"ORDER BY r.rowid, n), {_WORDS.format(words='words', source='i')}, "
+            "v AS (INSERT INTO vectors SELECT rowid, vector, namespace FROM i WHERE vector IS NOT NULL) SELECT * FROM r"
+        ).fetchall()
+        db.total_changes += len(added)
+        new = {(id, namespace): rowid for rowid, id, namespace in added}
+        first = {(r.id, r.namespace): (r.namespace, items) for r, _, items in reversed(rows)}
+        items = [(new[key], *item, space) for key, (space, found) in first.items() if key in new for item in found]
+        db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?, ?)", items)
+        db.see(self._namespace)
+        return len(new)
+
+    def roll_back(self, seq: int, *, everyone: bool = False) -> int:
+        """Make every row of the namespace, or all, what it was after a journal entry; how many changes that undoes."""
+        self._db.see(EVERYONE if everyone else self._namespace)
+        undone = super().roll_back(seq, everyone=everyone)
+        self._db.see(self._namespace)
+        return undone
+
+    def _erase_words(self) -> None:
+        """The words went with their row."""

@@ -1,0 +1,268 @@
+"""A connection to PostgreSQL that takes the bank's SQL and values as Python's sqlite3 does."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from struct import pack
+from sys import byteorder
+from typing import Any
+
+from core.errors import UserError
+
+EVERYONE = "*"  # the namespace of a session that reads and writes those of all
+ESCAPE = "\U000f0000"  # PostgreSQL takes no NUL in a text: it is stored as this and "0", this itself as this and "e"
+LOCK = "'records'::regclass::oid::bigint"  # of who writes to a bank
+WAIT_S = 10  # for a server that does not answer, unless the URL says otherwise
+_OTHER_WAYS = "sort seqscan bitmapscan hashjoin mergejoin".split()
+_IN_ITS_ORDER = "SELECT " + ", ".join(f"set_config('enable_{way}', 'off', true)" for way in _OTHER_WAYS)
+_SEE = "SELECT set_config('reasoningbank.namespace', $1, false)"
+_CHANGES = ("INSERT", "UPDATE", "DELETE")
+
+
+def connect(url: str, settings: dict[str, Any], *, read_only: bool = False) -> Connection:
+    """Open a connection. settings: of the session. Raises psycopg's errors, and UserError without pgvector."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise UserError(
+            f"the bank {url} needs psycopg, which is missing ({error}): pip install 'reasoningbank-harness[postgres]'."
+        ) from error
+    given = {} if "connect_timeout" in url else {"connect_timeout": WAIT_S}
+    pg = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor, **given)
+    settings = {
+        "plan_cache_mode": "force_custom_plan",
+        "jit": "off",
+        "client_encoding": "UTF8",
+        "max_parallel_workers_per_gather": 0,
+    } | settings
+    settings |= {"default_transaction_read_only": "on"} if read_only else {}
+    pg.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
+    return Connection(pg)
+
+
+class Connection:
+    """Speaks both databases' common SQL: `?` and `?1` for values, a vector as its float32 bytes. Not thread-safe.
+
+    total_changes     rows that were inserted, updated and deleted so far
+    names_conflicts   ON CONFLICT DO UPDATE must say of which key
+    """
+
+    names_conflicts = True
+
+    def __init__(self, pg: Any) -> None:
+        self.pg = pg
+        self.total_changes = 0
+        self._first: list[tuple[str, tuple]] = []  # statements that are to be sent before the next one
+        self._texts: dict[str, str] = {}
+        self.vector = _adapt(pg)  # the number of its type
+        self.sees = ""  # the namespace that the session is held to
+
+    def execute(self, query: str, values: Sequence[Any] = ()) -> Any:
+        """Run one statement; returns a cursor."""
+        cursor = self.pg.cursor(binary=True)
+        with self._begun():
+            cursor.execute(self._translated(query), values)
+        return self._counted(cursor)
+
+    def rows_by_graph(self, query: str, values: Sequence[Any]) -> list[tuple]:
+        """All rows of a query that is to walk the graph's index in its order.
+
+        The planner takes row-level security to leave next to no rows, and would rather read and sort them all.
+        """
+        from psycopg.pq import TransactionStatus
+
+        with self._begun():
+            pass
+        inside = self.pg.info.transaction_status != TransactionStatus.IDLE
+        with self.pg.pipeline():
+            if not inside:
+                self.pg.execute("BEGIN READ ONLY")
+            self.pg.execute(_IN_ITS_ORDER)
+            cursor = self.pg.cursor(binary=True)
+            cursor.execute(self._translated(query), values)
+            if not inside:
+                self.pg.execute("COMMIT")
+        return cursor.fetchall()
+
+    def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for each row of values."""
+        if rows := list(rows):
+            cursor = self.pg.cursor(binary=True)
+            with self._begun():
+                cursor.executemany(self._translated(query), rows)
+            self._counted(cursor)
+
+    def see(self, namespace: str) -> None:
+        """Read and write this namespace from now on, EVERYONE for all; row-level security holds the session to it."""
+        if namespace != self.sees:
+            with self._begun():
+                self.pg.execute(_SEE, (namespace,))
+            self.sees = namespace
+
+    def rows(self, query: str, values: Sequence[Any]) -> list[tuple]:
+        """All rows of a query."""
+        return self.execute(query, values).fetchall()
+
+    def script(self, statements: str) -> None:
+        """Run several statements without values."""
+        with self._begun():
+            pass
+        self.pg.execute(statements)
+
+    def copy(
+        self, statement: str, rows: Iterable[Sequence[Any]], types: dict[str, str], columns: Sequence[str]
+    ) -> None:
+        """Send rows by a COPY FROM STDIN. types: of those columns that are no texts."""
+        cursor = self.pg.cursor(binary=True)
+        with cursor.copy(statement) as copy:
+            types = types | {"vector": self.vector}
+            copy.set_types([types.get(name, "text") for name in columns])
+            for row in rows:
+                copy.write_row(row)
+
+    def begin(self, namespace: str, wait_s: float, lock: str = "", *, at_once: bool = False) -> None:
+        """Begin a transaction and wait for this connection's turn to write: psycopg's LockNotAvailable after wait_s.
+
+        That is sent together with the first statement, so that others do not wait for the way between the two, or
+        with at_once.
+
+        lock   what it waits for, where there is no bank yet
+        """
+        self._first = [
+            ("BEGIN", ()),
+            ("SELECT set_config('lock_timeout', $1, true)", (f"{int(wait_s * 1000)}ms",)),
+            ("SET LOCAL synchronous_commit = off", ()),  # `commit` waits for the disk, without the lock
+            (f"SELECT pg_advisory_xact_lock({lock or LOCK})", ()),
+            (_SEE, (namespace,)),
+        ]
+        self.sees = namespace
+        if at_once:
+            with self._begun():
+                pass
+
+    @contextmanager
+    def _begun(self) -> Iterator[None]:
+        """Around a statement: sends what `begin` has left to be sent before it."""
+        if not self._first:
+            yield
+            return
+        first, self._first = self._first, []
+        with self.pg.pipeline():
+            for query, values in first:
+                self.pg.execute(query, values)
+            yield
+
+    def commit(self, *statements: tuple[str, tuple], durable: bool = True) -> None:
+        """Run some last statements and commit, which lets others write; then wait for the disk, together with them."""
+        if self._first:  # nothing was done
+            self._first = []
+            return
+        with self.pg.pipeline():
+            for query, values in statements:
+                self.pg.execute(self._translated(query), values)
+            self.pg.execute("COMMIT")
+            if durable:  # a commit of anything brings all that was committed before it to the disk
+                self.pg.execute("SELECT pg_logical_emit_message(true, 'reasoningbank', '')")
+
+    def roll_back(self) -> None:
+        """Undo what was done since `begin`, as far as the connection still stands."""
+        import psycopg
+
+        self._first = []
+        self.sees = ""  # a setting of the transaction went with it
+        with suppress(psycopg.Error):
+            self.pg.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self.pg.close()
+
+    def _counted(self, cursor: Any) -> Any:
+        if (cursor.statusmessage or "").startswith(_CHANGES):
+            self.total_changes += max(cursor.rowcount, 0)
+        return cursor
+
+    def _translated(self, query: str) -> str:
+        found = self._texts.get(query)
+        if found is None:
+            places = count(1)
+            found = re.sub(r"\?(\d*)", lambda place: f"${place[1] or next(places)}", query)
+            found = self._texts[query] = found.replace(" IS NOT (", " IS DISTINCT FROM (")
+        return found
+
+
+def _escaped(text: str) -> str:
+    if "\0" not in text and ESCAPE not in text:
+        return text
+    return text.replace(ESCAPE, f"{ESCAPE}e").replace("\0", f"{ESCAPE}0")
+
+
+def _restored(text: str) -> str:
+    return text if ESCAPE not in text else text.replace(f"{ESCAPE}0", "\0").replace(f"{ESCAPE}e", ESCAPE)
+
+
+def _adapt(pg: Any) -> int:
+    """Texts with their NULs, numbers of either kind, and bytes as vectors, whose type is returned: no other bytes."""
+    from psycopg.adapt import Buffer, Dumper, Loader
+    from psycopg.pq import Format
+    from psycopg.types.numeric import NumericBinaryLoader
+    from psycopg.types.string import StrBinaryDumper, StrDumper, StrDumperUnknown, TextBinaryLoader
+
+    found = pg.execute("SELECT to_regtype('vector')::oid").fetchone()[0]
+    if found is None:
+        raise UserError(
+            f"the database {pg.info.dbname} has no pgvector: a superuser must run CREATE EXTENSION vector in it once."
+        )
+
+    class Text(StrDumper):
+        def dump(self, obj: str) -> Buffer | None:
+            return super().dump(_escaped(obj))
+
+    class CopiedText(StrBinaryDumper):
+        def dump(self, obj: str) -> Buffer | None:
+            return super().dump(_escaped(obj))
+
+    class UnknownText(StrDumperUnknown):
+        def dump(self, obj: str) -> Buffer | None:
+            return super().dump(_escaped(obj))
+
+    class TextLoader(TextBinaryLoader):
+        def load(self, data: Buffer) -> Any:
+            return _restored(super().load(data))
+
+    class Number(NumericBinaryLoader):
+        def load(self, data: Buffer) -> Any:
+            value = super().load(data)
+            return int(value) if value == value.to_integral_value() else float(value)
+
+    class VectorDumper(Dumper):
+        format, oid = Format.BINARY, found
+
+        def dump(self, obj: bytes) -> Buffer | None:
+            return pack(">HH", len(obj) // 4, 0) + _swapped(obj)
+
+    class VectorLoader(Loader):
+        format = Format.BINARY
+
+        def load(self, data: Buffer) -> bytes:
+            return _swapped(bytes(data)[4:])
+
+    pg.adapters.register_dumper(str, CopiedText)
+    pg.adapters.register_dumper(str, Text)
+    pg.adapters.register_dumper(str, UnknownText)  # the last is the one that is taken
+    pg.adapters.register_loader("text", TextLoader)
+    pg.adapters.register_loader("numeric", Number)
+    pg.adapters.register_dumper(bytes, VectorDumper)
+    pg.adapters.register_loader(found, VectorLoader)
+    return found
+
+
+def _swapped(data: bytes) -> bytes:
+    """float32 numbers from this machine's order of bytes to the network's, or back."""
+    numbers = array("f", data)
+    if byteorder == "little":
+        numbers.byteswap()
+    return numbers.tobytes()

@@ -1,0 +1,230 @@
+"""Search by vectors inside PostgreSQL: exactly, or in pgvector's graph and then in exact order."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from core.memory.postgres.setup import HAS_GRAPH
+from core.memory.search.texts import PLACES
+from core.memory.store.changes import Items
+from core.memory.store.filter import PRIOR, Filter, normal_tag
+from core.memory.store.schema import RECORDS, SET_ASIDE, to_record
+from core.types import MemoryRecord, Scored
+
+if TYPE_CHECKING:
+    from core.memory.postgres.store import PostgresStore
+
+log = logging.getLogger(__name__)
+
+Seen = dict[int, tuple]  # rowid: a row of RECORDS
+Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score)
+GRAPH_FROM = 20_000  # vectors from which memory.index=hnsw has a graph made
+FEW = 64  # hits whose records are read in the same query
+_ONE = f"{RECORDS} WHERE r.rowid = h.found"
+FRESH_S = 5.0  # for so long a tenant's size is taken to be the same
+BELIEVED = f"coalesce(r.confidence, CASE r.outcome WHEN 'success' THEN {PRIOR['success']} ELSE {PRIOR['failure']} END)"
+
+# FTS5's formula, k1 = 1.2 and b = 0.75. $1: words, $2: the namespace, $3: the task that is left out.
+BM25 = """
+    WITH size AS (
+        SELECT sum(records) AS n, sum(words) / sum(records) AS mean FROM lexicon_size
+        WHERE records > 0 AND (namespace = $2 OR $2 = '{everyone}')
+    ), asked AS (
+        SELECT w, (
+            SELECT count(*) FROM lexicon WHERE words @> ARRAY[w] AND (namespace = $2 OR $2 = '{everyone}')
+        ) AS df FROM unnest($1::text[]) w GROUP BY w
+    ), weighed AS (
+        SELECT w, greatest(ln((n - df + 0.5) / (df + 0.5)), 1e-6)::float8 AS idf FROM asked, size WHERE df > 0
+    ), found AS (
+        SELECT l.rowid, l.words, l.n FROM lexicon l JOIN records r USING (rowid)
+        WHERE l.words && (SELECT array_agg(w) FROM weighed) AND {within}
+        AND ($3::text IS NULL OR (r.task_id <> $3 AND NOT EXISTS
+            (SELECT FROM lineage t WHERE t.task_id = $3 AND t.record = r.rowid)))
+    )
+    SELECT rowid, (
+        SELECT round(sum(idf * (tf * 2.2) / (tf + 1.2 * (0.25 + 0.75 * n / (SELECT mean FROM size))))::numeric, 9)
+        FROM (SELECT idf, cardinality(array_positions(words, w)) AS tf FROM weighed) counted WHERE tf > 0
+    )::float8 AS score FROM found ORDER BY score DESC, rowid LIMIT {k}
+"""
+
+
+def conditions(where: Filter, n: int) -> tuple[str, list[Any]]:
+    """What a filter asks of a record `r`, as SQL, and its values, numbered from n + 1. Its namespace is filled in."""
+    values: list[Any] = [list(where.statuses)]
+    parts = [f"r.status = ANY (${n + 1})"]
+
+    def more(part: str, value: Any) -> None:
+        values.append(value)
+        parts.append(part.replace("$$", f"${n + len(values)}"))
+
+    if not where.everyone:
+        more("r.namespace = $$", where.namespace)
+    if where.outcome is not None:
+        more("r.outcome = $$", where.outcome)
+    if where.domains is not None:
+        more("r.domain = ANY ($$)", list(where.domains))
+    if where.min_confidence is not None:
+        more(f"{BELIEVED} >= $$::float8", where.min_confidence)
+    for tag in where.tags:  # as Filter.passes compares them, but for letters outside ASCII, whose case counts here
+        same = "t.value = ANY ($$) OR lower(regexp_replace(trim(t.value), '\\s+', '-', 'g')) = ANY ($$)"
+        more(f"EXISTS (SELECT FROM json_each(r.tags) t WHERE {same})", [tag, normal_tag(tag)])
+    return " AND ".join(parts), values
+
+
+class PostgresSearch:
+    """Finds vectors in the store; nothing is kept here but the items that the store has no vectors of. Thread-safe.
+
+    graph          search in the graph where there is one and the tenant is not small; else exactly
+    item_vectors   gives (place, vector as float32 bytes) of a record's items where the store has none; of more records
+                   at once than most_missing it is not asked, and these are not found by their items
+    """
+
+    def __init__(
+        self,
+        store: PostgresStore,
+        graph: bool,
+        item_vectors: Callable[[MemoryRecord], Items],
+        read_only: bool,
+        most_missing: int | None = None,
+    ) -> None:
+        self._store, self._graph = store, graph
+        self._item_vectors, self._most_missing = item_vectors, most_missing
+        self._sizes: dict[tuple, tuple[float, int]] = {}
+        self._has_graph: dict[bool, bool] = {}
+        self._extra: dict[int, Items] = {}
+        self._checked = -1  # the journal's entry up to which records without vectors of their items are known
+        if graph and not read_only and store.dim() is not None:
+            store.ensure_graphs(GRAPH_FROM)
+
+    def nearest(
+        self, vector: Any, k: int, where: Filter, exclude: set[int], *, items: bool, distinct: bool
+    ) -> tuple[list[Hit], Seen]:
+        """The k nearest of the records' queries, or of their items, and rows that were read with them, for `scored`.
+
+        distinct: of a record's items only the best.
+        """
+        seen: Seen = {}
+        if k <= 0:
+            return [], seen
+        store = self._store.of(None if where.everyone else where.namespace)
+        wanted, graph = k, self._in_graph(store, items)
+        extra = self._unstored(vector, where, exclude) if items else []
+        while True:
+            found = self._found(store, vector, wanted + 4, where, exclude, items, graph, seen)
+            hits = sorted((*found, *extra), key=lambda hit: (-hit[2], hit[0], hit[1]))
+            if distinct and items:
+                best: dict[int, Hit] = {}
+                for hit in hits:
+                    best.setdefault(hit[0], hit)
+                hits = list(best.values())
+            hits = hits[:k]
+            # Equal scores come in any order: ask for more until the k-th score is not shared with the last.
+            if len(found) < wanted + 4 or (len(hits) == k and (graph or hits[-1][2] > found[-1][2])):
+                return hits, seen
+            wanted *= 2
+
+    def scored(self, hits: list[Hit], unit: str, seen: Seen | None = None, *, by_words: bool = False) -> list[Scored]:
+        """Hits with their records; for unit=item, a record with nothing but the item that was found."""
+        rowids = {rowid for rowid, _, _ in hits}
+        records = {rowid: to_record(seen[rowid]) for rowid in rowids & (seen or {}).keys()}
+        if missing := sorted(rowids - records.keys()):
+            records |= self._store.of(None).get(missing)
+        found = []
+        for rowid, place, score in hits:
+            if rowid not in records:  # removed since
+                continue
+            hit = Scored(record=records[rowid], score=score, similarity=None if by_words else score)
+            if unit == "record":
+                found.append(hit)
+                continue
+            items = hit.record.items if place < 0 else (hit.record.items[place % PLACES],)
+            found += [replace(hit, record=replace(hit.record, items=(item,))) for item in items]
+        return found
+
+    def save(self) -> None:
+        """There is no file beside the database."""
+
+    def _found(
+        self, store: Any, vector: Any, n: int, where: Filter, exclude: set[int], items: bool, graph: bool, seen: Seen
+    ) -> list[Hit]:
+        """The n nearest that the store has, best first but for ties; of few hits the records are read as well."""
+        table, key, place = ("item_vectors", "record", "v.place") if items else ("vectors", "rowid", "-1")
+        within, values = conditions(where, 2)
+        if not where.everyone:
+            within += f" AND v.namespace = ${3 + len(values)}"
+            values.append(where.namespace)
+        source = f"FROM {table} v JOIN records r ON r.rowid = v.{key} WHERE {within} AND r.rowid <> ALL ($2)"
+        if graph:
+            kind = f"halfvec({len(vector)})"
+            taken = n * self._store.how.oversample
+            source = f"FROM (SELECT v.* {source} ORDER BY v.vector::{kind} <#> $1::vector::{kind} LIMIT {taken}) v"
+        query = (
+            f"SELECT v.{key} AS found, {place} AS place, -(v.vector <#> $1::vector) + 0 AS score {source} "
+            f"ORDER BY score DESC, 1, 2 LIMIT {n}"
+        )
+        if few := n <= FEW:
+            query = f"WITH hits AS MATERIALIZED ({query}) SELECT h.*, o.* FROM hits h JOIN LATERAL ({_ONE}) o ON true"
+        given = (vector.tobytes(), sorted(exclude), *values)
+        with store.reading() as db:
+            rows = (db.rows_by_graph if graph else db.rows)(query, given)
+        if few:
+            seen |= {row[0]: row[3:] for row in rows}
+        return [(row[0], row[1], round(row[2], 6)) for row in rows]
+
+    def _in_graph(self, store: Any, items: bool) -> bool:
+        """Whether there is a graph, and enough vectors in sight for it to pay."""
+        if not self._graph:
+            return False
+        table, least = "item_vectors" if items else "vectors", self._store.how.exact_below
+        at, size = self._sizes.get((store.namespace, items), (-FRESH_S, 0))
+        if time.monotonic() - at > FRESH_S:
+            mine = "" if store.namespace == "*" else " WHERE namespace = $1"
+            there = HAS_GRAPH.format(table=table)
+            query = f"SELECT count(*), ({there}) FROM (SELECT FROM {table}{mine} LIMIT {least}) enough"
+            size, there = store.rows(query, () if not mine else (store.namespace,))[0]
+            self._sizes[(store.namespace, items)] = time.monotonic(), size if there else -1
+            size = size if there else -1
+        return size >= least
+
+    def _unstored(self, vector: Any, where: Filter, exclude: set[int]) -> list[Hit]:
+        """Hits among the items that the store has no vectors of."""
+        import numpy as np
+
+        self._look_for_unstored()
+        if not self._extra:
+            return []
+        within, values = conditions(where, 1)
+        query = (
+            f"SELECT r.rowid FROM records r WHERE r.rowid = ANY ($1) AND {within} "
+            "AND NOT EXISTS (SELECT FROM item_vectors i WHERE i.record = r.rowid)"
+        )
+        store = self._store.of(None if where.everyone else where.namespace)
+        rowids = {row[0] for row in store.rows(query, (list(self._extra), *values))} - exclude
+        return [
+            (rowid, place, round(float(np.frombuffer(row, dtype=np.float32) @ vector), 6))
+            for rowid in rowids
+            for place, row in self._extra[rowid]
+        ]
+
+    def _look_for_unstored(self) -> None:
+        """Embed the items that have no vectors, of the records that are new or changed since this was last asked."""
+        everyone = self._store.of(None)
+        [(seq,)] = everyone.rows("SELECT coalesce(max(seq), 0) FROM journal")
+        if seq == self._checked:
+            return
+        changed = "" if self._checked < 0 else "r.rowid IN (SELECT rowid FROM undo_records WHERE seq > $1) AND "
+        query = (
+            f"{RECORDS} WHERE {changed}NOT (v.vector IS NULL AND r.status IN {SET_ASIDE}) "
+            "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.rowid) ORDER BY r.rowid"
+        )
+        found = everyone.rows(query, (self._checked,) if changed else ())
+        self._checked = seq
+        if self._most_missing is not None and len(found) > self._most_missing:
+            command = f"python -m core.memory reembed {self._store.path}"
+            log.warning(f"{len(found)} records are found by their query alone until you run: {command}")
+            return
+        self._extra |= {row[0]: self._item_vectors(to_record(row)) for row in found}

@@ -1,0 +1,121 @@
+"""Making a bank's tables in PostgreSQL: triggers that keep what undoes a change, tenants held apart, the graph."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from core.memory.store.schema import TRACKED
+
+SCHEMA = "1"
+LOCK = "hashtext('reasoningbank:' || current_schema())"
+GRAPHS = {"vectors": "vectors_graph", "item_vectors": "item_vectors_graph"}  # table: its index
+TENANTS = (  # tables whose rows belong to a namespace
+    *("records", "vectors", "item_vectors", "lineage", "links", "facts", "jobs", "lexicon", "lexicon_size"),
+    *(f"undo_{table}" for table in TRACKED),
+)
+HAS_GRAPH = "SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('{table}_graph') AND indisvalid)"
+_MAKER = "'vectors'::regclass::oid::bigint"  # what the one that makes a graph locks
+REFILL_WORDS = """
+    DELETE FROM lexicon;
+    INSERT INTO lexicon SELECT rowid, namespace, w, cardinality(w) FROM records, words_of(original_query, items) w;
+    DELETE FROM lexicon_size;
+    INSERT INTO lexicon_size SELECT namespace, count(*), sum(n) FROM lexicon GROUP BY namespace;
+"""
+# Collations that know every script's letters: of PostgreSQL 17 and later, of one built with ICU, of the C library.
+LETTERS = ("pg_c_utf8", "und-x-icu", "C.utf8", "en_US.utf8")
+
+
+def version(db: Any) -> str | None:
+    """The schema of the bank; None where there is none."""
+    if db.execute("SELECT to_regclass('records') IS NULL OR to_regclass('meta') IS NULL").fetchone()[0]:
+        return None
+    return db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()[0]
+
+
+def create(db: Any) -> None:
+    """Make the bank, inside the transaction of its caller; nothing where another has just made it."""
+    if version(db) is not None:
+        return
+    known = {row[0] for row in db.execute("SELECT collname::text FROM pg_collation").fetchall()}
+    letters = next((name for name in LETTERS if name in known), "default")
+    here = Path(__file__).parent
+    run = db.script
+    run((here / "tables.sql").read_text(encoding="utf-8").replace("{words}", f'"{letters}"'))
+    run((here / "triggers.sql").read_text(encoding="utf-8"))
+    for table, (columns, n_key) in TRACKED.items():
+        run(_undo(table, columns, n_key))
+    for table in TENANTS:
+        run(_held_apart(table))
+    db.execute("INSERT INTO meta VALUES ('schema', ?)", (SCHEMA,))
+
+
+def _undo(table: str, columns: tuple[str, ...], n_key: int) -> str:
+    """As in SQLite (core/memory/store/schema.py): the row as it was, of one that was not there its key."""
+    made = f"CREATE TABLE undo_{table} (step bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, seq bigint NOT NULL, "
+    made += f"was_there boolean NOT NULL, LIKE {table});"
+    for name in columns[n_key:]:
+        made += f"ALTER TABLE undo_{table} ALTER COLUMN {name} DROP NOT NULL;"
+    made += f"CREATE INDEX undo_{table}_by_seq ON undo_{table} (seq);"
+    made += f"CREATE INDEX undo_{table}_by_key ON undo_{table} ({', '.join(columns[:n_key])});"
+    for event, rows in (("INSERT", "NEW"), ("UPDATE", "OLD"), ("DELETE", "OLD")):
+        names = ", ".join(columns if rows == "OLD" else columns[:n_key])
+        made += f"""
+        CREATE FUNCTION undo_{event}_{table}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO undo_{table} (seq, was_there, {names})
+                SELECT (SELECT coalesce(max(seq), 0) + 1 FROM journal), {rows == "OLD"}, {names} FROM kept_rows;
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER undo_{event}_{table} AFTER {event} ON {table} REFERENCING {rows} TABLE AS kept_rows
+            FOR EACH STATEMENT EXECUTE FUNCTION undo_{event}_{table}();"""
+    return made
+
+
+def _held_apart(table: str) -> str:
+    """Row-level security, also for the tables' owner: the session's namespace; `bind_role` narrows it further."""
+    said = "current_setting('reasoningbank.namespace', true)"
+    return f"""
+        ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
+        ALTER TABLE {table} FORCE ROW LEVEL SECURITY;
+        CREATE POLICY said ON {table} USING (namespace = {said} OR {said} = '*');"""
+
+
+def ensure_graphs(db: Any, dim: int | None, least: int) -> None:
+    """Make the graphs that are not there, of this role's tables with at least so many vectors.
+
+    One process makes them; for others, and meanwhile, the search is exact.
+    """
+    for table in [table for table in GRAPHS if dim is not None and _lacks(db, table, least)]:
+        if db.execute(f"SELECT pg_try_advisory_lock({_MAKER})").fetchone()[0]:
+            logging.getLogger(__name__).info(f"{table}: the graph for memory.index=hnsw is being made")
+            _make(db, table, dim)
+            db.execute(f"SELECT pg_advisory_unlock({_MAKER})")
+
+
+def rebuild_graphs(db: Any, dim: int | None) -> Iterator[str]:
+    """Make the graphs that are there anew; a line about each."""
+    for table, index in GRAPHS.items():
+        if db.execute("SELECT to_regclass(?) IS NOT NULL", (index,)).fetchone()[0]:
+            _make(db, table, dim)
+            yield f"the graph of {table} is made anew"
+
+
+def _lacks(db: Any, table: str, least: int) -> bool:
+    if db.execute(HAS_GRAPH.format(table=table)).fetchone()[0]:
+        return False
+    db.see("*")
+    owned = f"pg_has_role((SELECT relowner FROM pg_class WHERE oid = '{table}'::regclass), 'USAGE')"
+    found = f"SELECT count(*) >= ? AND {owned} FROM (SELECT FROM {table} LIMIT {int(least)}) enough"
+    return db.execute(found, (least,)).fetchone()[0]
+
+
+def _make(db: Any, table: str, dim: int | None) -> None:
+    """Without keeping others from writing meanwhile; numbers of 16 bits, which `PostgresSearch` orders exactly."""
+    db.execute(f"DROP INDEX IF EXISTS {GRAPHS[table]}")  # one that a crash left unfinished
+    db.execute("SET maintenance_work_mem = '512MB'")
+    graph = f"hnsw ((vector::halfvec({dim})) halfvec_ip_ops) WITH (m = 16, ef_construction = 32)"
+    db.execute(f"CREATE INDEX CONCURRENTLY {GRAPHS[table]} ON {table} USING {graph}")
+    db.execute("RESET maintenance_work_mem")
+    db.execute(f"ANALYZE {table}, records")

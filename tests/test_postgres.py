@@ -1,0 +1,332 @@
+"""What a bank in PostgreSQL promises beyond the bank's own tests: tenants, writers that die, moving, the graph."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from conftest import REPO, TOY, command, read_rows
+from memory_kit import Compass, item, record
+
+from core.errors import StopRun, UserError
+from core.memory.__main__ import main
+from core.memory.bank import MemoryBank
+from core.memory.policies.cosine import Cosine
+from core.memory.postgres import search
+from core.memory.postgres.setup import TENANTS
+from core.memory.postgres.store import Postgres
+from core.memory.store.bank_file import read_records
+from core.memory.store.database import Busy
+from core.memory.store.filter import Filter
+from core.models.embedding import HashingEmbedder
+from core.types import Lesson, MemoryRecord
+
+ENV = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
+
+
+@pytest.fixture
+def url(postgres):
+    return postgres.new()
+
+
+@pytest.fixture
+def open_bank(url):
+    banks = []
+
+    def opened(path=url, embedder=None, **fields):
+        banks.append(MemoryBank(path=path, embedder=embedder or Compass(), policy=Cosine(), **fields))
+        return banks[-1]
+
+    yield opened
+    for bank in banks:
+        bank.close()
+
+
+def raw(url, namespace=None):
+    """A client's own connection with the application's role."""
+    import psycopg
+
+    db = psycopg.connect(url, autocommit=True)
+    if namespace is not None:
+        db.execute("SELECT set_config('reasoningbank.namespace', %s, false)", (namespace,))
+    return db
+
+
+def filled(bank):
+    """Something in every table that has tenants, in the bank's namespace."""
+    bank.key = "item"
+    bank.add(record("r", item(10), item(20), query="@30 open it"))
+    bank.add(record("m", item(10), query="@40 close it", parents=("r",), provenance={"tasks": ["task r"]}))
+    with bank.change("more") as change:
+        change.link("m", "supersedes", "r")
+        change.fact("key", "value")
+        change.update("r", n_used=1)
+    bank.jobs().put(f"job of {bank.namespace}", bank.namespace, {"what": "learn"})
+
+
+def counts(db):
+    return {table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TENANTS}
+
+
+def test_raw_sql_with_the_applications_role_reads_and_writes_one_namespace(open_bank, url):
+    import psycopg
+
+    ann, bob = open_bank(namespace="ann"), open_bank(namespace="bob")
+    filled(ann)
+    with raw(url, "bob") as db:
+        assert set(counts(db).values()) == {0}
+    with raw(url) as db:
+        assert set(counts(db).values()) == {0}  # a session that says nothing
+    with raw(url, "ann") as db:
+        assert 0 not in counts(db).values()
+    filled(bob)
+    with raw(url, "bob") as db:
+        assert {row[0] for row in db.execute("SELECT namespace FROM records")} == {"bob"}
+        assert db.execute("DELETE FROM records").rowcount == 2
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            db.execute("INSERT INTO facts VALUES ('ann', 'k', 'v')")
+    assert ann.ids() == {"r"} and bob.ids() == set()
+
+
+def test_a_role_that_is_bound_to_a_tenant_sees_no_other_whatever_it_says(open_bank, postgres, url):
+    filled(open_bank(namespace="ann"))
+    filled(open_bank(namespace="bob"))
+    with raw(url) as db:
+        db.execute("SELECT bind_role('bob_only', 'bob'), bind_role('bob_only', 'rob')")
+    database = urlsplit(url).path[1:]
+    tables = ", ".join((*TENANTS, "meta", "journal"))
+    postgres.admin(
+        database,
+        "DROP ROLE IF EXISTS bob_only",
+        "CREATE ROLE bob_only LOGIN",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO bob_only",
+        "GRANT SELECT ON members TO bob_only",
+    )
+    his = url.replace("bank_app", "bob_only")
+    for said in ("ann", "*", "bob"):
+        with raw(his, said) as db:
+            seen = {row[0] for table in TENANTS for row in db.execute(f"SELECT namespace FROM {table}")}
+            assert seen == ({"bob"} if said != "ann" else set())
+    bank = open_bank(his, namespace="bob")
+    assert bank.add(record("new", item(50))) and bank.retrieve("@30", 5) and len(bank) == 3
+    postgres.admin(database, "DROP OWNED BY bob_only", "DROP ROLE bob_only")
+
+
+def test_the_same_id_in_two_tenants(open_bank):
+    ann, bob = open_bank(namespace="ann"), open_bank(namespace="bob")
+    assert ann.add(record("same", item(10), query="@10 of ann")) and bob.add(
+        record("same", item(20), query="@20 of bob")
+    )
+    assert not ann.add(record("same", item(30)))
+    assert [bank.retrieve("@15")[0].record.original_query for bank in (ann, bob)] == ["@10 of ann", "@20 of bob"]
+    assert ann.forget(id="same") == ["same"] and bob.get("same").original_query == "@20 of bob"
+
+
+def test_a_nul_comes_back_as_it_went_in(open_bank, tmp_path):
+    odd = "a\0b \U000f0000 c \U000f00000 d"
+    given = record("r\0", Lesson(title=odd, description=odd, content=odd), query=f"@10 {odd}", task_id=odd, tags=(odd,))
+    bank = open_bank(namespace="n\0s")
+    assert bank.add(given) and not bank.add(given)
+    assert bank.add_many([given, *(record(f"{n}\0", item(n), query=f"@{n} \0") for n in range(30))]) == 30  # copied
+    found = bank.get("r\0")
+    assert (found.original_query, found.items, found.task_id, found.tags) == (
+        given.original_query,
+        given.items,
+        odd,
+        (odd,),
+    )
+    assert bank.get("7\0").original_query == "@7 \0" and bank.retrieve("@10", 1, exclude_task=odd)[0].record.id != "r\0"
+    assert [hit.record.id for hit in bank.lexical("c", 1)] == ["r\0"] and bank.titles()[0][0] == "r\0"
+
+
+def test_a_bank_moves_between_both_databases(url, tmp_path):
+    file, back = str(tmp_path / "a.sqlite"), str(tmp_path / "b.sqlite")
+    first = MemoryBank(path=file, embedder=HashingEmbedder(), policy=Cosine())
+    for bank in (first.of("ann"), first.of("bob")):
+        bank.add_many(
+            [record(f"r{n}", item(n), query=f"@{n} {bank.namespace}", tick=n, last_used=n) for n in range(40)]
+        )
+        with bank.change("more") as change:
+            change.update("r3", status="archived", confidence=0.5, last_used=1e9 + 0.125)
+            change.link("r4", "refines", "r3", "note")
+    first.close()
+    for source, target, name in ((file, url, "1"), (url, back, "2")):
+        assert main(["export", source, str(tmp_path / name)]) == 0
+        assert main(["import", target, str(tmp_path / name), "--embedder", "hashing-256"]) == 0
+    assert main(["export", back, str(tmp_path / "3")]) == 0
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes() == (tmp_path / "3").read_bytes()
+
+
+def test_searches_find_what_they_find_in_sqlite_with_the_same_scores(open_bank, tmp_path):
+    rng, words = random.Random(3), "open the door box key lamp blue red é naïve 日本 x2".split()
+    made = [
+        MemoryRecord(
+            **vars(
+                record(
+                    f"r{n}",
+                    item(0, words=" ".join(rng.choices(words, k=6))),
+                    outcome=rng.choice(("success", "failure")),
+                )
+            )
+            | {
+                "original_query": " ".join(rng.choices(words, k=8)),
+                "domain": rng.choice("ab"),
+                "tags": (rng.choice("xy"),),
+            }
+        )
+        for n in range(120)
+    ]
+    both = [open_bank(str(tmp_path / "b.sqlite"), HashingEmbedder()), open_bank(embedder=HashingEmbedder())]
+    for bank in both:
+        bank.add_many(made)
+    filters = [None, Filter(domain="a"), Filter(tags=("x",), outcome="success"), Filter(min_confidence=0.65)]
+    for where in filters:
+        for _ in range(5):
+            query = " ".join(rng.choices(words, k=3))
+            for ask in ("nearest", "lexical"):
+                sqlite, postgres = (
+                    [(hit.record.id, hit.score) for hit in getattr(bank, ask)(query, 7, where=where)] for bank in both
+                )
+                if ask == "nearest":
+                    assert postgres == sqlite and sqlite
+                else:
+                    assert [score for _, score in postgres] == pytest.approx([score for _, score in sqlite], abs=1e-8)
+
+
+def test_the_graph_finds_nearly_all_and_a_small_tenant_is_searched_exactly(open_bank, url, monkeypatch):
+    monkeypatch.setattr(search, "GRAPH_FROM", 1000)
+    rows = np.random.default_rng(1).standard_normal((3000, 32), dtype=np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+
+    class Rows:
+        name = "rows"
+
+        def embed(self, texts):
+            return rows[[int(text) for text in texts]]
+
+    bank = open_bank(embedder=Rows())
+    made = [record(str(n), item(1), query=str(n), namespace="big" if n % 20 else "small") for n in range(3000)]
+    bank.add_many(made, rows, keep_namespaces=True)
+    bank.close()
+    bank = open_bank(embedder=Rows(), index="hnsw", store=Postgres(exact_below=500))
+    assert bank._store.rows("SELECT indisvalid FROM pg_index WHERE indexrelid = 'vectors_graph'::regclass") == [(True,)]
+    in_graph = {name: bank._search._in_graph(bank._store.of(name), False) for name in ("big", "small", None)}
+    assert in_graph == {"big": True, "small": False, None: True}
+    for name, least in (("big", 0.97), ("small", 1.0)):
+        mine, found = [n for n in range(3000) if made[n].namespace == name], 0
+        for n in mine[:40]:
+            exact = [mine[place] for place in np.argsort(-(rows[mine] @ rows[n]), kind="stable")[:5]]
+            hits = bank.of(name).nearest(str(n), 5, exclude_task=None)
+            assert {hit.record.namespace for hit in hits} == {name} and len(hits) == 5
+            assert hits[0].record.id == str(n) and hits[0].score == pytest.approx(1, abs=1e-5)
+            found += len({int(hit.record.id) for hit in hits} & set(exact))
+        assert found / 200 >= least
+    assert bank.add_many([record("new", item(1), query="7", namespace="big")], keep_namespaces=True) == 1
+    assert {hit.record.id for hit in bank.of("big").nearest("7", 2)} == {"7", "new"}
+
+
+def test_ids_and_journal_entries_are_in_the_order_of_commits(open_bank):
+    """Who reads up to an id misses nothing below it, whatever commits later."""
+    n, banks, seen, missed = 40, [open_bank(namespace=str(n)) for n in range(4)], set(), []
+
+    def write(bank):
+        for number in range(n):
+            bank.add(record(f"{number}", item(number)))
+
+    threads = [threading.Thread(target=write, args=(bank,)) for bank in banks]
+    reader = open_bank()
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads) or len(seen) < 4 * n:
+        now = {row[0] for row in reader._store.of(None).rows("SELECT rowid FROM records")}
+        missed += [rowid for rowid in now - seen if rowid < max(seen, default=0)]
+        seen = now
+    assert missed == []
+    assert [entry["seq"] for entry in reader.journal()] == list(range(1, 4 * n + 1))
+
+
+def test_the_harness_and_the_mcp_server_share_a_bank(url, tmp_path):
+    def tool(*words):
+        line = [sys.executable, "-m", "mcp_server", *words, "--bank", url, "--embedder", "hashing-256"]
+        done = subprocess.run(line, capture_output=True, text=True, env=ENV, cwd=REPO, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    pytest.importorskip("mcp")
+    words = ("limit=10", "llm.delay_s=0.02", f"run_dir={tmp_path}/run", f"memory.path={url}")
+    running = subprocess.Popen(command(*TOY, *words), stdout=-3, env=ENV)
+    tool("save_lesson", "--query", "fix the login", "--title", "Wait", "--content", "Wait for the page.")
+    assert running.wait(120) == 0
+    assert "Wait for the page" in tool("retrieve_memory", "--query", "fix the login")
+    kept = read_records(url, "default")
+    assert {one.id for one in kept} >= {r["id"] for row in read_rows(tmp_path / "run") for r in row["records"]}
+    assert sum(one.label_source == "client" for one in kept) == 1 and len({one.id for one in kept}) == len(kept)
+
+
+def test_what_is_forgotten_is_in_no_table_and_the_command_says_what_it_cannot_promise(open_bank, url, capsys):
+    filled(open_bank())
+    assert main(["forget", url, "--id", "r"]) == 0
+    assert "(WAL), backups" in capsys.readouterr().out
+    with raw(url, "*") as db:
+        left = "".join(str(db.execute(f"SELECT * FROM {table}").fetchall()) for table in TENANTS)
+        assert "open it" not in left and "close it" not in left
+        assert db.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
+
+
+def test_others_that_write_for_too_long_are_a_busy(open_bank):
+    one, other = open_bank(), open_bank()
+    with one.change("long") as change:
+        change.fact("a", "1")
+        with pytest.raises(Busy, match="others are writing"), other.change("short", 0.1):
+            pass
+        assert other.fact("a") is None
+    with other.change("then", 0.1) as change:
+        change.fact("b", "2")
+    assert (one.fact("a"), one.fact("b")) == ("1", "2")
+
+
+def test_bad_urls_are_one_sentence(url, postgres, tmp_path, caplog):
+    def opened(path, **fields):
+        return MemoryBank(path=path, embedder=Compass(), policy=Cosine(), **fields)
+
+    with pytest.raises(UserError, match="PGPASSWORD") as caught:
+        opened("postgresql://ann:geheim@localhost/bank")
+    assert "geheim" not in str(caught.value)
+    with pytest.raises(StopRun, match="cannot be reached"):
+        opened(f"postgresql://ann@/bank?host={tmp_path}")
+    with pytest.raises(UserError, match="no URL"):
+        opened(str(tmp_path / "bank.sqlite"), store=Postgres())
+    postgres.admin("postgres", "CREATE DATABASE bare OWNER bank_app")
+    with pytest.raises(UserError, match="CREATE EXTENSION vector"):
+        opened(postgres.url("bare"))
+    postgres.admin("bare", "CREATE EXTENSION vector")
+    with pytest.raises(UserError, match="holds no bank"):
+        opened(postgres.url("bare"), read_only=True)
+    with pytest.raises(UserError, match=r"namespace=\*"):
+        opened(url, namespace="*")
+    opened(url.replace("bank_app", "postgres")).close()
+    assert "above row-level security" in caplog.text
+    assert not Path("postgresql:").exists()
+
+
+def test_the_doctor_makes_the_words_anew_as_both_sides_count_them(open_bank, url, capsys):
+    texts = ["Café naïve ÉCOLE x_y a-b 3.14", "日本 größe Привет", "plain words, and signs: $%&!", "e\u0301te\u0301"]
+    bank = open_bank()
+    bank.add_many([record(f"r{n}", item(n), query=f"@{n} {text}") for n, text in enumerate(texts)])
+    before = [bank.lexical(text, 5) for text in texts]
+    with raw(url, "*") as db:
+        words = db.execute("SELECT rowid, words FROM lexicon ORDER BY 1").fetchall()
+        db.execute("DELETE FROM lexicon")
+        db.execute("UPDATE lexicon_size SET words = 0")
+    assert main(["doctor", url]) == 0
+    assert "indexed anew" in capsys.readouterr().out
+    with raw(url, "*") as db:
+        assert db.execute("SELECT rowid, words FROM lexicon ORDER BY 1").fetchall() == words
+    assert [bank.lexical(text, 5) for text in texts] == before and before[0][0].record.id == "r0"
