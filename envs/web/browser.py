@@ -41,6 +41,11 @@ def version_of(program: str) -> str:
     return done.stdout.strip()
 
 
+def may_sandbox() -> bool:
+    """Whether Chromium's own sandbox is to be used: by everyone but root, for whom it does not start."""
+    return not hasattr(os, "geteuid") or os.geteuid() != 0
+
+
 def environment() -> dict[str, str]:
     """The variables of the worker process and of the browser: of ours what `KEPT` names; one language, one clock."""
     return {name: os.environ[name] for name in KEPT if name in os.environ} | {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
