@@ -83,6 +83,7 @@ class WebArenaEnv(BaseEnv):
     site             shopping | admin | gitlab | reddit | multi | map: one group of tasks. None: the paper's first five,
                      684 tasks; all: the map too, 812
     version          verified: the corrected tasks and evaluators | hard: 258 of them | original: as published in 2023
+    ids              only these tasks, by number. None: all
     urls             {shopping: http://..., shopping_admin: ..., reddit: ..., gitlab: ..., map, wikipedia, homepage}:
                      those of the tasks' sites are needed
     reset_sites      before each attempt the sites' control ports are asked to set them up anew
@@ -97,6 +98,7 @@ class WebArenaEnv(BaseEnv):
 
     site: str | None = None
     version: str = "verified"
+    ids: list[int] | None = None
     urls: dict[str, str] | None = None
     reset_sites: bool = False
     controls: dict[str, str] | None = None
@@ -214,7 +216,11 @@ class WebArenaEnv(BaseEnv):
 
     def _chosen(self) -> list[WebTask]:
         if not self._tasks_by_id:
-            self._tasks_by_id = {f"webarena/{task.id}": task for task in web_tasks(self.version, self.site)}
+            found = {task.id: task for task in web_tasks(self.version, self.site)}
+            if unknown := [number for number in self.ids or () if number not in found]:
+                raise UserError(f"env.ids: {unknown[0]} is no task of env.version={self.version} env.site={self.site}.")
+            kept = found.values() if self.ids is None else [task for task in found.values() if task.id in self.ids]
+            self._tasks_by_id = {f"webarena/{task.id}": task for task in kept}
         return list(self._tasks_by_id.values())
 
     def _tasks(self, split: str | None) -> list[Task]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.error import HTTPError
 
@@ -19,6 +19,8 @@ from envs.web.logins import is_logged_in, log_in
 from envs.web.looks import Look, found_by
 
 TASK = "sites"
+NO_PAGE = "chrome-error:"  # how the address begins of what Chromium shows where there is no page
+UNREACHABLE = "There is no such page, or it lies outside of the sites of the task."
 VIEWPORT = {"width": 1500, "height": 1280}
 GOTO_MS = 30_000  # for a start page, or one of the login
 ACT_MS = 10_000  # BrowserGym's for WebArena
@@ -77,17 +79,18 @@ class SitesEngine(WebEngine):
                 "origins": [origin for state in states for origin in state["origins"]],
             }
         options = {"goal": visit.goal, "starts": visit.starts}
-        view = self.open(Visit(task=TASK, seed=0, options=options, viewport=VIEWPORT, context=context))
+        view = self.open(Visit(task=TASK, seed=0, options=options, context=context))
         self._suspect = False
         self._env.context.on("response", self._note)
         return view
 
     def act(self, action: str) -> View:
         view = super().act(action)
-        if self._suspect or any(page.url.startswith("chrome-error:") for page in self._env.context.pages):
+        nothing = self._env.page.url.startswith(NO_PAGE)
+        if self._suspect or nothing:
             self._all_answer()
             self._suspect = False
-        return view
+        return replace(view, error=view.error or UNREACHABLE) if nothing else view
 
     def end(self, looks: Sequence[Look] = ()) -> Ended:
         """End the episode, after a look at pages, in this order; the traffic's file is whole then."""
@@ -147,7 +150,7 @@ def _task_class() -> type:
     class SitesTask(AbstractBrowserTask):
         def __init__(self, seed: int, goal: str, starts: Sequence[str]) -> None:
             super().__init__(seed)
-            self.goal, self.starts, self.timeout = goal, starts, ACT_MS
+            self.goal, self.starts, self.timeout, self.viewport = goal, starts, ACT_MS, VIEWPORT
 
         @classmethod
         def get_task_id(cls) -> str:
