@@ -44,6 +44,7 @@ class BaseEnv(AbstractContextManager):
     workers: int | None = None
     pages: ClassVar[bool] = False  # whether an observation is about as long as the first: dry_run goes by that
     page_tokens: ClassVar[int | None] = None  # of an observation, where dry_run is to go by that and start no engine
+    late: ClassVar[bool] = False  # whether only `evaluate` knows the success: the reward of an attempt follows from it
     slow_to_list: ClassVar[bool] = False  # whether `tasks` starts an engine: a sweep's quick estimate goes without
     grader: Callable[[str, str], str] | None = field(default=None, init=False, repr=False)
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed

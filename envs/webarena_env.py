@@ -57,8 +57,8 @@ ENDED = "Your message was sent to the user. The task is over."
 INFEASIBLE = "N/A"  # what the original takes report_infeasible for
 MISSING = (
     "env=webarena needs the addresses of its sites, here {missing}: start them with Docker, e.g. `webarena-verified env "
-    "start --site shopping` (ports: shopping 7770, shopping_admin 7780, reddit 9999, gitlab 8023), and give them as "
-    "'env.urls={{{example}}}'."
+    "start --site shopping` (ports: shopping 7770, shopping_admin 7780, reddit 9999, gitlab 8023), and give "
+    "{example}."
 )
 FORMS = {  # of the message at the end
     "original": """\
@@ -99,9 +99,9 @@ class WebArenaEnv(BaseEnv):
     site: str | None = None
     version: str = "verified"
     ids: list[int] | None = None
-    urls: dict[str, str] | None = None
+    urls: dict[str, str | None] | None = None
     reset_sites: bool = False
-    controls: dict[str, str] | None = None
+    controls: dict[str, str | None] | None = None
     more_actions: list[str] = field(default_factory=list)
     browser: str | None = None
     browser_sandbox: bool | None = None
@@ -111,6 +111,7 @@ class WebArenaEnv(BaseEnv):
     # Tokens of a page, for dry_run. ReasoningBank's table 5 has 50,847 tokens for a task without memory (Gemini-2.5-flash),
     # its table 1 9.7 steps: 5,240 a step, of which instructions, history and reply are about 1,200.
     page_tokens: ClassVar[int | None] = 4000
+    late: ClassVar[bool] = True
     _worker: WorkerProcess | None = field(default=None, init=False, repr=False)
     _verifier: WebVerifier | None = field(default=None, init=False, repr=False)
     _folder: tempfile.TemporaryDirectory | None = field(default=None, init=False, repr=False)  # of the traffic's file
@@ -127,7 +128,7 @@ class WebArenaEnv(BaseEnv):
         if unknown := [name for name in self.more_actions if name not in MORE]:
             raise UserError(f"env.more_actions: no {', '.join(unknown)}; there are {', '.join(MORE)}.")
         for key in ("urls", "controls"):
-            given = getattr(self, key) or {}
+            given = {site: url for site, url in (getattr(self, key) or {}).items() if url is not None}
             if unknown := [name for name in given if name not in SITES]:
                 raise UserError(f"env.{key}: no site {', '.join(unknown)}; there are {', '.join(SITES)}.")
             wrong = [url for url in given.values() if not str(url).startswith(("http://", "https://"))]
@@ -175,7 +176,7 @@ class WebArenaEnv(BaseEnv):
         """Raises UserError where the address of a site is missing, or the browser."""
         tasks = self._chosen()
         if missing := sorted({site for task in tasks for site in task.sites} - self.urls.keys()):
-            example = ", ".join(f"{site}: http://HOST:PORT" for site in missing)
+            example = " ".join(f"env.urls.{site}=http://HOST:PORT" for site in missing)
             raise UserError(MISSING.format(missing=", ".join(missing), example=example))
         settings = self.settings()
         return {

@@ -108,6 +108,8 @@ class Rollout:
         except AttemptOver as error:  # evaluated by what it reached, as at the step limit
             attempt.cut_off(error)
         attempt.success = env.evaluate(attempt.answer)
+        if env.late:
+            attempt.reward = float(attempt.success)
         attempt.gold = env.get_ground_truth()
         if measures := env.measures():
             attempt.info["measures"] = {name: list(found) for name, found in measures.items()}
