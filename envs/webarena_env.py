@@ -56,8 +56,8 @@ MOST_CALLS = 20
 ENDED = "Your message was sent to the user. The task is over."
 INFEASIBLE = "N/A"  # what the original takes report_infeasible for
 MISSING = (
-    "env=webarena needs the addresses of its sites, here {missing}: start them with Docker, e.g. `webarena-verified env "
-    "start --site shopping` (ports: shopping 7770, shopping_admin 7780, reddit 9999, gitlab 8023), and give "
+    "env=webarena needs the addresses of its sites, here {missing}: start them with Docker, e.g. `webarena-verified "
+    "env start --site shopping` (ports: shopping 7770, shopping_admin 7780, reddit 9999, gitlab 8023), and give "
     "{example}."
 )
 FORMS = {  # of the message at the end
@@ -108,7 +108,7 @@ class WebArenaEnv(BaseEnv):
     slow_mo_ms: float = 30
     settle_s: float = 0.5
     timeout_s: float = 180.0
-    # Tokens of a page, for dry_run. ReasoningBank's table 5 has 50,847 tokens for a task without memory (Gemini-2.5-flash),
+    # Of a page, for dry_run. ReasoningBank's table 5 has 50,847 tokens for a task without memory (Gemini-2.5-flash),
     # its table 1 9.7 steps: 5,240 a step, of which instructions, history and reply are about 1,200.
     page_tokens: ClassVar[int | None] = 4000
     late: ClassVar[bool] = True
@@ -254,7 +254,7 @@ class WebArenaEnv(BaseEnv):
 
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         if self._verdict is not None:
-            raise UserError("an attempt that was evaluated cannot go on: env=webarena needs refine=restart.")
+            raise EnvStateError("step after evaluate, which closes the browser: call reset first")
         self._acted = True
         n_said = len(self._view.said)
         self._view = view = self._call("act", action.encode("utf-8", "replace").decode())

@@ -93,7 +93,7 @@ def group_of(sites: Sequence[str]) -> str:
 
 
 def _task(raw: dict[str, Any], state: str | None) -> WebTask:
-    """state: the file with the cookies that the task begins with, named after the sites: .auth/gitlab.reddit_state.json"""
+    """state: the file of cookies that the task begins with, named after its sites: .auth/gitlab.reddit_state.json"""
     starts = raw["start_urls"] if "start_urls" in raw else raw["start_url"].split(" |AND| ")
     return WebTask(
         id=raw["task_id"],

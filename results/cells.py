@@ -26,7 +26,7 @@ BLOCK = ("env", "model", "task_set")  # cells that may stand in one table and be
 TELLING = tuple("k r top_k learn_from memory retrieval judge setting order agent llm workflow".split())
 PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # of results.stats.paired
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
-SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "n_tasks", "evaluated", *TELLING]
+SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *TELLING]
 NAMED = 6  # configuration keys in a note
 FEW, SHORT = 2, 60  # settings, and their characters, that a label may name
 

@@ -1,7 +1,7 @@
 """env=webarena through main.py: a scripted player on real tasks, on the stand-in's pages. A known answer.
 
-The student knows what to say, and says it in a sentence unless a lesson of its prompt asks for JSON. So the first task of
-each site is lost, and the lesson of that loss, which names the site, wins the site's others. Without memory: none.
+The student knows what to say, and says it in a sentence unless a lesson of its prompt asks for JSON. So the first task
+of each site is lost, and the lesson of that loss, which names the site, wins the site's others. Without memory: none.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from web_kit import needs_browser
 from webarena_sites import PRODUCTS, WHITE, serving
 
 from core.page import PAGE
+from core.types import NOT_TAKEN
 from envs.web.elements import elements
 from results.lesson_quality import audit
 from results.load import read_run
@@ -42,9 +43,8 @@ def play(messages, role, sample):
         assert text.partition("Where it ended:")[2].count("RootWebArea") == 1, "the judge sees the last page"
         return f'Thoughts: by the form.\nStatus: "{"success" if "task_type" in text else "failure"}"'
     site = "forum" if "forum" in re.search(r"Task:\n(.+)", text)[1] else "shop"
-    return (
-        f"```\n# Memory Item 1\n## Title The message at the end\n## Description A form.\n## Content {LESSON.format(site)}\n```"
-    )
+    title = "# Memory Item 1\n## Title The message at the end\n## Description A form."
+    return f"```\n{title}\n## Content {LESSON.format(site)}\n```"
 
 
 def student(messages):
@@ -120,6 +120,10 @@ def test_a_refinement_begins_anew_on_the_site(here, sites, tmp_path):
     words = (*WORDS, PLAYER, *urls(sites), "env.ids=[21,23]", "workflow=matts_sequential")
     run_dir, rate = here(*words, run_dir=tmp_path / "refined")
     assert rate == 0.5 and [len(row["trajectories"]) for row in read_rows(run_dir)] == [2, 2]
+    run_dir, _ = here(*words, "refine=continue", "max_steps=1", "env.ids=[431]", run_dir=tmp_path / "noted")
+    [row] = read_rows(run_dir)
+    assert [len(made["steps"]) for made in row["trajectories"]] == [1, 1] and row["status"] == "failure"
+    assert row["trajectories"][1]["steps"][0]["observation"] == NOT_TAKEN, "an evaluated attempt does not go on"
 
 
 def test_a_model_grades_what_the_original_leaves_to_one_and_the_record_says_so(here, sites, tmp_path):

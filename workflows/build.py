@@ -33,6 +33,7 @@ from workflows.rollout import Rollout
 GRADER_TOKENS = 768  # of a grader's reply, as in WebArena's evaluation
 A_PAGE = f"{PAGE}\n(a page will stand here)"
 
+
 def build_workflow(
     cfg: Any, envs: EnvPool, bank: Memory, roles: dict[str, Role], records: RunRecords | None, meter: Meter
 ) -> Workflow:

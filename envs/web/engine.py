@@ -176,8 +176,15 @@ class _Kept:
             return
         it, words = self._settings, []
         if it.hosts is not None:
-            words = [f"--host-resolver-rules={', '.join(['MAP * ~NOTFOUND', *(f'EXCLUDE {host}' for host in it.hosts)])}"]
-        options = {"executable_path": it.browser, "slow_mo": it.slow_mo_ms, "chromium_sandbox": it.sandbox, "args": words}
+            words = [
+                f"--host-resolver-rules={', '.join(['MAP * ~NOTFOUND', *(f'EXCLUDE {host}' for host in it.hosts)])}"
+            ]
+        options = {
+            "executable_path": it.browser,
+            "slow_mo": it.slow_mo_ms,
+            "chromium_sandbox": it.sandbox,
+            "args": words,
+        }
         try:
             self._browser = self._chromium.launch(**options)
         except Exception as error:
