@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from core.agents.agent import escape
 from core.checks import check_choice, check_numbers, check_positive
 from core.errors import InfraError, UserError
-from core.page import PAGE
+from core.page import PAGE, escape
 from core.process import WorkerProcess
 from core.types import Task, digest
 from envs import webarena_original as original
@@ -108,6 +107,7 @@ class WebArenaEnv(BaseEnv):
     slow_mo_ms: float = 30
     settle_s: float = 0.5
     timeout_s: float = 180.0
+    workers: int | None = 1  # attempts share the sites and one account each
     # Of a page, for dry_run. ReasoningBank's table 5 has 50,847 tokens for a task without memory (Gemini-2.5-flash),
     # its table 1 9.7 steps: 5,240 a step, of which instructions, history and reply are about 1,200.
     page_tokens: ClassVar[int | None] = 4000
