@@ -1,4 +1,4 @@
-"""Text of others in a prompt, and a web page in one: from a line that is PAGE or HTML to the next empty line, or the end."""
+"""Text of others in a prompt, and a web page in it: from a line that is PAGE or HTML to an empty one, or the end."""
 
 from __future__ import annotations
 
