@@ -15,6 +15,7 @@ from conftest import read_json, read_rows
 from web_kit import needs_browser
 from webarena_sites import PRODUCTS, WHITE, serving
 
+from core.errors import StopRun
 from core.page import PAGE
 from core.types import NOT_TAKEN
 from envs.web.elements import elements
@@ -114,6 +115,21 @@ def test_without_memory_nothing_is_solved(here, sites, tmp_path):
     words = (*WORDS, PLAYER, *urls(sites), f"env.ids={list(IDS)}", "workflow=vanilla", "memory=none")
     _, rate = here(*words, run_dir=tmp_path / "none")
     assert rate == 0.0
+
+
+def test_what_broke_with_the_sites_is_tried_again_where_they_are_then(here, sites, tmp_path):
+    """An address is no part of what a run is: the same run goes on at another one."""
+    words = (*WORDS, PLAYER, "env.ids=[21,23]", "retry_broken=0", "stop_after_broken=null")
+    gone = [f"env.urls.{name}=http://127.0.0.1:9" for name in sites]
+    with pytest.raises(StopRun, match="2 of 2 tasks broken"):
+        here(*words, *gone, run_dir=tmp_path / "moved")
+    run_dir = tmp_path / "moved"
+    assert [row["status"] for row in read_rows(run_dir)] == ["infra_error"] * 2
+    assert (
+        "the site shopping at http://127.0.0.1:9 does not answer" in read_rows(run_dir)[0]["trajectories"][0]["error"]
+    )
+    run_dir, rate = here(*words, *urls(sites), run_dir=run_dir)
+    assert rate == 0.5 and read_json(run_dir / "summary.json")["n"] == 2
 
 
 def test_a_refinement_begins_anew_on_the_site(here, sites, tmp_path):
