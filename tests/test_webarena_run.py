@@ -119,10 +119,10 @@ def test_without_memory_nothing_is_solved(here, sites, tmp_path):
 
 def test_what_broke_with_the_sites_is_tried_again_where_they_are_then(here, sites, tmp_path):
     """An address is no part of what a run is: the same run goes on at another one."""
-    words = (*WORDS, PLAYER, "env.ids=[21,23]", "retry_broken=0", "stop_after_broken=null")
+    words = (*WORDS, PLAYER, "env.ids=[21,23]")
     gone = [f"env.urls.{name}=http://127.0.0.1:9" for name in sites]
     with pytest.raises(StopRun, match="2 of 2 tasks broken"):
-        here(*words, *gone, run_dir=tmp_path / "moved")
+        here(*words, *gone, "retry_broken=0", "stop_after_broken=null", run_dir=tmp_path / "moved")
     run_dir = tmp_path / "moved"
     assert [row["status"] for row in read_rows(run_dir)] == ["infra_error"] * 2
     assert (
