@@ -144,6 +144,18 @@ def test_one_is_logged_in_once_and_again_after_somebody_signed_out(env, sites):
     assert "Welcome, member" in begin(env, 23) and shop.logins == before + 1
 
 
+def test_each_site_has_its_own_login():
+    names = ("shopping", "shopping_admin", "reddit", "gitlab")
+    with serving(*names) as four, make(four, site="all", ids=[0, 23, 27, 44, 552]) as env:
+        for number, who in ((0, "shopping_admin"), (23, "shopping"), (27, "reddit"), (44, "gitlab"), (552, "gitlab")):
+            assert "Welcome, member" in begin(env, number), who
+        assert {name: site.logins for name, site in four.items()} == dict.fromkeys(names, 1)  # task 552 is on two
+        four["gitlab"].account = "somebody else"
+        four["gitlab"].members.clear()
+        with pytest.raises(InfraError, match="gitlab at .* did not take the login"):
+            begin(env, 44)
+
+
 def test_what_looks_like_a_prompt_stays_within_its_page(env):
     begin(env, 21)
     seen, *_ = click(env, "Odd delimiters")

@@ -31,6 +31,8 @@ PRODUCTS = {  # by the beginning of an address: (number, name, what its page say
 MEMBERS = {  # of each site: the form's path, its labels, the page for members alone
     "shopping": ("/customer/account/login/", "Email", "Sign In", "/wishlist/", "emma.lopez@gmail.com"),
     "reddit": ("/login", "Username", "Log in", "/user/MarvelsGrantMan136/account", "MarvelsGrantMan136"),
+    "gitlab": ("/users/sign_in", "Username or email", "Sign in", "/-/profile", "byteblaze"),
+    "shopping_admin": ("/admin", "Username", "Sign in", "/admin/dashboard", "admin"),
 }
 POSTS = (
     ("personal finances", "Hammer94", "56 year old mom has no retirement. Where do I even start on her behalf?"),
@@ -58,12 +60,13 @@ class Site(ThreadingHTTPServer):
     def __init__(self, name: str, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), Handler)
         self.name, self.carts, self.logins, self.resets, self.members = name, [], 0, 0, set()
+        self.account = None  # where it is not WebArena's that is known here
         self.over = threading.Event()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"http://127.0.0.1:{self.server_port}" + "/admin" * (self.name == "shopping_admin")
 
     def die(self) -> None:
         """Nothing answers any more."""
@@ -82,13 +85,13 @@ class Handler(BaseHTTPRequestHandler):
             return self.endless()
         if path == "/gone":
             return self.answer("<h1>Bad gateway</h1>", 502)
-        if path == form:
+        if path == form and not self.member:
             return self.answer(
                 f"<title>Login</title><form method=post action={form}><label>{user}<input name=user></label>"
                 f"<label>Password<input type=password name=password></label><button>{button}</button></form>"
             )
         if path.startswith(inside.rstrip("/")) and not self.member:
-            return self.send(302, {"Location": form})
+            return self.send(302, {"Location": form, "Cache-Control": "no-store"})
         if path.startswith("/rest/V1/orders"):
             return self.answer(json.dumps({"items": [{"increment_id": "000000190"}]}), kind="application/json")
         if path.startswith("/rest/V1/products/"):
@@ -108,7 +111,7 @@ class Handler(BaseHTTPRequestHandler):
         if path.startswith("/rest/"):
             return self.answer(json.dumps("token"), kind="application/json")
         if path == form:
-            if sent.get("user") != [account]:
+            if sent.get("user") != [self.server.account or account]:
                 return self.answer("<title>Login</title>Wrong.")
             self.server.logins += 1
             self.server.members.add(token := f"{self.server.name}{self.server.logins}")
@@ -142,10 +145,11 @@ class Handler(BaseHTTPRequestHandler):
             )
         else:
             title, body = f"{self.server.name} home", f"<h1>Home</h1><p>You are at {path}</p>"
+        if path.startswith(inside):
+            body += "<p>Dashboard</p><p>Delete my account</p>"
         if self.server.name == "reddit":
-            return (
-                f"<title>{title}</title>{who}{''.join(f'<p>{forum} | {by} | {post}</p>' for forum, by, post in POSTS)}"
-            )
+            posts = "".join(f"<p>{forum} | {by} | {post}</p>" for forum, by, post in POSTS)
+            return f"<title>{title}</title>{who}{body}{posts}"
         links = [f"<li><a href='/{key}.html'>{name}</a></li>" for key, (_, name, _) in PRODUCTS.items()]
         links += [f"<li><a href='{path}'>Odd {path[1:]}</a></li>" for path in (*ODD, "/endless", "/gone")]
         return f"<title>{title}</title>{who}{body}<a href='/sign-out'>Out</a><ul>{''.join(links)}</ul>"

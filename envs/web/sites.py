@@ -22,9 +22,9 @@ TASK = "sites"
 NO_PAGE = "chrome-error:"  # how the address begins of what Chromium shows where there is no page
 UNREACHABLE = "There is no such page, or it lies outside of the sites of the task."
 VIEWPORT = {"width": 1500, "height": 1280}
-GOTO_MS = 30_000  # for a start page, or one of the login
+GOTO_MS = 60_000  # for a start page, or one of the login
 ACT_MS = 10_000  # BrowserGym's for WebArena
-ANSWER_S = 20.0  # for a site to answer
+ANSWER_S = 60.0  # for a site to answer: one that was just started takes its time
 GONE = 502  # from this status on a server says that what stands behind it is gone
 
 
