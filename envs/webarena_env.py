@@ -31,7 +31,7 @@ from core.process import WorkerProcess
 from core.types import Task, digest
 from envs import webarena_original as original
 from envs.base import BaseEnv, EnvStateError
-from envs.web.browser import environment, find_browser, may_sandbox, version_of
+from envs.web.browser import browser_worker, find_browser, may_sandbox, version_of
 from envs.web.elements import offers
 from envs.web.engine import View, WebSettings
 from envs.web.sites import SitesEngine, SitesVisit
@@ -39,7 +39,6 @@ from envs.webarena_reset import control_of, reset_site
 from envs.webarena_tasks import FILES, WebTask, at, web_tasks
 from envs.webarena_verifier import WebVerdict, WebVerifier, gold_answer
 
-ROOT = Path(__file__).resolve().parent.parent
 SITES = "shopping shopping_admin reddit gitlab map wikipedia homepage".split()
 ACTIONS = "noop scroll fill select_option click dblclick hover press focus clear drag_and_drop send_msg_to_user".split()
 MORE = {  # of BrowserGym's further actions those that may be added, and what the agent is told of them
@@ -291,12 +290,7 @@ class WebArenaEnv(BaseEnv):
         if self._aborted:
             raise InfraError("aborted")
         if self._worker is None:
-            self._worker = WorkerProcess(
-                factory=partial(SitesEngine, self.settings()),
-                timeout_s=self.timeout_s,
-                path=[str(ROOT)],  # not the working directory, whose files could stand in for libraries
-                environment=environment(),
-            )
+            self._worker = browser_worker(partial(SitesEngine, self.settings()), self.timeout_s)
         self._worker.start()
         return self._worker.call(method, *args)
 
