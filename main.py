@@ -102,7 +102,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
     stream = make(cfg.stream)
     with envs.lease() as env:
         tasks = stream.every_pass(select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit))
-        dataset = env.describe()
+        dataset = None if cfg.dry_run else env.describe()
         told = env.lessons() if cfg.setting.name == TOLD else None
     models = build_models(cfg, stack, recorded_config(run_dir))
     config = OmegaConf.to_container(cfg, resolve=True)

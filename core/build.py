@@ -246,7 +246,10 @@ def build_bank(
     """
     if not read_only and not is_url(path):
         _make_folder(path)
-    node = {key: value for key, value in cfg.memory.items() if key not in (*SHOWN, "path", "consolidate", "hygiene")}
+    left_out = {*SHOWN, "path", "consolidate", "hygiene"}
+    if not takes(cfg.memory, "domain"):  # an env may name it for every memory
+        left_out.add("domain")
+    node = {key: value for key, value in cfg.memory.items() if key not in left_out}
     offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
     offered["provenance"] = provenance or {}
     if (consolidate := cfg.memory.get("consolidate")) is not None:

@@ -1,4 +1,4 @@
-"""A web page within an observation: from a line that is PAGE or HTML to the next empty line, or to the end."""
+"""Text of others in a prompt, and a web page in it: from a line that is PAGE or HTML to an empty one, or the end."""
 
 from __future__ import annotations
 
@@ -21,3 +21,9 @@ def page_of(text: str) -> str:
 
 def has_page(text: str) -> bool:
     return _PAGE.search(text) is not None
+
+
+def escape(text: str) -> str:
+    """A lesson's text, or a page's, escaped so that it can neither close the memory block nor end a template's turn."""
+    text = re.sub(r"<(?=/?\s*memory_items)", "&lt;", text, flags=re.IGNORECASE)
+    return text.replace("<|", "< |").replace("\x00", "")

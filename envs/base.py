@@ -14,7 +14,7 @@ contract, so that every env has the same. Single-turn benchmarks are envs whose 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -35,6 +35,7 @@ class BaseEnv(AbstractContextManager):
     max_steps      actions allowed in one episode; the env's default, the top-level `max_steps` overrides it
     seed           every random choice of the env comes from hashing this with names
     workers        how many such envs live at once, at most; None: as many as there are attempts at once. For the pool
+    grader         asks the judge's model, (task id, question) -> reply, where a benchmark's own evaluation asks a model
     """
 
     instructions: str
@@ -42,7 +43,10 @@ class BaseEnv(AbstractContextManager):
     seed: int = 0
     workers: int | None = None
     pages: ClassVar[bool] = False  # whether an observation is about as long as the first: dry_run goes by that
+    page_tokens: ClassVar[int | None] = None  # of an observation, where dry_run is to go by that and start no engine
+    late: ClassVar[bool] = False  # whether only `evaluate` knows the success: the reward of an attempt follows from it
     slow_to_list: ClassVar[bool] = False  # whether `tasks` starts an engine: a sweep's quick estimate goes without
+    grader: Callable[[str, str], str] | None = field(default=None, init=False, repr=False)
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed
     _stream: Iterator[Task] | None = field(default=None, init=False, repr=False)  # what reset() without a task takes
     _aborted: bool = field(default=False, init=False, repr=False)

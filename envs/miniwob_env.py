@@ -31,13 +31,12 @@ from core.process import WorkerProcess
 from core.types import Task, content_id, digest
 from envs.base import BaseEnv, EnvStateError
 from envs.web import miniwob_gold
-from envs.web.browser import environment, find_browser, version_of
+from envs.web.browser import browser_worker, find_browser, version_of
 from envs.web.elements import offers
 from envs.web.engine import View, WebSettings
 from envs.web.miniwob import MiniwobEngine, kinds_of, pages, visit
 from single_turn_bench.files import write_whole
 
-ROOT = Path(__file__).resolve().parent.parent
 ACTIONS = tuple("noop scroll fill select_option click dblclick hover press focus clear drag_and_drop".split())
 
 
@@ -158,12 +157,7 @@ class MiniwobEnv(BaseEnv):
         if self._aborted:
             raise InfraError("aborted")
         if self._worker is None:
-            self._worker = WorkerProcess(
-                factory=partial(MiniwobEngine, self.settings()),
-                timeout_s=self.timeout_s,
-                path=[str(ROOT)],  # not the working directory, whose files could stand in for libraries
-                environment=environment(),
-            )
+            self._worker = browser_worker(partial(MiniwobEngine, self.settings()), self.timeout_s)
         self._worker.start()
         return self._worker.call(method, *args)
 

@@ -19,6 +19,8 @@ class EnvPool:
 
     workers     live envs at most; whoever wants one more waits. None: no limit
     timeout_s   for one attempt (`limited`). None: no limit
+
+    `grader` is that of every env that is leased.
     """
 
     def __init__(
@@ -28,6 +30,7 @@ class EnvPool:
             raise UserError(f"env.workers={workers}: give at least 1, or null.")
         self._factory, self._timeout_s = factory, timeout_s
         self._slots = nullcontext() if workers is None else threading.Semaphore(workers)
+        self.grader: Callable[[str, str], str] | None = None
         self._free: list[BaseEnv] = []
         self._all: list[BaseEnv] = []
         self._lock = threading.Lock()
@@ -42,6 +45,7 @@ class EnvPool:
                 env = self._factory()
                 with self._lock:
                     self._all.append(env)
+            env.grader = self.grader
             try:
                 yield env
             finally:

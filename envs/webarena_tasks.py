@@ -28,6 +28,7 @@ class WebTask:
     """A task. URLs begin with __SHOPPING__ and the like, in the place of which a site's own is put (`at`).
 
     group     shopping | admin | gitlab | reddit | multi | map, the last also those of several sites one of which it is
+    logins    the sites of which one is logged in: those whose stored state the published task names
     checks    how it is evaluated: `eval` of the file
     """
 
@@ -37,6 +38,7 @@ class WebTask:
     intent: str
     start_urls: tuple[str, ...]
     template: int
+    logins: tuple[str, ...]
     checks: Any
 
     @property
@@ -52,11 +54,13 @@ def web_tasks(tasks: str = "original", site: str | None = None) -> list[WebTask]
     site    a group; None: the paper's five; all: the map too
     """
     if tasks not in FILES:
-        raise UserError(f"env.tasks={tasks}: choose {', '.join(FILES)}")
+        raise UserError(f"env.version={tasks}: choose {', '.join(FILES)}")
     if site not in (None, "all", *COUNTS):
         raise UserError(f"env.site={site}: choose {', '.join(COUNTS)}, all, or null for the first five")
     folder = dataset_folder()
-    every = [_task(raw) for raw in json.loads((folder / FILES[tasks]).read_text(encoding="utf-8"))]
+    original, rows = (json.loads((folder / FILES[name]).read_text(encoding="utf-8")) for name in ("original", tasks))
+    states = {raw["task_id"]: raw["storage_state"] for raw in original}
+    every = [_task(raw, states.get(raw["task_id"])) for raw in rows]
     every.sort(key=lambda task: task.id)
     found = {group: sum(task.group == group for task in every) for group in COUNTS}
     if found != COUNTS or len({task.id for task in every}) != sum(COUNTS.values()):
@@ -88,7 +92,8 @@ def group_of(sites: Sequence[str]) -> str:
     return "multi" if len(sites) > 1 else OF_SITE.get(sites[0], sites[0])
 
 
-def _task(raw: dict[str, Any]) -> WebTask:
+def _task(raw: dict[str, Any], state: str | None) -> WebTask:
+    """state: the file of cookies that the task begins with, named after its sites: .auth/gitlab.reddit_state.json"""
     starts = raw["start_urls"] if "start_urls" in raw else raw["start_url"].split(" |AND| ")
     return WebTask(
         id=raw["task_id"],
@@ -97,5 +102,6 @@ def _task(raw: dict[str, Any]) -> WebTask:
         intent=raw["intent"],
         start_urls=tuple(starts),
         template=raw["intent_template_id"],
+        logins=tuple(Path(state).name.removesuffix("_state.json").split(".")) if state else (),
         checks=raw["eval"],
     )

@@ -28,7 +28,7 @@ TELLING = tuple(
 )
 PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # of results.stats.paired
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
-SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "n_tasks", "evaluated", *TELLING]
+SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *TELLING]
 NAMED = 6  # configuration keys in a note
 FEW, SHORT = 2, 60  # settings, and their characters, that a label may name
 

@@ -235,6 +235,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "label_source": label_source(run.manifest | {"bank_labels": bank_labels(run)}, run.rows),
         "knobs": json.dumps(knobs(config)),
         "part": part_of(config.get("env") or {}),
+        "version": (config.get("env") or {}).get("version"),  # of the benchmark, where there are several
         "k": workflow.get("k"),
         "r": workflow.get("r"),
         "top_k": retrieval.get("top_k"),

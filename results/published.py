@@ -22,6 +22,7 @@ class Published:
     """One published row: `values` holds model, arm and what was measured.
 
     part   of the benchmark, as `results.load.part_of`; None: the whole
+    version  of the benchmark, where there are several
     note   its protocol, as far as it was published
     """
 
@@ -29,6 +30,7 @@ class Published:
     where: str
     env: str
     part: str | None
+    version: str | None
     n_tasks: int | None
     note: str
     tables: tuple[str, ...]
@@ -43,6 +45,8 @@ class Published:
             reasons.append(f"its model is {self.values['model']}")
         if self.part != row.get("part") and self.part is not None:
             reasons.append(f"it is of {self.part}")
+        if self.version != (ours := row.get("version") or self.version):
+            reasons.append(f"its tasks and their evaluation are the {self.version} ones, ours the {ours} ones")
         if self.n_tasks is None:
             reasons.append("its number of tasks is unknown")
         elif self.n_tasks != row["n_tasks"]:
@@ -73,6 +77,7 @@ def load() -> tuple[Published, ...]:
         Published(
             **{key: group[key] for key in shared},
             part=group.get("part"),
+            version=group.get("version"),
             tables=tuple(group["tables"]),
             values=dict(zip(group["columns"], row, strict=True)),
         )

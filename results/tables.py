@@ -271,8 +271,8 @@ def build_tables(
 
 
 def whole_name(row: dict[str, Any]) -> str:
-    """The benchmark, and which part of it."""
-    return " ".join(filter(None, (row["env"], row["part"])))
+    """The benchmark, which part of it, and in which version."""
+    return " ".join(filter(None, (row["env"], row["part"], row["version"])))
 
 
 def _sorted(rows: pd.DataFrame, table: Table) -> pd.DataFrame:

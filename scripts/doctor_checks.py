@@ -61,8 +61,8 @@ def check_packages() -> Iterator[Check]:
         "alfworld": (OPTIONAL, "env=alfworld"),
         "scienceworld": (OPTIONAL, "env=scienceworld"),
         "reasoning_gym": (OPTIONAL, "env=reasoning_gym"),
-        "webarena": (OPTIONAL, "webarena-verified, WebArena's evaluators"),
-        "web": (OPTIONAL, "env=miniwob"),
+        "webarena": (OPTIONAL, "env=webarena, with webarena-verified and the extra web"),
+        "web": (OPTIONAL, "env=miniwob, env=webarena"),
         "swe": (OPTIONAL, "env=swe"),
         "wandb": (OPTIONAL, "tracker=wandb"),
         "mcp": (OPTIONAL, "serving a bank over MCP"),
@@ -171,14 +171,14 @@ def check_java() -> Iterator[Check]:
 
 
 def check_browser() -> Iterator[Check]:
-    """A Chromium that starts; only env=miniwob and the report's tests need it."""
+    """A Chromium that starts; only env=miniwob, env=webarena and the report's tests need it."""
     from core.errors import UserError
     from envs.web.browser import APT, find_browser, version_of
 
     try:
         yield Check("browser", OK, version_of(find_browser(None)))
     except UserError as error:
-        do = f"run `{APT}`: only env=miniwob and the tests of the report use it."
+        do = f"run `{APT}`: only env=miniwob, env=webarena and the tests of the report use it."
         yield Check("browser", OPTIONAL, str(error).partition(":")[0], do)
 
 

@@ -12,6 +12,9 @@ from conftest import TOY, command
 from provider import Provider
 
 from core.build import ROLES
+from core.models.base import Role
+from core.run.dry_run import Listener, Plan
+from core.types import Task
 
 
 def test_it_shows_roles_prompts_calls_and_cost_and_calls_nobody(cli, tmp_path):
@@ -107,3 +110,43 @@ def test_ctrl_c_ends_a_run_whose_server_never_answers(tmp_path):
     assert time.monotonic() - began < 10
     assert process.returncode == 130
     assert error.strip().splitlines()[-1] == "stopped."  # nothing is recorded: the same command begins it
+
+
+def test_of_pages_only_those_are_counted_that_a_prompt_keeps():
+    """By hand: 3 steps, a first prompt of 100 tokens, replies of 400, pages of 4000, a line of 10 in a page's place.
+
+    For a judge a reply is reckoned as long as its own, 200.
+    """
+
+    def plan(steps=3, kept=1, unseen=True):
+        prompts = {
+            "agent": [[{"role": "user", "content": "x" * 400}]],
+            "judge": [[{"role": "user", "content": "x" * 400}]],
+        }
+        roles = {
+            name: Role(name=name, llm=Listener(name="m", supports_schema=False), temperature=0, max_tokens=None)
+            for name in prompts
+        }
+        keys = {"observation": 4000, "kept": kept, "unseen": unseen}
+        return Plan(tasks=[Task(id="t", query="q")], steps=steps, roles=roles, asked=prompts, **keys)
+
+    assert plan().estimate("agent").prompt_tokens == 3 * 100 + (410 + 2 * 410) + 3 * 4000
+    assert plan(unseen=False).estimate("agent").prompt_tokens == 3 * 100 + (
+        410 + 2 * 410
+    )  # the first prompt has a page
+    assert plan(kept=2).estimate("agent").prompt_tokens == 3 * 100 + (410 + 2 * 410) + (1 + 2 + 2) * 4000
+    assert plan(kept=None, unseen=False).estimate("agent").prompt_tokens == 3 * 100 + (4400 + 2 * 4400)
+    assert plan().estimate("judge").prompt_tokens == 100 + 3 * 210 + 1500
+    assert plan(kept=None).estimate("judge").prompt_tokens == 100 + 3 * 4200
+
+
+def test_a_sweep_over_webarena_is_priced_without_its_sites(cli):
+    pytest.importorskip("webarena_verified")
+    words = ("experiment=main_table", "env=webarena", "env.site=reddit", "arm=no_memory,reasoningbank", "seed=0,1")
+    done = cli(*words, "llm=openai", "embedder=hashing", "dry_run=true")
+    assert done.returncode == 0, done.stderr
+    assert "an observation            4000 tokens; of pages the newest 1 in a prompt" in done.stdout
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("no_memory ")]
+    calls, tokens = (int(cell.replace(",", "")) for cell in line.split()[3:5])
+    assert calls == round(2 * 106 * 30 * 1.05) and 2 * 106 * 30 * 4400 < tokens < 2 * 106 * 30 * 12_000
+    assert "(a page will stand here)" in done.stdout

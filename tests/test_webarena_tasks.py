@@ -89,7 +89,7 @@ def test_a_task_of_several_sites_is_multi_unless_the_map_is_one():
 
 @needs_tasks
 def test_what_is_not_there_is_one_sentence(monkeypatch, tmp_path):
-    for words, message in ((("hardest",), "env.tasks=hardest"), (("original", "shop"), "env.site=shop")):
+    for words, message in ((("hardest",), "env.version=hardest"), (("original", "shop"), "env.site=shop")):
         with pytest.raises(UserError, match=message):
             web_tasks(*words)
     (tmp_path / "subsets").mkdir()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from core.build import build_agent, build_learner, make, make_with, part, takes
+from core.errors import AttemptOver, InfraError
 from core.learning.attempts import Attempts
 from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
+from core.page import PAGE, has_page
 from core.run.dry_run import (
     ATTEMPT,
     CHARS_PER_TOKEN,
+    LEFT_OUT_TOKENS,
     LESSON_TOKENS,
     OBSERVATION_TOKENS,
     REPLY_TOKENS,
@@ -26,12 +30,16 @@ from envs.pool import EnvPool
 from workflows.base import Workflow
 from workflows.rollout import Rollout
 
+GRADER_TOKENS = 768  # of a grader's reply, as in WebArena's evaluation
+A_PAGE = f"{PAGE}\n(a page will stand here)"
+
 
 def build_workflow(
     cfg: Any, envs: EnvPool, bank: Memory, roles: dict[str, Role], records: RunRecords | None, meter: Meter
 ) -> Workflow:
     """The workflow of `cfg.workflow`. It is given those of the parts below that it has a field for."""
     agent = roles["agent"]
+    envs.grader = grader_of(roles["judge"])
     limits = {"max_steps": cfg.max_steps, "max_repeats": cfg.max_repeats, "timeout_s": cfg.episode_timeout_s}
     parts = {
         "envs": envs,
@@ -48,6 +56,22 @@ def build_workflow(
         "strip_lessons": cfg.strip_lessons,
     }
     return make_with(cfg.workflow, parts)
+
+
+def grader_of(judge: Role) -> Callable[[str, str], str]:
+    """What an env may ask about an answer, where its benchmark's own evaluation asks a model: the judge's model.
+
+    It is another role than the judge, whose prompts hold no reference answer. Its errors break the attempt.
+    """
+    role = replace(judge, name="grader", temperature=0.0, max_tokens=GRADER_TOKENS)
+
+    def ask(task: str, question: str) -> str:
+        try:
+            return role.chat([{"role": "user", "content": question}], task=task).text
+        except AttemptOver as error:  # which would be taken for the agent's
+            raise InfraError(str(error), error.kind) from error
+
+    return ask
 
 
 def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role], *, begin: bool = True) -> Plan:
@@ -73,18 +97,21 @@ def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role
         workflow.select(made)
     workflow.extract(made, [])
     with envs.lease() as env:
-        observation = env.reset(tasks[0]) if begin else tasks[0].query
+        told = env.page_tokens
+        begin = begin and told is None
+        observation = env.reset(tasks[0]) if begin else tasks[0].query + (f"\n\n{A_PAGE}" if told else "")
         opening = workflow.rollout.agent.opening(observation, env.instructions, [])
         steps = cfg.max_steps or env.max_steps
-        length = len(observation) // CHARS_PER_TOKEN if env.pages and begin else OBSERVATION_TOKENS
+        length = told or (len(observation) // CHARS_PER_TOKEN if env.pages and begin else OBSERVATION_TOKENS)
+    kept = getattr(workflow.rollout.agent, "keep_observations", None) if has_page(observation) else None
     n_agent = len(attempts) + getattr(workflow.judge, "n_more", 0)
     asked = {"agent": [opening] * n_agent} | {name: each.heard for name, each in listeners.items() if each.heard}
-    turns = steps * (REPLY_TOKENS["agent"] + length)
+    turns = steps * (REPLY_TOKENS["agent"] + (length if kept is None else LEFT_OUT_TOKENS))
     lessons = planned_lessons(
         cfg, workflow, n_attempts=len(attempts), n_asked=len(asked.get("extractor", ())), turns=turns
     )
     plan = {"tasks": tasks, "steps": steps, "roles": roles, "asked": asked, "rounds": rounds, "lessons": lessons}
-    return Plan(**plan, observation=length)
+    return Plan(**plan, observation=length, kept=kept, unseen=bool(told))
 
 
 def planned_lessons(cfg: Any, workflow: Workflow, *, n_attempts: int, n_asked: int, turns: int) -> Lessons:

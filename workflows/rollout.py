@@ -53,7 +53,7 @@ class Rollout:
         """A further round after `before`: the agent checks it in the same conversation and tries again (section 3.3).
 
         restart   act in a new episode, as a single-turn env always does. Otherwise go on where `before` left the env;
-                  where its episode is over, the agent only writes a note on it.
+                  where its episode is over, or evaluated for good, the agent only writes a note on it.
         """
         attempt = _Attempt(task=task, sample=sample)
         single = env.max_steps == 1
@@ -70,7 +70,7 @@ class Rollout:
             attempt.opening = conversation(before)
             last = attempt.opening[-1]  # a user message: providers want the roles to take turns
             attempt.opening[-1] = {**last, "content": f"{last['content']}\n\n{check}".strip()}
-            if not restart and before.ended_by in ("goal", "end"):
+            if not restart and (env.late or before.ended_by in ("goal", "end")):
                 return self._note(env, attempt, before)
             attempt.reward = 0.0 if restart else before.reward
             self._finish(env, attempt)
@@ -108,6 +108,8 @@ class Rollout:
         except AttemptOver as error:  # evaluated by what it reached, as at the step limit
             attempt.cut_off(error)
         attempt.success = env.evaluate(attempt.answer)
+        if env.late:
+            attempt.reward = float(attempt.success)
         attempt.gold = env.get_ground_truth()
         if measures := env.measures():
             attempt.info["measures"] = {name: list(found) for name, found in measures.items()}

@@ -12,6 +12,7 @@ from core.checks import check_choice
 from core.errors import UserError
 from core.models.base import Reply, Role
 from core.models.reply_text import strip_thinking
+from core.page import escape
 from core.types import Lesson, Message, Scored
 from prompts import registry
 from prompts.registry import PROJECT, Prompts
@@ -196,9 +197,3 @@ def estimate_tokens(text: str) -> int:
     A word is one token for each 6 letters begun; a digit, a sign and a character of another script are one each.
     """
     return sum(-(-len(part) // 6) for part in re.findall(r"[A-Za-z]+|[^\sA-Za-z]", text))
-
-
-def escape(text: str) -> str:
-    """A lesson's text, escaped so that it can neither close the memory block nor end the turn in a chat template."""
-    text = re.sub(r"<(?=/?\s*memory_items)", "&lt;", text, flags=re.IGNORECASE)
-    return text.replace("<|", "< |").replace("\x00", "")

@@ -14,6 +14,8 @@ from core.types import Message, Step, Task, Trajectory, Usage
 # Assumptions. The real numbers are known only after a run, and are then in its summary.json.
 REPLY_TOKENS = {"agent": 400, "judge": 200, "extractor": 400, "selector": 100}
 OBSERVATION_TOKENS = 60
+LEFT_OUT_TOKENS = 10  # of the line in the place of a page, and of an error
+PAGE_TO_JUDGE = 1500  # of the last page, at most: a quarter of what a judge reads
 LESSON_TOKENS = 100  # title, description and 1 to 3 sentences
 CHARS_PER_TOKEN = 4
 RETRIES = 0.05  # of all calls are made once more: the provider's errors, and tasks that broke
@@ -96,6 +98,8 @@ class Plan:
     asked        by role, the messages of each call for one task: without retrieved lessons, and with a placeholder for
                  each attempt, which counts as one call of the agent
     observation  tokens of one, beside the first
+    kept         observations in a prompt of the agent, the newest, where these are pages; None: all
+    unseen       the agent's first prompt in `asked` lacks its page
     rounds       attempts that follow each other in one conversation
     lessons      that the agent's prompts hold besides
     """
@@ -105,6 +109,8 @@ class Plan:
     roles: dict[str, Role]
     asked: dict[str, list[list[Message]]]
     observation: int = OBSERVATION_TOKENS
+    kept: int | None = None
+    unseen: bool = False
     rounds: int = 1
     lessons: Lessons = Lessons()
 
@@ -113,19 +119,26 @@ class Plan:
         first = sum(len(message["content"]) for message in self.asked[role][0]) // CHARS_PER_TOKEN
         reply = self.reply(role)
         attempts, calls = len(self.asked["agent"]), len(self.asked[role])
-        turn = reply + self.observation
+        turn = reply + (self.observation if self.kept is None else LEFT_OUT_TOKENS)
         prompt = 0
         if role == "agent":
             steps, times = self.steps * self.rounds, len(self.tasks) * calls // self.rounds
-            read = turn * steps * (steps - 1) // 2
+            read = turn * steps * (steps - 1) // 2 + self.pages(steps)
             prompt = self.lessons.over(len(self.tasks)) * (calls // self.rounds) * steps
         else:
             steps, times = 1, len(self.tasks) * calls
             read = turn * self.steps * attempts // calls
+            read += 0 if self.kept is None else min(self.observation, PAGE_TO_JUDGE)
         prompt += times * (steps * first + read)
         completion = times * steps * reply
         cost = self.roles[role].llm.price(prompt, completion)
         return Usage(calls=times * steps, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
+
+    def pages(self, steps: int) -> int:
+        """Tokens of the pages in the agent's prompts, beside that of the first prompt, where not all are kept."""
+        if self.kept is None:
+            return self.observation * steps * self.unseen
+        return self.observation * sum(min(n, self.kept) - (not self.unseen) for n in range(1, steps + 1))
 
     def reply(self, role: str) -> int:
         """Tokens of a reply."""
@@ -197,7 +210,9 @@ def assumed(plans: list[Plan]) -> Table:
         table.add_row(f"a reply of the {role}", f"{' or '.join(map(str, lengths))} tokens")
     if max(steps) > 1:
         lengths = sorted({plan.observation for plan in plans})
-        table.add_row("an observation", f"{' or '.join(map(str, lengths))} tokens")
+        kept = sorted({plan.kept for plan in plans if plan.kept})
+        only = f"; of pages the newest {' or '.join(map(str, kept))} in a prompt" if kept else ""
+        table.add_row("an observation", f"{' or '.join(map(str, lengths))} tokens{only}")
     texts = dict.fromkeys(text for plan in plans if (text := plan.lessons.text()))
     table.add_row("lessons in a prompt", "\n".join(texts) or "none")
     table.add_row("a token", f"{CHARS_PER_TOKEN} characters of the prompts shown")

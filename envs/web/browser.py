@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from core.errors import UserError
+from core.process import WorkerProcess
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = "chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable chrome".split()
 APT = "apt-get install -y --no-install-recommends chromium-headless-shell"
 # What a browser needs to start where it is installed in an unusual way. No key, no proxy, no name of a display.
@@ -39,6 +43,17 @@ def version_of(program: str) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         raise UserError(f"The browser {program} does not start: {error}") from None
     return done.stdout.strip()
+
+
+def may_sandbox() -> bool:
+    """Whether Chromium's own sandbox is to be used: by everyone but root, for whom it does not start."""
+    return not hasattr(os, "geteuid") or os.geteuid() != 0
+
+
+def browser_worker(factory: Callable[[], Any], timeout_s: float) -> WorkerProcess:
+    """A process for an engine and its browser, not started yet. timeout_s: for one call."""
+    path = [str(ROOT)]  # not the working directory, whose files could stand in for libraries
+    return WorkerProcess(factory=factory, timeout_s=timeout_s, path=path, environment=environment())
 
 
 def environment() -> dict[str, str]:

@@ -18,6 +18,10 @@ from envs.web.actions import calls
 from envs.web.page import short_error, tree_text
 
 MISSING = "An environment in a browser needs the extra web: pip install -c constraints.txt -e '.[web]'"
+NO_SANDBOX = (
+    "The browser's sandbox does not work here (it needs user namespaces, and a user other than root): "
+    "env.browser_sandbox=false goes without."
+)
 WAIT_S = 0.5  # what BrowserGym itself waits after each action
 
 
@@ -31,6 +35,8 @@ class WebSettings:
     most_calls    how many calls an action may have
     slow_mo_ms    how long Playwright waits before each operation
     settle_s      how long a page may settle after an action
+    sandbox       Chromium's own, which root cannot use; without it a page that breaks out of the browser is this user
+    hosts         the only names and addresses that the browser reaches; None: all
     """
 
     browser: str
@@ -39,6 +45,8 @@ class WebSettings:
     most_calls: int = 1
     slow_mo_ms: float = 0
     settle_s: float = WAIT_S
+    sandbox: bool = False
+    hosts: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +172,25 @@ class _Kept:
         return self._browser is not None and self._browser.is_connected()
 
     def ready(self) -> None:
-        if not self.alive:
-            program, wait = self._settings.browser, self._settings.slow_mo_ms
-            self._browser = self._chromium.launch(executable_path=program, slow_mo=wait)
+        if self.alive:
+            return
+        it, words = self._settings, []
+        if it.hosts is not None:
+            words = [
+                f"--host-resolver-rules={', '.join(['MAP * ~NOTFOUND', *(f'EXCLUDE {host}' for host in it.hosts)])}"
+            ]
+        options = {
+            "executable_path": it.browser,
+            "slow_mo": it.slow_mo_ms,
+            "chromium_sandbox": it.sandbox,
+            "args": words,
+        }
+        try:
+            self._browser = self._chromium.launch(**options)
+        except Exception as error:
+            if it.sandbox and "sandbox" in str(error).lower():
+                raise UserError(NO_SANDBOX) from error
+            raise
 
     def launch(self, **_options: Any) -> _Kept:
         return self
