@@ -11,7 +11,7 @@ from conftest import TOY, read_json, read_rows
 from provider import Provider, completion
 
 from core.errors import StopRun, UserError
-from core.models.addresses import REST_S, Addresses, listed
+from core.models.addresses import REST_S, Replicas, listed
 from core.models.remote import LiteLLMModel
 from core.models.reply_cache import CachedModel
 from core.models.served import name_models
@@ -37,7 +37,7 @@ def gone():
 
 def test_a_call_goes_to_the_server_with_the_fewest_in_flight_and_of_equals_to_the_first():
     now = [0.0]
-    addresses = Addresses(urls=["a", "b", "c"], clock=lambda: now[0])
+    addresses = Replicas(urls=["a", "b", "c"], clock=lambda: now[0])
     with addresses.one() as first, addresses.one() as second, addresses.one() as third, addresses.one() as fourth:
         assert (first, second, third, fourth) == ("a", "b", "c", "a")
     with addresses.one() as again:

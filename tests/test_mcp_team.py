@@ -258,7 +258,7 @@ def test_metrics_count_what_was_served_and_name_nobody(tmp_path, capsys):
     assert "accounting" not in page.text
 
 
-def test_health_says_when_the_bank_is_gone(tmp_path):
+def test_health_asks_for_no_token_and_reads_the_bank(tmp_path):
     bank = tmp_path / "b.sqlite"
     with http_server(bank) as url:
         assert httpx2.get(f"{url}/health").text == "ok"

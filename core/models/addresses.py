@@ -26,7 +26,7 @@ def listed(api_base: str | list[str] | None) -> list[str]:
 
 
 @dataclass(kw_only=True)
-class Addresses:
+class Replicas:
     """Shared by the calls of one model. Thread-safe.
 
     urls   copies of one model; [] is the provider's own address, given as None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import StopRun, TransientError, UserError
-from core.models.addresses import Addresses, listed
+from core.models.addresses import Replicas, listed
 from core.models.connections import http_client, load_litellm
 from core.models.faults import explain
 from core.models.limits import Limiter
@@ -49,7 +49,7 @@ class Endpoint:
     tokens_per_min: int | None = None
     price_per_mtok: dict[str, float] | None = None
     limiter: Limiter = field(init=False, repr=False)
-    addresses: Addresses = field(init=False, repr=False)
+    addresses: Replicas = field(init=False, repr=False)
     _clients: dict[str | None, Any] = field(default_factory=dict, init=False, repr=False)  # by address
     _http: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -59,7 +59,7 @@ class Endpoint:
         if self.attempts < 1:
             raise UserError(f"{self.model}: attempts={self.attempts}: give at least 1.")
         check_price(self.price_per_mtok)
-        self.addresses = Addresses(urls=listed(self.api_base))
+        self.addresses = Replicas(urls=listed(self.api_base))
         self._retry = Retry(attempts=self.attempts, total_s=self.retry_s)
         self.limiter = Limiter(
             max_in_flight=self.max_in_flight,
