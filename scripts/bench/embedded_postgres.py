@@ -1,9 +1,10 @@
-"""A PostgreSQL with pgvector of one's own in a temporary folder, for tests and benchmarks: without a port."""
+"""A PostgreSQL with pgvector of one's own in a temporary folder, for tests and benchmarks."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from importlib.util import find_spec
@@ -30,9 +31,10 @@ class Server:
     """A server whose banks are databases, each copied from a template. As root it runs as `nobody`.
 
     durable   False: in memory where there is room, and without waiting for any disk
+    listen    an address, for clients of `network` (like 10.0.0.0/8) over TCP at `port`; without one there is no port
     """
 
-    def __init__(self, *, durable: bool = False, settings: str = "") -> None:
+    def __init__(self, *, durable: bool = False, settings: str = "", listen: str = "", network: str = "") -> None:
         self._bin, self._n = programs(), 0
         memory = Path("/dev/shm")
         self._folder = Path(tempfile.mkdtemp(prefix="pg", dir=memory if memory.is_dir() and not durable else None))
@@ -41,15 +43,19 @@ class Server:
             shutil.chown(self._folder, "nobody")
         data = self._folder / "data"
         self._run("initdb", "-D", data, "-U", "postgres", "--auth=trust", "--no-sync", "--locale=C.UTF-8", "-E", "UTF8")
+        self.port = _free_port() if listen else 5432  # also of the socket's name
+        if network:
+            with (data / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all {APP} {network} trust\n")
         loose = "" if durable else "-c fsync=off -c full_page_writes=off"
-        self._options = f"-h '' -k {self._folder} -c max_connections=200 {loose} {settings}"
+        self._options = f"-h '{listen}' -p {self.port} -k {self._folder} -c max_connections=200 {loose} {settings}"
         self.start()
         self.admin("postgres", f"CREATE ROLE {APP} LOGIN", f"CREATE DATABASE template OWNER {APP}")
         self.admin("template", "CREATE EXTENSION vector", f"GRANT ALL ON SCHEMA public TO {APP}")
         open_store(self.url("template")).close()
 
     def url(self, name: str, role: str = APP) -> str:
-        return f"postgresql://{role}@/{name}?host={self._folder}"
+        return f"postgresql://{role}@/{name}?host={self._folder}&port={self.port}"
 
     def new(self) -> str:
         """The URL of an empty bank of its own."""
@@ -100,6 +106,12 @@ def missing() -> str | None:
     except (OSError, subprocess.SubprocessError) as error:
         return f"PostgreSQL, which does not run as root, cannot be started as nobody: {error}"
     return None
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("", 0))
+        return one.getsockname()[1]
 
 
 def _other_user() -> dict[str, Any]:
