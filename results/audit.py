@@ -24,6 +24,7 @@ from core.run.metrics import rate
 from core.run.order import faults
 from core.run.records import changed_leaves, differences, outcomes_of, place_of, read_episodes, records_of
 from core.run.rollout_log import trajectory_of
+from core.run.upgrade import completed
 from core.setting import GOLD, TOLD, TRUE_LABELS, joined, labels_of
 from core.types import MEMORY, Lesson, MemoryRecord, Task, content_id
 from results.load import VALID, Run, own_banks, read_banks
@@ -264,7 +265,7 @@ def drift(run: Run) -> Iterator[str]:
     begun = run.manifest["fingerprint"]
     for line in differences(begun["config"], identity(run.config)):
         yield f"manifest.json: {line}"
-    for key, resolved, composed in changed_leaves(identity(run.config), identity(run.composed)):
+    for key, resolved, composed in changed_leaves(identity(run.config), identity(completed(run.composed))):
         if "${" not in str(composed):  # an interpolation
             yield f".hydra/config.yaml: {key}: {resolved!r} there, {composed!r} here"
     if begun["dataset"]["tasks"] != content_id(run.manifest["task_ids"]):
