@@ -19,6 +19,7 @@ class Ray:
         self.folder = folder
         address = f"127.0.0.1:{free_ports(1)[0]}"
         self.env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_ADDRESS": address}
+        self.env |= {"RAY_AUTH_MODE": "disabled"}  # else it depends on a token that this user may have
         # Sooner than in half a minute a node counts as dead.
         self.env |= {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "4"}
         self._head: subprocess.Popen

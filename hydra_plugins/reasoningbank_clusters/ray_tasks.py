@@ -39,7 +39,7 @@ class RayLauncher(ClusterLauncher):
         runtime = {"env_vars": {"PYTHONPATH": search_path()}}
         try:
             ray.init(address=self.address, runtime_env=runtime, log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise refuse("ray", f"no cluster at {self.address or 'this host'}: {error}") from None
         finally:
             signal.signal(signal.SIGTERM, handler)  # which Ray takes: it would end the sweep without its sentence
