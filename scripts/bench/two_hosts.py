@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from core.errors import UserError
+from core.jsonl import read_lines
 from core.memory.store.bank_file import read_records
-from core.run.records import read_episodes
 from scripts.bench.embedded_postgres import APP, Server, missing
 from scripts.command_line import REPO, parser, plain_errors
 
@@ -108,7 +108,7 @@ class Host:
     def learned(self) -> list[str]:
         """The ids of the records of the run's episodes."""
         file = self.run / "episodes.jsonl"
-        rows = read_episodes(file) if file.exists() else []
+        rows = list(read_lines(file)) if file.exists() else []
         return [record["id"] for row in rows for record in row["records"]]
 
 
