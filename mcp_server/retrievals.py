@@ -10,10 +10,10 @@ import asyncio
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
 from core.models.embedding import MINILM, MeasuredEmbedder, NamedEmbedder, embedder_named
 
@@ -91,9 +91,14 @@ class Retrievals:
                 continue
             done.append((asked.answer, found))
             shown[asked.bank.namespace].append((asked.bank, ids))
-        for parts in shown.values():
-            self._count_each(parts[0][0], [id for _, ids in parts for id in ids])
         self.made, self.batches = self.made + len(batch), self.batches + 1
+        try:
+            for parts in shown.values():
+                self._count_each(parts[0][0], [id for _, ids in parts for id in ids])
+        except Exception as error:  # noqa: BLE001 - else those who asked would wait for ever
+            for answer, _ in done:
+                answer.set_exception(error)
+            return
         for answer, found in done:
             answer.set_result(found)
 
@@ -112,7 +117,5 @@ class Retrievals:
 def embed_together(embedder: Any, queries: list[str]) -> None:
     """Embed queries in one pass where that costs less; where one of them breaks it, each meets its error by itself."""
     if len(queries) > 1 and isinstance(embedder, SharedEmbedder) and embedder.name == MINILM:
-        try:
+        with suppress(Exception):
             embedder.embed(queries)
-        except (UserError, InfraError):
-            return

@@ -1,10 +1,10 @@
 """The figures of docs/study.md, made again from the episodes that are stored beside it.
 
-    python -m scripts.study [--write] [--into outputs/study]
+    python -m scripts.study [--write] [--into FOLDER]
     python -m scripts.study --pack RUNS... --name NAME
 
-docs/study/NAME.tar.xz holds the runs of a part of the study, whole: manifests, episodes, banks. They are unpacked into
-outputs/study/NAME and audited; then every table that stands in docs/study.md below a mark
+docs/study/NAME.tar.xz holds the runs of a part of the study, whole: manifests, episodes, banks. They are unpacked, for
+the time of the check or into a new FOLDER, and audited; then every table that stands in docs/study.md below a mark
 
     <!-- tables: NAME/GLOB... --table TABLE ; column, column -->
 
@@ -19,7 +19,6 @@ import difflib
 import io
 import re
 import shlex
-import shutil
 import sys
 import tarfile
 import tempfile
@@ -33,27 +32,29 @@ from scripts.command_line import REPO, parser, plain_errors
 
 PAGE = REPO / "docs" / "study.md"
 STORE = REPO / "docs" / "study"
-INTO = "outputs/study"
+NAMED = "outputs/study"  # stands in the stored runs for the folder that they were made in
 MARK = re.compile(  # and the table below it
     r"(?P<mark><!-- tables: (?P<words>[^;>]+?)(?:;(?P<columns>[^>]+?))? -->)\n(?:\n(?:\|.*\n)+)?"
 )
-LEFT_OUT = (".lock", ".lock.info")
+LOCK = ".lock"  # of a run
+MARKED = "<!-- tables:"  # how each mark begins
 
 
 @plain_errors()
 def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__)
     options.add_argument("--write", action="store_true", help="put the tables into the page")
-    options.add_argument("--into", type=Path, default=Path(INTO), help=f"where the runs are unpacked ({INTO})")
+    options.add_argument("--into", type=Path, metavar="FOLDER", help="keep the unpacked runs in this new folder")
     options.add_argument("--pack", type=Path, nargs="+", metavar="RUNS", help="store these runs")
     options.add_argument("--name", help="of the part that --pack stores")
     given = options.parse_args(arguments)
     if given.pack:
         return pack(given.pack, given.name)
-    folders = unpack(given.into)
-    broken = [line for folder in folders for line in audited(folder)]
     text = PAGE.read_text(encoding="utf-8")
-    made = remade(text, given.into)
+    with tempfile.TemporaryDirectory() as temporary:
+        into = given.into or Path(temporary) / "study"
+        broken = [line for folder in unpack(into) for line in audited(folder)]
+        made = remade(text, into)
     differs = list(difflib.unified_diff(text.splitlines(), made.splitlines(), "in the page", "made again", lineterm=""))
     if given.write and differs:
         PAGE.write_text(made, encoding="utf-8")
@@ -64,14 +65,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def unpack(into: Path) -> list[Path]:
-    """The stored runs, a folder a part; what an earlier call unpacked there is replaced."""
+    """The stored runs, a folder a part, in a new folder."""
     archives = sorted(STORE.glob("*.tar.xz"))
     if not archives:
         raise UserError(f"no stored runs in {STORE.relative_to(REPO)}.")
+    if into.exists():
+        raise UserError(f"--into {into}: it is there already; give a new folder.")
     folders = []
     for archive in archives:
         folder = into / archive.name.removesuffix(".tar.xz")
-        shutil.rmtree(folder, ignore_errors=True)
         with tarfile.open(archive) as file:
             file.extractall(folder, filter="data")
         folders.append(folder)
@@ -88,6 +90,8 @@ def audited(folder: Path) -> list[str]:
 
 def remade(text: str, into: Path) -> str:
     """The page with the table below each of its marks made anew."""
+    if (n := text.count(MARKED)) != len(MARK.findall(text)):
+        raise UserError(f"docs/study.md has {n} marks {MARKED} ... -->, of which some cannot be read.")
     return MARK.sub(lambda mark: "\n".join([mark["mark"], "", *table_of(mark, into), ""]), text)
 
 
@@ -99,13 +103,16 @@ def table_of(mark: re.Match[str], into: Path) -> list[str]:
     if not runs:
         raise UserError(f"docs/study.md names runs that are not stored: {' '.join(words[:at])}.")
     with tempfile.NamedTemporaryFile("r", suffix=".md", encoding="utf-8") as file:
-        tables.main([*runs, *words[at:], "--format", "md", "-o", file.name])
+        status = tables.main([*runs, *words[at:], "--format", "md", "-o", file.name])
         rows = [cells(line) for line in file.read().splitlines() if line.startswith("|")]
+    n_tables = sum(set("".join(row)) <= set("-: ") for row in rows)  # the lines below the headings
+    if status == 2 or n_tables != 1:
+        raise UserError(f"docs/study.md: a mark must give one table, {mark['words'].strip()} gives {n_tables}.")
     wanted = columns if mark["columns"] else rows[0]
     if missing := [name for name in wanted if name not in rows[0]]:
         raise UserError(f"docs/study.md asks for columns that the table lacks: {', '.join(missing)}.")
     places = [rows[0].index(name) for name in wanted]
-    return ["| " + " | ".join(row[place] for place in places) + " |" for row in rows if len(row) == len(rows[0])]
+    return ["| " + " | ".join(row[place] for place in places) + " |" for row in rows]
 
 
 def cells(line: str) -> list[str]:
@@ -120,9 +127,9 @@ def pack(folders: list[Path], name: str | None) -> int:
     archive = STORE / f"{name}.tar.xz"
     with tarfile.open(archive, "w:xz") as file:
         for folder in folders:
-            machine = places(folder, f"{INTO}/{name}")
+            machine = places(folder, f"{NAMED}/{name}")
             for path in sorted(folder.rglob("*")):
-                if path.is_file() and path.name not in LEFT_OUT:
+                if path.is_file() and path.name != LOCK:
                     add(file, path, str(path.relative_to(folder)), machine)
     print(f"{archive.relative_to(REPO)}: {archive.stat().st_size:,} bytes")
     return 0

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,6 +23,13 @@ def read_rows(run_dir: Path) -> list[dict]:
 
 def read_json(path: Path) -> dict:
     return json.loads(path.read_text())
+
+
+def wait_for(holds, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def command(*overrides: str) -> list[str]:

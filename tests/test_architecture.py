@@ -6,6 +6,7 @@ import ast
 import inspect
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,21 @@ def hydra_part(group: str) -> DictConfig:
     return OmegaConf.create({"hydra": {group: {key: None if "${" in str(v) else v for key, v in node.items()}}})
 
 
+@cache
+def is_used(key: str, target: str) -> bool:
+    """Whether a part of ours reads one of its fields, or anything does by that name; else it is a knob nobody turns."""
+    made = get_object(target)
+    if not inspect.isclass(made) or made.__module__.split(".")[0] not in PACKAGES:
+        return True
+    text = "".join(inspect.getsource(c) for c in made.__mro__ if c.__module__.split(".")[0] in PACKAGES)
+    return f"self.{key}" in text or f".{key}" in every_source()
+
+
+@cache
+def every_source() -> str:
+    return "".join(path.read_text(encoding="utf-8") for path in sources())
+
+
 @pytest.mark.parametrize(("group", "option"), options())
 def test_every_option_composes_and_binds_to_its_signature(compose, group, option):
     cfg = compose(*choose(group, option))
@@ -227,6 +243,8 @@ def test_every_option_composes_and_binds_to_its_signature(compose, group, option
         kinds = {p.kind for p in signature.parameters.values()}
         assert inspect.Parameter.VAR_KEYWORD not in kinds, f"{where}: **kwargs would swallow a misspelt key"
         signature.bind_partial(**keys)
+        for key in (key for key in node if not key.startswith("_")):
+            assert is_used(key, node["_target_"]), f"{where}.{key} of {group}={option} is a knob that nothing reads"
 
 
 def test_the_keys_of_the_config_are_the_keys_that_are_read(compose):
@@ -241,16 +259,3 @@ def test_every_key_a_user_types_often_is_top_level(compose):
         "k r run_dir"
     )
     assert set(wanted.split()) <= set(compose())
-
-
-def test_every_key_of_a_component_is_a_field_it_uses(compose):
-    """A field that its module never reads would be a knob nobody turns."""
-    for group, option in options():
-        for where, node in targets(compose(*choose(group, option))):
-            target = get_object(node["_target_"])
-            if not inspect.isclass(target):
-                continue
-            text = "".join(inspect.getsource(c) for c in target.__mro__ if c.__module__.split(".")[0] in PACKAGES)
-            for key in (key for key in node if not key.startswith("_")):
-                used = f"self.{key}" in text or any(f".{key}" in p.read_text() for p in sources())
-                assert used, f"{where}.{key} of {group}={option}"

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 
 import httpx2
 import pytest
-from conftest import REPO
+from conftest import REPO, wait_for
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
@@ -264,15 +264,28 @@ def test_health_asks_for_no_token_and_reads_the_bank(tmp_path):
         assert httpx2.get(f"{url}/health").text == "ok"
 
 
+def postgres_server():
+    from scripts.bench.embedded_postgres import Server, missing
+
+    if reason := missing():
+        pytest.skip(reason)
+    return Server()
+
+
 def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
 
 
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
 @pytest.mark.skipif(shutil.which("haproxy") is None, reason="HAProxy is not installed (apt install haproxy)")
-def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_path, capsys):
-    file, bank, front = tmp_path / "tokens", tmp_path / "b.sqlite", free_port()
+def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_path, capsys, store):
+    file, front = tmp_path / "tokens", free_port()
+    bank, database = tmp_path / "b.sqlite", None
+    if store == "postgres":
+        database = postgres_server()
+        bank = database.new()
     ann = token_of(file, "ann", capsys)
     good = {"authorization": f"Bearer {ann}"}
 
@@ -286,6 +299,8 @@ def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_
         return await ask(client, "save_lesson", query=f"task number {number}", **words)
 
     with ExitStack() as stack:
+        if database:
+            stack.callback(database.close)
         words = ("--tokens", file, *TEAM)
         processes = []
         one, two = (stack.enter_context(http_server(bank, *words, processes=processes)) for _ in range(2))
@@ -321,3 +336,10 @@ def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_
         answer = post(url, ann, call, **AFTER_2024)
         assert answer.headers["content-type"] == "application/json" and answer.json()["result"]["isError"] is False
         assert "mcp-session-id" not in post(url, ann).headers
+        if database:
+            database.kill()
+            assert httpx2.get(f"{two}/health").status_code == 503
+            wait_for(lambda: httpx2.get(f"{url}/health").status_code == 503)  # no server is left to ask
+            database.start()
+            assert httpx2.get(f"{two}/health").text == "ok"
+            wait_for(lambda: post(url, ann, call, **AFTER_2024).status_code == 200)

@@ -125,3 +125,20 @@ def test_one_that_breaks_breaks_no_other(tmp_path, monkeypatch):
     with here(tmp_path / "bank") as (server, _):
         found = run(go(server))
     assert [each.is_error for each in found] == ["kind 3" in query for query in QUERIES]
+
+
+def test_a_fault_after_the_search_reaches_who_asked_and_the_next_is_answered(tmp_path, monkeypatch):
+    import mcp_server.retrievals as retrievals
+
+    async def go(server, service):
+        async with Client(server) as client:
+            await _lessons(client)
+            with monkeypatch.context() as broken:
+                broken.setattr(retrievals.Retrievals, "_count_each", lambda *_: 1 / 0)
+                calls = (client.call_tool("retrieve_memory", {"query": query}) for query in QUERIES[:4])
+                found = await asyncio.wait_for(asyncio.gather(*calls), 20)
+            return found, await ask(client, "retrieve_memory", query=QUERIES[0])
+
+    with here(tmp_path / "bank") as (server, service):
+        found, later = run(go(server, service))
+    assert all(each.is_error for each in found) and later["memories"]

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import REPO
+from conftest import REPO, wait_for
 from hostile import COMMANDS, GROUPS, filled
 from swe_kit import bubblewrap, make, stand_in, write_instances
 
@@ -278,13 +278,6 @@ def test_when_the_harness_is_killed_no_process_stays(source):
     process.wait()
     wait_for(lambda: inside(folder) == [])
     shutil.rmtree(folder)
-
-
-def wait_for(holds, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("kind", ["none", "local", "", None])

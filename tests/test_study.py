@@ -17,14 +17,15 @@ def ran(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 
 
 def test_every_table_of_the_page_is_made_again_and_every_run_passes_the_audit(tmp_path, capsys) -> None:
-    status, said = ran(capsys, "--into", str(tmp_path))
+    status, said = ran(capsys, "--into", str(tmp_path / "kept"))
     assert status == 0, said
+    assert any((tmp_path / "kept").glob("*/*/episodes.jsonl"))
     assert "all as in docs/study.md" in said
     assert "BROKEN" not in said
 
 
 def test_stored_runs_name_no_machine(tmp_path) -> None:
-    for folder in study.unpack(tmp_path):
+    for folder in study.unpack(tmp_path / "runs"):
         for path in folder.rglob("*"):
             if path.is_file() and path.suffix != ".sqlite":
                 text = path.read_text(encoding="utf-8")
@@ -47,18 +48,17 @@ def own_page(tmp_path, monkeypatch):
     return page
 
 
-def test_tables_are_written_once_and_a_changed_figure_is_found(own_page, tmp_path, capsys) -> None:
-    into = str(tmp_path / "runs")
-    assert ran(capsys, "--into", into, "--write")[0] == 0
+def test_tables_are_written_once_and_a_changed_figure_is_found(own_page, capsys) -> None:
+    assert ran(capsys, "--write")[0] == 0
     written = own_page.read_text(encoding="utf-8")
     assert "| told_lesson | 144 | 138 of 138 |" in written
     assert written.endswith("|\n\nWords.\n")
-    status, said = ran(capsys, "--into", into)
+    status, said = ran(capsys)
     assert status == 0
     assert "1 tables: all as in docs/study.md" in said
     assert own_page.read_text(encoding="utf-8") == written
     own_page.write_text(written.replace("138 of 138", "144 of 144"), encoding="utf-8")
-    status, said = ran(capsys, "--into", into)
+    status, said = ran(capsys)
     assert status == 1
     assert "-| told_lesson | 144 | 144 of 144 |" in said
 
@@ -83,8 +83,15 @@ def test_what_cannot_be_made_is_one_sentence(own_page, capsys) -> None:
     for wrong, said in (
         (text.replace("quantised/arm=*", "elsewhere/*"), "runs that are not stored: elsewhere/*"),
         (text.replace("method, n", "methods, n"), "columns that the table lacks: methods"),
+        (text.replace(" -->\n", "-->\n"), "1 marks <!-- tables: ... -->, of which some cannot be read"),
+        (text.replace(" --table", " --table main --table"), "a mark must give one table"),
+        (text.replace("positive_control", "no_such_table"), "a mark must give one table"),
     ):
         own_page.write_text(wrong, encoding="utf-8")
-        assert study.main(["--into", str(own_page.parent / "runs")]) == 2
+        assert study.main([]) == 2
         assert said in capsys.readouterr().err
+    (own_page.parent / "mine").mkdir()
+    assert study.main(["--into", str(own_page.parent / "mine")]) == 2
+    assert "give a new folder" in capsys.readouterr().err
+    assert list((own_page.parent / "mine").iterdir()) == []
     assert study.main(["--pack", str(own_page.parent), "--name", "Not A Name"]) == 2

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import command, read_json, read_rows
+from conftest import command, read_json, read_rows, wait_for
 from env_contract import EnvContract
 from swe_kit import INSTANCES, apply, bubblewrap, diff, make, stand_in, why_no_bubblewrap, write_instances
 from test_swe_data import write_rows
@@ -288,7 +288,7 @@ def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.communicate()
     wait_for(lambda: within(home) == [])
-    assert len(list(home.iterdir())) <= 1  # its folder, unless what was killed last removed it
+    assert len(list(home.iterdir())) == 1
     done = subprocess.run(command(*words), env=surroundings, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [row["task_id"] for row in read_rows(run_dir)] == ["swe/empty__stats-1", "swe/shared__ranks-1"]
@@ -301,18 +301,11 @@ def within(home: Path) -> list[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if str(home.name) + "/reasoningbank-sandbox-" in (entry / "mountinfo").read_text():
+                if f"{home.parent.name}/{home.name}/reasoningbank-sandbox-" in (entry / "mountinfo").read_text():
                     found.append((entry / "comm").read_text().strip())
             except OSError:
                 continue
     return found
-
-
-def wait_for(holds, seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_the_kit_is_what_it_says():

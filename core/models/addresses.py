@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -15,14 +15,13 @@ REST_S = 10.0  # that a server is left alone after it broke off or could not be 
 
 def listed(api_base: str | list[str] | None) -> list[str]:
     """The addresses of `api_base`; none where the provider's own is meant. UserError for what is no list of them."""
-    single = api_base is None or isinstance(api_base, str)
-    found = (
-        [each for each in (api_base,) if each is not None] if single else list(getattr(api_base, "__iter__", list)())
-    )
-    wrong = api_base is not None and not found
-    if wrong or not all(isinstance(each, str) for each in found) or len(set(found)) < len(found):
+    if api_base is None:
+        return []
+    found = [api_base] if isinstance(api_base, str) else api_base
+    addresses = isinstance(found, Sequence) and all(isinstance(each, str) for each in found)
+    if not addresses or not found or len(set(found)) < len(found):
         raise UserError(f"api_base={api_base}: give an address, or a list of different ones.")
-    return found
+    return list(found)
 
 
 @dataclass(kw_only=True)

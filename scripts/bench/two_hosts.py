@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,10 +77,13 @@ class Host:
         parts = f"main.py env=toy llm=scripted embedder=hashing seed={self.number}".split()
         self._start([*parts, f"memory.path={self.bank}", f"run_dir={self.run}"])
 
+    def command(self, words: list[str]) -> list[str]:
+        """What runs Python on this host."""
+        return ["ip", "netns", "exec", self.name, sys.executable, *words]
+
     def _start(self, words: list[str]) -> None:
-        command = ["ip", "netns", "exec", self.name, sys.executable, *words]
         with (self.folder / f"h{self.number}.log").open("a") as log:
-            self.processes.append(subprocess.Popen(command, cwd=REPO, stdout=log, stderr=log))
+            self.processes.append(subprocess.Popen(self.command(words), cwd=REPO, stdout=log, stderr=log))
 
     @property
     def run(self) -> Path:
@@ -96,9 +99,12 @@ class Host:
         self.processes.clear()
         return len(running)
 
-    def end(self) -> list[int]:
-        """The exit statuses, once all have ended."""
-        return [each.wait(TIMEOUT_S) for each in self.processes]
+    def end(self) -> list[int | None]:
+        """The exit statuses, once all have ended; None of one that takes longer than TIMEOUT_S."""
+        for each in self.processes:
+            with suppress(subprocess.TimeoutExpired):
+                each.wait(TIMEOUT_S)
+        return [each.poll() for each in self.processes]
 
     def told(self) -> list[str]:
         """The ids that the writers were told are stored."""
@@ -138,12 +144,9 @@ def cable(host: Host) -> Iterator[None]:
         subprocess.run(["ip", "netns", "del", host.name], capture_output=True)
 
 
-@plain_errors()
-def main(arguments: list[str] | None = None) -> int:
-    options = parser(__doc__)
-    options.add_argument("--writers", type=int, default=4, help="of each host")
-    options.add_argument("--lessons", type=int, default=200, help="that each writer adds")
-    given = options.parse_args(arguments)
+@contextmanager
+def connected(writers: int, lessons: int) -> Iterator[tuple[list[Host], str]]:
+    """Two hosts with a cable each to a server; with them the bank's URL at the server itself."""
     if reason := missing() or (None if shutil.which("ip") else "there is no program `ip` (apt install iproute2)"):
         raise UserError(f"{reason}.")
     with ExitStack() as stack:
@@ -154,11 +157,19 @@ def main(arguments: list[str] | None = None) -> int:
         hosts = []
         for n in (1, 2):
             bank = f"postgresql://{APP}@{NET}.{n}.1:{server.port}/{database}"
-            host = Host(number=n, bank=bank, folder=folder, writers=given.writers, lessons=given.lessons)
-            stack.enter_context(cable(host))
-            hosts.append(host)
-        found = drill(*hosts)
-        return judged(found, hosts, server.url(database))
+            hosts.append(Host(number=n, bank=bank, folder=folder, writers=writers, lessons=lessons))
+            stack.enter_context(cable(hosts[-1]))
+        yield hosts, server.url(database)
+
+
+@plain_errors()
+def main(arguments: list[str] | None = None) -> int:
+    options = parser(__doc__)
+    options.add_argument("--writers", type=int, default=4, help="of each host")
+    options.add_argument("--lessons", type=int, default=200, help="that each writer adds")
+    given = options.parse_args(arguments)
+    with connected(given.writers, given.lessons) as (hosts, bank):
+        return judged(drill(*hosts), hosts, bank)
 
 
 def drill(first: Host, second: Host) -> dict[str, int]:
@@ -170,10 +181,12 @@ def drill(first: Host, second: Host) -> dict[str, int]:
     while len(first.told()) < every // 3 and time.monotonic() < until:
         time.sleep(0.02)
     killed, at_death = first.die(), len(first.told())
-    if any(second.end()):
+    if not killed or at_death >= every:
+        raise UserError("the first host had ended before it could die: give more --lessons.")
+    if set(second.end()) != {0}:
         raise UserError(f"the second host broke: {log_of(second)}")
     first.start()
-    if any(first.end()):
+    if set(first.end()) != {0}:
         raise UserError(f"the first host did not go on: {log_of(first)}")
     return {"processes killed at once": killed, "lessons that the dead host had been told": at_death}
 

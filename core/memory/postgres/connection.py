@@ -17,6 +17,7 @@ EVERYONE = "*"  # the namespace of a session that reads and writes those of all
 ESCAPE = "\U000f0000"  # PostgreSQL takes no NUL in a text: it is stored as this and "0", this itself as this and "e"
 LOCK = "'records'::regclass::oid::bigint"  # of who writes to a bank
 WAIT_S = 10  # for a server that does not answer, unless the URL says otherwise
+GONE_S = 24  # after which either end gives up another that is silent: its cable was pulled, its power is gone
 _OTHER_WAYS = "sort seqscan bitmapscan hashjoin mergejoin".split()
 _IN_ITS_ORDER = "SELECT " + ", ".join(f"set_config('enable_{way}', 'off', true)" for way in _OTHER_WAYS)
 _SEE = "SELECT set_config('reasoningbank.namespace', $1, false)"
@@ -31,17 +32,26 @@ def connect(url: str, settings: dict[str, Any], *, read_only: bool = False) -> C
         raise UserError(
             f"the bank {url} needs psycopg, which is missing ({error}): pip install 'reasoningbank-harness[postgres]'."
         ) from error
-    given = {} if "connect_timeout" in url else {"connect_timeout": WAIT_S}
+    ours = {"connect_timeout": WAIT_S} | {f"keepalives_{name}": n for name, n in _asked_for(GONE_S).items()}
+    ours["tcp_user_timeout"] = GONE_S * 1000
+    given = {name: n for name, n in ours.items() if f"{name}=" not in url}
     pg = psycopg.connect(url, autocommit=True, cursor_factory=psycopg.RawCursor, **given)
     settings = {
         "plan_cache_mode": "force_custom_plan",
         "jit": "off",
         "client_encoding": "UTF8",
         "max_parallel_workers_per_gather": 0,
+        "tcp_user_timeout": GONE_S * 1000,  # the server's: else it would hold the lock of a host that is gone for hours
     } | settings
+    settings |= {f"tcp_keepalives_{name}": n for name, n in _asked_for(GONE_S).items()}
     settings |= {"default_transaction_read_only": "on"} if read_only else {}
     pg.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
     return Connection(pg)
+
+
+def _asked_for(gone_s: int) -> dict[str, int]:
+    """TCP's keepalives, in seconds: when a silent end is asked whether it is there, and how often."""
+    return {"idle": gone_s // 3, "interval": gone_s // 6, "count": 4}
 
 
 class Connection:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from core.memory.postgres.setup import HAS_GRAPH
-from core.memory.search.texts import PLACES
+from core.memory.search.hits import Hit, with_records
 from core.memory.store.changes import Items
 from core.memory.store.filter import PRIOR, Filter, normal_tag
 from core.memory.store.schema import RECORDS, SET_ASIDE, to_record
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Seen = dict[int, tuple]  # rowid: a row of RECORDS
-Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score)
 GRAPH_FROM = 20_000  # vectors from which memory.index=hnsw has a graph made
 FEW = 64  # hits whose records are read in the same query
 _ONE = f"{RECORDS} WHERE r.rowid = h.found"
@@ -133,17 +131,7 @@ class PostgresSearch:
         records = {rowid: to_record(seen[rowid]) for rowid in rowids & (seen or {}).keys()}
         if missing := sorted(rowids - records.keys()):
             records |= self._store.of(None).get(missing)
-        found = []
-        for rowid, place, score in hits:
-            if rowid not in records:  # removed since
-                continue
-            hit = Scored(record=records[rowid], score=score, similarity=None if by_words else score)
-            if unit == "record":
-                found.append(hit)
-                continue
-            items = hit.record.items if place < 0 else (hit.record.items[place % PLACES],)
-            found += [replace(hit, record=replace(hit.record, items=(item,))) for item in items]
-        return found
+        return with_records(hits, records, unit, by_words=by_words)
 
     def save(self) -> None:
         """There is no file beside the database."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from core.memory.search import index_file
+from core.memory.search.hits import Hit, with_records
 from core.memory.search.index import VectorIndex
-from core.memory.search.texts import PLACES
 from core.memory.store.changes import Items
 from core.memory.store.database import State, Store
 from core.memory.store.filter import Filter
@@ -18,7 +18,6 @@ from core.types import MemoryRecord, Scored
 
 log = logging.getLogger(__name__)
 
-Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score); a place as in texts.py
 CHUNK = 20_000  # records read at once
 KEPT = 4_096  # records kept in memory
 ROTTEN = 0.2  # share of hidden entries from which an index is made anew
@@ -74,17 +73,7 @@ class Search:
         by_words   the scores are no cosines
         """
         records = self._get([rowid for rowid, _, _ in hits], self._store.version() if version is None else version)
-        found = []
-        for rowid, place, score in hits:
-            if rowid not in records:  # removed by another process since the index was searched
-                continue
-            hit = Scored(record=records[rowid], score=score, similarity=None if by_words else score)
-            if unit == "record":
-                found.append(hit)
-                continue
-            items = hit.record.items if place < 0 else (hit.record.items[place % PLACES],)
-            found += [replace(hit, record=replace(hit.record, items=(item,))) for item in items]
-        return found
+        return with_records(hits, records, unit, by_words=by_words)
 
     def save(self) -> None:
         """Write the cache files that are worth it and not up to date."""
