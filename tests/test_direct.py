@@ -60,6 +60,7 @@ ANSWERS = {
     },
     "broke within": (200, choice(error={"code": 502, "message": "upstream"})),
     "error in the answer": (200, {"error": {"code": 429, "message": "slow down"}}),
+    "a word for a code": (200, {"error": {"message": "the engine is overloaded", "code": "rate_limit_exceeded"}}),
     "error without a code": (200, {"error": {"message": "oh"}}),
     "error as text": (200, {"error": "oh"}),
     "empty error": (200, completion("hi", error={})),

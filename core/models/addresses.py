@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from core.errors import UserError
 
-REST_S = 10.0  # that a server is left alone after it broke off or could not be reached
+REST_S = 10.0  # that a server is left alone after it broke off, was slow, or could not be reached; or as it asks
 
 
 def listed(api_base: str | list[str] | None) -> list[str]:
@@ -51,9 +51,14 @@ class Replicas:
             with self._lock:
                 self._in_flight[url] -= 1
 
-    def rest(self, url: str | None) -> bool:
-        """Leave a server alone for REST_S; whether another one is there."""
+    def rest(self, url: str | None, seconds: float | None = None) -> bool:
+        """Leave a server alone, for REST_S where it does not say how long; whether another one is ready."""
+        with self._lock:
+            self._rests[url] = self.clock() + (seconds or REST_S)
+        return self.ready()
+
+    def ready(self) -> bool:
+        """Whether there is a server that is not left alone."""
         with self._lock:
             now = self.clock()
-            self._rests[url] = now + REST_S
-            return any(self._rests.get(other, 0.0) <= now for other in self.urls)
+            return any(self._rests.get(url, 0.0) <= now for url in self.urls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from core.models.retry import Retry
 # The kind of client that litellm accepts for a provider; for all others it makes its own connections.
 _OPENAI_CLIENT = ("openai", "dashscope")
 _HTTP_HANDLER = ("hosted_vllm", "ollama_chat", "ollama", "anthropic", "gemini", "deepseek")
+log = logging.getLogger("run.retries")
 
 
 @dataclass(kw_only=True)
@@ -90,27 +92,38 @@ class Endpoint:
         Raises StopRun, InfraError, or after the last try TransientError.
         """
 
+        passed: list[str] = []
+
         def once() -> Any:
             with self.limiter.slot(tokens) as slot:
-                response = self._once(function, request)
+                response = self._once(function, request, passed)
                 slot.used = getattr(getattr(response, "usage", None), "total_tokens", None) or tokens
             return check(response)
 
         try:
-            return self._retry(once, self.limiter.closing)
+            response, retries = self._retry(once, self.limiter.closing)
         except TransientError as error:
-            if error.kind == "unreachable":  # gone for all attempts: the other tasks would only burn
+            if error.kind == "unreachable" and not self.addresses.ready():  # gone for all attempts: others would burn
                 raise StopRun(f"{error} Is the server running?") from error
+            error.retries += len(passed)
             raise
+        return response, retries + len(passed)
 
-    def _once(self, function: str, request: dict[str, Any]) -> Any:
-        with self.addresses.one() as address:
-            try:
-                response = self._send(function, address, request)
-            except Exception as error:
-                raise self._explained(error, address) from error
-        self._reached = True
-        return response
+    def _once(self, function: str, request: dict[str, Any], passed: list[str]) -> Any:
+        """One try, at the first server that can be reached; those that cannot are added to `passed`."""
+        while True:
+            with self.addresses.one() as address:
+                try:
+                    response = self._send(function, address, request)
+                except Exception as error:
+                    explained = self._explained(error, address)
+                    if getattr(explained, "kind", "") != "unreachable" or not self.addresses.ready():
+                        raise explained from error
+                    log.warning("another server is asked: %s", explained)
+                    passed.append(address)
+                    continue
+            self._reached = True
+            return response
 
     def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
         """One try through litellm. The two layers of retries below ours are off: they would multiply with it."""
@@ -128,13 +141,14 @@ class Endpoint:
     def _explained(self, error: Exception, address: str | None) -> Exception:
         explained = explain(error, self.model, address)
         if isinstance(explained, TransientError):
-            gone = explained.kind in ("unreachable", "connection")
-            others = gone and self.addresses.rest(address)
+            others = self.addresses.rest(address, explained.retry_after)
             if explained.kind != "unreachable":
                 self._reached = True
             elif not self._reached and not others:  # nobody was ever there: more tries would only make a user wait
                 return StopRun(f"{explained} Is the server running?")
-            if explained.retry_after:
+            if others:  # one of them is asked next, and has not asked for a pause
+                explained.retry_after = None
+            elif explained.retry_after:
                 self.limiter.pause(explained.retry_after)
         return explained
 

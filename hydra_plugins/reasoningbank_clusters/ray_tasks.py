@@ -35,10 +35,11 @@ class RayLauncher(ClusterLauncher):
 
     def _connect(self, ray: Any) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # else a Ray that starts here reports to its makers
+        os.environ.setdefault("RAY_task_oom_retries", str(self.max_retries))  # else without end
         handler = signal.getsignal(signal.SIGTERM)
         runtime = {"env_vars": {"PYTHONPATH": search_path()}}
         try:
-            ray.init(address=self.address, runtime_env=runtime, log_to_driver=False, logging_level="ERROR")
+            ray.init(address=self.address or "local", runtime_env=runtime, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise refuse("ray", f"no cluster at {self.address or 'this host'}: {error}") from None
         finally:
