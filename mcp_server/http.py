@@ -117,11 +117,21 @@ class Gate:
         if (refused := await self._security.validate_request(request)) is not None:
             return refused
         service, made = self.server.service, self.server.service.retrievals
-        jobs = await asyncio.to_thread(service.jobs.counts)
-        gauges = {
-            "extractions_pending": ("Extractions that wait or run.", jobs.get("pending", 0) + jobs.get("running", 0)),
-            "extractions_failed": ("Extractions that failed.", jobs.get("failed", 0)),
-        }
+        try:
+            jobs = await asyncio.to_thread(service.jobs.counts)
+        except (UserError, InfraError, StopRun):  # the bank cannot be read: the other numbers are there all the same
+            jobs = None
+        gauges = (
+            {}
+            if jobs is None
+            else {
+                "extractions_pending": (
+                    "Extractions that wait or run.",
+                    jobs.get("pending", 0) + jobs.get("running", 0),
+                ),
+                "extractions_failed": ("Extractions that failed.", jobs.get("failed", 0)),
+            }
+        )
         counters = {
             "retrievals_total": ("Retrievals, made in batches.", made.made),
             "retrieval_batches_total": ("Batches of retrievals.", made.batches),

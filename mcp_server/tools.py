@@ -10,6 +10,7 @@ from typing import Any
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
+from core.checks import is_url
 from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.by_hand import mark_record
@@ -158,7 +159,7 @@ class CoreTools:
         embedder, jobs = bank.embedder, service.jobs.counts(bank.namespace)
         status = {
             "version": package_version(),
-            "bank": str(Path(bank.path).resolve()),
+            "bank": bank.path if is_url(bank.path) else str(Path(bank.path).resolve()),
             "agent_id": bank.namespace,
             "records": bank.statuses(),
             "embedder": {

@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Provider:
-    """answer(request: dict, number: int) -> (status, body); body a dict or text; keeps every request.
+    """answer(request: dict, number: int) -> (status, body[, headers]); body a dict or text; keeps every request.
 
     models   the names that it lists at /v1/models, or the status with which it refuses to; may be set later
     """
 
-    def __init__(self, answer: Callable[[dict, int], tuple[int, dict | str]], models: list[str] | int = 404) -> None:
+    def __init__(self, answer: Callable[[dict, int], tuple], models: list[str] | int = 404) -> None:
         self.models, self.owner, self.listed, self.listed_for = models, "test", 0, None
         self.requests: list[dict] = []
         self.headers: list[dict] = []
@@ -36,11 +36,13 @@ class Provider:
                 listed = [{"id": name, "object": "model", "owned_by": provider.owner} for name in names]
                 return self._send(200, {"object": "list", "data": listed})
 
-            def _send(self, status: int, body: dict | str) -> None:
+            def _send(self, status: int, body: dict | str, headers: dict[str, str] = {}) -> None:  # noqa: B006
                 data = (json.dumps(body) if isinstance(body, dict) else body).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
+                for name, value in headers.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(data)
 

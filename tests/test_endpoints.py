@@ -84,6 +84,28 @@ def test_a_server_that_is_gone_costs_one_try_and_is_then_passed_by(serve):
         model(gone(), gone()).chat(HELLO, role="agent")
 
 
+@pytest.mark.parametrize("sick", ["loading", "slow", "busy", "broken reply"])
+def test_a_server_that_is_sick_is_passed_by_as_one_that_is_gone(serve, sick):
+    def answer(request, number):
+        if sick == "slow":
+            time.sleep(3)
+        if sick == "busy":
+            return 429, {"error": {"message": "slow down", "code": 429}}, {"retry-after": "60"}
+        return (503, {"error": {"message": "Loading model", "code": 503}}) if sick == "loading" else (200, "<html>")
+
+    ill, well = serve(answer), serve(lambda request, n: (200, completion("hi")))
+    asked, began = model(ill, well, timeout_s=1.0), time.monotonic()
+    assert asked.chat(HELLO, role="agent").retries == 1
+    assert [asked.chat(HELLO, role="agent").retries for _ in range(4)] == [0] * 4
+    assert len(ill.requests) == 1 and time.monotonic() - began < 30
+
+
+def test_as_many_servers_may_be_gone_as_there_are_but_one(serve):
+    well = serve(lambda request, n: (200, completion("hi")))
+    asked = model(*(gone() for _ in range(6)), well, attempts=1)
+    assert [asked.chat(HELLO, role="agent").retries for _ in range(3)] == [6, 0, 0]
+
+
 def test_what_one_server_has_answered_is_not_asked_of_another(serve, tmp_path):
     one, two = (serve(lambda request, n, name=name: (200, completion(name))) for name in ("one", "two"))
     path = str(tmp_path / "replies.sqlite")

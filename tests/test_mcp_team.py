@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -75,6 +76,8 @@ def test_a_token_is_kept_as_a_hash_and_opens_the_memory_it_is_bound_to(tmp_path,
         file.write_text(broken)
         with pytest.raises(UserError):
             known.agent(bob.encode())
+    file.write_text(f"sha256:{hashlib.sha256(b'').hexdigest()} ann\n")  # as of a variable that was not set
+    assert known.agent(b"") is None
     file.unlink()
     with pytest.raises(UserError, match="cannot be read"):
         known.agent(bob.encode())
@@ -315,7 +318,8 @@ def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_
                     break
             except httpx2.HTTPError:
                 time.sleep(0.1)
-        assert httpx2.get(f"{url}/metrics", headers=good).status_code == 404
+        for path in ("/metrics", "/%6Detrics"):
+            assert httpx2.get(f"{url}{path}", headers=good).status_code == 404
 
         async def go():
             with as_tenant(url, ann) as made, as_tenant(url, ann) as more:
@@ -339,6 +343,9 @@ def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_
         if database:
             database.kill()
             assert httpx2.get(f"{two}/health").status_code == 503
+            told = samples(httpx2.get(f"{two}/metrics", headers=good).text)
+            assert told['reasoningbank_http_responses_total{status="503"}'] >= 1
+            assert "reasoningbank_extractions_pending" not in told
             wait_for(lambda: httpx2.get(f"{url}/health").status_code == 503)  # no server is left to ask
             database.start()
             assert httpx2.get(f"{two}/health").text == "ok"

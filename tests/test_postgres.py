@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,6 +21,7 @@ from core.memory.__main__ import main
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.memory.postgres import search
+from core.memory.postgres.connections import KEPT_IDLE
 from core.memory.postgres.setup import TENANTS
 from core.memory.postgres.store import Postgres
 from core.memory.store.bank_file import read_records
@@ -213,6 +215,7 @@ def test_the_graph_finds_nearly_all_and_a_small_tenant_is_searched_exactly(open_
 
     bank = open_bank(embedder=Rows())
     made = [record(str(n), item(1), query=str(n), namespace="big" if n % 20 else "small") for n in range(3000)]
+    made = [replace(one, outcome="failure" if n % 400 == 1 else "success") for n, one in enumerate(made)]
     bank.add_many(made, rows, keep_namespaces=True)
     bank.close()
     bank = open_bank(embedder=Rows(), index="hnsw", store=Postgres(exact_below=500))
@@ -230,6 +233,16 @@ def test_the_graph_finds_nearly_all_and_a_small_tenant_is_searched_exactly(open_
         assert found / 200 >= least
     assert bank.add_many([record("new", item(1), query="7", namespace="big")], keep_namespaces=True) == 1
     assert {hit.record.id for hit in bank.of("big").nearest("7", 2)} == {"7", "new"}
+    # A filter that few pass: the walk through the graph ends before it has met them, and the search is made exactly.
+    short = open_bank(f"{url}&options=-c%20hnsw.max_scan_tuples%3D60", embedder=Rows(), index="hnsw", store=bank.store)
+    where, calls, real = Filter(namespace="big", outcome="failure"), [], short._search._found
+    monkeypatch.setattr(short._search, "_found", lambda *words: calls.append(words[6]) or real(*words))
+    few = [n for n in range(3000) if made[n].outcome == "failure" and n % 20]
+    for n in few[:5]:
+        assert {int(hit.record.id) for hit in short.nearest(str(n), 5, where=where)} == {
+            few[place] for place in np.argsort(-(rows[few] @ rows[n]), kind="stable")[:5]
+        }
+    assert calls[:2] == [True, False]
 
 
 def test_ids_and_journal_entries_are_in_the_order_of_commits(open_bank):
@@ -280,6 +293,40 @@ def test_what_is_forgotten_is_in_no_table_and_the_command_says_what_it_cannot_pr
         assert db.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
 
 
+def test_a_schema_has_a_bank_of_its_own_beside_that_of_public(open_bank, postgres, url):
+    one = open_bank()
+    one.add(record("of public", item(1)))
+    postgres.admin(url.partition("?")[0].rpartition("/")[2], "CREATE SCHEMA second AUTHORIZATION bank_app")
+    other = open_bank(f"{url}&options=-csearch_path%3Dsecond,public")
+    assert len(other) == 0 and other.add(record("of second", item(1)))
+    assert (one.ids(), other.ids()) == ({"of public"}, {"of second"})
+    assert [hit.record.id for hit in other.retrieve("@1")] == ["of second"]
+
+
+def test_a_statement_that_fails_breaks_no_later_one_and_few_connections_stay_open(open_bank):
+    import psycopg
+
+    bank = open_bank()
+    bank.add(record("one", item(1)))
+    for _ in range(3):
+        with pytest.raises(psycopg.Error), bank._store.reading() as db:
+            db.rows_by_graph("SELECT 1 / (SELECT 0)", ())
+        assert [hit.record.id for hit in bank.retrieve("@1")] == ["one"]
+    meeting = threading.Barrier(12, timeout=30)
+
+    def read():
+        with bank._store.reading() as db:
+            db.rows("SELECT 1", ())
+            meeting.wait()
+
+    threads = [threading.Thread(target=read) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 1 <= len(bank._store._shared._idle) <= KEPT_IDLE
+
+
 def test_others_that_write_for_too_long_are_a_busy(open_bank):
     one, other = open_bank(), open_bank()
     with one.change("long") as change:
@@ -299,6 +346,12 @@ def test_bad_urls_are_one_sentence(url, postgres, tmp_path, caplog):
     with pytest.raises(UserError, match="PGPASSWORD") as caught:
         opened("postgresql://ann:geheim@localhost/bank")
     assert "geheim" not in str(caught.value)
+    for name in ("password", "sslpassword"):
+        with pytest.raises(UserError, match="PGPASSWORD") as caught:
+            opened(f"postgresql://ann@localhost/bank?{name}=geheim")
+        assert "geheim" not in str(caught.value)
+    with pytest.raises(UserError, match="bank's schema nowhere"):
+        opened(f"{url}&options=-csearch_path%3Dnowhere,public")
     with pytest.raises(StopRun, match="cannot be reached"):
         opened(f"postgresql://ann@/bank?host={tmp_path}")
     with pytest.raises(UserError, match="no URL"):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 
 import pytest
 from conftest import TOY, command, read_json, read_rows
@@ -16,6 +17,7 @@ from core.errors import InfraError, StopRun, UserError
 from core.memory.store.bank_file import read_records
 from core.run.ahead import Ahead
 from core.run.records import episode_row
+from core.seeding import derive_seed
 from results.lesson_quality import audit
 from results.load import read_run
 from workflows.split_stream import episode_of
@@ -156,6 +158,20 @@ def test_tasks_that_break_in_a_row_end_the_run_and_the_same_command_goes_on(here
         here(*words, run_dir=tmp_path / "run")
     here(*words, run_dir=tmp_path / "run")
     assert read_json(tmp_path / "run/summary.json")["complete"]
+
+
+def test_an_outage_breaks_no_more_of_a_type_than_would_end_the_run(here, breaking, monkeypatch, tmp_path):
+    from envs import toy_script
+
+    first = min(TYPES, key=lambda name: (derive_seed(0, name, "stream"), name))
+    breaking(*(f"{name} box: box {n} " for name in TYPES if name != first for n in range(1, 11)))
+    broken = toy_script.play
+    monkeypatch.setattr("envs.toy_script.play", lambda *words: time.sleep(0.1) or broken(*words))
+    with pytest.raises(StopRun, match="3 tasks in a row broke"):
+        here(*SPLIT, "stream.order=by_type", "max_concurrency=4", run_dir=tmp_path / "run")
+    rows = [*read_rows(tmp_path / "run"), *Ahead(tmp_path / "run/ahead.jsonl").rows.values()]
+    each = Counter(row["task_type"] for row in rows if row["status"] == "infra_error")
+    assert max(each.values()) == 3 and len(each) >= 2
 
 
 def test_an_error_in_one_stream_ends_all_at_once_and_the_same_command_goes_on(here, monkeypatch, tmp_path):

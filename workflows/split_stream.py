@@ -28,15 +28,19 @@ SPLITS = (None, "type")
 MOST_NAME = 100  # characters of a bank's file name
 
 
-def side_by_side_by_type(workflow: Workflow, tasks: list[Task], workers: int) -> Iterator[Episode]:
-    """Run the tasks that are not recorded yet, the streams of `workers` types at once.
+def side_by_side_by_type(
+    workflow: Workflow, tasks: list[Task], workers: int, stop_after: int | None = None
+) -> Iterator[Episode]:
+    """Run the tasks that are not recorded yet, `workers` at once, each of another type.
 
-    Yields each episode, in the order of `tasks`, once it is recorded.
+    Yields each episode, in the order of `tasks`, once it is recorded. A stream of which `stop_after` tasks in a row
+    broke waits until all before them are yielded: the run may end there.
     """
     records = workflow.records
     todo = range(len(records.rows), len(tasks))
     kept = {index: records.ahead.rows[index] for index in todo if index in records.ahead.rows}  # by an earlier start
-    streams = Streams(workflow=workflow, tasks=tasks, todo=[index for index in todo if index not in kept])
+    left = [index for index in todo if index not in kept]
+    streams = Streams(workflow=workflow, tasks=tasks, todo=left, stop_after=stop_after)
     with streams.running(workers) if workers > 1 else nullcontext():
         for index in todo:
             if index not in kept and workers <= 1:
@@ -50,7 +54,7 @@ def side_by_side_by_type(workflow: Workflow, tasks: list[Task], workers: int) ->
 
 @dataclass(kw_only=True)
 class Streams:
-    """The streams of all types, each of them in one thread at a time.
+    """The streams of all types, each of them in a thread.
 
     todo   places of the tasks to run
     """
@@ -58,9 +62,12 @@ class Streams:
     workflow: Workflow
     tasks: list[Task]
     todo: list[int]
+    stop_after: int | None
     _made: dict[int, Future[Episode | None]] = field(init=False)  # by place; None: not run, because the run ends
     _ends: threading.Event = field(default_factory=threading.Event, init=False)
     _error: BaseException | None = field(default=None, init=False)  # the first that ended a stream
+    _due: int = field(default=-1, init=False)  # the place whose episode is waited for: all before it are yielded
+    _came: threading.Condition = field(default_factory=threading.Condition, init=False)  # that, or the end
 
     def __post_init__(self) -> None:
         self._made = {index: Future() for index in self.todo}
@@ -70,31 +77,46 @@ class Streams:
         places: dict[str, list[int]] = {}
         for index in self.todo:
             places.setdefault(self.tasks[index].type, []).append(index)
-        block = ExitStack()
-        pool = block.enter_context(worker_pool(min(workers, len(places)) or 1))
-        block.callback(self._ends.set)
+        block, at_once = ExitStack(), threading.Semaphore(workers)
+        pool = block.enter_context(worker_pool(len(places) or 1))
+        block.callback(self._end)
         for mine in places.values():
-            pool.submit(self._run, mine)
+            pool.submit(self._run, mine, at_once)
         return block
+
+    def _end(self) -> None:
+        with self._came:
+            self._ends.set()
+            self._came.notify_all()
 
     def episode(self, place: int) -> Episode:
         """The episode of a task, once it is there. Raises what ended its stream."""
+        with self._came:
+            self._due = place
+            self._came.notify_all()
         made = self._made[place].result()
         if made is None and self._error is not None:  # of a stream whose place has not come
             raise self._error
         return self._one(place) if made is None else made  # which the budget stops as well, and says so
 
-    def _run(self, places: list[int]) -> None:
+    def _run(self, places: list[int], at_once: threading.Semaphore) -> None:
+        n_broken = 0  # in a row
         for index in places:
+            if self.stop_after is not None and n_broken >= self.stop_after:
+                with self._came:
+                    self._came.wait_for(lambda index=index: self._due >= index or self._ends.is_set())
+                n_broken = 0
             try:
-                made = None if self._ends.is_set() else self._one(index)
+                with at_once:
+                    made = None if self._ends.is_set() else self._one(index)
             except BaseException as error:  # noqa: BLE001 - raised where its place comes
                 self._error = self._error or error
-                self._ends.set()
+                self._end()
                 self._made[index].set_exception(error)
                 continue
             if made is not None and made.status == "stopped":
-                self._ends.set()
+                self._end()
+            n_broken = n_broken + 1 if made is not None and made.status == "infra_error" else 0
             self._made[index].set_result(made)
 
     def _one(self, index: int) -> Episode:

@@ -88,7 +88,7 @@ class Stream:
         stop_after   so many tasks in a row that broke raise StopRun; None: never
         """
         in_a_row: set[int] = set()  # places: a task that is tried again and breaks again is one task
-        with closing(self._episodes(workflow, tasks, workers, retries)) as episodes:
+        with closing(self._episodes(workflow, tasks, workers, retries, stop_after)) as episodes:
             for episode in episodes:
                 yield episode
                 if episode.status == "stopped":
@@ -99,11 +99,13 @@ class Stream:
                     cause = episode.trajectories[episode.chosen].error
                     raise StopRun(f"{stop_after} tasks in a row broke (stop_after_broken), the last by {cause}")
 
-    def _episodes(self, workflow: Workflow, tasks: list[Task], workers: int, retries: int) -> Iterator[Episode]:
+    def _episodes(
+        self, workflow: Workflow, tasks: list[Task], workers: int, retries: int, stop_after: int | None
+    ) -> Iterator[Episode]:
         if workflow.meter.exhausted():
             return
         begun = len(workflow.records.rows)
-        yield from self._first(workflow, tasks, workers, retries)
+        yield from self._first(workflow, tasks, workers, retries, stop_after)
         for _ in range(retries if workflow.learns else min(retries, 1)):
             rows = sorted(current(workflow.records.rows), key=lambda row: row["index"])  # the oldest try first
             broken = [row for row in rows if row["status"] == "infra_error"]
@@ -111,7 +113,9 @@ class Stream:
                 broken = [row for row in broken if row["index"] < begun]
             yield from self._again(workflow, tasks, broken, workers, retries)
 
-    def _first(self, workflow: Workflow, tasks: list[Task], workers: int, retries: int) -> Iterator[Episode]:
+    def _first(
+        self, workflow: Workflow, tasks: list[Task], workers: int, retries: int, stop_after: int | None
+    ) -> Iterator[Episode]:
         """The tasks that were not run yet, each at its place."""
         if self.mode == "async" and workflow.learns:
             ids = [task.id for task in tasks]
@@ -119,7 +123,7 @@ class Stream:
             yield from overlapped(workflow, tasks, self.window, order)
             return
         if self.split_by is not None and workflow.learns:
-            yield from side_by_side_by_type(workflow, tasks, workers)
+            yield from side_by_side_by_type(workflow, tasks, workers, stop_after)
             return
         done = len(workflow.records.rows)
         batch = self.batch if workflow.learns else len(tasks)

@@ -40,6 +40,8 @@ def connect(url: str, settings: dict[str, Any], *, read_only: bool = False) -> C
         "plan_cache_mode": "force_custom_plan",
         "jit": "off",
         "client_encoding": "UTF8",
+        "default_transaction_isolation": "read committed",
+        "synchronous_commit": "on",  # an acknowledged lesson is on the disk, whatever the server's default
         "max_parallel_workers_per_gather": 0,
         "tcp_user_timeout": GONE_S * 1000,  # the server's: else it would hold the lock of a host that is gone for hours
     } | settings
@@ -186,6 +188,12 @@ class Connection:
         self.sees = ""  # a setting of the transaction went with it
         with suppress(psycopg.Error):
             self.pg.execute("ROLLBACK")
+
+    def is_idle(self) -> bool:
+        """Whether it stands, and is in no transaction: a statement of several that failed leaves one."""
+        from psycopg.pq import TransactionStatus
+
+        return self.pg.info.transaction_status == TransactionStatus.IDLE
 
     def close(self) -> None:
         self.pg.close()

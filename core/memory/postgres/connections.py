@@ -10,6 +10,8 @@ from typing import Any
 
 from core.memory.postgres.connection import Connection, connect
 
+KEPT_IDLE = 4  # connections that stay open for the next to read
+
 
 class Connections:
     """The connections of a store and of its tenants' views of it."""
@@ -39,7 +41,7 @@ class Connections:
         try:
             yield db
         finally:
-            if self._closed or db.pg.closed or db.pg.broken:
+            if self._closed or len(self._idle) >= KEPT_IDLE or not db.is_idle():
                 db.close()
             else:
                 self._idle.append(db)

@@ -121,6 +121,11 @@ class PostgresSearch:
                 hits = list(best.values())
             hits = hits[:k]
             # Equal scores come in any order: ask for more until the k-th score is not shared with the last.
+            if (
+                graph and len(found) < wanted + 4
+            ):  # the walk ends after hnsw.max_scan_tuples: few may have passed the filter
+                graph = False
+                continue
             if len(found) < wanted + 4 or (len(hits) == k and (graph or hits[-1][2] > found[-1][2])):
                 return hits, seen
             wanted *= 2
@@ -210,9 +215,9 @@ class PostgresSearch:
             "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.rowid) ORDER BY r.rowid"
         )
         found = everyone.rows(query, (self._checked,) if changed else ())
-        self._checked = seq
         if self._most_missing is not None and len(found) > self._most_missing:
             command = f"python -m core.memory reembed {self._store.path}"
             log.warning(f"{len(found)} records are found by their query alone until you run: {command}")
-            return
-        self._extra |= {row[0]: self._item_vectors(to_record(row)) for row in found}
+        else:
+            self._extra |= {row[0]: self._item_vectors(to_record(row)) for row in found}
+        self._checked = seq  # at last: an embedder that fails is asked again

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from core.errors import UserError
 from core.memory.store.schema import TRACKED
 
 SCHEMA = "1"
@@ -16,7 +17,10 @@ TENANTS = (  # tables whose rows belong to a namespace
     *("records", "vectors", "item_vectors", "lineage", "links", "facts", "jobs", "lexicon", "lexicon_size"),
     *(f"undo_{table}" for table in TRACKED),
 )
-HAS_GRAPH = "SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('{table}_graph') AND indisvalid)"
+_HERE = "to_regclass(quote_ident(current_schema()) || '.{name}')"  # not what another schema of search_path has
+HAS_GRAPH = (
+    f"SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = {_HERE.format(name='{table}_graph')} AND indisvalid)"
+)
 _MAKER = "'vectors'::regclass::oid::bigint"  # what the one that makes a graph locks
 REFILL_WORDS = """
     DELETE FROM lexicon;
@@ -29,8 +33,13 @@ LETTERS = ("pg_c_utf8", "und-x-icu", "C.utf8", "en_US.utf8")
 
 
 def version(db: Any) -> str | None:
-    """The schema of the bank; None where there is none."""
-    if db.execute("SELECT to_regclass('records') IS NULL OR to_regclass('meta') IS NULL").fetchone()[0]:
+    """The schema of the bank; None where there is none. UserError where search_path begins with no schema of use."""
+    path, here = db.execute("SELECT current_setting('search_path'), current_schema()::text").fetchone()
+    first = path.partition(",")[0].strip().strip('"')
+    if here is None or first not in ("$user", here):
+        raise UserError(f"the bank's schema {first} (search_path) is not in the database, or the role may not use it.")
+    there = " AND ".join(f"{_HERE.format(name=name)} IS NOT NULL" for name in ("records", "meta"))
+    if not db.execute(f"SELECT {there}").fetchone()[0]:
         return None
     return db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()[0]
 
@@ -97,7 +106,7 @@ def ensure_graphs(db: Any, dim: int | None, least: int) -> None:
 def rebuild_graphs(db: Any, dim: int | None) -> Iterator[str]:
     """Make the graphs that are there anew; a line about each."""
     for table, index in GRAPHS.items():
-        if db.execute("SELECT to_regclass(?) IS NOT NULL", (index,)).fetchone()[0]:
+        if db.execute(f"SELECT {_HERE.format(name=index)} IS NOT NULL").fetchone()[0]:
             _make(db, table, dim)
             yield f"the graph of {table} is made anew"
 
@@ -113,7 +122,8 @@ def _lacks(db: Any, table: str, least: int) -> bool:
 
 def _make(db: Any, table: str, dim: int | None) -> None:
     """Without keeping others from writing meanwhile; numbers of 16 bits, which `PostgresSearch` orders exactly."""
-    db.execute(f"DROP INDEX IF EXISTS {GRAPHS[table]}")  # one that a crash left unfinished
+    [(here,)] = db.rows("SELECT quote_ident(current_schema())", ())
+    db.execute(f"DROP INDEX IF EXISTS {here}.{GRAPHS[table]}")  # one that a crash left unfinished
     db.execute("SET maintenance_work_mem = '512MB'")
     graph = f"hnsw ((vector::halfvec({dim})) halfvec_ip_ops) WITH (m = 16, ef_construction = 32)"
     db.execute(f"CREATE INDEX CONCURRENTLY {GRAPHS[table]} ON {table} USING {graph}")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from core.checks import check_numbers, is_url
 from core.errors import StopRun, UserError
@@ -56,8 +56,9 @@ class Postgres:
             raise UserError(
                 f"memory/store=postgres: memory.path={path} is no URL; give memory.path=postgresql://USER@HOST/DATABASE."
             )
-        if urlsplit(path).password:
-            bare = path.replace(f":{urlsplit(path).password}@", "@", 1)
+        url = urlsplit(path)
+        if url.password or {"password", "sslpassword"} & parse_qs(url.query).keys():
+            bare = path.partition("?")[0].replace(f":{url.password}@", "@", 1)
             raise UserError(
                 f"the bank {bare}: a run's records would hold the URL's password; give it in PGPASSWORD or in "
                 "~/.pgpass."
@@ -129,7 +130,7 @@ class PostgresStore:
             raise UserError(f"the bank {self.path} is opened for reading only.") from error
         except psycopg.errors.InsufficientPrivilege as error:
             raise UserError(f"the bank {self.path}: the role may not do that: {_first_line(error)}.") from error
-        except psycopg.OperationalError as error:
+        except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             raise StopRun(f"the bank {self.path} cannot be reached or written: {_first_line(error)}.") from error
 
     @contextmanager
