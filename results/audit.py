@@ -31,6 +31,7 @@ from results.load import VALID, Run, own_banks, read_banks
 from results.nearest import can_be_asked, nearer
 
 SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
+ARTICLES = re.compile(r"\b(?:the|an?)\s+", re.IGNORECASE)
 Check = Callable[[Run], Iterator[str]]
 FULL = 1 - 1e-9  # a reward, in steps, that adds up to a solved task
 
@@ -295,7 +296,10 @@ def answer_in(text: str, gold: str, told: str) -> str | None:
     word = rf"(?<!\w){re.escape(secret)}(?!\w)"
     if len(secret) < SHORTEST:
         word = rf"(?:\\boxed\{{|answer\W{{0,3}}(?:is\b)?\W{{0,4}}){re.escape(secret)}(?!\w)"
-    if re.search(word, told, re.IGNORECASE):
+    plain = rf"(?<!\w){re.escape(ARTICLES.sub('', secret))}(?!\w)"  # "press green" was told by "press the green button"
+    if re.search(word, told, re.IGNORECASE) or (
+        len(secret) >= SHORTEST and re.search(plain, ARTICLES.sub("", told), re.IGNORECASE)
+    ):
         return None
     return secret if re.search(word, text, re.IGNORECASE) else None
 

@@ -120,17 +120,25 @@ def cells(line: str) -> list[str]:
 
 
 def pack(folders: list[Path], name: str | None) -> int:
-    """Store the runs of these folders as a part of the study."""
+    """Store the runs in these folders, or these runs, as a part of the study."""
     if not name or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise UserError("--pack needs --name, in small letters, digits and underscores.")
+    # A run keeps the name of its folder, as it has in a folder of runs.
+    given = [(path, path.parent if (path / "episodes.jsonl").exists() else path) for path in folders]
+    files = [
+        (file, str(file.relative_to(root)), root)
+        for path, root in given
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and file.name != LOCK
+    ]
+    if len({name for _, name, _ in files}) < len(files):
+        raise UserError("--pack: two of these runs have the same name.")
     STORE.mkdir(exist_ok=True)
     archive = STORE / f"{name}.tar.xz"
     with tarfile.open(archive, "w:xz") as file:
-        for folder in folders:
-            machine = places(folder, f"{NAMED}/{name}")
-            for path in sorted(folder.rglob("*")):
-                if path.is_file() and path.name != LOCK:
-                    add(file, path, str(path.relative_to(folder)), machine)
+        machines = {root: places(root, f"{NAMED}/{name}") for _, root in given}
+        for path, place, root in files:
+            add(file, path, place, machines[root])
     print(f"{archive.relative_to(REPO)}: {archive.stat().st_size:,} bytes")
     return 0
 

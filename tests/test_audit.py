@@ -277,6 +277,8 @@ def test_the_grade_by_hand(plant, tmp_path):
         ("go to desk 1; take mug", "put a mug. One way: go to desk 1; take mug", "put a mug", False),
         ("One way: go to desk 1; take mug", "put a mug. One way: go to desk 1; take mug", "put a mug", True),
         ("put a mug", "put a mug", "put a mug", False),
+        ("press green button first", "press green", "- press the green button\n- press the red button", False),
+        ("press green button first", "press green", "- press the red button", True),
         ("", "", "x", False),
     ],
 )

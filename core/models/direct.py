@@ -43,10 +43,7 @@ def response_of(body: Any) -> Any:
     error = body.get("error") if isinstance(body, dict) else None
     if error and (not isinstance(error, dict) or error.get("message") or error.get("code") is not None):
         said = error if isinstance(error, dict) else {"message": error}
-        code = str(said.get("code", 422))
-        if code.isdecimal():
-            raise AnsweredError(str(said.get("message")), int(code))
-        raise AnsweredError(f"{code}: {said.get('message')}", 500)
+        raise AnsweredError(str(said.get("message")), said.get("code", 422))
     if not isinstance(body, dict) or not isinstance(body.get("choices"), list):
         raise AnsweredError("the answer holds no list of choices", 500)
     try:
@@ -70,7 +67,7 @@ _DETAILS = ("prompt_tokens_details", "completion_tokens_details")
 class AnsweredError(Exception):
     """An error that a server tells of within an answer of status 200."""
 
-    def __init__(self, said: str, status_code: int) -> None:
+    def __init__(self, said: str, status_code: Any) -> None:
         super().__init__(said)
         self.status_code = status_code
 

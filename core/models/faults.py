@@ -45,8 +45,9 @@ def explain(error: Exception, model: str, api_base: str | None) -> Exception:
     request will never do: an agent ran into that by itself) or InfraError (the provider will not have it)."""
     where = api_base or "its server"
     short = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    status = getattr(error, "status_code", None)
-    status = status if isinstance(status, int) else 0  # an answer may tell of an error with any code
+    status = getattr(error, "status_code", None) or 0
+    if not isinstance(status, int):  # of an error within an answer, which may call it anything
+        status = int(status) if str(status).isdecimal() else 500
     if kind := _own_doing(error, status, f"{short} {str(getattr(error, 'body', None))[:300]}"):
         return AttemptOver(f"{model}: {short}", kind)
     if status in (401, 403) or "issing credentials" in short or ("issing" in short and "API key" in short):
