@@ -157,7 +157,7 @@ class Service:
             log.warning(f"consolidation: {error}")
 
     def count_shown(self, bank: MemoryBank, ids: list[str] | dict[str, int]) -> bool:
-        """Count the records that agents are shown (`MemoryBank.count_shown`): an error is logged, and False returned."""
+        """Count the records that agents are shown (`MemoryBank.count_shown`): an error is logged, and is a False."""
         try:
             return bank.count_shown(ids)
         except UserError as error:
