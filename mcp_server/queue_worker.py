@@ -58,7 +58,12 @@ class QueueWorker:
         if not jobs.waiting() or not jobs.lead():
             return POLL_S
         try:
-            while not self._stop.is_set() and (job := jobs.next()) is not None:
+            while not self._stop.is_set():
+                if not jobs.leads():
+                    log.warning("the queue's lock was lost, and another server may have it: it is asked for again")
+                    break
+                if (job := jobs.next()) is None:
+                    break
                 if not self._finish(job):
                     return RETRY_S
         finally:

@@ -1,4 +1,5 @@
-"""Retrievals of several clients, made together: one pass of the embedder, one transaction that counts what was shown.
+"""Retrievals of several clients, made together: one pass of the embedder, and for each namespace one transaction that
+counts what was shown.
 
 While one batch is made, what comes meanwhile gathers for the next: nobody waits for a batch to fill. Who asks at the
 same time changes no answer, see core/models/tiled_minilm.py.
@@ -7,7 +8,7 @@ same time changes no answer, see core/models/tiled_minilm.py.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -59,10 +60,10 @@ class _Asked:
 class Retrievals:
     """Up to `most` retrievals at once, in one thread: they would wait for each other in the bank anyway.
 
-    count   counts records of a bank as shown
+    count   counts records of a bank as shown, {id: how often}; False where that could not be done
     """
 
-    def __init__(self, most: int, count: Callable[[MemoryBank, list[str]], None]) -> None:
+    def __init__(self, most: int, count: Callable[[MemoryBank, dict[str, int]], bool]) -> None:
         self._most, self._count = most, count
         self._waiting: deque[_Asked] = deque()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="retrieval")
@@ -82,7 +83,9 @@ class Retrievals:
         if not batch:
             return
         embed_together(batch[0].bank.embedder, [asked.query for asked in batch])
-        done, shown = [], defaultdict(list)
+        done: list[tuple[Future, Any]] = []
+        banks: dict[str, MemoryBank] = {}
+        shown: dict[str, Counter] = defaultdict(Counter)  # by namespace
         for asked in batch:
             try:
                 found, ids = asked.make()
@@ -90,11 +93,11 @@ class Retrievals:
                 asked.answer.set_exception(error)
                 continue
             done.append((asked.answer, found))
-            shown[asked.bank.namespace].append((asked.bank, ids))
+            banks[asked.bank.namespace] = asked.bank
+            shown[asked.bank.namespace].update(dict.fromkeys(ids, 1))
         self.made, self.batches = self.made + len(batch), self.batches + 1
         try:
-            for parts in shown.values():
-                self._count_each(parts[0][0], [id for _, ids in parts for id in ids])
+            self._count_each([(banks[name], times) for name, times in shown.items()])
         except Exception as error:  # noqa: BLE001 - else those who asked would wait for ever
             for answer, _ in done:
                 answer.set_exception(error)
@@ -102,13 +105,11 @@ class Retrievals:
         for answer, found in done:
             answer.set_result(found)
 
-    def _count_each(self, bank: MemoryBank, ids: list[str]) -> None:
-        """Count each as often as it was shown: a transaction counts a record once."""
-        while ids:
-            once = list(dict.fromkeys(ids))
-            self._count(bank, once)
-            for id in once:
-                ids.remove(id)
+    def _count_each(self, shown: list[tuple[MemoryBank, dict[str, int]]]) -> None:
+        """Count each as often as it was shown, up to the first that could not be: all retrievals would wait again."""
+        for bank, times in shown:
+            if not self._count(bank, times):
+                return
 
     def close(self) -> None:
         self._worker.shutdown()

@@ -156,12 +156,13 @@ class Service:
         except (UserError, InfraError) as error:
             log.warning(f"consolidation: {error}")
 
-    def count_shown(self, bank: MemoryBank, ids: list[str]) -> None:
-        """Count the records that an agent is shown: an error is logged and does not reach the caller."""
+    def count_shown(self, bank: MemoryBank, ids: list[str] | dict[str, int]) -> bool:
+        """Count the records that agents are shown (`MemoryBank.count_shown`): an error is logged, and is a False."""
         try:
-            bank.count_shown(ids)
+            return bank.count_shown(ids)
         except UserError as error:
             log.warning(f"what was retrieved is not counted: {error}")
+            return False
 
     def close(self) -> None:
         """Close the bank and the model."""

@@ -10,7 +10,8 @@ import shutil
 import socket
 import subprocess
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -23,8 +24,12 @@ from mcp_kit import HELLO, MODEL, TRAJECTORY, ask, here, http_server, run, until
 from core.errors import UserError
 from mcp_server import tokens
 from mcp_server.__main__ import main
+from mcp_server.config import load_config
+from mcp_server.extraction import check_attempt
 from mcp_server.http import checked_proxies
+from mcp_server.queue_worker import QueueWorker
 from mcp_server.server import PROFILES
+from mcp_server.service import Service
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
 TEAM = ("server.stateless=true", "server.json_response=true", "server.trusted_proxies=[127.0.0.1]")
@@ -279,6 +284,36 @@ def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
+
+
+def test_a_server_whose_lock_is_lost_leaves_the_queue_to_another(postgres, monkeypatch, caplog):
+    bank, learned = postgres.new(), []
+    with closing(Service(bank, load_config(list(MODEL)), embedder="hashing-256")) as service:
+        jobs, other = service.jobs, service.bank.jobs()
+        payload = check_attempt(TRAJECTORY, "a task", service.limits)
+        for id in ("first", "second", "third"):
+            jobs.put(id, "default", payload)
+
+        def learn(service, bank_, id, payload):
+            learned.append(id)
+            if id == "first":
+                database = urlsplit(bank).path[1:]
+                end = "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_database d ON d.oid = database"
+                postgres.admin(database, f"{end} WHERE locktype = 'advisory' AND datname = '{database}'")
+                wait_for(other.lead)
+            return {}
+
+        monkeypatch.setattr("mcp_server.queue_worker.learn_attempt", learn)
+        worker = QueueWorker(service)
+        worker._work()
+        assert learned == ["first"] and "lock was lost" in caplog.text
+        assert jobs.get("first").state == "completed" and jobs.get("second").tries == 0
+        assert other.next().id == "second"
+        worker._work()  # while the other leads
+        assert learned == ["first"]
+        other.leave()
+        worker._work()
+        assert learned == ["first", "second", "third"] and not jobs.waiting()
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import numpy as np
 import pytest
 from mcp.client.client import Client
 from mcp_kit import ask, here, run
+from memory_kit import item, record
 
 from core.models.embedding import MINILM, MiniLMEmbedder
 from core.models.tiled_minilm import TiledMiniLM
@@ -142,3 +144,61 @@ def test_a_fault_after_the_search_reaches_who_asked_and_the_next_is_answered(tmp
     with here(tmp_path / "bank") as (server, service):
         found, later = run(go(server, service))
     assert all(each.is_error for each in found) and later["memories"]
+
+
+def test_what_a_batch_shows_is_one_transaction_a_namespace(tmp_path):
+    with here(tmp_path / "bank") as (_, service):
+        ann, bob = service.bank.of("ann"), service.bank.of("bob")
+        for bank in (ann, bob):
+            bank.add_many([record(id, item(10)) for id in ("a", "b")])
+        seq = ann.seq()
+        shown = [(ann, ["a", "b"]), (bob, ["b"]), (ann, ["a"]), (ann, ["gone", "a"])]
+        asked_together(service, shown)
+        assert [bank.get(id).n_used for bank in (ann, bob) for id in ("a", "b")] == [3, 1, 0, 1]
+        assert [entry["reason"] for entry in ann.journal()[seq:]] == ["shown", "shown"]
+
+
+def test_a_batch_waits_once_for_others_that_write(tmp_path, caplog):
+    with here(tmp_path / "bank") as (_, service):
+        banks = [service.bank.of(f"agent {number}") for number in range(8)]
+        for bank in banks:
+            bank.add(record("a", item(10)))
+        inside, over = threading.Event(), threading.Event()
+
+        def write():
+            with service.bank.change("slow"):
+                inside.set()
+                assert over.wait(30)
+
+        other = threading.Thread(target=write)
+        other.start()
+        assert inside.wait(30)
+        asked_together(service, [(bank, ["a"]) for bank in banks])
+        over.set()
+        other.join()
+        [_] = [told for told in caplog.records if "not counted: others" in told.message]  # one for each wait
+        assert [bank.get("a").n_used for bank in banks] == [0] * 8
+        asked_together(service, [(bank, ["a"]) for bank in banks])
+        assert [bank.get("a").n_used for bank in banks] == [1] * 8
+
+
+def asked_together(service, shown):
+    """One batch of retrievals, each of a bank and the ids that it shows: they gather while another is made."""
+    at_work, gathered, asked = threading.Event(), threading.Event(), service.retrievals
+
+    def hold():
+        at_work.set()
+        assert gathered.wait(30)
+        return [], []
+
+    async def go():
+        holding = asyncio.ensure_future(asked.retrieve(service.bank, "hold", hold))
+        await asyncio.to_thread(at_work.wait, 30)
+        calls = [asyncio.ensure_future(asked.retrieve(bank, "q", lambda ids=ids: (ids, ids))) for bank, ids in shown]
+        while len(asked._waiting) < len(shown):
+            await asyncio.sleep(0.01)
+        gathered.set()
+        return await asyncio.gather(holding, *calls)
+
+    before = asked.batches
+    assert run(go())[1:] == [ids for _, ids in shown] and asked.batches == before + 2

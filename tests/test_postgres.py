@@ -7,13 +7,17 @@ import random
 import subprocess
 import sys
 import threading
+<<<<<<< HEAD
 from dataclasses import replace
+=======
+import time
+>>>>>>> h22x
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from conftest import REPO, TOY, command, read_rows
+from conftest import REPO, TOY, command, read_rows, wait_for
 from memory_kit import Compass, item, record
 
 from core.errors import StopRun, UserError
@@ -293,6 +297,7 @@ def test_what_is_forgotten_is_in_no_table_and_the_command_says_what_it_cannot_pr
         assert db.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
 
 
+<<<<<<< HEAD
 def test_a_schema_has_a_bank_of_its_own_beside_that_of_public(open_bank, postgres, url):
     one = open_bank()
     one.add(record("of public", item(1)))
@@ -325,6 +330,81 @@ def test_a_statement_that_fails_breaks_no_later_one_and_few_connections_stay_ope
     for thread in threads:
         thread.join()
     assert 1 <= len(bank._store._shared._idle) <= KEPT_IDLE
+=======
+def test_a_role_that_owns_no_table_works_by_the_docs_and_says_what_it_may_not(open_bank, postgres, capsys):
+    recipe = (REPO / "docs/shared_bank.md").read_text(encoding="utf-8").splitlines()
+    recipe = [line.strip() for line in recipe if line.startswith(("    GRANT", "    REVOKE"))]
+    assert len(recipe) == 4
+    postgres.admin(
+        "postgres",
+        "CREATE ROLE bank_owner LOGIN",
+        "CREATE DATABASE two_roles OWNER bank_owner TEMPLATE template0 ENCODING UTF8",
+    )
+    postgres.admin("two_roles", "CREATE EXTENSION vector")
+    owners = postgres.url("two_roles", "bank_owner")
+    open_bank(owners)
+    postgres.admin("two_roles", *recipe)
+    theirs = postgres.url("two_roles")
+    bank = open_bank(theirs)
+    filled(bank)
+    bank.rollback(1)  # with the journal's rows kept from being changed
+    assert main(["compact", theirs]) == 2
+    assert "only the owner of its tables may compact it" in capsys.readouterr().err
+    assert main(["forget", theirs, "--id", "r"]) == 0
+    assert "(WAL), backups" in (said := capsys.readouterr().out) and "let the owner run compact" in said
+    assert bank.ids() == set()
+
+    bank.add(record("other", item(20)))
+    assert main(["compact", owners]) == 0 and main(["forget", owners, "--id", "other"]) == 0
+    said = capsys.readouterr().out
+    assert "(WAL), backups" in said and "let the owner" not in said
+
+
+def test_others_write_while_what_was_forgotten_is_vacuumed(open_bank, url):
+    bank = open_bank()
+    bank.add(record("r", item(10)))
+    with raw(url) as holder, raw(url) as watcher:
+        holder.execute("BEGIN")
+        holder.execute("LOCK TABLE records IN SHARE UPDATE EXCLUSIVE MODE")  # only VACUUM waits for this
+        forgetting = threading.Thread(target=bank.forget, kwargs={"id": "r"})
+        forgetting.start()
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'VACUUM%' AND wait_event_type = 'Lock'"
+        wait_for(lambda: watcher.execute(waits).fetchone() == (1,))
+        with bank.change("meanwhile", wait_s=1) as change:  # a Busy where the bank's lock is held
+            change.fact("key", "value")
+        assert forgetting.is_alive()
+        holder.execute("COMMIT")
+    forgetting.join(30)
+    assert not forgetting.is_alive() and bank.ids() == set()
+
+
+def test_a_server_that_ends_idle_sessions_ends_none_of_the_banks(open_bank, postgres, url):
+    postgres.admin("postgres", f"ALTER DATABASE {urlsplit(url).path[1:]} SET idle_session_timeout = '200ms'")
+    bank = open_bank()
+    bank.add(record("r", item(10)))
+    one, other = bank.jobs(), bank.jobs()
+    assert one.lead()
+    time.sleep(1)
+    assert bank.retrieve("@10") and one.leads() and not other.lead()
+    one.leave()
+
+
+def test_a_lead_that_cannot_be_asked_for_leaves_no_connection(open_bank, postgres, url):
+    import psycopg
+
+    bank = open_bank()
+    jobs = bank.jobs()
+    with raw(url) as db:
+        db.execute("ALTER TABLE jobs RENAME TO elsewhere")
+        with pytest.raises(psycopg.errors.UndefinedTable) as caught:
+            jobs.lead()
+        left = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_try_advisory_lock%'"
+        wait_for(lambda: db.execute(left).fetchone() == (0,), 5)
+        assert caught.tb  # it would have kept the connection
+        db.execute("ALTER TABLE elsewhere RENAME TO jobs")
+    assert jobs.lead()
+    jobs.leave()
+>>>>>>> h22x
 
 
 def test_others_that_write_for_too_long_are_a_busy(open_bank):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -302,32 +302,37 @@ class MemoryBank(BankFile, Memory):
         if self.consolidate is not None:
             self.consolidate.learn(self, episode)
         elif isinstance(episode, EpisodeFeedback) and episode.counted:
-            self._count_uses(episode.used, episode.label, "uses judged", counted=True)
+            self._count_uses(dict.fromkeys(episode.used, 0), episode.label, "uses judged")
 
-    def count_shown(self, ids: Iterable[str]) -> None:
+    def count_shown(self, ids: Iterable[str] | Mapping[str, int]) -> bool:
         """Count that records were shown to an agent: n_used and last_used, in one transaction; unknown ids are ignored.
 
         For a server, which calls it after a retrieval. That must not wait: where others keep the bank busy for longer
-        than SHOWN_WAIT_S, nothing is counted and a warning says so. How the use ended is for `learn` to say.
-        With `uses=cited` nothing is counted here.
+        than SHOWN_WAIT_S, nothing is counted, a warning says so and False is returned. How the use ended is for
+        `learn` to say. With `uses=cited` nothing is counted here.
+
+        ids   of the records, each shown once; or {id: how often it was shown}
         """
         if self.uses == "cited":
-            return
+            return True
         try:
-            self._count_uses(ids, None, "shown", wait_s=SHOWN_WAIT_S)
+            self._count_uses(ids if isinstance(ids, Mapping) else dict.fromkeys(ids, 1), None, "shown", SHOWN_WAIT_S)
         except Busy as error:
             log.warning(f"what was retrieved is not counted: {error}")
+            return False
+        return True
 
     def _count_uses(
-        self, ids: Iterable[str], label: str | None, reason: str, *, counted: bool = False, wait_s: float | None = None
+        self, shown: Mapping[str, int], label: str | None, reason: str, wait_s: float | None = None
     ) -> None:
-        if self.read_only or not (ids := list(dict.fromkeys(ids))):
+        """shown: {id: showings to count}; 0 where they were counted before."""
+        if self.read_only or not shown:
             return
         life = {"confidence": getattr(self.consolidate, "confidence", None)}
         life["ticks_per_day"] = getattr(self.consolidate, "ticks_per_day", 1.0)
         with self.change(reason, wait_s) as change:
-            for record in [record for id in ids if (record := self.get(id)) is not None]:
-                change.update(record.id, **after_use(self, record, label, counted=counted, **life))
+            for record, n in [(record, n) for id, n in shown.items() if (record := self.get(id)) is not None]:
+                change.update(record.id, **after_use(self, record, label, shown=n, **life))
 
     def spent(self) -> Usage | None:
         """What the models that `consolidate` and `hygiene` asked have cost in this run; None where neither may ask."""

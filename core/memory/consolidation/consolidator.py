@@ -127,7 +127,7 @@ class Consolidator:
             life = {"confidence": self.confidence, "ticks_per_day": self.ticks_per_day}
             for id in dict.fromkeys(seen.used):
                 if (record := bank.get(id)) is not None:
-                    change.update(id, **after_use(bank, record, seen.label, counted=seen.counted, **life))
+                    change.update(id, **after_use(bank, record, seen.label, shown=int(not seen.counted), **life))
             added = [(record, sure) for id, sure in seen.new if (record := bank.get(id)) is not None]
             for record, sure in added:
                 if record.confidence is None and self.confidence is not None:

@@ -19,16 +19,16 @@ def after_use(
     *,
     confidence: Confidence | None,
     ticks_per_day: float = 1.0,
-    counted: bool = False,
+    shown: int = 1,
 ) -> dict[str, Any]:
     """The new fields of a record that was shown to an agent whose attempt was judged `label` (None: not yet).
 
     confidence      its arithmetic, where the bank keeps it
     ticks_per_day   of a clock that counts tasks
-    counted         the showing itself was counted before
+    shown           how often it was; 0: that was counted before
     """
     n_success = record.n_used_success + (label == "success")
-    fields = {"n_used": max(record.n_used + (not counted), n_success), "n_used_success": n_success}
+    fields = {"n_used": max(record.n_used + shown, n_success), "n_used_success": n_success}
     if confidence is not None:
         fields["confidence"] = confidence.after_use(record, idles(bank, ticks_per_day)(record), label)
     return fields | {"last_used": clock_time(bank)}

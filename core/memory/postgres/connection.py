@@ -43,6 +43,7 @@ def connect(url: str, settings: dict[str, Any], *, read_only: bool = False) -> C
         "default_transaction_isolation": "read committed",
         "synchronous_commit": "on",  # an acknowledged lesson is on the disk, whatever the server's default
         "max_parallel_workers_per_gather": 0,
+        "idle_session_timeout": 0,  # else the server ends a connection that rests, with the queue's lock
         "tcp_user_timeout": GONE_S * 1000,  # the server's: else it would hold the lock of a host that is gone for hours
     } | settings
     settings |= {f"tcp_keepalives_{name}": n for name, n in _asked_for(GONE_S).items()}

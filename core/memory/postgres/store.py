@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
@@ -20,7 +21,7 @@ from core.memory.postgres.search import BM25, PostgresSearch, conditions
 from core.memory.postgres.words import words_of
 from core.memory.store.changes import Change, Embed
 from core.memory.store.clock import now
-from core.memory.store.contract import Busy
+from core.memory.store.contract import Busy, Lead
 from core.memory.store.filter import Filter
 from core.memory.store.schema import LACKS_VECTOR, MARK_UNEMBEDDED, RECORDS, storable, to_record
 from core.types import MemoryRecord
@@ -30,6 +31,7 @@ REMAINS = (
     "What was forgotten may still lie in what PostgreSQL has written elsewhere: its log (WAL), backups, replicas and "
     "pages that were not used again since."
 )
+NOT_VACUUMED = " The tables were not vacuumed, which only their owner may do: let the owner run compact."
 
 
 @dataclass(kw_only=True)
@@ -83,8 +85,6 @@ class PostgresStore:
     Reads take a connection of their own out of those that are idle, so that they see the last committed state while
     another thread writes. A connection that breaks is replaced by the next call.
     """
-
-    remains = REMAINS
 
     def __init__(self, url: str, how: Postgres, *, read_only: bool = False) -> None:
         self.path, self.how, self.namespace = url, how, EVERYONE
@@ -280,22 +280,38 @@ class PostgresStore:
                 db.executemany(insert, [(rowid, *item, namespace) for item in items])
         return len(made)
 
+    @property
+    def remains(self) -> str:
+        """What `forget` cannot reach, which is more for a role that does not own the tables."""
+        return REMAINS if self._owned() else REMAINS + NOT_VACUUMED
+
     def drop_indexes(self) -> None:
         """There is no file beside the database."""
 
     def empty_log(self) -> None:
         """Take deleted rows out of the tables. Only their owner may; what else keeps them is said by `remains`."""
-        self._vacuum("")
+        if self._owned():
+            self._vacuum("")
 
     def compact(self) -> tuple[int, int]:
-        """Write the tables anew without the room that deleted rows have left; all others wait meanwhile."""
+        """Write the tables anew without the room that deleted rows have left; all others wait meanwhile.
+
+        UserError for a role that does not own the tables.
+        """
+        if not self._owned():
+            raise UserError(f"the bank {self.path}: only the owner of its tables may compact it; run it as that role.")
         before = self.size()
         self._vacuum("FULL")
         return before, self.size()
 
+    def _owned(self) -> bool:
+        """Whether this role owns the tables: for any other VACUUM is a mere warning, and does nothing."""
+        return self.rows("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'records'::regclass")[0][0]
+
     def _vacuum(self, how: str) -> None:
-        with self.explaining(), self._shared.lock:
-            self._shared.to_write().execute(f"VACUUM {f'({how})' if how else ''} {', '.join(setup.TENANTS)}")
+        # On a connection of its own and without the writers' lock: it takes long, and others go on meanwhile.
+        with self.explaining(), closing(self._shared.connect()) as db:
+            db.execute(f"VACUUM {f'({how})' if how else ''} {', '.join(setup.TENANTS)}")
 
     def rebuild(self) -> Iterator[str]:
         """Make the full-text index and the graph of the vectors anew; a line about each."""
@@ -316,17 +332,31 @@ class PostgresStore:
         query = f"SELECT coalesce(sum(pg_total_relation_size(n::regclass)), 0) FROM unnest(ARRAY[{names}]) n"
         return int(self.rows(query)[0][0])
 
-    def lead(self) -> Any:
-        """A connection that holds the queue's lock until it is closed, or lost; None while another process has it."""
+    def lead(self) -> Lead | None:
+        """A connection has the queue's lock until it is closed, or lost; None while another process has it."""
         with self.explaining():
             db = self._shared.connect()
-            if db.execute("SELECT pg_try_advisory_lock('jobs'::regclass::oid::bigint)").fetchone()[0]:
-                return db
+            try:
+                if db.execute("SELECT pg_try_advisory_lock('jobs'::regclass::oid::bigint)").fetchone()[0]:
+                    return Lead(held=partial(_answers, db), close=db.close)
+            except BaseException:
+                db.close()
+                raise
         db.close()
         return None
 
     def close(self) -> None:
         self._shared.close()
+
+
+def _answers(db: Connection) -> bool:
+    import psycopg
+
+    try:
+        db.execute("SELECT 1")
+    except psycopg.Error:
+        return False
+    return True
 
 
 def _first_line(error: Exception) -> str:

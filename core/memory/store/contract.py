@@ -6,8 +6,9 @@ and json_each. What only one of them understands is a method here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from core.errors import UserError
@@ -18,6 +19,18 @@ from core.types import MemoryRecord
 
 class Busy(UserError):
     """Other writers kept a bank busy for longer than was to be waited; nothing was done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lead:
+    """What makes a process the one that works on the queue.
+
+    held    whether it still does: the lock may be lost with the connection to a database
+    close   lets another process lead
+    """
+
+    held: Callable[[], bool]
+    close: Callable[[], None]
 
 
 class BankStore(Protocol):
@@ -32,7 +45,8 @@ class BankStore(Protocol):
     remains   what `forget` cannot reach, as one sentence; "": nothing
     """
 
-    remains: str
+    @property
+    def remains(self) -> str: ...
 
     def of(self, namespace: str | None) -> Self:
         """The same open store for one tenant's rows; None: for everyone's."""
@@ -90,7 +104,7 @@ class BankStore(Protocol):
     def size(self) -> int:
         """Bytes of the whole bank."""
 
-    def lead(self) -> Any:
-        """What makes this process the one that works on the queue until it is closed; None while another has it."""
+    def lead(self) -> Lead | None:
+        """Make this process the one that works on the queue, until that is closed; None while another is."""
 
     def close(self) -> None: ...

@@ -17,7 +17,7 @@ from core.errors import StopRun, UserError
 from core.memory.search import index_file
 from core.memory.store.changes import MADE, Change, Embed, select
 from core.memory.store.clock import now
-from core.memory.store.contract import BankStore, Busy
+from core.memory.store.contract import BankStore, Busy, Lead
 from core.memory.store.filter import PRIOR, Filter, normal_tag
 from core.memory.store.journal_file import JournalFile, line_of, whole
 from core.memory.store.migrations import in_present_schema, migrate, version
@@ -262,7 +262,7 @@ class Store:
         """Bytes of the file and of those beside it."""
         return sum(file.stat().st_size for file in self.path.parent.glob(f"{self.path.name}*"))
 
-    def lead(self) -> Any:
+    def lead(self) -> Lead | None:
         """A lock that the kernel gives back when the process dies; None while another has it."""
         lock = self.path.with_name(self.path.name + ".worker").open("ab")
         try:
@@ -270,7 +270,7 @@ class Store:
         except BlockingIOError:
             lock.close()
             return None
-        return lock
+        return Lead(held=lambda: True, close=lock.close)
 
     def close(self) -> None:
         """Close the file; afterwards no WAL is left behind."""

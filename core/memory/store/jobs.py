@@ -1,7 +1,7 @@
 """Attempts that wait to be learned from: a queue in the bank, so that it survives the server.
 
-One process at a time works on it (`lead`, a lock that is given back when the process dies); what it finds under
-way was left there by one that died, and is done again.
+One process at a time works on it (`lead`, a lock that is given back when the process dies, and that `leads` asks
+for); what it finds under way was left there by one that died, and is done again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from core.memory.store.clock import now
-from core.memory.store.contract import BankStore
+from core.memory.store.contract import BankStore, Lead
 
 KEPT = 1000  # finished jobs that can still be asked about
 TRIES = 5  # starts of a job whose process died each time
@@ -36,7 +36,7 @@ class Jobs:
 
     def __init__(self, store: BankStore) -> None:
         self._store = store.of(None)
-        self._lock: Any = None
+        self._lead: Lead | None = None
 
     def put(self, id: str, namespace: str, payload: dict[str, Any]) -> Job:
         """Queue a job. One of the same id is not queued twice, but again when it had failed."""
@@ -66,15 +66,19 @@ class Jobs:
 
     def lead(self) -> bool:
         """Become the one process that works on the queue; False while another is."""
-        if self._lock is None:
-            self._lock = self._store.lead()
-        return self._lock is not None
+        if self._lead is None:
+            self._lead = self._store.lead()
+        return self._lead is not None
+
+    def leads(self) -> bool:
+        """Whether this is still that process: a lock in a database is lost with its connection."""
+        return self._lead is not None and self._lead.held()
 
     def leave(self) -> None:
         """Let another process work on the queue."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.close()
+        lead, self._lead = self._lead, None
+        if lead is not None:
+            lead.close()
 
     def next(self) -> Job | None:
         """The oldest job to do, marked as running; one that was begun TRIES times fails. Only while leading."""
