@@ -7,11 +7,8 @@ import random
 import subprocess
 import sys
 import threading
-<<<<<<< HEAD
-from dataclasses import replace
-=======
 import time
->>>>>>> h22x
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -297,7 +294,6 @@ def test_what_is_forgotten_is_in_no_table_and_the_command_says_what_it_cannot_pr
         assert db.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
 
 
-<<<<<<< HEAD
 def test_a_schema_has_a_bank_of_its_own_beside_that_of_public(open_bank, postgres, url):
     one = open_bank()
     one.add(record("of public", item(1)))
@@ -330,7 +326,8 @@ def test_a_statement_that_fails_breaks_no_later_one_and_few_connections_stay_ope
     for thread in threads:
         thread.join()
     assert 1 <= len(bank._store._shared._idle) <= KEPT_IDLE
-=======
+
+
 def test_a_role_that_owns_no_table_works_by_the_docs_and_says_what_it_may_not(open_bank, postgres, capsys):
     recipe = (REPO / "docs/shared_bank.md").read_text(encoding="utf-8").splitlines()
     recipe = [line.strip() for line in recipe if line.startswith(("    GRANT", "    REVOKE"))]
@@ -404,7 +401,6 @@ def test_a_lead_that_cannot_be_asked_for_leaves_no_connection(open_bank, postgre
         db.execute("ALTER TABLE elsewhere RENAME TO jobs")
     assert jobs.lead()
     jobs.leave()
->>>>>>> h22x
 
 
 def test_others_that_write_for_too_long_are_a_busy(open_bank):
