@@ -26,7 +26,8 @@ from workflows.episode import as_ended
 def overlapped(workflow: Workflow, tasks: list[Task], window: int, order: Order | None = None) -> Iterator[Episode]:
     """Run the tasks that are not recorded yet, up to `window` at once; yields each episode once it is recorded.
 
-    When the budget is used up, or an error ends the run, the tasks under way are waited for and recorded.
+    When the budget is used up, or an error within a task ends the run, the tasks under way are waited for and recorded;
+    where the caller ends it (stop_after_broken), they are waited for, and run again when the run goes on.
 
     order   to be repeated; None: as it comes
     """
