@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -27,10 +26,8 @@ class Interrupts:
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> Interrupts:
-        # Slurm sends SIGTERM to a job that it preempts. Who ends by it is not queued again, and nothing needs saving.
-        queued_again = "SUBMITIT_EXECUTOR" in os.environ
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT,) if queued_again else (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM):
                 self._previous[number] = signal.signal(number, self._on_signal)
         return self
 

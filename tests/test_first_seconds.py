@@ -88,13 +88,6 @@ def test_in_a_terminal_the_line_is_replaced_and_gone_before_the_run(tmp_path, mo
     assert shown.index("\x1b[2K", shown.index(names[-1])) < shown.index("reasoningbank on toy")
 
 
-def test_what_slurm_preempts_does_not_end_by_itself(monkeypatch):
-    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-    with Interrupts():
-        assert signal.getsignal(signal.SIGTERM) is before[0] and signal.getsignal(signal.SIGINT) is not before[1]
-
-
 def test_what_swallows_an_interrupt_cannot_keep_the_program(monkeypatch):
     monkeypatch.setattr("core.interrupt.STOP_S", 0.05)
     ended = []
