@@ -19,7 +19,9 @@ LOCK = "'records'::regclass::oid::bigint"  # of who writes to a bank
 WAIT_S = 10  # for a server that does not answer, unless the URL says otherwise
 GONE_S = 24  # after which either end gives up another that is silent: its cable was pulled, its power is gone
 _OTHER_WAYS = "sort seqscan bitmapscan hashjoin mergejoin".split()
-_IN_ITS_ORDER = "SELECT " + ", ".join(f"set_config('enable_{way}', 'off', true)" for way in _OTHER_WAYS)
+_IN_ITS_ORDER = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), " + ", ".join(
+    f"set_config('enable_{way}', 'off', true)" for way in _OTHER_WAYS
+)
 _SEE = "SELECT set_config('reasoningbank.namespace', $1, false)"
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
@@ -149,6 +151,7 @@ class Connection:
             ("BEGIN", ()),
             ("SELECT set_config('lock_timeout', $1, true)", (f"{int(wait_s * 1000)}ms",)),
             ("SET LOCAL synchronous_commit = off", ()),  # `commit` waits for the disk, without the lock
+            ("SET LOCAL plan_cache_mode = auto", ()),  # what writes is planned once, not while others wait
             (f"SELECT pg_advisory_xact_lock({lock or LOCK})", ()),
             (_SEE, (namespace,)),
         ]
