@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
@@ -117,21 +118,14 @@ class Gate:
         if (refused := await self._security.validate_request(request)) is not None:
             return refused
         service, made = self.server.service, self.server.service.retrievals
-        try:
+        gauges = {}
+        with suppress(
+            UserError, InfraError, StopRun
+        ):  # without the bank the other numbers are there
             jobs = await asyncio.to_thread(service.jobs.counts)
-        except (UserError, InfraError, StopRun):  # the bank cannot be read: the other numbers are there all the same
-            jobs = None
-        gauges = (
-            {}
-            if jobs is None
-            else {
-                "extractions_pending": (
-                    "Extractions that wait or run.",
-                    jobs.get("pending", 0) + jobs.get("running", 0),
-                ),
-                "extractions_failed": ("Extractions that failed.", jobs.get("failed", 0)),
-            }
-        )
+            waiting = jobs.get("pending", 0) + jobs.get("running", 0)
+            gauges["extractions_pending"] = "Extractions that wait or run.", waiting
+            gauges["extractions_failed"] = "Extractions that failed.", jobs.get("failed", 0)
         counters = {
             "retrievals_total": ("Retrievals, made in batches.", made.made),
             "retrieval_batches_total": ("Batches of retrievals.", made.batches),

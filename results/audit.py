@@ -296,9 +296,10 @@ def answer_in(text: str, gold: str, told: str) -> str | None:
     word = rf"(?<!\w){re.escape(secret)}(?!\w)"
     if len(secret) < SHORTEST:
         word = rf"(?:\\boxed\{{|answer\W{{0,3}}(?:is\b)?\W{{0,4}}){re.escape(secret)}(?!\w)"
-    plain = rf"(?<!\w){re.escape(ARTICLES.sub('', secret))}(?!\w)"  # "press green" was told by "press the green button"
+    bare = ARTICLES.sub("", secret)  # "press green" was told by "press the green button"
+    plain = rf"(?<!\w){re.escape(bare)}(?!\w)"
     if re.search(word, told, re.IGNORECASE) or (
-        len(secret) >= SHORTEST and re.search(plain, ARTICLES.sub("", told), re.IGNORECASE)
+        len(bare) >= SHORTEST and re.search(plain, ARTICLES.sub("", told), re.IGNORECASE)
     ):
         return None
     return secret if re.search(word, text, re.IGNORECASE) else None

@@ -117,7 +117,8 @@ class Endpoint:
                     response = self._send(function, address, request)
                 except Exception as error:
                     explained = self._explained(error, address)
-                    if getattr(explained, "kind", "") != "unreachable" or not self.addresses.ready():
+                    gone = getattr(explained, "kind", "") == "unreachable" and len(passed) < len(self.addresses.urls)
+                    if not gone or not self.addresses.ready():
                         raise explained from error
                     log.warning("another server is asked: %s", explained)
                     passed.append(address)

@@ -120,12 +120,10 @@ class PostgresSearch:
                     best.setdefault(hit[0], hit)
                 hits = list(best.values())
             hits = hits[:k]
-            # Equal scores come in any order: ask for more until the k-th score is not shared with the last.
-            if (
-                graph and len(found) < wanted + 4
-            ):  # the walk ends after hnsw.max_scan_tuples: few may have passed the filter
-                graph = False
+            if graph and len(found) < wanted + 4:
+                graph = False  # hnsw.max_scan_tuples may have ended the walk before enough had passed the filter
                 continue
+            # Equal scores come in any order: ask for more until the k-th score is not shared with the last.
             if len(found) < wanted + 4 or (len(hits) == k and (graph or hits[-1][2] > found[-1][2])):
                 return hits, seen
             wanted *= 2
