@@ -119,9 +119,7 @@ class Gate:
             return refused
         service, made = self.server.service, self.server.service.retrievals
         gauges = {}
-        with suppress(
-            UserError, InfraError, StopRun
-        ):  # without the bank the other numbers are there
+        with suppress(UserError, InfraError, StopRun):  # without the bank the other numbers are there
             jobs = await asyncio.to_thread(service.jobs.counts)
             waiting = jobs.get("pending", 0) + jobs.get("running", 0)
             gauges["extractions_pending"] = "Extractions that wait or run.", waiting
