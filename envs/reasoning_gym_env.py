@@ -196,4 +196,7 @@ class ReasoningGymEnv(BaseEnv):
         try:
             return self._call("draw", family, seed)
         except WorkerTimeout as error:
-            raise UserError(f"{family}: a batch of tasks takes longer than {MAKE_S:g} s: make them easier") from error
+            raise UserError(
+                f"{family}: reasoning-gym did not load and make a batch of tasks within {MAKE_S:g} s: make them easier, "
+                "or let less run beside it."
+            ) from error
