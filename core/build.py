@@ -13,7 +13,7 @@ from core.errors import UserError
 from core.memory.protocol import Memory
 from core.redact import Redactor
 from core.types import Task
-from prompts.registry import FORMS, OTHER_FORMS, PROJECT, Prompts
+from prompts.registry import FORMS, OTHER_FORMS, PROJECT, QUOTE, Prompts
 
 if TYPE_CHECKING:
     from core.jsonl import JsonLines
@@ -63,6 +63,8 @@ def check_config(cfg: Any) -> None:
     check_prompts(cfg.prompts)
     if cfg.refine is not None and "refine" not in cfg.workflow:
         raise UserError(f"refine={cfg.refine}: this workflow refines nothing; choose workflow=matts_sequential.")
+    if cfg.distiller.get("style") == QUOTE and (cfg.max_steps or cfg.env.get("max_steps")) == 1:
+        raise UserError("distiller.style=quote: here a reply is the whole attempt, and no answer to it can be quoted.")
     if cfg.retrieval.get("domain") == "same" and cfg.memory.get("domain", "") is None:
         raise UserError("retrieval.domain=same: say what a task's domain is, e.g. memory.domain=type.")
     for key, least in NUMBERS.items():

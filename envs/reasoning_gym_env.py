@@ -23,7 +23,7 @@ from core.process import WorkerProcess, WorkerTimeout
 from core.seeding import derive_seed
 from core.types import Task, content_id, digest
 from envs.base import BaseEnv
-from envs.reasoning_gym_families import check
+from envs.reasoning_gym_families import check, wrong_gold
 from envs.reasoning_gym_worker import MISSING, Gym
 from single_turn_bench.verbatim import tagged, verbatim_answer
 
@@ -92,7 +92,7 @@ class ReasoningGymEnv(BaseEnv):
         return self._score(read.answer if read.rule == "tag" else prediction)[0] == 1.0
 
     def describe(self) -> dict[str, Any]:
-        """left_out: tasks that were made and not taken, as their scorer refuses their own gold answer."""
+        """left_out: tasks that were made and not taken, as their gold answer is refused or known to be wrong."""
         puzzles = [[puzzle.id, puzzle.question, puzzle.gold] for puzzle in self._puzzles(self.split)]
         return {
             "dataset": "reasoning_gym",
@@ -179,7 +179,7 @@ class ReasoningGymEnv(BaseEnv):
                 name = content_id(" ".join(question.split()))
                 if name in known or SPLITS[int(name, 16) % 2] != split:
                     continue
-                if score != 1.0:
+                if score != 1.0 or wrong_gold(family, question, gold):
                     self._left_out[family] += 1
                     continue
                 known.add(name)
@@ -197,6 +197,6 @@ class ReasoningGymEnv(BaseEnv):
             return self._call("draw", family, seed)
         except WorkerTimeout as error:
             raise UserError(
-                f"{family}: reasoning-gym did not load and make a batch of tasks within {MAKE_S:g} s: make them easier, "
-                "or let less run beside it."
+                f"{family}: reasoning-gym did not load and make a batch of tasks within {MAKE_S:g} s: make them "
+                "easier, or let less run beside it."
             ) from error

@@ -8,9 +8,11 @@ from typing import Any
 
 from core.errors import InfraError, UserError
 from core.types import digest
+from envs.reasoning_gym_families import ONLY_GOLD, is_gold
 from single_turn_bench.verbatim import tagged, verbatim_answer
 from single_turn_bench.worker import alarm, limit_memory, shut_off
 
+NEARLY = 0.99  # of an answer that the scorer took and that is none: no success
 BATCH = 20  # tasks of one seed of the package
 MISSING = 'env=reasoning_gym needs the package reasoning-gym: pip install "reasoning-gym==0.1.25"'
 
@@ -49,7 +51,9 @@ class Gym:
             raise InfraError(f"reasoning-gym made another task of {family} than before from the same seed")
         with alarm(self._alarm_s):
             try:
-                return _fraction(dataset.score_answer(answer, entry)), "ok"
+                score = _fraction(dataset.score_answer(answer, entry))
+                more = score == 1.0 and family in ONLY_GOLD and not is_gold(answer, entry["answer"])
+                return NEARLY if more else score, "ok"
             except Exception as error:  # noqa: BLE001 - the scorer could not read the answer
                 return 0.0, f"raised {type(error).__name__}"
 
@@ -79,5 +83,5 @@ def _fraction(score: float) -> float:
     """A score as a reward from 0 to 1; 0 for what is none (NaN, below 0). Above 1 is no exact 1.0, and no success."""
     score = float(score)
     if score > 1.0:
-        return 0.99
+        return NEARLY
     return score if score > 0.0 else 0.0

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from core.build import build_bank, build_meter, build_models, build_roles, make, part, refuse_problems
@@ -37,7 +38,11 @@ class Service:
     """
 
     def __init__(self, path: str | Path, cfg: Any, *, embedder: str | None = None, require_agent: bool = False) -> None:
-        self.cfg, self.limits, self.require_agent = cfg, cfg.server, require_agent
+        from omegaconf import OmegaConf
+
+        # plain values: those of the configuration cost 20 microseconds each time that they are read
+        self.limits = SimpleNamespace(**OmegaConf.to_container(cfg.server, resolve=True))
+        self.cfg, self.require_agent = cfg, require_agent
         check_choice(cfg.server, "server", "anonymous", ("own", "all"))
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
         check_numbers(cfg.server, "server", "audit_share", least=0, most=1)

@@ -17,7 +17,7 @@ ABLATIONS = (
     "batch_of_40",
 )
 LABELS = tuple(f"labels_{name}" for name in ("llm", "heuristic", "consensus", "self_consistency", "truth"))
-CONTROL = ("told_random", "told_lesson", "told_bank", "true_labels", "quote", "key_item", "top_3", "quote_key_item")
+CONTROL = tuple("told_random told_lesson told_bank true_labels quote key_item top_3 lexical rrf quote_key_item".split())
 REFERENCES = ("random", "gold")  # agents without a model: the floor and the ceiling
 ORDER = (*PAPER, *(f"matts_{name}" for name in SCALED), *ABLATIONS, *LABELS, *CONTROL, *REFERENCES)
 

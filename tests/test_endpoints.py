@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import pytest
 from conftest import TOY, read_json, read_rows
 from provider import Provider, completion
 
-from core.errors import StopRun, UserError
+from core.errors import StopRun, TransientError, UserError
 from core.models.addresses import REST_S, Replicas, listed
 from core.models.remote import LiteLLMModel
 from core.models.reply_cache import CachedModel
@@ -104,6 +105,15 @@ def test_as_many_servers_may_be_gone_as_there_are_but_one(serve):
     well = serve(lambda request, n: (200, completion("hi")))
     asked = model(*(gone() for _ in range(6)), well, attempts=1)
     assert [asked.chat(HELLO, role="agent").retries for _ in range(3)] == [6, 0, 0]
+
+
+def test_servers_that_refuse_late_are_passed_by_no_more_often_than_there_are_servers(caplog):
+    asked = model(gone(), gone(), gone(), attempts=1)
+    late = count(step=REST_S + 1)  # whenever one has refused, the others have rested and could be asked again, for ever
+    asked.addresses = Replicas(urls=asked.addresses.urls, clock=lambda: next(late))
+    with pytest.raises((StopRun, TransientError)):
+        ask(asked)
+    assert caplog.text.count("another server is asked") == 3
 
 
 def test_what_one_server_has_answered_is_not_asked_of_another(serve, tmp_path):

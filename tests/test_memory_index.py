@@ -184,3 +184,48 @@ def test_many_hidden_entries_are_cleared_out(open_bank, monkeypatch):  # noqa: F
             change.remove(f"r{number}")
     assert len(bank.nearest("query number 3", 100)) == 60
     assert len(bank._search._indexes[False].index) == 60
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_no_hit_is_lost_when_more_records_are_found_than_are_kept_in_memory(open_bank, monkeypatch, at_once):  # noqa: F811
+    if not at_once:
+        monkeypatch.setattr(searcher, "WHOLE", 0, raising=False)
+    monkeypatch.setattr(searcher, "KEPT", 3, raising=False)
+    bank = open_bank()
+    bank.add_many([record(f"query number {n}", task=f"t{n}", id=f"r{n}") for n in range(12)])
+    for k in (2, 4, 12, 1, 5, 12):
+        for number in (3, 7, 3):
+            found = [hit.record.id for hit in bank.nearest(f"query number {number}", k)]
+            assert len(set(found)) == k and found[0] == f"r{number}"
+
+
+@pytest.mark.sqlite_file
+def test_an_embedder_that_breaks_while_the_index_follows_leaves_no_entry_twice(open_bank, monkeypatch):  # noqa: F811
+    bank = open_bank(key="item")
+    bank.add_many([record(f"query number {n}", task=f"t{n}", id=f"r{n}") for n in range(5)])
+    plain = open_bank()  # a writer that makes no vectors of the items
+    plain.add(record("query number 5", task="t5", id="r5"))
+    plain.close()
+    whole = bank._search._item_vectors
+
+    def broken(record):
+        raise RuntimeError("too many requests")
+
+    monkeypatch.setattr(bank._search, "_item_vectors", broken)
+    for _ in range(3):
+        with pytest.raises(RuntimeError):
+            bank.nearest("query number 2", 9)
+    monkeypatch.setattr(bank._search, "_item_vectors", whole)
+    found = [(hit.record.id, hit.record.items) for hit in bank.nearest("query number 2", 99, unit="item")]
+    assert {id for id, _ in found} == {f"r{n}" for n in range(6)}
+    assert len(found) == len(set(found))
+
+
+@pytest.mark.sqlite_file
+def test_filters_that_clients_invent_do_not_pile_up(open_bank, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(index_module, "MASKS", 4, raising=False)
+    bank = open_bank()
+    bank.add(record("query", id="r"))
+    for number in range(20):
+        assert bank.nearest("query", 1, where=Filter(domain=f"invented {number}")) == []
+    assert len(bank._search._indexes[False].index._masks) <= 4

@@ -14,6 +14,7 @@ from core.errors import UserError
 from core.memory import formats
 from core.memory.__main__ import main
 from core.memory.store.bank_file import read_records
+from core.memory.store.filter import Filter
 
 TENANTS = ("ann", "bob")
 
@@ -53,6 +54,15 @@ def test_equal_ids_are_kept_apart(tenants):
     assert [hit.record.namespace for hit in ann.nearest("bob asks 2", 9)] == ["ann"] * 4
     assert {hit.record.id for hit in ann.neighbours("r2", 9)} == {"r0", "r1", "r3"}
     assert [hit.record.original_query for hit in bob.lexical("2", 9)] == ["bob asks 2"]
+
+
+def test_everyones_search_shows_equal_ids_of_two_tenants(tenants):
+    ann, _ = tenants
+    for key in ("query", "item", "both"):
+        found = ann.nearest("ann asks 2", 9, where=Filter(everyone=True), key=key)
+        assert {(hit.record.namespace, hit.record.id) for hit in found} == {
+            (name, f"r{n}") for name in TENANTS for n in range(4)
+        }
 
 
 def test_what_one_does_the_other_does_not_see(tenants):

@@ -369,3 +369,40 @@ def test_the_whole_program_plays_them(here):
     assert headline == 1.0
     rows = read_rows(run_dir)
     assert [(row["task_type"], row["status"]) for row in rows] == [(job, "success") for job in JOBS]
+
+
+def test_a_build_for_the_case_that_the_first_is_bad_cannot_be_delivered_instead_of_a_good_one():
+    env, seen = make("deployment", variants=10), Counter()
+    for task in env.tasks():
+        env.reset(task)
+        asked = re.search(r"version (\S+) of", task.query)[1]
+        for action in env.walkthrough():  # the same way, with the other build from the start
+            answer, *_, done, _ = env.step(action.replace(asked, asked[:-1] + "1"))
+            seen["refused"] += "403 Forbidden" in answer
+            if done:
+                break
+        assert not env.evaluate(None)
+    assert seen["refused"] >= 10
+
+
+def test_a_wrong_password_states_no_rule_about_tokens():
+    env = make("login", variants=5)
+    for task in env.tasks():
+        env.reset(task)
+        answers = []
+        for action in env.walkthrough() * 2:
+            answer, *_, done, _ = env.step(re.sub(r'password="[^"]*"', 'password="wrong"', action))
+            answers.append(answer)
+            if done:
+                break
+        assert "423 Locked" in answers[-1] and "The rule here" not in answers[-1]
+
+
+def test_the_cheapest_product_may_be_written_in_other_capitals():
+    env = make("shop", variants=3)
+    for task in env.tasks():
+        env.reset(task)
+        *reading, report = env.walkthrough()
+        for action in reading:
+            env.step(action)
+        assert env.step(write_call("report", product=parse_call(report)[2]["product"].upper()))[3]["won"]

@@ -331,8 +331,8 @@ class MemoryBank(BankFile, Memory):
         life = {"confidence": getattr(self.consolidate, "confidence", None)}
         life["ticks_per_day"] = getattr(self.consolidate, "ticks_per_day", 1.0)
         with self.change(reason, wait_s) as change:
-            for record, n in [(record, n) for id, n in shown.items() if (record := self.get(id)) is not None]:
-                change.update(record.id, **after_use(self, record, label, shown=n, **life))
+            for id, n in shown.items():
+                change.revise(id, lambda record, n=n: after_use(self, record, label, shown=n, **life))
 
     def spent(self) -> Usage | None:
         """What the models that `consolidate` and `hygiene` asked have cost in this run; None where neither may ask."""
@@ -372,5 +372,6 @@ def once_each(hits: list[Scored], unit: str) -> list[Scored]:
     """Of several hits of one record, or with unit=item of one lesson, the first."""
     found: dict[tuple, Scored] = {}
     for hit in hits:
-        found.setdefault((hit.record.id, hit.record.items if unit == "item" else ()), hit)
+        key = (hit.record.namespace, hit.record.id, hit.record.items if unit == "item" else ())
+        found.setdefault(key, hit)
     return list(found.values())

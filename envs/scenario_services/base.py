@@ -133,10 +133,11 @@ class JobService:
         self.done = self.solved = True
         return text
 
-    def fail(self, rule: str, text: str) -> str:
-        """End the job, not solved, and state the rule that was broken."""
+    def fail(self, rule: str | None, text: str) -> str:
+        """End the job, not solved, and state the rule that was broken; None: it was none of them."""
         self.done = True
-        return f"{text} The job is over and has failed. The rule here: {self.rules[rule]}"
+        stated = f" The rule here: {self.rules[rule]}" if rule else ""
+        return f"{text} The job is over and has failed.{stated}"
 
     def draw(self, options: Sequence, *names: object):
         """One of the options, by the variant's seed and the names."""

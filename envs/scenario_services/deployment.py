@@ -36,6 +36,7 @@ class DeploymentService(JobService):
     _asked: int = field(default=0, init=False)  # for the health of the new version
     _healthy: bool = field(default=False, init=False)  # the agent was told so
     _tried: bool = field(default=False, init=False)  # the new version had a part of the traffic
+    _seen_bad: bool = field(default=False, init=False)  # the first build failed with a part of it
 
     @property
     def query(self) -> str:
@@ -77,6 +78,8 @@ class DeploymentService(JobService):
         """puts a version into a slot."""
         if slot not in SLOTS or version not in (self._version("new"), self._version("fixed")):
             return "404 Not Found: no such slot or version."
+        if version == self._version("fixed") and not self._seen_bad:
+            return f"403 Forbidden: {self._version('new')} was not shown to be bad."
         if self._share[slot]:
             return self.fail("slot", f"502 Outage: {slot} had {self._share[slot]} percent of the traffic.")
         self._versions[slot] = version
@@ -111,6 +114,7 @@ class DeploymentService(JobService):
             return self.fail("canary", "500 Outage: too many requests failed on the new version.")
         self._share = {idle: share, live: 100 - share}
         self._tried = self._tried or share > 0
+        self._seen_bad = self._seen_bad or (share > 0 and self._bad())
         failing = f"; {self._failing()} percent of the requests to {idle} fail" if share else ""
         return f"200 OK: {idle} has {share} percent, {live} has {100 - share} percent{failing}."
 

@@ -68,7 +68,7 @@ class LoginService(JobService):
         if refusal := self._hindered("form"):
             return refusal
         if (user, password) != (self._user(), self._password()):
-            return self._refuse("token", "401 Unauthorized: wrong user or password.")
+            return self._refuse(None, "401 Unauthorized: wrong user or password.")
         return self.win(f"200 OK: welcome, {user}.")
 
     @offered
@@ -102,7 +102,7 @@ class LoginService(JobService):
         self._free_at = self._clock + self._retry_after()
         return f"429 Too Many Requests. Retry-After: {self._retry_after()}"
 
-    def _refuse(self, rule: str, text: str) -> str:
+    def _refuse(self, rule: str | None, text: str) -> str:
         self._refused += 1
         return self.fail(rule, f"{text} 423 Locked: the account is locked.") if self._refused > 1 else text
 

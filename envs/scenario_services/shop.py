@@ -75,6 +75,7 @@ class ShopService(JobService):
     @offered
     def report(self, product: str) -> str:
         """hands in the name of the cheapest product; it can be done once."""
+        product = next((one.name for one in self._all() if one.name.lower() == product.lower()), product)
         if product == self._cheapest().name:
             return self.win("201 Created: that is the cheapest one.")
         wrong = "409 Conflict: that is not the shop's cheapest one."

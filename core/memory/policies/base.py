@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -141,7 +142,9 @@ def retrieve_and_count(
     """What the bank's policy retrieves, and how many of the top_k that it would have retrieved min_score held back."""
     if getattr(bank.policy, "min_score", None) is None:
         return bank.retrieve(query, top_k, where=where), 0
-    unheld = replace(bank.policy, min_score=None).rank(bank, query, top_k, None, where)
+    unheld = copy(bank.policy)
+    unheld.min_score = None
+    unheld = unheld.rank(bank, query, top_k, None, where)
     n_held_back = len(unheld) - len(bank.policy.good_enough(unheld))
     again = n_held_back or bank.policy.by_places
     return (bank.retrieve(query, top_k, where=where) if again else unheld), n_held_back
@@ -154,5 +157,5 @@ def confidence_of(record: MemoryRecord) -> float:
 
 def best(scored: list[Scored], top_k: int) -> list[Scored]:
     """The top_k by score, rounded as the index rounds; equal scores keep their order, so that a run repeats exactly."""
-    rounded = [replace(hit, score=round(hit.score, 6)) for hit in scored]
-    return sorted(rounded, key=lambda hit: -hit.score)[:top_k]
+    ranked = sorted(((round(hit.score, 6), hit) for hit in scored), key=lambda pair: -pair[0])[:top_k]
+    return [hit if hit.score == score else replace(hit, score=score) for score, hit in ranked]

@@ -23,6 +23,12 @@ _IN_ITS_ORDER = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)
     f"set_config('enable_{way}', 'off', true)" for way in _OTHER_WAYS
 )
 _SEE = "SELECT set_config('reasoningbank.namespace', $1, false)"
+# In one statement, as each takes its time from every writer. `commit` waits for the disk, without the lock; what writes
+# is planned once, not while others wait.
+_TO_WRITE = _SEE + (
+    ", set_config('lock_timeout', $2, true), set_config('synchronous_commit', 'off', true), "
+    "set_config('plan_cache_mode', 'auto', true)"
+)
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 
@@ -149,11 +155,8 @@ class Connection:
         """
         self._first = [
             ("BEGIN", ()),
-            ("SELECT set_config('lock_timeout', $1, true)", (f"{int(wait_s * 1000)}ms",)),
-            ("SET LOCAL synchronous_commit = off", ()),  # `commit` waits for the disk, without the lock
-            ("SET LOCAL plan_cache_mode = auto", ()),  # what writes is planned once, not while others wait
+            (_TO_WRITE, (namespace, f"{int(wait_s * 1000)}ms")),
             (f"SELECT pg_advisory_xact_lock({lock or LOCK})", ()),
-            (_SEE, (namespace,)),
         ]
         self.sees = namespace
         if at_once:

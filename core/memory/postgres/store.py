@@ -179,13 +179,14 @@ class PostgresStore:
         self, reason: str, namespace: str, embed: Embed, embedder: str, wait_s: float | None = None
     ) -> Iterator[Change]:
         """One transaction with one journal entry; the first names the embedder."""
+        noted = self.dim() is not None
         with self.of(namespace)._transaction(wait_s) as (db, last):
             change = PostgresChange(db, reason, namespace, embed)
             yield change
             if change.made:
                 last.append(("SELECT set_config('reasoningbank.namespace', '*', true)", ()))  # until the commit
                 last.append((_JOURNAL, (now(), storable(change.reason))))
-                if self._shared.dim is None:  # not known to be noted
+                if not noted:
                     last.append(("INSERT INTO meta VALUES ('embedder', ?) ON CONFLICT DO NOTHING", (embedder,)))
                     last += [(_MEASURED, ()), (_SINCE, ())]
 

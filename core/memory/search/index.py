@@ -12,6 +12,7 @@ FEW = 5_000  # so few entries are compared one by one rather than inside FAISS
 TAIL = 10_000  # entries, or a twentieth of all, wait in a plain list before they enter the main index
 GRAPH_FROM = 20_000  # below, index=hnsw searches exactly: that is as fast
 HNSW_M, HNSW_BUILD, HNSW_SEARCH = 32, 40, 256  # links an entry (FAISS's default), width of the search at add and search
+MASKS = 256  # filters whose places are kept
 SPARSE = 0.2  # share of entries below which a filtered search is exact: the graph would lose its way
 
 
@@ -158,6 +159,8 @@ class VectorIndex:
         import numpy as np
 
         if where not in self._masks:
+            if len(self._masks) == MASKS:
+                self._masks.clear()
             passes = [a is not None and where.passes((*a[:4], tuple(json.loads(a[4])))) for a in self.codes]
             everything = all(yes for yes, count in zip(passes, self._counts) if count)
             self._masks[where] = None if everything else np.flatnonzero(np.array(passes)[self.keys[:, 2]])

@@ -79,9 +79,17 @@ class Change:
 
     def update(self, id: str, **fields: Any) -> None:
         """Set fields of a record. Its id and query are fixed: add a record that supersedes it. UserError otherwise."""
-        row = self._find(id)
-        if row is None:
+        if not self.revise(id, lambda record: fields):
             raise UserError(f"the bank has no record {id}.")
+
+    def revise(self, id: str, fields_of: Callable[[MemoryRecord], dict[str, Any]]) -> bool:
+        """`update` a record with what follows from it as it stands; False when there is none."""
+        row = self._find(id)
+        if row is not None:
+            self._set(row, fields_of(to_record(row)))
+        return row is not None
+
+    def _set(self, row: tuple, fields: dict[str, Any]) -> None:
         for name in fields:
             if name not in FIELDS or name in FIXED:
                 raise UserError(f"{name} of a record cannot be changed.")
@@ -95,7 +103,7 @@ class Change:
             self._db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
             self.brought_back = True
         if "items" in fields:
-            self._put_items(row[0], self._embed(self.get(id))[1])
+            self._put_items(row[0], self._embed(self.get(row[1]))[1])
 
     def drop_vectors(self, id: str) -> None:
         """Delete the vectors of a record that is set aside. It is embedded anew when it comes back, however it does."""
