@@ -73,8 +73,10 @@ def test_null_leaves_an_option_to_the_cluster_and_the_project_is_importable_ther
 
 
 def test_the_queue_is_that_of_this_user_and_no_answer_says_nothing(programs):
-    programs(squeue="echo '12_0 RUNNING'; echo '12_1 PENDING'; echo '11 COMPLETED'; echo '10 CANCELLED'")
-    assert queue() == {"12_0": "RUNNING", "12_1": "PENDING"}
+    lines = ["12_0|RUNNING|None", "12_1|PENDING|Resources", "12_2|PENDING|launch failed requeued held"]
+    programs(squeue="; ".join(f"echo '{line}'" for line in [*lines, "11|COMPLETED|None", "10|CANCELLED|None"]))
+    held = "PENDING (launch failed requeued held)"
+    assert queue() == {"12_0": "RUNNING", "12_1": "PENDING", "12_2": held}
     programs(squeue="exit 1")
     assert queue() is None
     programs(scontrol="echo 'JobId=13 ArrayJobId=12 JobState=OUT_OF_MEMORY Reason=OutOfMemory'")
@@ -94,13 +96,14 @@ class Pickle:
         return self._error
 
 
-def test_it_waits_while_slurm_is_away_and_a_job_is_lost_only_after_three_looks(programs, tmp_path):
+def test_it_waits_while_slurm_is_away_and_a_job_is_lost_only_after_three_looks(programs, tmp_path, capsys):
     looks = tmp_path / "looks"
     programs(
         squeue=f"""echo x >> {looks}
 n=0; while read line; do n=$((n + 1)); done < {looks}
 [ $n -le 4 ] && exit 1
-[ $n -le 6 ] && echo '7_1 RUNNING'
+[ $n -le 5 ] && echo '7_1|PENDING|JobHeldUser'
+[ $n -eq 6 ] && echo '7_1|RUNNING|None'
 exit 0""",
         scontrol="exit 1",
     )
@@ -110,6 +113,8 @@ exit 0""",
     made.poll_s = 0.05
     assert made._wait(jobs) == {"7_1": "RUNNING"}
     assert len(looks.read_text().split()) == 4 + 2 + 3
+    said = "Slurm holds job 7_1: PENDING (JobHeldUser). It runs after: scontrol release 7_1\n"
+    assert capsys.readouterr().err == said
     assert problem(jobs[0], {}) == ""
     assert problem(jobs[1], {"7_1": "RUNNING"}).startswith("lost: job 7_1 of Slurm ended without a result (RUNNING).")
 

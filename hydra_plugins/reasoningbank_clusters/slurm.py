@@ -70,8 +70,14 @@ class SlurmLauncher(ClusterLauncher):
                 continue
             looked, queued = time.monotonic(), queue()
             for job in waiting if queued is not None else ():  # None: Slurm did not answer, which says nothing
+                state = queued.get(job.job_id, "")
+                if "(" in state and state != last.get(job.job_id):
+                    print(
+                        f"Slurm holds job {job.job_id}: {state}. It runs after: scontrol release {job.job_id}",
+                        file=sys.stderr,
+                    )
                 missed[job.job_id] = 0 if job.job_id in queued else missed[job.job_id] + 1
-                last[job.job_id] = queued.get(job.job_id) or last.get(job.job_id, "not seen in the queue")
+                last[job.job_id] = state or last.get(job.job_id, "not seen in the queue")
         return {job.job_id: ended_as(job.job_id) or last[job.job_id] for job in jobs if not has_result(job)}
 
 
@@ -85,16 +91,20 @@ def cancel(jobs: Sequence[SlurmJob]) -> None:
 
 
 def queue() -> dict[str, str] | None:
-    """{job id: state} of this user's jobs that wait or run; None where Slurm does not answer.
+    """{job id: state} of this user's jobs that wait or run, with the reason where Slurm holds one; None: no answer.
 
     squeue, because sacct needs an accounting database that a cluster may not have.
     """
-    words = ["squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}", "--format=%i %T"]
+    words = ["squeue", "--noheader", "--array", "--states=all", f"--user={getpass.getuser()}", "--format=%i|%T|%r"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         return None
-    found = dict(line.split() for line in done.stdout.splitlines())
-    return {job: state for job, state in found.items() if not is_over(state)}
+    found = [line.split("|") for line in done.stdout.splitlines()]
+    return {
+        job: f"{state} ({reason})" if "held" in reason.lower() else state
+        for job, state, reason in found
+        if not is_over(state)
+    }
 
 
 def is_over(state: str) -> bool:

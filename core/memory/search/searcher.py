@@ -109,8 +109,8 @@ class Search:
         if version == followed.version:
             return followed.index
         index, state, merged = followed.index, followed.state, followed.index.merged
-        self._indexes.pop(items, None)  # should it break half-way, the next search begins with a new one
         with self._store.snapshot() as upto:
+            self._indexes.pop(items, None)  # should it break half-way, the next search begins with a new one
             touched = {rowid for rowid in self._store.touched(state[1], upto[1]) if rowid <= state[0]}
             index.drop(touched)
             rotten = index.dead() > ROTTEN and len(index) > index_file.WORTH
