@@ -232,7 +232,7 @@ def test_the_gold_answer_with_more_behind_it_is_no_success(family):
                 _, reward, _, info = env.step(f"<answer>{answer}</answer>")
                 assert not info["won"], (task, answer)
                 rewards.append(reward)
-    assert max(rewards) == NEARLY, "none of them is one that the package's own scorer takes"
+    assert NEARLY in rewards, "none of them is one that the package's own scorer takes"
 
 
 @pytest.mark.parametrize(
