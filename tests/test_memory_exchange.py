@@ -311,3 +311,13 @@ def test_a_bank_knows_its_embedders_dimensions_and_date(tmp_path, capsys):
     run(capsys, "add", bank, *words, "three")
     now = json.loads(run(capsys, "stats", bank, "--json")[1])
     assert (now["dimensions"], now["embedder since"]) == (256, "2026-01-01T00:00:00+00:00")
+
+
+def test_a_round_by_hand_counts_days_where_it_is_told_to(open_bank, tmp_path, capsys):  # noqa: F811
+    made = open_bank()
+    made.add(record("q", id="old", status="archived", confidence=0.1, created_at="2020-01-01T00:00:00+00:00"))
+    made.add(record("another", id="new"))
+    made.close()
+    words = ("consolidate", tmp_path / "bank.sqlite", "--only", "prune", "--delete-after-days", "0")
+    assert "archived: 1 -> 1" in run(capsys, *words)[1]  # both were made at the same task of the stream
+    assert "archived: 1 -> 0" in run(capsys, *words, "--clock", "wall")[1]

@@ -13,6 +13,7 @@ from test_memory import lesson, open_bank, record  # noqa: F401 - open_bank is a
 from core.errors import UserError
 from core.memory import formats
 from core.memory.__main__ import main
+from core.memory.policies.rrf import RRF
 from core.memory.store.bank_file import read_records
 from core.memory.store.filter import Filter
 
@@ -206,3 +207,73 @@ def test_two_runs_of_one_seed_keep_all_their_lessons(tmp_path):
     kept = [{r.id for r in read_records(tmp_path / "b.sqlite", name) if not r.parents} for name in TENANTS]
     assert made[0] & made[1]  # the same lessons, so the same ids
     assert kept == made
+
+
+def test_rrf_tells_equal_ids_of_two_tenants_apart(tenants):
+    ann, _ = tenants
+    found = RRF(top_k=8).rank(ann, "ann asks 2", 8, None, Filter(everyone=True))
+    assert {(hit.record.namespace, hit.record.id) for hit in found} == {
+        (name, f"r{n}") for name in TENANTS for n in range(4)
+    }
+    assert (found[0].record.original_query, found[0].score) == ("ann asks 2", pytest.approx(2 / 61, abs=1e-6))
+    [strict] = RRF(top_k=8, min_score=0.99).rank(ann, "ann asks 2", 8, None, Filter(everyone=True))
+    assert (strict.record.original_query, strict.score) == ("ann asks 2", pytest.approx(2 / 61, abs=1e-6))
+
+
+def test_the_servers_files_keep_equal_ids_of_two_tenants_with_their_vectors(tenants, open_bank, tmp_path):  # noqa: F811
+    def lessons(view):
+        return {(r.original_query, one) for r in view.records(view.namespace) for one in r.items}
+
+    def nearest(view):
+        return {hit.record.original_query: hit.score for hit in view.nearest(f"{view.namespace} asks 3", 9)}
+
+    for view in tenants:
+        work(view)
+    formats.export(tenants[0], tmp_path / "out", "mcp")
+    other = open_bank("other.sqlite")
+    assert formats.load(other, tmp_path / "out", "mcp") == (14, 0)  # a memory for each lesson: 2 + 2 + 1 + 2 a tenant
+    memories, held = tmp_path / "out" / "memories.json", tmp_path / "out" / "embeddings.json"
+    for file in (memories, memories.with_name("archived_memories.json"), held):  # as they were written before
+        file.write_text(file.read_text().replace('"ann/', '"').replace('"bob/', '"'))
+    older = open_bank("older.sqlite")
+    assert formats.load(older, tmp_path / "out", "mcp") == (14, 0)
+    for view in tenants:
+        assert other.of(view.namespace).get("m-0") is None
+        assert other.of(view.namespace).get(f"{view.namespace}/m-0").parents == (
+            f"{view.namespace}/r1",
+            f"{view.namespace}/r2",
+        )
+        for bank in (other, older):
+            assert lessons(bank.of(view.namespace)) == lessons(view)
+            assert nearest(bank.of(view.namespace)) == pytest.approx(nearest(view), abs=1e-6)
+    with pytest.raises(UserError, match="ann and bob have different lessons of the id"):
+        formats.load(open_bank("one.sqlite"), tmp_path / "out", "mcp", "carl")
+
+
+def test_tenants_with_different_lessons_of_one_id_are_not_imported_into_one(tenants, open_bank, tmp_path):  # noqa: F811
+    formats.export(tenants[0], tmp_path / "out.jsonl", "jsonl")
+    other = open_bank("other.sqlite")
+    with pytest.raises(UserError, match="ann and bob have different lessons of the id r0"):
+        formats.load(other, tmp_path / "out.jsonl", "jsonl", "carl")
+    assert len(other) == 0
+    for name in TENANTS:
+        other.of(name).add(record("the same", id="s"))
+    formats.export(other, tmp_path / "same.jsonl", "jsonl")
+    assert formats.load(open_bank("one.sqlite"), tmp_path / "same.jsonl", "jsonl", "carl") == (1, 1)
+
+
+def test_the_undo_of_a_round_by_hand_is_that_tenants_alone(tenants, tmp_path, capsys):
+    def run(*words):
+        assert main([words[0], str(tmp_path / "bank.sqlite"), *words[1:]]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    tenants[0].close()
+    *_, undo = run("consolidate", "--namespace", "ann", "--only", "deduplicate")
+    assert undo.endswith(" --namespace ann")
+    assert sum("superseded" in line for line in run("list", "--namespace", "ann")) == 3
+    run("mark", "r1", "helpful", "--namespace", "bob")
+    command, _, *rest = undo.partition("core.memory ")[2].split()
+    run(command, *rest)
+    assert not any("superseded" in line for line in run("list", "--namespace", "ann"))
+    assert "helpful 2 harmful 0" in run("mark", "r1", "helpful", "--namespace", "bob")[0]
+    assert "--namespace" not in run("consolidate", "--only", "deduplicate")[-1]

@@ -20,6 +20,8 @@ from memory_kit import Compass, item, record
 from core.errors import StopRun, UserError
 from core.memory.__main__ import main
 from core.memory.bank import MemoryBank
+from core.memory.consolidation.consolidator import Consolidator
+from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.policies.cosine import Cosine
 from core.memory.postgres import search
 from core.memory.postgres.connections import KEPT_IDLE
@@ -29,7 +31,7 @@ from core.memory.store.bank_file import read_records
 from core.memory.store.database import Busy
 from core.memory.store.filter import Filter
 from core.models.embedding import HashingEmbedder
-from core.types import Lesson, MemoryRecord
+from core.types import Lesson, MemoryRecord, Usage
 
 ENV = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
 
@@ -459,3 +461,26 @@ def test_the_doctor_makes_the_words_anew_as_both_sides_count_them(open_bank, url
     with raw(url, "*") as db:
         assert db.execute("SELECT rowid, words FROM lexicon ORDER BY 1").fetchall() == words
     assert [bank.lexical(text, 5) for text in texts] == before and before[0][0].record.id == "r0"
+
+
+def test_rounds_run_in_the_background_and_what_two_processes_plan_is_made_once(open_bank):
+    class Together:
+        """Two processes plan the same round at the same time."""
+
+        name = "together"
+        met = threading.Barrier(2)
+
+        def plan(self, ctx):
+            self.met.wait(20)
+            ctx.usage = Usage(calls=1)
+            return []
+
+    banks = [open_bank(consolidate=Consolidator(every=2, background=True, merge=Together())) for _ in range(2)]
+    for id in ("a", "b"):
+        banks[0].add(record(id, item(10)))
+    banks[0].learn(EpisodeFeedback(label="success", new=(("a", None), ("b", None))))
+    banks[1].learn(None)
+    for bank in banks:
+        bank.consolidate.close()  # raises what has ended a round
+    assert [bank.consolidate.progress(bank).round for bank in banks] == [(), ()]
+    assert banks[0].consolidate.usage(banks[0]).calls == 1

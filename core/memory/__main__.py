@@ -55,7 +55,10 @@ def open_bank(given: argparse.Namespace) -> Any:
     name = getattr(given, "embedder", None) or embedder_of(path, read_only=read_only) or MINILM
     namespace = getattr(given, "namespace", None) or "default"
     embedder = NamedEmbedder(name=name)
-    return MemoryBank(path=str(path), embedder=embedder, policy=Cosine(), namespace=namespace, read_only=read_only)
+    clock = getattr(given, "clock", "stream")
+    return MemoryBank(
+        path=str(path), embedder=embedder, policy=Cosine(), namespace=namespace, clock=clock, read_only=read_only
+    )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -101,6 +104,8 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--many", type=int, metavar="N", help=many)
     later = "delete what prune archived, so many days after it was due for that; left out: never"
     sub.add_argument("--delete-after-days", type=float, metavar="DAYS", help=later)
+    ages = "what ages are counted in: tasks of a run, or days, as for the bank of a server; left out: stream"
+    sub.add_argument("--clock", choices=("stream", "wall"), default="stream", help=ages)
     one["snapshot"].add_argument("name", nargs="?", metavar="NAME", help="left out: list snapshots and changes")
     one["snapshot"].add_argument("--limit", type=int, default=20, metavar="N", help="changes listed")
     one["rollback"].add_argument("--to", required=True, metavar="CHANGE", help="number of a change, or a snapshot")

@@ -144,7 +144,8 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
     after = Counter(record.status for record in bank.records())
     for status in sorted(before | after):
         yield f"{status}: {before[status]} -> {after[status]}"
-    yield f"undo with: python -m core.memory rollback {bank.path} --to {since}"
+    tenant = f" --namespace {given.namespace}" if given.namespace is not None else ""
+    yield f"undo with: python -m core.memory rollback {bank.path} --to {since}{tenant}"
 
 
 def reembed(bank: Any, given: Namespace) -> Iterator[str]:

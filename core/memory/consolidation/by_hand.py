@@ -38,9 +38,14 @@ def mark_used(bank: MemoryBank, id: str) -> MemoryRecord:
 
 
 def set_status(bank: MemoryBank, id: str, status: str, why: str = "") -> MemoryRecord:
-    """Quarantine a record, archive it, or make it `active` again, which removes its links to what it duplicates."""
+    """Quarantine a record, archive it, or make it `active` again, which removes its links to what it duplicates.
+
+    One that the guard had quarantined is then trusted again: with a trust of 0 all that is merged from it would be
+    quarantined too.
+    """
     with bank.change(f"status: {id} {status}{why and ': ' + why}") as change:
-        change.update(id, status=status)
+        released = status == "active" and (record := change.get(id)) is not None and record.trust == 0.0
+        change.update(id, status=status, **({"trust": 1.0} if released else {}))
         if status == "active":
             for source, relation, target, _ in bank.links(id):
                 if source == id and relation == "duplicate_of":

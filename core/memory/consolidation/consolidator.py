@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.checks import check_numbers, check_positive
+from core.checks import check_numbers, check_positive, is_url
 from core.errors import OverBudget
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
@@ -169,8 +169,11 @@ class Consolidator:
 
     @contextmanager
     def _one_process(self, bank: MemoryBank) -> Iterator[bool]:
-        """Whether this process may run rounds. In the background only one does: others would plan the same again."""
-        if not self.background:
+        """Whether this process may run rounds. In the background only one does: others would plan the same again.
+
+        A database is no file to lock: there several may plan, and `_write` makes what the first of them planned.
+        """
+        if not self.background or is_url(bank.path):
             yield True
             return
         with Path(f"{bank.path}.rounds").open("w") as file:

@@ -59,7 +59,7 @@ class Merge:
         return [proposed for group in oldest_first if (proposed := self.propose(ctx, group)) is not None]
 
     def propose(self, ctx: ConsolidationContext, group: list[MemoryRecord]) -> ProposedChange | None:
-        """The change for one group; None, and the group stays as it is, where no fitting text could be written."""
+        """The change for one group; None, and the group stays, where no text fits or the guard stops the merged one."""
         lessons = none_if_broken(partial(self.author.write, ctx, group))
         if not lessons:
             return None
@@ -68,6 +68,8 @@ class Merge:
             return None
         if ctx.bank.hygiene is not None:
             merged = ctx.bank.hygiene.screen(merged, ctx.bank)
+            if merged.status != "active":
+                return None  # nobody would see the merged record, nor the originals that it archives
         ctx.bank.embedder.embed([merged.original_query])  # into the cache: a transaction must not wait for a model
         return ProposedChange(
             reason=f"{'+'.join(record.id for record in group)} -> {merged.id} by {self.author.name}",
@@ -94,7 +96,7 @@ class Merge:
             created_at=wall_clock(),
             tick=ctx.bank.tick(),  # made now: its confidence is the present one
             tags=tuple(sorted({tag for record in group for tag in record.tags})),
-            confidence=round(sum(ctx.present_confidence(record) for record in group) / len(group), 9),
+            confidence=_confidence(ctx, group),
             **{name: sum(getattr(record, name) for record in group) for name in counters},
             last_used=max((record.last_used for record in group if record.last_used is not None), default=None),
             trust=min(record.trust for record in group),
@@ -116,3 +118,16 @@ class Merge:
 def _lineage(group: list[MemoryRecord], name: str, own: str) -> list[str]:
     """Every task or trajectory behind a group, those behind earlier merges included. `own`: a plain record's field."""
     return sorted({value for record in group for value in record.provenance.get(name, [getattr(record, own)])})
+
+
+def _confidence(ctx: ConsolidationContext, group: list[MemoryRecord]) -> float | None:
+    """The mean of the group's confidences, faded to the present where the bank lets them fade.
+
+    A bank that keeps none (`consolidate.confidence=null`) has no more than what came with the records: nothing fades,
+    and a group of records without any gives None, as they have.
+    """
+    kept = ctx.settings.confidence is not None
+    if not kept and all(record.confidence is None for record in group):
+        return None
+    present = ctx.present_confidence if kept else ctx.confidence.of
+    return round(sum(present(record) for record in group) / len(group), 9)

@@ -12,6 +12,7 @@ from core.memory.formats.portable import Portable, take_in
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
+    from core.types import MemoryRecord
 
 FORMATS = {
     "jsonl": json_lines,
@@ -44,9 +45,26 @@ def load(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) 
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
     if namespace is not None:
+        _check_one_lesson_an_id(found.records, namespace, path)
         found.records = [replace(record, namespace=namespace) for record in found.records]
         found.links = {namespace: [link for links in found.links.values() for link in links]}
     return take_in(bank, found, f"import {form}: {path.name}")
+
+
+def _check_one_lesson_an_id(records: list[MemoryRecord], namespace: str, path: Path) -> None:
+    """UserError where tenants have different lessons of one id: in one namespace only one of them would be kept."""
+    first: dict[str, MemoryRecord] = {}
+    for record in records:
+        other = first.setdefault(record.id, record)
+        if other.namespace != record.namespace and _taught(other) != _taught(record):
+            raise UserError(
+                f"{path}: {other.namespace} and {record.namespace} have different lessons of the id {record.id}, which "
+                f"cannot both go to {namespace}: import without --namespace, or an export of one tenant alone."
+            )
+
+
+def _taught(record: MemoryRecord) -> tuple:
+    return record.original_query, record.items, record.outcome, record.task_id
 
 
 def _module(form: str) -> Any:

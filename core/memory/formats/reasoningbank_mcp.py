@@ -9,6 +9,7 @@ is one item, so a record of several items becomes several memories, and each mem
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +27,10 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     live, archived, vectors = [], [], {}
     records = [r for r in bank.records(namespace) if r.status in ("active", "archived", "superseded")]
+    names = _names(records)
     for record in records:
         for place, item in enumerate(record.items):
-            memory = _memory(record, place, item, bank.embedder.name)
+            memory = _memory(record, place, item, bank.embedder.name, names)
             (live if record.status == "active" else archived).append(memory)
             if not record.query_embedding:
                 continue
@@ -45,9 +47,20 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
     return len(records)
 
 
-def _memory(record: MemoryRecord, place: int, item: Lesson, model: str) -> dict[str, Any]:
+def _names(records: list[MemoryRecord]) -> dict[tuple[str, str], str]:
+    """(namespace, id) -> the id in the files, which know no namespaces: NAMESPACE/ID where several tenants have it."""
+    tenants = Counter(record.id for record in records)
+    return {(r.namespace, r.id): r.id if tenants[r.id] == 1 else f"{r.namespace}/{r.id}" for r in records}
+
+
+def _memory(
+    record: MemoryRecord, place: int, item: Lesson, model: str, names: dict[tuple[str, str], str]
+) -> dict[str, Any]:
+    name = names[record.namespace, record.id]
+    tasks = {"tasks": record.provenance["tasks"]} if "tasks" in record.provenance else {}  # behind a merge
+    parents = [names.get((record.namespace, parent), parent) for parent in record.parents]
     return {
-        "memory_id": record.id if len(record.items) == 1 else f"{record.id}-{place}",
+        "memory_id": name if len(record.items) == 1 else f"{name}-{place}",
         "agent_id": record.namespace,
         "timestamp": record.created_at,
         "success": record.outcome == "success",
@@ -56,8 +69,8 @@ def _memory(record: MemoryRecord, place: int, item: Lesson, model: str) -> dict[
         "retrieval_count": record.n_used,
         "last_retrieved": None,
         "tags": list(record.tags),
-        "metadata": {"embedding_model": model, "task_id": record.task_id, "record_id": record.id},
-    } | ({"merged_from": list(record.parents)} if record.parents else {})
+        "metadata": {"embedding_model": model, "task_id": record.task_id, "record_id": record.id} | tasks,
+    } | ({"merged_from": parents} if parents else {})
 
 
 def _dump(path: Path, value: Any) -> None:
@@ -75,14 +88,20 @@ def read(path: Path, bank: MemoryBank) -> Portable:
     made_by = held.get("embedding_model", "unknown")
     if made_by == "unknown" and memories:  # what the server itself writes
         made_by = (memories[0][0].get("metadata") or {}).get("embedding_model")
-    seen: dict[str, MemoryRecord] = {}
+    seen: dict[tuple[str, str], MemoryRecord] = {}
     for memory, status in memories:
         try:
-            record = _record(memory, status, vectors.get(memory["memory_id"], {}).get("vector", []), bank.namespace)
+            record = _record(memory, status, _vector(memory, vectors), bank.namespace)
         except (KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: memory {str(memory)[:60]} does not fit: {error}.") from error
-        seen.setdefault(record.id, record)
+        seen.setdefault((record.namespace, record.id), record)
     return Portable(records=list(seen.values()), embedder=made_by)
+
+
+def _vector(memory: dict, vectors: dict) -> list[float]:
+    """The embedding of a memory; [] where there is none, or that of another memory of the same id."""
+    held = vectors.get(memory["memory_id"], {})
+    return held.get("vector", []) if held.get("query_text") in (None, "", memory.get("query")) else []
 
 
 def _list(path: Path) -> list:
@@ -97,6 +116,7 @@ def _record(memory: dict, status: str, vector: list[float], namespace: str) -> M
     success = bool(memory.get("success", True))
     item = Lesson(**{name: str(memory.get(name) or "") for name in ("title", "description", "content")})
     query = str(memory.get("query") or item.title)
+    tasks = [str(task) for task in metadata.get("tasks") or ()]  # behind a merge: none of them retrieves it
     return MemoryRecord(
         id=str(memory["memory_id"]),
         original_query=query,
@@ -113,5 +133,5 @@ def _record(memory: dict, status: str, vector: list[float], namespace: str) -> M
         tags=tuple(str(tag) for tag in memory.get("tags") or ()),
         n_used=int(memory.get("retrieval_count") or 0),
         parents=tuple(str(parent) for parent in memory.get("merged_from") or ()),
-        provenance={"source": "ReasoningBank-MCP", "metadata": metadata},
+        provenance={"source": "ReasoningBank-MCP", "metadata": metadata} | ({"tasks": tasks} if tasks else {}),
     )

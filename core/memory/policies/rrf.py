@@ -36,8 +36,8 @@ class RRF(Pooled):
         near = self.good_enough(self.candidates(bank, query, top_k, exclude_task, where, unit="record"))
         by_words = bank.lexical(query, max(self.pool or len(bank), top_k, 1), exclude_task, self.within(where))
         if self.min_score is not None:
-            known = {hit.record.id for hit in near}
-            by_words = [hit for hit in by_words if hit.record.id in known]
+            known = {_record_key(hit) for hit in near}
+            by_words = [hit for hit in by_words if _record_key(hit) in known]
         return best(self.fuse([near, by_words]), top_k)
 
     def reaches(self, hit: Scored) -> bool:
@@ -50,10 +50,16 @@ class RRF(Pooled):
 
     def fuse(self, rankings: list[list[Scored]]) -> list[Scored]:
         """Each record once, with its sum, in the order in which the records first appear."""
-        sums: dict[str, float] = {}
-        first: dict[str, Scored] = {}
+        sums: dict[tuple[str, str], float] = {}
+        first: dict[tuple[str, str], Scored] = {}
         for ranking in rankings:
             for rank, hit in enumerate(ranking, 1):
-                sums[hit.record.id] = sums.get(hit.record.id, 0.0) + 1 / (self.k + rank)
-                first.setdefault(hit.record.id, hit)
-        return [replace(first[id], score=score) for id, score in sums.items()]
+                key = _record_key(hit)
+                sums[key] = sums.get(key, 0.0) + 1 / (self.k + rank)
+                first.setdefault(key, hit)
+        return [replace(first[key], score=score) for key, score in sums.items()]
+
+
+def _record_key(hit: Scored) -> tuple[str, str]:
+    """What tells records apart: an id is unique within its namespace only, and a search may be everyone's."""
+    return hit.record.namespace, hit.record.id
