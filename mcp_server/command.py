@@ -27,7 +27,7 @@ LONGEST = 120_000  # bytes of a variable: Linux starts nothing that is given one
 class Done:
     """How the command went: its exit status as a shell tells it, and what it printed, cut in the middle.
 
-    plain   whether it was run without lessons in its arguments and variables, with which the system found it too long
+    plain   whether it was run with the file of lessons alone, since the system found it too long with them
     """
 
     status: int
@@ -45,7 +45,7 @@ def with_memory(task: str, memory: str) -> str:
 def run_command(command: list[str], plain: list[str], task: str, memory: str, stdin: str | None) -> Done:
     """Run it with its output streaming through; what signals stop us stop it.
 
-    plain   the command without lessons: run in its place, without our variables, where the system finds it too long
+    plain   the command without lessons: run in its place, with their file alone, where the system finds it too long
     """
     with tempfile.TemporaryDirectory(prefix="reasoningbank-") as folder:
         file = Path(folder) / "memory.md"
@@ -66,7 +66,8 @@ def run_command(command: list[str], plain: list[str], task: str, memory: str, st
             except OSError as error:
                 if error.errno != errno.E2BIG:
                     raise
-                process, too_long = start(plain, others), True
+                few = {name: value for name, value in ours.items() if name.endswith("_FILE")}
+                process, too_long = start(plain, others | few), True
         except OSError as error:
             print(f"reasoningbank run: {command[0]}: {error.strerror}", file=sys.stderr)
             return Done(status=127 if isinstance(error, FileNotFoundError) else 126, output="", errors="", duration_s=0)

@@ -133,8 +133,7 @@ def run_around(argv: list[str]) -> int:
     with_lessons, plain = (hand_over(command, place, task, words) for words in (text, ""))
     done = run_command(with_lessons, plain, task, text, given.stdin)
     if done.plain:
-        beside.warn("command", "it is too long for this system with what memory adds: it ran without that")
-        hits = hits if given.stdin or given.memory_file else []
+        beside.warn("command", "it is too long for this system with the lessons in it: they were in their file alone")
     result = {
         "success": done.status == 0,
         "exit_status": done.status,
