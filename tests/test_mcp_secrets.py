@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import os
 
 import pytest
 from mcp.client.client import Client
@@ -50,6 +51,25 @@ def test_no_key_reaches_a_tenant_the_database_or_the_servers_log(tmp_path, provi
     for text in (*said, stored, log):
         assert "refused the key" in text or "refusedthekey" in text
         assert KEY not in text
+
+
+def breaks(messages, role, sample):
+    raise RuntimeError(f"it broke over {os.environ['MY_PASSWORD']}")
+
+
+def test_the_log_of_a_served_bank_holds_no_key(tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_PASSWORD", KEY)
+
+    async def go(url):
+        async with Client(f"{url}/mcp") as client:
+            return await refused(client, "extract_memory", **ATTEMPT, async_mode=False)
+
+    errors = []
+    script = ("llm=scripted", "llm.script.path=test_mcp_secrets.breaks")
+    with http_server(tmp_path / "b.sqlite", *script, errors=errors) as url:
+        assert KEY not in run(go(url))
+    log = "".join("".join(errors).split())  # wrapped by whoever prints it
+    assert "itbrokeover" + HIDDEN in log and KEY not in log
 
 
 def test_a_failed_extraction_is_kept_without_the_key_and_what_breaks_is_logged_without_it(tmp_path, monkeypatch):
