@@ -203,7 +203,7 @@ def build_redactor(cfg: Any) -> Redactor:
     """A Redactor for the values of every environment variable that the configuration names as holding a key."""
     nodes = [node for key in LLMS if (node := cfg.get(key))]
     nodes += [each for node in nodes for each in node.get("fallbacks") or () if hasattr(each, "get")]
-    nodes.append(cfg.embedder.get("inner") or {})
+    nodes.append((cfg.get("embedder") or {}).get("inner") or {})
     return Redactor(os.environ, {name for node in nodes if (name := node.get("api_key_env"))})
 
 

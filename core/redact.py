@@ -66,4 +66,5 @@ class RedactingFilter(logging.Filter):
         record.msg, record.args = self._redact(record.getMessage()), None
         if record.exc_info:
             record.exc_text = self._redact(logging.Formatter().formatException(record.exc_info))
+            record.exc_info = None  # some handlers would word it from this again
         return True

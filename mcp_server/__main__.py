@@ -25,8 +25,9 @@ EXAMPLES = """\
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The exit code: 0, or 2 with one sentence on stderr for bad input."""
+    """The exit code: 0, or 2 with one sentence on stderr for bad input; of a hook 1, as 2 would stop its client."""
     argv = sys.argv[1:] if argv is None else argv
+    failed = 1 if argv[:1] == ["hook"] else 2
     try:
         if argv and argv[0] == "run":
             from mcp_server.run import run_around
@@ -40,12 +41,12 @@ def main(argv: list[str] | None = None) -> int:
         return serve_bank(parser().parse_intermixed_args(argv))
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return failed
     except ModuleNotFoundError as error:
         if error.name not in ("mcp", "mcp_types"):
             raise
         print('error: the SDK of MCP is not installed: pip install -c constraints.txt -e ".[mcp]".', file=sys.stderr)
-        return 2
+        return failed
     except KeyboardInterrupt:
         return 130
 
@@ -75,7 +76,7 @@ def serve_bank(given: argparse.Namespace) -> int:
     """Open the bank and serve it until the client goes."""
     gc.disable()  # collecting while the libraries make their classes is a tenth of the start
     from mcp_server import http, tokens
-    from mcp_server.server import build_server
+    from mcp_server.server import build_server, redact_logs
 
     over_http, tenants, token = given.transport != "stdio", None, None
     if given.tokens is not None:
@@ -91,6 +92,7 @@ def serve_bank(given: argparse.Namespace) -> int:
             service.bind_agents()
         proxies = http.checked_proxies(service.limits.trusted_proxies)
         server, worker = build_server(service, given.tools)
+        redact_logs(service.redact)
         gc.freeze()
         gc.enable()
         app = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -19,16 +20,21 @@ from core.models.reply_text import storable
 
 HEAD, TAIL = 20_000, 180_000  # bytes kept of what the command prints, from its beginning and its end
 LINGER_S = 2.0  # for what a command left in the background still prints
+LONGEST = 120_000  # bytes of a variable: Linux starts nothing that is given one over 128 KiB
 
 
 @dataclass(kw_only=True)
 class Done:
-    """How the command went: its exit status as a shell tells it, and what it printed, cut in the middle."""
+    """How the command went: its exit status as a shell tells it, and what it printed, cut in the middle.
+
+    plain   whether it was run with the file of lessons alone, since the system found it too long with them
+    """
 
     status: int
     output: str
     errors: str
     duration_s: float
+    plain: bool = False
 
 
 def with_memory(task: str, memory: str) -> str:
@@ -36,27 +42,32 @@ def with_memory(task: str, memory: str) -> str:
     return f"{memory}\n\nTask: {task}" if memory else task
 
 
-def run_command(command: list[str], task: str, memory: str, stdin: str | None) -> Done:
-    """Run it with its output streaming through; what signals stop us stop it."""
+def run_command(command: list[str], plain: list[str], task: str, memory: str, stdin: str | None) -> Done:
+    """Run it with its output streaming through; what signals stop us stop it.
+
+    plain   the command without lessons: run in its place, with their file alone, where the system finds it too long
+    """
     with tempfile.TemporaryDirectory(prefix="reasoningbank-") as folder:
         file = Path(folder) / "memory.md"
         file.write_text(memory, encoding="utf-8")
-        env = {
-            **os.environ,
-            "REASONINGBANK_MEMORY": memory,
-            "REASONINGBANK_MEMORY_FILE": str(file),
-            "REASONINGBANK_TASK": task,
-        }
+        ours = {"REASONINGBANK_MEMORY": memory, "REASONINGBANK_MEMORY_FILE": str(file), "REASONINGBANK_TASK": task}
+        others = {name: value for name, value in os.environ.items() if name not in ours}
+        ours = {name: value for name, value in ours.items() if len(os.fsencode(value)) <= LONGEST}
         fed = {"memory": memory, "prompt": with_memory(task, memory), None: None}[stdin]
-        began = time.monotonic()
+        given = None if fed is None else subprocess.PIPE
+        began, too_long = time.monotonic(), False
+
+        def start(words: list[str], env: dict[str, str]) -> subprocess.Popen:
+            return subprocess.Popen(words, env=env, stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
         try:
-            process = subprocess.Popen(
-                command,
-                env=env,
-                stdin=None if fed is None else subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
+            try:
+                process = start(command, others | ours)
+            except OSError as error:
+                if error.errno != errno.E2BIG:
+                    raise
+                few = {name: value for name, value in ours.items() if name.endswith("_FILE")}
+                process, too_long = start(plain, others | few), True
         except OSError as error:
             print(f"reasoningbank run: {command[0]}: {error.strerror}", file=sys.stderr)
             return Done(status=127 if isinstance(error, FileNotFoundError) else 126, output="", errors="", duration_s=0)
@@ -75,7 +86,8 @@ def run_command(command: list[str], task: str, memory: str, stdin: str | None) -
             for thread in threads:
                 thread.join(LINGER_S)
     status = 128 - status if status < 0 else status
-    return Done(status=status, output=kept[0].text(), errors=kept[1].text(), duration_s=time.monotonic() - began)
+    printed = {"output": kept[0].text(), "errors": kept[1].text()}
+    return Done(status=status, **printed, duration_s=time.monotonic() - began, plain=too_long)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from mcp_server import audit, checks
 from mcp_server.service import Service, clients_verdict, describe_stored, new_record, recalled
 
 _ID = re.compile(r"\bid=([\w.:-]{1,64})")  # as retrieved lessons show their ids (mcp_server/texts.py)
+_LONGEST = 9_000  # characters of a credential: a private key has the most
 
 
 def check_attempt(trajectory: list[dict[str, Any]], query: str, limits: Any) -> dict[str, Any]:
@@ -46,8 +47,22 @@ def check_attempt(trajectory: list[dict[str, Any]], query: str, limits: Any) -> 
 def _turn(turn: dict[str, Any], most: int) -> dict[str, str]:
     kept = {"role": checks.text("role", turn["role"], 50), "content": storable(turn["content"])}
     if most and (given := turn.get("metadata")):
-        kept["metadata"] = cut(scrub(storable(json.dumps(given, ensure_ascii=False)))[0], most)
+        kept["metadata"] = _scrubbed(storable(json.dumps(given, ensure_ascii=False)), most)
     return kept
+
+
+def _scrubbed(text: str, most: int) -> str:
+    """A text scrubbed and cut in the middle. Of a long one only the ends are scrubbed: megabytes would take seconds.
+
+    What is scrubbed reaches further than what is kept, so that no part of a credential is left where it ends.
+    """
+    half = most // 2
+    seen = half + _LONGEST
+    if len(text) <= 2 * seen:
+        return cut(scrub(text)[0], most)
+    head, tail = scrub(text[:seen])[0][:-_LONGEST], scrub(text[-seen:])[0][_LONGEST:]
+    note = f"[... {len(text) - 2 * half} characters left out ...]"
+    return f"{head[:half]}\n{note}\n{tail[max(len(tail) - half, 0) :]}"
 
 
 def check_attempts(attempts: list[dict[str, Any]], query: str, pattern: str, limits: Any) -> dict[str, Any]:

@@ -30,15 +30,22 @@ def run_hook(argv: list[str]) -> int:
     bank_or_server_options(top)
     top.add_argument("--top-k", type=int, default=3)
     top.add_argument("--agent-id", default="", help="whose memory")
-    given = top.parse_intermixed_args(argv)
+
+    def refuse(message: str) -> None:
+        raise UserError(message)
+
+    top.error = refuse  # argparse itself would exit with 2
+    name = top.prog
     try:
+        given = top.parse_intermixed_args(argv)
+        name += f" {given.what}"
         event = json.loads(sys.stdin.read())
         if given.what == "retrieve":
             print(retrieve(given, event), end="")
         else:
             extract(given, event)
     except (UserError, InfraError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        print(f"reasoningbank-mcp hook {given.what}: {error}", file=sys.stderr)
+        print(f"{name}: {error}", file=sys.stderr)
         return 1
     return 0
 

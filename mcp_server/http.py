@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from core.errors import InfraError, StopRun, UserError
 from mcp_server import metrics
-from mcp_server.server import BankServer
+from mcp_server.server import BankServer, redact_logs
 from mcp_server.tokens import Tenants, is_loopback
 
 log = logging.getLogger(__name__)
@@ -198,4 +198,5 @@ def serve_http(app: Gate, host: str, port: int, proxies: list[str]) -> None:
 
     behind = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies}
     config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2, **behind)
+    redact_logs(app.server.service.redact, "uvicorn")  # it has handlers of its own
     uvicorn.Server(config).run()

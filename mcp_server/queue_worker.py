@@ -6,6 +6,7 @@ import logging
 import threading
 
 from core.errors import InfraError, OverBudget, StopRun, TransientError, UserError
+from core.memory.store.contract import Busy
 from core.memory.store.jobs import TRIES, Job
 from mcp_server.extraction import learn_attempt
 from mcp_server.service import Service
@@ -77,15 +78,15 @@ class QueueWorker:
             result = learn_attempt(self.service, bank, job.id, job.payload)
             self.service.jobs.end(job.id, "completed", result)
         except (UserError, InfraError) as error:
-            # A key, the provider or the budget of all: no attempt in the queue could succeed now.
-            if isinstance(error, StopRun) or (isinstance(error, OverBudget) and error.whole_run):
-                log.warning(f"extraction {job.id} and those after it wait: {error}")
-                self.service.jobs.back(job.id, str(error))
+            why = self.service.redact(str(error))
+            # A key, the provider, a bank that others write to or the budget of all: no attempt could succeed now.
+            if isinstance(error, StopRun | Busy) or (isinstance(error, OverBudget) and error.whole_run):
+                log.warning(f"extraction {job.id} and those after it wait: {why}")
+                self.service.jobs.back(job.id, why)
                 return False
             if isinstance(error, TransientError) and job.tries + 1 < TRIES:
-                log.warning(f"extraction {job.id} is tried again: {error}")
+                log.warning(f"extraction {job.id} is tried again: {why}")
                 return False
-            why = str(error)
         except Exception as error:
             log.exception(f"extraction {job.id} failed")
             why = f"{type(error).__name__} in the server, see its log"

@@ -130,7 +130,10 @@ def run_around(argv: list[str]) -> int:
     text = memory.text(hits).replace("\x00", "")
     if given.memory_file is not None:
         beside.do("memory file", 10, lambda: given.memory_file.write_text(text, encoding="utf-8"))
-    done = run_command(hand_over(command, place, task, text), task, text, given.stdin)
+    with_lessons, plain = (hand_over(command, place, task, words) for words in (text, ""))
+    done = run_command(with_lessons, plain, task, text, given.stdin)
+    if done.plain:
+        beside.warn("command", "it is too long for this system with the lessons in it: they were in their file alone")
     result = {
         "success": done.status == 0,
         "exit_status": done.status,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from mcp.server.mcpserver import MCPServer
@@ -12,6 +13,7 @@ from mcp_types import ToolAnnotations
 from pydantic import ValidationError
 
 from core.errors import InfraError, UserError
+from core.redact import RedactingFilter, Redactor
 from mcp_server import matts, texts
 from mcp_server.ace import INSTRUCTIONS, AceTools
 from mcp_server.insights import AllTools
@@ -63,7 +65,7 @@ class BankServer(MCPServer):
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(f"{name}: {_first_problem(error.__cause__)}") from error.__cause__
             if isinstance(error.__cause__, UserError | InfraError):
-                raise ToolError(str(error.__cause__)) from error
+                raise ToolError(self.service.redact(str(error.__cause__))) from error
             raise
 
 
@@ -109,6 +111,12 @@ def build_server(service: Service, profile: str) -> tuple[BankServer, QueueWorke
     for function, text in () if ace else prompts:  # they speak of tools that ace has not
         server.add_prompt(Prompt.from_function(function, description=text))
     return server, worker
+
+
+def redact_logs(redact: Redactor, logger: str | None = None) -> None:
+    """From now on nothing leaves a logger's handlers, None: those of all loggers, with a secret in it."""
+    for handler in logging.getLogger(logger).handlers:
+        handler.addFilter(RedactingFilter(redact))
 
 
 def list_tools(profile: str, tools: AllTools | AceTools) -> list[Tool]:

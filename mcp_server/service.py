@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from core.build import build_bank, build_meter, build_models, build_roles, make, part, refuse_problems
+from core.build import build_bank, build_meter, build_models, build_redactor, build_roles, make, part, refuse_problems
 from core.checks import check_choice, check_numbers, is_url
 from core.errors import InfraError, UserError
 from core.memory.bank import MemoryBank
@@ -43,6 +43,7 @@ class Service:
         # plain values: those of the configuration cost 20 microseconds each time that they are read
         self.limits = SimpleNamespace(**OmegaConf.to_container(cfg.server, resolve=True))
         self.cfg, self.require_agent = cfg, require_agent
+        self.redact = build_redactor(cfg)  # for what providers say: it may quote a key
         check_choice(cfg.server, "server", "anonymous", ("own", "all"))
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
         check_numbers(cfg.server, "server", "audit_share", least=0, most=1)
@@ -158,8 +159,8 @@ class Service:
                 bank.uses != "cited",
             )  # what is only shown, retrieve_memory counts
             bank.learn(EpisodeFeedback(label=record.outcome, used=used, counted=counted, new=new))
-        except (UserError, InfraError) as error:
-            log.warning(f"consolidation: {error}")
+        except Exception as error:  # the record is stored: its caller must not read that it is not
+            log.warning(f"consolidation: {error}", exc_info=not isinstance(error, UserError | InfraError))
 
     def count_shown(self, bank: MemoryBank, ids: list[str] | dict[str, int]) -> bool:
         """Count the records that agents are shown (`MemoryBank.count_shown`): an error is logged, and is a False."""

@@ -164,6 +164,25 @@ def test_a_hook_never_gets_in_the_way(tmp_path, monkeypatch, capsys, what, event
     assert out == "" and err.startswith("reasoningbank-mcp hook")
 
 
+@pytest.mark.parametrize("words", [["retrieve", "--top_k", "3"], ["recall"], [], ["retrieve", "--top-k", "many"]])
+def test_a_hook_with_a_typing_error_blocks_no_prompt(capsys, words):
+    assert main(["hook", *words]) == 1  # 2 would
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("reasoningbank-mcp hook: ") and err.count("\n") == 1
+
+
+def test_a_hook_without_the_sdk_blocks_no_prompt_and_its_help_is_no_error(capsys, monkeypatch):
+    with pytest.raises(SystemExit) as left:
+        main(["hook", "--help"])
+    assert left.value.code == 0
+
+    def without(argv):
+        raise ModuleNotFoundError("No module named 'mcp'", name="mcp")
+
+    monkeypatch.setattr("mcp_server.hooks.run_hook", without)
+    assert main(["hook", "retrieve"]) == 1 and "is not installed" in capsys.readouterr().err
+
+
 def test_recalled_lessons_are_not_learned_again(tmp_path):
     from mcp_kit import here
 

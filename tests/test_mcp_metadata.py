@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from mcp.client.client import Client
 from mcp_kit import MODEL, TRAJECTORY, answer, ask, here, run
@@ -59,3 +60,16 @@ def test_judge_and_distiller_read_it_over_mcp(tmp_path, monkeypatch):
     assert plain["task_id"] != told["task_id"]
     for role in ("judge", "extractor"):
         assert '"exit_code": 3' in prompts[role] and KEY not in prompts[role]
+
+
+def test_metadata_of_megabytes_is_scrubbed_in_time_and_no_half_of_a_key_is_left():
+    began = time.monotonic()
+    [kept] = check_attempt(turns({"a": "\\(" * 1_000_000}), "q", LIMITS)["trajectory"]
+    assert time.monotonic() - began < 10
+    assert "left out" in kept["metadata"] and len(kept["metadata"]) < LIMITS.max_metadata_chars + 60
+
+    half, keys = LIMITS.max_metadata_chars // 2, " ".join([KEY] * 3_000)
+    for before in (0, half - 20, half + 8_990, half + 9_000, half + 9_010):  # a key across each edge, either end
+        around = "x " * (before // 2), " y" * (before // 2)
+        [turn] = check_attempt(turns({"a": keys.join(around)}), "q", LIMITS)["trajectory"]
+        assert "left out" in turn["metadata"] and "ghp_" not in turn["metadata"] and KEY[-12:] not in turn["metadata"]

@@ -10,6 +10,7 @@ from core.errors import InfraError, OverBudget, StopRun, TransientError
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.memory.store import jobs as queue
+from core.memory.store.contract import Busy
 from core.memory.store.repair import repair
 from core.models.embedding import HashingEmbedder
 from mcp_server.extraction import check_attempt
@@ -84,6 +85,7 @@ def test_the_queue_survives_the_repair_of_its_bank(bank, tmp_path):
     [
         (TransientError("no route", "connection"), RETRY_S, "running"),
         (StopRun("the key is refused"), RETRY_S, "pending"),
+        (Busy("others are writing to the bank"), RETRY_S, "pending"),
         (OverBudget("budget.run.usd=1 (1 used)", whole_run=True), RETRY_S, "pending"),
         (OverBudget("budget.episode.usd=1 (1 used)", whole_run=False), POLL_S, "failed"),
         (InfraError("refused", "content_filter"), POLL_S, "failed"),

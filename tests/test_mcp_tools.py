@@ -487,17 +487,19 @@ def test_the_queue_has_an_end(tmp_path):
         run(go(server))
 
 
-def test_what_consolidation_breaks_does_not_lose_the_lesson(tmp_path):
+@pytest.mark.parametrize("error", [UserError("no space for a round"), OSError(28, "no space left"), KeyError("a bug")])
+def test_what_consolidation_breaks_does_not_lose_the_lesson(tmp_path, caplog, error):
     async def go(server):
         async with Client(server) as client:
             return await ask(client, "save_lesson", query="a task", title="A title", content="A content.")
 
     def broken(bank, seen):
-        raise UserError("no space for a round")
+        raise error
 
     with here(tmp_path / "b.sqlite") as (server, service):
         service.bank.consolidate.learn = broken
         assert run(go(server))["status"] == "saved"
+    assert f"consolidation: {error}" in caplog.text
 
 
 def test_an_insight_is_replaced_by_all_of_the_new_one_and_by_nothing_quarantined(tmp_path):

@@ -186,6 +186,24 @@ def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
     row(bank, *MODEL, "llm.delay_s=30", "--learn-timeout", 2, says="2 s")
 
 
+def test_a_task_or_lessons_too_long_for_the_system_do_not_keep_the_command_from_starting(tmp_path, agent):
+    bank, task = tmp_path / "b.sqlite", f"{TASK} "
+    around(bank, "--closing-words", command=[*agent, "-p", TASK])
+    (tmp_path / "TASK.md").write_text(task * 6_000)  # over the 128 KiB that Linux takes of one variable
+    words = ("--task-file", tmp_path / "TASK.md", "--stdin", "prompt")
+    shell = ["bash", "-c", 'echo "${REASONINGBANK_TASK-left out}, ${#REASONINGBANK_MEMORY}"; cat']
+    done, found = around(bank, *words, command=shell, env={"REASONINGBANK_TASK": "of an outer command"})
+    first, _, prompt = done.stdout.partition("\n")
+    assert first.startswith("left out, ") and int(first.split()[-1]) > 0 and found["warnings"] == []
+    assert "Sort the rows by date first" in prompt and prompt.rstrip().endswith((task * 6_000).rstrip())
+
+    long = (task * 4_000)[: 128 * 1024 - 40].strip()  # fits as it is, and does not behind the lessons
+    done, found = around(bank, command=[*agent, "-p", long])
+    told, _, file = done.stdout.partition("file:")
+    assert told == f"I was told: {long}\n" and "Sort the rows by date first" in file
+    assert "too long" in found["warnings"][0]["why"]
+
+
 def test_a_round_of_consolidation_that_fails_is_a_warning_and_is_counted(tmp_path, agent):
     bank = tmp_path / "b.sqlite"
     words = ("llm=scripted", "llm.script.path=mcp_kit.no_merges", "memory/consolidate/merge=llm")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from bisect import bisect
 from collections.abc import Callable
 
-_MATHS = re.compile(r"\$\$.+?\$\$|\$[^$\n]+?\$|\\\(.+?\\\)|\\\[.+?\\\]|\\begin\{(\w+\*?)\}.*?\\end\{\1\}", re.S)
+_MATHS = re.compile(r"\$\$|\$[^$\n]+\$|\\\(|\\\[|\\begin\{(\w+\*?)\}")  # where a formula begins; `$x$` is all of one
+_CLOSING = {"$$": "$$", "\\(": "\\)", "\\[": "\\]"}
 _CARD_WORD = re.compile(r"(?i)\b(?:card|visa|master\s?card|amex|credit|debit|payment|cc|pan)\b")
 _PHONE_WORD = re.compile(r"(?i)\b(?:phone|call|tel|telephone|mobile|cell|fax|whatsapp|sms|text me|dial|hotline)\b")
 _HOST_WORD = re.compile(r"(?i)\b(?:ip|host|server|address|dns|ping|gateway)\b")
@@ -23,13 +25,37 @@ _VERSION_WORD = re.compile(r"(?i)\b(?:version|release|v|section|chapter|clause|b
 
 def spans(text: str) -> list[tuple[int, int, str]]:
     """Where personal data stands: (start, end, kind), in no order, possibly overlapping."""
-    maths = [m.span() for m in _MATHS.finditer(text)]
+    maths = _maths(text)
+    starts = [start for start, _ in maths]
     found = []
     for kind, pattern, is_real in _KINDS:
         for match in pattern.finditer(text):
-            inside = any(start <= match.start() and match.end() <= end for start, end in maths)
+            place = bisect(starts, match.start()) - 1  # the last formula that begins before it, or with it
+            inside = place >= 0 and match.end() <= maths[place][1]
             if not inside and is_real(match, text):
                 found.append((*match.span(), kind))
+    return found
+
+
+def _maths(text: str) -> list[tuple[int, int]]:
+    """Where formulas stand, in order: (start, end).
+
+    The end of one is looked for only where there is one: a million `\\(` in a text take no longer than other words.
+    """
+    last = {closing: text.rfind(closing) for closing in _CLOSING.values()}
+    last |= {match.group(): match.start() for match in re.finditer(r"\\end\{\w+\*?\}", text)}
+    found, at = [], 0
+    while opening := _MATHS.search(text, at):
+        start, end = opening.span()
+        if opening[1] or opening.group() in _CLOSING:
+            closing = rf"\end{{{opening[1]}}}" if opening[1] else _CLOSING[opening.group()]
+            least = end if opening[1] else end + 1  # `\(\)` is no formula
+            if last.get(closing, -1) < least:
+                at = start + 1
+                continue
+            end = text.find(closing, least) + len(closing)
+        found.append((start, end))
+        at = end
     return found
 
 
