@@ -145,7 +145,7 @@ def test_seeds_that_agree_leave_it_where_tasks_vary_hardly_more_than_by_chance_t
 
 def test_a_seed_of_which_nothing_counts_is_no_seed():
     values = np.zeros((20, 3))
-    values[:6, 0] = values[:14, 1] = 1
+    values[:6, 0] = values[6:, 1] = 1
     values[:, 2] = NAN
     found = rate_interval(values)
     assert found == rate_interval(values[:, :2])
