@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,19 @@ def replicates(rows: Rows) -> list[str]:
         for row in rows
         if row["n_distinct_seeds"] < row["n_seeds"]
     ]
+
+
+def one_bank(rows: Rows, used: pd.DataFrame) -> list[str]:
+    """For each cell whose seeds were all given the same bank to begin from."""
+    runs, notes = used.drop_duplicates("run_dir"), []
+    for row in rows:
+        given = [json.loads(knobs) for knobs in runs[runs["cell"] == row["cell"]]["knobs"]]
+        banks = {(each.get("memory.path"), each.get("memory.namespace")) for each in given}
+        if row["n_seeds"] > 1 and len(banks) == 1 and "memory.path" in given[0]:
+            notes.append(
+                f"{row['label']}: all seeds began from one given bank: p and intervals say nothing of other banks."
+            )
+    return notes
 
 
 def baselines(block: tuple[str, ...], baseline: str, named: Rows, group: Rows, command: str) -> list[str]:

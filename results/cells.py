@@ -78,6 +78,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     rows = in_notes(table)
     for told in (cell_notes.unevaluated, cell_notes.errors, cell_notes.replicates, cell_notes.fallbacks):
         notes += told(rows)
+    notes += cell_notes.one_bank(rows, counted)
     found = Cells(table=table, frame=counted, notes=notes)
     return found if baseline is None else _compared(found, baseline, command)
 

@@ -24,8 +24,8 @@ def beside_claims(cells: Cells, rows: list[dict[str, Any]]) -> Text:
     rows   the cells of one benchmark, model and set of tasks
     """
     base = rows[0].get("base")
-    episodes = {row["cell"]: _counted(cells.episodes(row["cell"])) for row in rows}
-    types = list(dict.fromkeys(kind for found in episodes.values() for kind in found["task_type"]))
+    episodes = {row["cell"]: cells.episodes(row["cell"]).sort_values(["seed", "index"]) for row in rows}
+    types = list(dict.fromkeys(kind for found in episodes.values() for kind in _counted(found)["task_type"]))
     claims = [claim for claim in load() if claim.env == rows[0]["env"] and "job" in claim.values]
     arms = list(dict.fromkeys(claim.values["arm"] for claim in claims))
     lines = []
@@ -40,7 +40,8 @@ def beside_claims(cells: Cells, rows: list[dict[str, Any]]) -> Text:
         rows=lines,
         notes=[
             "solved / n: over all seeds. attempts: rounds until the first that is solved, all where none is, and "
-            "steps of a round: means over seeds. A round is another variant of the job: no lesson is from itself.",
+            "steps of a round: means over seeds. A round is another variant of the job: no lesson is from itself. "
+            "A seed with a broken round has no number of attempts.",
             *(f"claimed: {source}: {note}." for source, note in sources.items()),
         ],
     )
@@ -54,26 +55,31 @@ def claimed(claims: list[Published], arm: str, kind: str) -> str:
 
 
 def _counted(episodes: pd.DataFrame) -> pd.DataFrame:
-    return episodes[episodes["success"].notna()].sort_values(["seed", "index"])
+    return episodes[episodes["success"].notna()]
 
 
 def _ours(mine: pd.DataFrame, base: pd.DataFrame | None) -> str:
-    if not len(mine):
+    counted = _counted(mine)
+    if not len(counted):
         return "-"
     attempts, others = attempts_of(mine), {} if base is None else attempts_of(base)
     shared = attempts.keys() & others.keys()
     before = sum(others[seed] for seed in shared)
     fewer = round(100 * (1 - sum(attempts[seed] for seed in shared) / before)) if shared else 0
     change = f" ({abs(fewer)} % {'fewer' if fewer > 0 else 'more'})" if fewer else ""
-    steps = mine.groupby("seed")["steps"].mean().mean()
-    average = sum(attempts.values()) / len(attempts)
-    return f"{mine['success'].sum():.0f} / {len(mine)}\n{average:.1f} attempts{change}\n{steps:.1f} steps"
+    steps = counted.groupby("seed")["steps"].mean().mean()
+    average = f"{sum(attempts.values()) / len(attempts):.1f}" if attempts else "-"
+    return f"{counted['success'].sum():.0f} / {len(counted)}\n{average} attempts{change}\n{steps:.1f} steps"
 
 
 def attempts_of(episodes: pd.DataFrame) -> dict[Any, int]:
-    """{seed: rounds until the first solved one, all of them where none is}; the episodes of one type in their order."""
+    """{seed: rounds until the first solved one, all of them where none is}; the episodes of one type in their order.
+
+    A seed with a broken round has no number: that round might have been the first solved one, or one more failure.
+    """
     found = {}
     for seed, rounds in episodes.groupby("seed"):
         outcomes = rounds["success"].tolist()
-        found[seed] = outcomes.index(1.0) + 1 if 1.0 in outcomes else len(outcomes)
+        if rounds["success"].notna().all():
+            found[seed] = outcomes.index(1.0) + 1 if 1.0 in outcomes else len(outcomes)
     return found

@@ -15,8 +15,8 @@ from core.build import ROLES
 from core.jsonl import read_lines
 from core.run.manifest import prompt_texts, shown_by
 from core.run.records import answer_of
-from core.types import MEMORY
-from results.audit import SHORTEST, NotChecked, answer_in, known_records, secret_of, told_by, untold, where
+from core.types import MEMORY, Lesson
+from results.audit import SHORTEST, NotChecked, answer_in, known_records, secret_of, told_by, unscrubbed, untold, where
 from results.load import Run
 
 LEVEL = 0.01  # of chance, under which as many answers in a place are worth a look
@@ -62,6 +62,48 @@ def one_system_prompt(run: Run) -> Iterator[str]:
         usual = Counter(text for _, text in prompts).most_common(1)
         for line in dict.fromkeys(where(row) for row, text in prompts if text != usual[0][0]):
             yield f"{line}: has a system prompt of its own"
+
+
+def gold_in_learning(run: Run) -> Iterator[str]:
+    """Invariant 1: a lesson or verdict with an answer that no attempt met and it may have been told (not in train)."""
+    untold(run)
+    known = list(known_answers(run))
+    alone = unaided(run) if known and asked(run) is not None else set()
+    yield from (line for task, line in known if task not in alone)
+    unscrubbed(run)
+
+
+def answers_worked_out(run: Run) -> Iterator[str]:
+    """A lesson or a verdict with an answer that no attempt met, though its recorded prompts do not hold it."""
+    untold(run)
+    known = list(known_answers(run))
+    alone = unaided(run) if known else set()
+    yield from (line for task, line in known if task in alone)
+    unscrubbed(run)
+
+
+def known_answers(run: Run) -> Iterator[tuple[str, str]]:
+    """(task, what to say) of each lesson and verdict that knows the answer although the attempts never met it."""
+    for row in run.rows:
+        told = row["query"] + "".join(told_by(attempt, opening=True) for attempt in row["trajectories"])
+        said = {"the verdict": row["verdict"]["reason"]}
+        said |= {f"lesson {n}": Lesson(**lesson).text for n, lesson in enumerate(row["lessons"])}
+        for name, text in said.items():
+            if found := answer_in(text, answer_of(row)["gold"], told):
+                yield row["task_id"], f"{where(row)}: {name} knows {found!r}, which no attempt met"
+
+
+def unaided(run: Run) -> set[str]:
+    """Tasks whose prompts of judge, selector and extractor are on record without their answer, be it by chance.
+
+    These prompts ask the model to work the task out itself, so a strong one may find what the agent did not.
+    """
+    alone, aided = set(), set()
+    for row, prompt, told in learning_prompts(run):
+        gold = answer_of(row)["gold"]
+        holds = answer_in(prompt, gold, told) or stands(secret_of(gold, row["query"]), [(prompt, told)])
+        (aided if holds else alone).add(row["task_id"])
+    return alone - aided
 
 
 def gold_in_learning_prompts(run: Run) -> Iterator[str]:
@@ -230,5 +272,5 @@ def plain(text: str) -> str:
     return " ".join(text.replace("\x00", "").replace("&lt;", "<").replace("< |", "<|").split())
 
 
-BROKEN = (shown_items, gold_in_learning_prompts)
-LOOK = (one_system_prompt, gold_by_chance)
+BROKEN = (shown_items, gold_in_learning, gold_in_learning_prompts)
+LOOK = (one_system_prompt, gold_by_chance, answers_worked_out)

@@ -313,11 +313,15 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _seedless(config: Any, composed: Any) -> Any:
-    """The resolved configuration without the values that are written as made from the seed."""
+    """The resolved configuration without the seed; a value that is made from it stands there as it is written."""
     if not isinstance(config, dict) or not isinstance(composed, dict):
         return config
-    made = {key for key, value in composed.items() if isinstance(value, str) and "${seed}" in value}
-    return {key: _seedless(value, composed.get(key)) for key, value in config.items() if key not in made}
+    made = {key: text for key, text in composed.items() if isinstance(text, str) and "${seed}" in text}
+    return {
+        key: made.get(key) or _seedless(value, composed.get(key))
+        for key, value in config.items()
+        if made.get(key) != "${seed}"
+    }
 
 
 def _read(path: Path) -> dict[str, Any]:

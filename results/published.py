@@ -58,6 +58,9 @@ class Published:
         for key in KNOBS:
             if key in self.values and short(row[key]) != str(self.values[key]):
                 reasons.append(f"its {key} is {self.values[key]}")
+        changed = [word.partition("=")[0].lstrip("+~") for word in (row.get("overridden") or "").split()]
+        if more := [key for key in changed if key.rpartition(".")[2] not in self.values]:
+            reasons.append(f"ours overrides {', '.join(more)}")
         return reasons
 
     def text(self) -> str:

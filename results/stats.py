@@ -66,7 +66,8 @@ def spread(first: np.ndarray, *others: np.ndarray) -> Spread | None:
     between = [(float(differences.var(ddof=1)) / n_seeds, n_seeds - 1)] if n_seeds > 1 else []
     tasks = [_tasks_and_chance(sample) for sample in samples if len(sample) > 1]
     beyond = [part for one, chance in tasks if not between or one[0] > -chance[0] for part in (one, chance)]
-    for parts in (between + beyond, [one for one, _ in tasks]):  # the second where all seeds came out alike
+    alike = bool(between) and between[0][0] <= NOTHING**2
+    for parts in ([] if alike else between + beyond, [one for one, _ in tasks]):  # the second where seeds are alike
         variance = sum(part for part, _ in parts)
         if variance > NOTHING**2:
             df = max(variance**2 / sum(part**2 / many for part, many in parts), min(many for _, many in parts))
@@ -94,7 +95,7 @@ def rate_interval(values: np.ndarray) -> dict[str, Any]:
     the number of independent episodes that would have the variance of `spread`, and with its quantile. That variance
     is taken with two successes and two failures added, so that rates near 0 and 1 have one too (Agresti, Coull 1998).
     """
-    values = _columns(values)
+    values = _seeds(_columns(values))
     per_seed = _means(values)
     if not per_seed.size:
         return dict.fromkeys(("mean", "sd", "low", "high"))
@@ -121,7 +122,7 @@ def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None
     known = ~np.isnan(delta)
     found: dict[str, Any] = {"n_pairs": int(known.sum()), "won": int((delta > 0).sum()), "lost": int((delta < 0).sum())}
     names = np.asarray(range(delta.shape[1]) if seeds is None else seeds)
-    by_seed = _by_seed(delta, names)
+    by_seed = _seeds(_by_seed(delta, names))
     means = _means(by_seed)
     found["n_paired_seeds"] = len(means)
     if not len(means):
@@ -272,6 +273,11 @@ def _columns(values: np.ndarray) -> np.ndarray:
     values = np.asarray(values, float)
     values = values[:, None] if values.ndim == 1 else values
     return values[~np.isnan(values).all(axis=1)]
+
+
+def _seeds(values: np.ndarray) -> np.ndarray:
+    """(tasks, seeds) without the seeds of which nothing counts."""
+    return values[:, ~np.isnan(values).all(axis=0)]
 
 
 def _means(values: np.ndarray) -> np.ndarray:

@@ -15,6 +15,8 @@ import pytest
 from conftest import REPO, TOY, read_json, read_rows
 
 from core.errors import UserError
+from core.run.metrics import summarise
+from core.run.records import current
 from results.audit import answer_in
 from results.lesson_quality import audit, grade
 from results.load import read_run
@@ -136,8 +138,6 @@ def other_tasks(rows, manifest, summary):
 
 BROKEN = {
     gold_in_the_prompt: "gold_in_prompts",
-    gold_in_a_lesson: "gold_in_learning",
-    gold_in_the_verdict: "gold_in_learning",
     oracle_verdict: "oracle_labels",
     oracle_record: "oracle_labels",
     record_of_the_future: "self_retrieval",
@@ -155,6 +155,43 @@ BROKEN = {
 @pytest.mark.parametrize("fault", BROKEN, ids=lambda fault: fault.__name__)
 def test_a_broken_invariant_is_found(plant, fault):
     assert list(plant(fault)["broken"]) == [BROKEN[fault]]
+
+
+@pytest.mark.parametrize("fault", [gold_in_a_lesson, gold_in_the_verdict], ids=lambda fault: fault.__name__)
+def test_an_answer_that_only_the_learner_knows_is_broken_unless_its_prompts_are_there_without_it(
+    plant, tmp_path, fault
+):
+    report = plant(fault)
+    assert report["broken"] == {} and len(report["look"]["answers_worked_out"]) == 1
+    (tmp_path / "run" / "prompts.jsonl").unlink()
+    report = audit(read_run(tmp_path / "run"))
+    assert list(report["broken"]) == ["gold_in_learning"]
+    assert "answers_worked_out" in report["unchecked"]
+
+
+def test_a_failure_that_counted_and_was_tried_again_is_found(here):
+    run_dir, _ = here(*TOY, "limit=12", "arm=no_memory")
+    rows = read_rows(run_dir)
+    again = json.loads(json.dumps(rows[3])) | {"index": 12, "retries": 3, "status": "success", "reward": 1.0}
+    again["trajectories"][0] |= {"success": True, "reward": 1.0}
+    again["trajectories"][0]["info"]["won"] = True
+    rows.append(again)
+    summary = read_json(run_dir / "summary.json") | summarise(current(rows), 12)
+    assert (summary["n"], summary["n_success"]) == (12, 1)
+    (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run_dir / "summary.json").write_text(json.dumps(summary))
+    found = audit(read_run(run_dir))["broken"]
+    assert found == {"denominators": [f"episode 3 ({again['task_id']}): counted, and was tried again"]}
+
+
+def test_a_run_whose_success_is_not_known_is_not_broken(plant):
+    def unevaluated(rows, manifest, summary):
+        for row in rows:
+            row["trajectories"][row["chosen"]]["info"]["evaluated"] = False
+        summary |= summarise(rows, len(rows))
+        assert (summary["n"], summary["success_rate"]) == (12, None)
+
+    assert plant(unevaluated)["broken"] == {}
 
 
 def test_a_bank_that_lost_a_record_is_found(clean, tmp_path):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 
 import pandas as pd
 import pytest
-from conftest import REPO, command
+from conftest import REPO, command, read_rows
 from test_scenarios import PLAYERS
 
 from envs.scenarios import JOBS
@@ -81,9 +82,22 @@ def test_steps_are_those_of_the_episodes(runs):
 
 
 def test_attempts_are_counted_up_to_the_first_success():
-    rounds = {0: [0.0, 1.0, 0.0], 1: [0.0, 0.0, 0.0], 2: [1.0]}
+    rounds = {0: [0.0, 1.0, 0.0], 1: [0.0, 0.0, 0.0], 2: [1.0], 3: [float("nan"), 0.0, 0.0]}
     frame = pd.DataFrame([{"seed": seed, "success": won} for seed, all_ in rounds.items() for won in all_])
-    assert attempts_of(frame) == {0: 2, 1: 3, 2: 1}
+    assert attempts_of(frame) == {0: 2, 1: 3, 2: 1}  # of the seed with a broken round it is not known
+
+
+def test_a_broken_round_saves_no_attempt(runs, tmp_path):
+    folder = shutil.copytree(runs, tmp_path / "runs")
+    for seed, cell in ((0, "4 / 5\n2.0 attempts (33 % fewer)"), (1, "4 / 4\n- attempts")):
+        [one] = folder.glob(f"arm=reasoningbank*seed={seed}")
+        rows = read_rows(one)
+        first = next(row for row in rows if row["task_type"] == "login")
+        first["status"] = first["trajectories"][0]["ended_by"] = "infra_error"
+        first["trajectories"][0]["error"] = "server: gone"
+        (one / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        _, (_, beside) = build_tables(load_episodes([str(folder)]), "scenarios")
+        assert beside.rows[0][2].rpartition("\n")[0] == cell
 
 
 def test_a_claim_stands_in_no_other_table():

@@ -38,6 +38,7 @@ CHOICES = [
 LESSON = (
     "# Memory Item 1\n## Title Lesson {0}\n## Description A rule in 3 steps.\n## Content Try 5 or {0} cases (a) first."
 )
+VERDICT = 'Thoughts: hm.\nStatus: "{0}"'
 ARMS = [
     "arm=no_memory",
     "arm=reasoningbank",
@@ -65,7 +66,7 @@ def student(rows):
             answer = f"So 3 + 1 = 4, and I get \\boxed{{{rows[turn]['answer']}}}."
         return {
             "agent": answer,
-            "judge": f'Thoughts: hm.\nStatus: "{"success" if turn % 2 else "failure"}"',
+            "judge": VERDICT.format("success" if turn % 2 else "failure", rows[turn].get("answer")),
             "extractor": LESSON.format(turn),
             "selector": '{"analysis": "The second.", "index": 2}',
         }[role]
@@ -196,6 +197,20 @@ def test_a_forged_leak_is_found(forged, leak):
     assert check not in report["ok"]
 
 
+def nothing(rows, prompts):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("change", "broken"), [(nothing, []), (the_answers_in_the_learners_prompts, ["gold_in_learning"])]
+)
+def test_a_judge_that_works_the_task_out_is_no_leak_unless_it_was_told(forged, monkeypatch, change, broken):
+    monkeypatch.setattr(f"{__name__}.VERDICT", 'Thoughts: so it is \\boxed{{{1}}}.\nStatus: "{0}"')
+    report = forged(change, "limit=12")
+    assert list(report["broken"]) == broken
+    assert ("answers_worked_out" in report["look"]) == (not broken)
+
+
 def test_letters_in_the_system_prompts_are_found_though_letters_stand_everywhere(forged):
     assert "gold_by_chance" in forged(the_answers_in_the_system_prompt, rows=CHOICES)["look"]
 
@@ -280,6 +295,7 @@ def test_what_could_not_be_checked_is_never_ok(toy, tmp_path):
         "gold_in_prompts",
         "gold_in_learning",
         "gold_in_learning_prompts",
+        "answers_worked_out",
         "retrieved_labels",
         "self_retrieval",
     }

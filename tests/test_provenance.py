@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import yaml
@@ -176,6 +177,23 @@ def test_every_key_of_the_memory_is_either_noted_or_changes_nothing_that_may_be_
     noted = {name.partition(".")[2] for name in SEEN if name.startswith("memory.")}
     assert set(keys) - {"defaults"} == noted | told_by_the_arm | same_lessons
     assert {name: keys[name] for name in noted} == {name: SEEN[f"memory.{name}"] for name in noted}
+
+
+def test_given_banks_of_other_names_are_other_cells_and_one_bank_for_all_seeds_is_noted(here, tmp_path):
+    made, _ = here(*SHORT, run_dir=tmp_path / "made")
+    for name in ("good0", "good1", "bad0", "bad1"):
+        shutil.copy(made / "bank.sqlite", tmp_path / f"{name}.sqlite")
+    for given in ("good${seed}", "bad${seed}", "good0"):
+        words = (*TOY, "limit=4", "setting=frozen", f"memory.path={tmp_path}/{given}.sqlite")
+        for seed in (0, 1):
+            here(*words, f"seed={seed}", run_dir=tmp_path / "frozen" / f"{given[:4]}{len(given)}{seed}")
+    cells = make_cells(load_runs([tmp_path / "frozen"]))
+    assert cells.table["seeds"].tolist() == [(0, 1)] * 3 and cells.table["label"].nunique() == 3
+    [note] = [note for note in cells.notes if "one given bank" in note]
+    label, _, told = note.partition(": ")
+    assert told == "all seeds began from one given bank: p and intervals say nothing of other banks."
+    [cell] = cells.table[cells.table["label"] == label]["cell"]
+    assert cells.episodes(cell)["knobs"].str.contains("good0").all()
 
 
 def test_allow_self_is_noted(here):

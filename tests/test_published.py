@@ -93,6 +93,7 @@ def test_corrected_tasks_do_not_stand_beside_numbers_of_the_published_ones():
         ({"setting": "train"}, "ours is setting=train"),
         ({"label_source": "llm+oracle"}, "ours has labels llm+oracle"),
         ({"env": "toy"}, "another benchmark"),
+        ({"overridden": "workflow=vanilla workflow.k=2"}, "ours overrides workflow, workflow.k"),
     ],
 )
 def test_why_a_number_is_not_comparable(change, why):
@@ -102,6 +103,21 @@ def test_why_a_number_is_not_comparable(change, why):
     assert lines
     assert all(line[4] == "-" and line[5].startswith("no: ") for line in lines)
     assert any(why in line[5] for line in lines)
+
+
+def test_what_the_published_row_has_as_well_may_be_overridden():
+    shop = {"model": "gemini-2.5-flash", "env": "webarena", "part": "shopping", "n_tasks": 187, "k": 5}
+    ours = OURS | shop | {"arm": "matts_parallel", "overridden": "workflow.k=5"}
+    assert comparable(ours) == "55.1 (ReasoningBank)"
+    assert comparable(ours | {"overridden": "workflow.k=5 memory=awm"}) == "-"
+
+
+def test_the_rate_of_a_single_run_is_a_whole_number_of_its_tasks():
+    found = [p for p in load() if p.source.startswith("EvoMemBench") and "success" in p.values]
+    assert len(found) == 4
+    for each in found:
+        solved = round(each.values["success"] * each.n_tasks / 100)
+        assert round(100 * solved / each.n_tasks, 1) == each.values["success"]
 
 
 def test_for_a_benchmark_without_published_numbers_stand_the_papers_own():

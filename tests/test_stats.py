@@ -133,6 +133,29 @@ def test_seeds_that_agree_leave_the_variance_between_tasks():
     assert spread(values).df == pytest.approx(4)
 
 
+def test_seeds_that_agree_leave_it_where_tasks_vary_hardly_more_than_by_chance_too():
+    signs = {"+": 1.0, "-": -1.0, "0": 0.0}
+    rows = "+++ +-- ++- +0- +++ 0+0 --+ -++ +++ --+".split()
+    values = np.array([[signs[sign] for sign in row] for row in rows])
+    assert values.sum(axis=0).tolist() == [3.0, 3.0, 3.0]
+    found = spread(values)
+    assert (found.mean, found.error, found.df) == pytest.approx((0.3, 0.03074**0.5, 9), rel=1e-3)
+    assert 0.11 < found.p < 0.13
+
+
+def test_a_seed_of_which_nothing_counts_is_no_seed():
+    values = np.zeros((20, 3))
+    values[:6, 0] = values[6:, 1] = 1
+    values[:, 2] = NAN
+    found = rate_interval(values)
+    assert found == rate_interval(values[:, :2])
+    assert (found["low"], found["high"]) == pytest.approx((0.011, 0.989), abs=5e-4)
+    alike = np.ones((12, 3))
+    alike[:, 2] = NAN
+    assert paired(alike, np.zeros((12, 3))) == paired(alike[:, :2], np.zeros((12, 2)))
+    assert rate_interval(np.full((4, 2), NAN))["low"] is None
+
+
 def test_where_every_pair_differs_by_the_same_there_is_an_interval_still():
     found = paired(np.ones((12, 3)), np.zeros((12, 3)))
     assert (found["difference"], found["sd_seeds"], found["high"], found["p_tasks"]) == (1.0, 0.0, 1.0, 2 / 2**12)
