@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
 
 import pytest
 from conftest import TOY, read_json, read_rows
@@ -12,9 +13,9 @@ from conftest import TOY, read_json, read_rows
 from core.errors import InfraError, OverBudget, StopRun, UserError
 from core.jsonl import JsonLines
 from core.models.base import Reply, Role
-from core.models.meter import Budget, Meter
+from core.models.meter import Budget, Meter, account_of
 from core.models.scripted import ScriptedModel
-from core.types import Usage
+from core.types import Task, Usage
 
 HELLO = [{"role": "user", "content": "hello there"}]
 
@@ -188,3 +189,72 @@ def test_what_a_killed_start_spent_on_an_episode_stays_spent():
         meter.check("t", "agent")
     meter.begin("t")
     meter.check("t", "agent")
+
+
+def test_attempts_that_end_after_another_was_refused_are_kept(here, monkeypatch, tmp_path):
+    """Attempt 0 needs a second call, which the run's budget refuses while the first calls of the others go on."""
+    from envs import toy_script
+
+    words = (*TOY, "workflow=matts_parallel", "memory=none", "select=first", "limit=1")
+    original, check, refused, at_once = toy_script.play, Meter.check, Event(), Barrier(3, timeout=20)
+    made = []
+
+    def play(messages, role, sample):
+        made.append(sample)
+        if sample == 0 and len(messages) == 2:
+            return "Thought: hm.\nAction: wait"
+        return original(messages, role, sample)
+
+    def meets(messages, role, sample):
+        if len(messages) == 2:
+            at_once.wait()
+        assert sample == 0 or refused.wait(20)
+        return play(messages, role, sample)
+
+    def checks(self, task, role):
+        try:
+            check(self, task, role)
+        except OverBudget:
+            refused.set()
+            raise
+
+    monkeypatch.setattr("envs.toy_script.play", play)
+    whole = here(*words, run_dir=tmp_path / "whole")[0] / "episodes.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr("envs.toy_script.play", meets)
+        patch.setattr(Meter, "check", checks)
+        run_dir, _ = here(*words, "budget.run.calls=1", run_dir=tmp_path / "cut")
+    [row] = read_rows(run_dir)
+    assert (row["status"], [t["ended_by"] for t in row["trajectories"]]) == ("stopped", ["budget", "end", "end"])
+    made.clear()
+    here(*words, run_dir=run_dir)
+    assert set(made) == {0}  # the others are not paid for again
+    assert (run_dir / "episodes.jsonl").read_bytes() == whole.read_bytes()
+
+
+def test_two_visits_of_a_task_at_once_have_a_budget_each(here, monkeypatch):
+    at_once = Barrier(2, timeout=20)
+
+    def play(messages, role, sample):
+        if len(messages) == 2:
+            at_once.wait()  # passes only when both visits have begun
+        return "hm"  # no action, so that an attempt takes all its steps
+
+    monkeypatch.setattr("envs.toy_script.play", play)
+    keys = ("limit=1", "stream.passes=2", "max_concurrency=2", "budget.episode.calls=3", "max_steps=5")
+    run_dir, _ = here(*TOY, "workflow=vanilla", *keys)
+    rows = read_rows(run_dir)
+    assert [len(row["trajectories"][0]["steps"]) for row in rows] == [3, 3]
+    assert {call["task"] for call in calls_of(run_dir)} == {rows[0]["task_id"]}
+
+
+def test_a_refusal_of_the_runs_budget_is_told_to_its_own_visit():
+    first, second = Task(id="t", query="Q"), Task(id="t", query="Q", visit=1)
+    meter = Meter(run=Budget(calls=1))
+    meter.begin(account_of(first))
+    role(meter).chat(HELLO, task=account_of(first))
+    with pytest.raises(OverBudget):
+        role(meter).chat(HELLO, task=account_of(first))
+    meter.begin(account_of(second))  # which does not take back that the first was refused
+    assert meter.stopped("t")
+    assert meter.stopped(account_of(second)) is None

@@ -123,6 +123,13 @@ def test_one_attempt_is_judged_by_further_answers(play):
     assert summary["label_source"] == "self_consistency"
 
 
+def test_the_votes_are_not_held_by_the_budget_of_the_attempt(play):
+    rows, _, _ = play("judge=self_consistency", "judge.n_more=3", "budget.episode.calls=1")
+    assert [row["verdict"]["label"] for row in rows] == [YES] * 6
+    assert {row["usage"]["judge"]["calls"] for row in rows} == {3}
+    assert {row["usage"]["agent"]["calls"] for row in rows} == {1}
+
+
 def test_a_workflow_with_one_attempt_has_no_consensus(here):
     with pytest.raises(UserError, match="judge=consensus compares the attempts"):
         here(*TOY, "judge=consensus")

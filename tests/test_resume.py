@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 from conftest import REPO, TOY, command, read_json, read_rows
@@ -165,6 +168,26 @@ def test_another_frozen_bank_under_the_same_name_is_noticed(here, tmp_path):
     shutil.copy(other, bank)
     with pytest.raises(UserError, match="frozen_bank"):
         here(*words, run_dir=tmp_path / "frozen")
+
+
+def test_a_frozen_bank_to_whose_log_a_learner_has_added_is_noticed(here, tmp_path):
+    bank = here(*TOY, "limit=8", run_dir=tmp_path / "learned")[0] / "bank.sqlite"
+    words = (*TOY, "limit=8", "setting=frozen", f"memory.path={bank}")
+    plain = hashlib.sha256(bank.read_bytes()).hexdigest()
+    run_dir, _ = here(*words, run_dir=tmp_path / "without a log")
+    assert read_json(run_dir / "manifest.json")["fingerprint"]["frozen_bank"] == plain
+    with closing(sqlite3.connect(bank, isolation_level=None)) as db:  # stands for a learner, or for one that was killed
+        db.execute("PRAGMA wal_autocheckpoint=0")
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("INSERT INTO meta VALUES ('a note', '1')")
+        before = bank.read_bytes()
+        assert bank.with_name("bank.sqlite-wal").stat().st_size > 0
+        run_dir, _ = here(*words, run_dir=tmp_path / "frozen")
+        here(*words, run_dir=run_dir)  # goes on: the bank is the same
+        db.execute("INSERT INTO meta VALUES ('another', '2')")
+        assert bank.read_bytes() == before
+        with pytest.raises(UserError, match="frozen_bank"):
+            here(*words, run_dir=run_dir)
 
 
 def test_a_damaged_line_is_named(here, tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, TypeVar
@@ -16,11 +16,11 @@ from core.learning.distiller import Distills
 from core.learning.judges import Judge
 from core.memory.citations import n_cited
 from core.memory.protocol import Memory
-from core.models.meter import Meter
+from core.models.meter import Meter, account_of
 from core.run.followed import Follows, followed
 from core.run.records import RunRecords, did_in, records_of, shown_in
 from core.setting import Setting
-from core.types import UNJUDGED, Episode, Extraction, Scored, Selection, Task, Trajectory, Usage, Verdict
+from core.types import NOT_TAKEN, UNJUDGED, Episode, Extraction, Scored, Selection, Task, Trajectory, Usage, Verdict
 from envs.pool import EnvPool
 from workflows.episode import build_episode
 from workflows.rollout import Rollout
@@ -137,7 +137,7 @@ class Workflow:
                 hit["followed"] = did
         if self.bank.uses != "cited":
             return hits
-        cited = n_cited(attempts.trajectories[chosen], memories, n_shown)
+        cited = n_cited(as_one(played), memories, n_shown)
         return [hit | {"n_cited": n} for hit, n in zip(hits, cited, strict=True)]
 
     def played(self, attempts: Attempts, chosen: int) -> list[Trajectory]:
@@ -185,7 +185,8 @@ class Workflow:
         return [found.get(number, UNJUDGED) for number in range(len(attempts))]
 
     def more(self, attempts: Attempts, n: int) -> list[Trajectory]:
-        """n further attempts at a task, for a judge alone: they are no part of the episode."""
+        """n further attempts at a task, for a judge alone: no part of the episode, so its budget does not hold them."""
+        self.meter.release(account_of(attempts.task))
 
         def one(sample: int) -> Trajectory:
             with self.envs.lease() as env:
@@ -237,7 +238,8 @@ class Workflow:
         The episode's budget limits the agent alone: an attempt that it cuts off is judged and learned from like others.
         """
         finished = self.records.rollouts.finished(index).values()
-        self.meter.begin(task.id, sum((trajectory.usage for trajectory in finished), Usage()), role="agent")
+        spent = sum((trajectory.usage for trajectory in finished), Usage())
+        self.meter.begin(account_of(task), spent, role="agent")
 
     def as_attempts(
         self, task: Task, trajectories: list[Trajectory], memories: list[Scored] = (), *, refused: bool = False
@@ -258,11 +260,19 @@ class Workflow:
 
     def was_stopped(self, attempts: Attempts) -> bool:
         """Whether the run's budget ended the episode."""
-        return attempts.refused or self.meter.stopped(attempts.task.id) is not None
+        return attempts.refused or self._refused(attempts.task)
+
+    def _refused(self, task: Task) -> bool:
+        """Whether the run's budget refused a call of the task's. The calls of an env's grader bear its id alone."""
+        return any(self.meter.stopped(name) for name in (account_of(task), task.id))
 
     def checkpoint(self, index: int, task: Task, trajectory: Trajectory) -> None:
-        """Store a finished attempt for the case that the run is killed; one that broke is not stored but made again."""
-        if trajectory.ended_by != "infra_error" and not self.meter.stopped(task.id):
+        """Store a finished attempt for the case that the run is killed.
+
+        One that broke, or that the run's budget ended, is not stored but made again.
+        """
+        ended = trajectory.ended_by == "budget" and self._refused(task)
+        if trajectory.ended_by != "infra_error" and not ended:
             self.records.rollouts.add(index, trajectory)
 
     def learnable(self, attempts: Attempts) -> list[int]:
@@ -273,6 +283,11 @@ class Workflow:
             if self.learns and verdict.label is not None and self.learn_from in ("both", verdict.label)
             if trajectory.has_output
         ]
+
+
+def as_one(played: Sequence[Trajectory]) -> Trajectory:
+    """Attempts that go on from each other as one: the last, with all that was done. A note on them is no deed."""
+    return replace(played[-1], steps=tuple(s for made in played for s in made.steps if s.observation != NOT_TAKEN))
 
 
 def guarded(part: str, ask: Callable[[], Result], otherwise: Result) -> Result:

@@ -31,6 +31,8 @@ class MattsParallel(Workflow):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.judges = self.learns or (self.selector.uses_judge and self.k > 1)
+        if self.selector.uses_judge and self.judge.uses_gold and self.k > 1:
+            raise UserError("select=judge with judge=oracle lets the truth choose the answer: choose another select.")
 
     def check_sizes(self) -> None:
         if self.r not in (None, 0):

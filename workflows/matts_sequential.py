@@ -9,10 +9,11 @@ from typing import ClassVar
 from core.errors import InfraError, UserError
 from core.learning.attempts import Attempts
 from core.learning.contrast import Contrast
+from core.learning.transcript import single_turn
 from core.run.scaling import states_answer
-from core.types import CUT_OFF, Extraction, Scored, Selection, Task, Trajectory
+from core.types import CUT_OFF, Extraction, Scored, Selection, Task, Trajectory, Verdict
 from envs.base import BaseEnv
-from workflows.base import Workflow, guarded
+from workflows.base import Workflow, as_one, guarded
 
 
 @dataclass(kw_only=True)
@@ -68,15 +69,23 @@ class MattsSequential(Workflow):
         return self.envs.limited(env, work)
 
     def played(self, attempts: Attempts, chosen: int) -> list[Trajectory]:
-        return attempts.trajectories[:chosen] * (self.refine == "continue") + super().played(attempts, chosen)
+        goes_on = self.refine == "continue" and not single_turn(attempts.trajectories[0])
+        return attempts.trajectories[:chosen] * goes_on + super().played(attempts, chosen)
+
+    def evaluate(self, attempts: Attempts) -> list[Verdict]:
+        """A verdict on each round; one that goes on with those before it is judged by all that was done until then."""
+        rounds = [as_one(self.played(attempts, number)) for number in range(len(attempts))]
+        return super().evaluate(self.as_attempts(attempts.task, rounds, attempts.memories))
 
     def select(self, attempts: Attempts) -> Selection | None:
         if not self.r:
             return None
         last, rounds = len(attempts) - 1, attempts.trajectories
         stated = [number for number, made in enumerate(rounds) if states_answer(made.answer, made.info)]
-        if self.keep_answer and stated and stated[-1] < last and rounds[last].ended_by != "infra_error":
-            return Selection(index=stated[-1], by="kept", reason=f"no answer after round {stated[-1]}")
+        unstated = bool(stated) and len(stated) <= last - stated[0]  # a round after one that stated an answer
+        if self.keep_answer and unstated and rounds[last].ended_by != "infra_error":
+            where = f"after round {stated[-1]}" if stated[-1] < last else "in a round before the last"
+            return Selection(index=stated[-1], by="kept", reason=f"no answer {where}")
         return Selection(index=last, by="last")
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:

@@ -11,6 +11,7 @@ from typing import Any
 from core.agents.agent import Agent, Responder
 from core.errors import AttemptOver, InfraError
 from core.models.base import Reply, Role
+from core.models.meter import account_of
 from core.seeding import derive_seed
 from core.types import NOT_TAKEN, Message, Scored, Step, Task, Trajectory, Usage, content_id
 from envs.base import BaseEnv
@@ -104,7 +105,7 @@ class Rollout:
     def _finish(self, env: BaseEnv, attempt: _Attempt) -> None:
         """Play from the attempt's opening to its end, then let the env evaluate it."""
         try:
-            self._play(env, attempt, self.agent.begin(env, self.role, attempt.task.id))
+            self._play(env, attempt, self.agent.begin(env, self.role, account_of(attempt.task)))
         except AttemptOver as error:  # evaluated by what it reached, as at the step limit
             attempt.cut_off(error)
         attempt.success = env.evaluate(attempt.answer)
@@ -120,7 +121,7 @@ class Rollout:
         """The model's note on an attempt that is over: its outcome stays."""
         seed = derive_seed(self.seed, *attempt.task.seeded_by, attempt.sample, 0, "agent")
         told = self.agent.seen(attempt.opening)
-        reply = self.agent.begin(env, self.role, attempt.task.id)(told, attempt.sample, seed)
+        reply = self.agent.begin(env, self.role, account_of(attempt.task))(told, attempt.sample, seed)
         note = replace(self._read(reply)[0], observation=NOT_TAKEN, valid=True)
         made = replace(before, sample=attempt.sample, opening=tuple(attempt.opening), steps=(note,), usage=reply.usage)
         return with_id(attempt.task.id, made)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from core.learning.schemas import LONGEST, lessons_schema
 from core.learning.structured import parse_lessons
 from core.models.base import Reply, Role
+from core.models.meter import account_of
 from core.seeding import derive_seed
 from core.types import Extraction, Task
 
@@ -30,7 +31,7 @@ class Learner:
         names = (purpose,) if sample is None else (sample, purpose)
         seed = derive_seed(self.seed, *task.seeded_by, *names)
         message = {"role": "user", "content": prompt}
-        return self.role.chat([message], task=task.id, sample=sample or 0, seed=seed, schema=schema)
+        return self.role.chat([message], task=account_of(task), sample=sample or 0, seed=seed, schema=schema)
 
     def lessons(
         self,

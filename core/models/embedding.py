@@ -118,7 +118,8 @@ class MiniLMEmbedder(_SentenceTransformer):
 class HuggingFaceEmbedder(_SentenceTransformer):
     """Any embedding model that sentence-transformers reads. Code that comes with a model is not run.
 
-    model    its name on Hugging Face, from where it is fetched once, or a folder, whose name is then the embedder's
+    model    its name on Hugging Face, from where it is fetched once, or a folder: the embedder is then called by the
+             folder's name and its weights, so that two checkpoints of one name are told apart
     device   cpu | cuda | mps
     """
 
@@ -126,7 +127,11 @@ class HuggingFaceEmbedder(_SentenceTransformer):
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        self.name = Path(self.model).name if Path(self.model).is_dir() else self.model
+        folder = Path(self.model)
+        self.name, self.former_name = self.model, None
+        if folder.is_dir():
+            self.former_name = folder.name  # in banks that are older than the hash of the weights
+            self.name = f"{folder.name}-{_weights_hash(folder)}"
 
     def _load(self) -> Any:
         share_cores()
@@ -137,6 +142,16 @@ class HuggingFaceEmbedder(_SentenceTransformer):
         except (OSError, ValueError) as error:
             why = " ".join(str(error).split())[:300]
             raise UserError(f"embedder=huggingface: {self.model} cannot be loaded: {why}") from error
+
+
+def _weights_hash(folder: Path) -> str:
+    """8 hex digits of the sha256 of all weights in a folder, every byte: fine-tuned models may differ in a few."""
+    found = hashlib.sha256()
+    weights = (path for path in folder.rglob("*") if path.suffix in (".safetensors", ".bin") and path.is_file())
+    for path in sorted(weights):
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()[:8]
 
 
 @dataclass(kw_only=True)

@@ -32,6 +32,7 @@ class CachedEmbedder:
 
     def __post_init__(self) -> None:
         self.name = self.inner.name
+        self.former_name = getattr(self.inner, "former_name", None)
         columns = "key TEXT PRIMARY KEY, vector BLOB NOT NULL"
         self._file = self.path and KeyValueFile(
             path=self.path, what="the embedding cache", table="embeddings", columns=columns

@@ -12,13 +12,14 @@ from typing import Any
 
 from core.errors import InfraError, OverBudget, StopRun, UserError
 from core.jsonl import JsonLines
-from core.types import Usage, content_id
+from core.types import Task, Usage, content_id
 
 # The columns of calls.jsonl that are a Reply's, and those of the totals that are tokens, in the order of the files.
 _REPLY = "model text reasoning finish_reason usage retries sent from_cache".split()
 _WHERE_GIVEN = ("provider", "system_fingerprint")  # further columns, where the provider gives them
 _WHERE_FAILED = ("fallback", "failed")  # likewise, where a fallback answered
 _AGENT = ("agent", "embedder")  # whose prompts stand in episodes.jsonl already
+_PASS = "\x1f"  # in the name of an account, before the pass of the stream
 _TOKENS = "prompt_tokens cached_tokens completion_tokens reasoning_tokens".split()
 
 
@@ -56,6 +57,11 @@ class Budget:
             if limit is not None and value is not None and value >= limit:
                 return f"{name}={limit} ({value:.6g} used)"
         return None
+
+
+def account_of(task: Task) -> str:
+    """What the calls about a task are charged to: its id, in a later pass (stream.passes) with the pass behind it."""
+    return _PASS.join(task.seeded_by)
 
 
 @dataclass(kw_only=True)
@@ -103,12 +109,18 @@ class Meter:
     def begin(self, task: str, spent: Usage | None = None, role: str | None = None) -> None:
         """An episode begins.
 
+        task    its account (`account_of`), which its calls name
         spent   what an earlier start, which was killed, had spent on it already
         role    the only role that its budget is for; None: for all
         """
         with self._lock:
             self._episodes[task] = _Account(spent=spent or Usage(), began=time.monotonic(), role=role)
             self._stopped.pop(task, None)
+
+    def release(self, task: str) -> None:
+        """The episode's budget holds no further call for it; the run's does."""
+        with self._lock:
+            self._episodes.pop(task, None)
 
     def exhausted(self) -> str | None:
         """Which limit of the run's budget is used up, in words; None while there is none."""
@@ -181,6 +193,7 @@ class Meter:
     def _write(self, facts: dict[str, Any], latency_s: float, result: dict[str, Any]) -> None:
         messages = facts["messages"]
         row = {"schema": 1, **facts, "messages": content_id(messages), "n_messages": len(messages), **result}
+        row["task"] = row["task"].partition(_PASS)[0]
         row["latency_s"] = round(latency_s, 4)
         row["ended"] = round(time.time(), 3)
         with self._lock:

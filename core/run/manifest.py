@@ -48,11 +48,20 @@ def fingerprint(
     """What must be equal for a run to be continued: configuration, tasks, prompts, and the bank of setting=frozen."""
     bank = Path(frozen_bank) if frozen_bank else None
     return {
-        "frozen_bank": hashlib.sha256(bank.read_bytes()).hexdigest() if bank and bank.is_file() else None,
+        "frozen_bank": _sha256(bank) if bank and bank.is_file() else None,
         "config": identity(config),
         "dataset": {**dataset, "n_tasks": len(tasks), "tasks": content_id([task.id for task in tasks])},
         "prompts": prompt_digests(config["prompts"], config["distiller"].get("style", "")),
     }
+
+
+def _sha256(bank: Path) -> str:
+    """Of a bank's file and of SQLite's log beside it, where a writer has left records that are in the log alone."""
+    log = bank.with_name(f"{bank.name}-wal")
+    found = hashlib.sha256(bank.read_bytes())
+    if log.is_file():
+        found.update(log.read_bytes())
+    return found.hexdigest()
 
 
 def run_id(fingerprint: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from core.run.records import answer_of, evaluated, not_shown, outcomes_of, place_of, usage_of
 from core.run.scaling import mean, scaling
-from core.types import CUT_OFF, Usage
+from core.types import CUT_OFF, NOT_TAKEN, Usage
 
 VALID = ("success", "failure")  # what counts: an infra_error is in no denominator
 
@@ -160,8 +160,13 @@ def tokens(rows: list[dict], rounds: Usage | None = None) -> dict[str, int]:
 
 
 def steps(row: dict) -> int:
-    """Actions taken in the attempt that counts."""
-    return len(answer_of(row)["steps"])
+    """Actions taken in the attempt that counts; where that is a note (refine=continue), in the one that it is on."""
+    taken = (made["steps"] for made in reversed(row["trajectories"][: row["chosen"] + 1]))
+    return len(next((steps for steps in taken if not _is_note(steps)), ()))
+
+
+def _is_note(steps: list[dict]) -> bool:
+    return [step.get("observation") for step in steps] == [NOT_TAKEN]
 
 
 def all_steps(row: dict) -> list[dict]:

@@ -64,7 +64,7 @@ class BankFile:
     def __post_init__(self) -> None:
         self._store = open_store(self.path, read_only=self.read_only, how=self.store).of(self.namespace)
         made_by = self._store.meta("embedder")
-        if made_by not in (None, self.embedder.name):
+        if made_by not in (None, self.embedder.name, getattr(self.embedder, "former_name", None)):
             self._store.close()
             raise UserError(
                 f"the bank {self.path} was made by the embedder {made_by!r} and this run uses {self.embedder.name!r}: "

@@ -1,0 +1,85 @@
+"""Rounds that go on with one another, and selections that must not know the truth."""
+
+from __future__ import annotations
+
+import pytest
+from test_matts import PARALLEL, SEQUENTIAL, played  # noqa: F401 - played is a fixture
+
+from core.errors import UserError
+
+
+def slow(messages, role, sample):
+    """The toy world's player, who waits twice before it speaks, by a lesson that it names; its note names none."""
+    turns = sum(message["role"] == "assistant" for message in messages)
+    return "Thought: I go by [1].\nAction: wait" if role == "agent" and turns < 2 else None
+
+
+def test_an_attempt_that_is_over_is_judged_and_counted_by_what_it_did_and_not_by_its_note(played):  # noqa: F811
+    keys = ("refine=continue", "memory=confidence", "memory.uses=cited", "limit=8")
+    rows, summary, seen = played(slow, *SEQUENTIAL, *keys)
+    assert {row["chosen"] for row in rows} == {1}
+    assert all(len(row["trajectories"][1]["steps"]) == 1 for row in rows)  # the note
+    assert {row["status"] for row in rows} == {"success", "failure"}
+    assert [row["verdict"]["label"] for row in rows] == [row["status"] for row in rows]
+    assert summary["judge_agreement"] == 1.0
+    assert not any("no action was taken" in prompt for role, _, prompt in seen if role == "judge")
+    assert summary["mean_steps"] == 3.0
+    assert {hit["n_cited"] for row in rows for hit in row["retrieved"]} == {1}
+
+
+def test_a_round_that_goes_on_is_judged_with_the_steps_before_it(played):  # noqa: F811
+    rows, _, seen = played(slow, *SEQUENTIAL, "refine=continue", "max_steps=2", "limit=1")
+    first, second = (prompt for _, prompt in sorted((n, prompt) for role, n, prompt in seen if role == "judge"))
+    assert [prompt.count("Action: wait") for prompt in (first, second)] == [2, 2]
+    assert [prompt.count("Action: say") for prompt in (first, second)] == [0, 1]
+    assert len(rows[0]["trajectories"][1]["steps"]) == 1  # what is recorded of a round is its own
+
+
+def test_a_round_in_a_new_episode_is_judged_by_itself(played):  # noqa: F811
+    _, summary, seen = played(slow, *SEQUENTIAL, "refine=restart", "limit=1")
+    first, second = (prompt for _, prompt in sorted((n, prompt) for role, n, prompt in seen if role == "judge"))
+    assert [prompt.count("Action: wait") for prompt in (first, second)] == [2, 0]
+    assert summary["mean_steps"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rounds", "by", "chosen", "rates"),
+    [
+        ("7-7", "kept", 2, [1.0, 1.0, 1.0]),  # stopped after the middle round, the run would have kept the first's
+        ("7--", "kept", 0, [1.0, 1.0, 1.0]),
+        ("78-", "kept", 1, [1.0, 0.0, 0.0]),
+        ("787", "last", 2, [1.0, 0.0, 1.0]),
+        ("-77", "last", 2, [0.0, 1.0, 1.0]),
+    ],
+)
+def test_the_rate_after_a_round_is_that_of_a_run_that_ends_there(played, tmp_path, rounds, by, chosen, rates):  # noqa: F811
+    def says(messages, role, sample):
+        said = rounds[len(messages) // 2 - 1] if role == "agent" else ""
+        answers = {"agent": f"So \\boxed{{{said}}}." if said != "-" else "There is no earlier attempt.",
+                   "judge": "Thoughts: hm.\nStatus: success",
+                   "extractor": "# Memory Item 1\n## Title T\n## Description D.\n## Content C."}  # fmt: skip
+        return answers[role]
+
+    data = tmp_path / "seven.jsonl"
+    data.write_text('{"id": "a", "question": "What is 3 + 4?", "answer": "7"}\n')
+    words = ("env=math500", f"env.path={data}", "llm=scripted", "embedder=hashing", "workflow=matts_sequential", "r=2")
+    [row], summary, _ = played(says, *words)
+    assert [made["info"]["stated"] for made in row["trajectories"]] == [said != "-" for said in rounds]
+    assert (row["selection"]["by"], row["chosen"]) == (by, chosen)
+    assert summary["scaling"]["success_by_round"] == rates
+    assert summary["success_rate"] == rates[-1]
+
+
+@pytest.mark.parametrize("setting", ["true_labels", "train"])
+def test_the_truth_selects_no_answer(here, setting):
+    words = (*PARALLEL, f"setting={setting}", "judge=oracle", "select=judge")
+    with pytest.raises(UserError, match="lets the truth choose the answer"):
+        here(*words, "k=2")
+    assert here(*words, "k=1", "limit=1")[1] == 0.0  # nothing to select
+
+
+def test_the_truth_selects_no_answer_where_nothing_is_learned(here):
+    world = ("env=customs", "llm=scripted", "embedder=hashing", "setting=told")
+    words = (*world, "workflow=matts_parallel", "judge=oracle", "select=judge")
+    with pytest.raises(UserError, match="lets the truth choose the answer"):
+        here(*words)
