@@ -65,6 +65,8 @@ class RedactingFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = self._redact(record.getMessage()), None
         if record.exc_info:
-            record.exc_text = self._redact(logging.Formatter().formatException(record.exc_info))
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
             record.exc_info = None  # some handlers would word it from this again
+        if record.exc_text:  # worded here, or by another handler's filter, which knows other secrets
+            record.exc_text = self._redact(record.exc_text)
         return True

@@ -239,7 +239,7 @@ class WebArenaEnv(BaseEnv):
             self.describe()  # says which address is missing
         if self.reset_sites:
             for site, url in sites.items():
-                reset_site(site, self.controls.get(site) or control_of(url))
+                reset_site(site, self.controls.get(site) or control_of(site, url))
             self._call("forget")
         visit = SitesVisit(
             goal=it.intent,

@@ -11,11 +11,11 @@ from core.errors import InfraError
 READY_S = 600.0  # for a site to be set up: GitLab takes minutes
 
 
-def control_of(url: str) -> str:
-    """The control port of a site at an address: its own + 1."""
+def control_of(site: str, url: str) -> str:
+    """The control port of a site at an address, as the images have it: its own + 1, of reddit - 1."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    return f"{parts.scheme}://{parts.hostname}:{port + 1}"
+    return f"{parts.scheme}://{parts.hostname}:{port + (-1 if site == 'reddit' else 1)}"
 
 
 def reset_site(site: str, control: str) -> None:

@@ -46,9 +46,11 @@ def test_a_key_typed_into_the_configuration_is_not_saved_and_the_run_resumes(cli
     assert HIDDEN in everything(tmp_path / "run")
 
 
-def test_logs_and_their_tracebacks_are_redacted(caplog):
+@pytest.mark.parametrize("before", [{}, {"B_TOKEN": "tok-87654321"}])
+def test_logs_and_their_tracebacks_are_redacted_also_behind_another_filter(caplog, before):
     log = logging.getLogger("secrets")
-    caplog.handler.addFilter(RedactingFilter(Redactor({"A_TOKEN": "tok-12345678"})))
+    for secrets in (before, {"A_TOKEN": "tok-12345678"}):
+        caplog.handler.addFilter(RedactingFilter(Redactor(secrets)))
     try:
         raise ValueError("tok-12345678")
     except ValueError:

@@ -20,6 +20,7 @@ from envs.web.elements import elements
 from envs.web.engine import NO_SANDBOX
 from envs.web.sites import UNREACHABLE
 from envs.webarena_env import ENDED, WebArenaEnv
+from envs.webarena_reset import control_of
 
 pytestmark = [
     *needs_browser,
@@ -130,6 +131,9 @@ def test_more_actions_are_told_and_taken(sites):
         begin(env, 431)
         assert "Tab 1: '*SPAAS" in env.step("tab_focus(1)")[0]
         assert "About us" in env.step(f"goto('{sites['shopping'].url}/about')")[0]
+        for address in ("file:///etc/passwd", " FILE:///etc/passwd", "view-source:file:///etc/passwd", "about:blank"):
+            seen, _, _, info = env.step(f"goto({address!r})")
+            assert "begins with http:// or https://" in seen and not info["valid"]
     with pytest.raises(UserError, match="env.more_actions: no upload_file"):
         make(sites, more_actions=["upload_file"])
 
@@ -215,6 +219,11 @@ def test_the_sites_are_reset_by_their_control_ports(sites):
         env.controls = {}
         with pytest.raises(InfraError, match=rf"cannot be reset by http://127.0.0.1:{shop.server_port + 1}/init"):
             begin(env, 21)
+
+
+def test_the_control_ports_are_those_of_the_images():
+    assert control_of("shopping", "http://host:7770") == "http://host:7771"
+    assert control_of("reddit", "http://host:9999") == "http://host:9998"
 
 
 def test_the_published_evaluation_looks_at_the_sites_at_the_end(published, sites):

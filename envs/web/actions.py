@@ -47,6 +47,9 @@ def _call(statement: ast.stmt, allowed: Collection[str]) -> str:
         raise ValueError("The arguments of an action are given by place or by name.")
     if name == "noop" and any(not 0 <= wait <= MAX_WAIT_MS for wait in [*given, *named.values()] if _number(wait)):
         raise ValueError(f"noop waits for at most {MAX_WAIT_MS} milliseconds.")
+    addresses = [*given, *named.values()] if name == "goto" else []
+    if not all(str(address).strip().lower().startswith(("http://", "https://")) for address in addresses):
+        raise ValueError("goto takes an address that begins with http:// or https://.")  # else a file of this machine
     return f"{name}({', '.join([*map(repr, given), *(f'{key}={value!r}' for key, value in named.items())])})"
 
 
