@@ -153,3 +153,19 @@ def test_a_quoting_distiller_keeps_what_quotes_an_observation(label):
     )
     assert [lesson.title for lesson in made.lessons] == ["T1"] and made.n_dropped == 1
     assert "copied exactly from an observation" in asked[0]
+
+
+def test_quotes_are_refused_where_a_reply_is_the_whole_attempt(here):
+    words = ("env=customs", "arm=quote", "llm=free", "embedder=hashing", "limit=1")
+    with pytest.raises(UserError, match="style=quote: here a reply is the whole attempt"):
+        here(*words, "max_steps=1")
+    here(*words)
+
+
+def test_two_presses_are_said_where_two_are_needed(here):
+    run_dir, _ = here("env=customs_steps", "agent=gold", "workflow=vanilla", "llm=free", "embedder=hashing", "limit=2")
+    [first, second] = read_rows(run_dir)
+    for row in (first, second):
+        assert row["reward"] == 1.0 and len(row["trajectories"][0]["steps"]) == 2
+    env = read_json(run_dir / "manifest.json")["config"]["env"]
+    assert env["rule"] == "steps" and "Two of the four buttons" in env["instructions"]
