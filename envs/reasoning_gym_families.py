@@ -48,10 +48,18 @@ def wrong_gold(family: str, question: str, gold: str) -> bool:
     if family == "family_relationships":
         return bool(IN_LAW.fullmatch(gold))
     if family == "calendar_arithmetic":  # days of the next year are printed with this one's number
-        return any(f"{datetime.strptime(day, '%B %d, %Y'):%A}" != name for name, day in DAY.findall(question))
+        return any(_weekday(day) != name for name, day in DAY.findall(question))
     if family == "time_intervals":  # thousandths of a second are cut off, not rounded: 1.001 s becomes 1.000
         return bool(CUT.search(question) or "." in gold)
     return False
+
+
+def _weekday(day: str) -> str | None:
+    """Of a day such as "March 1, 2022"; None where the calendar has no such day."""
+    try:
+        return f"{datetime.strptime(day, '%B %d, %Y'):%A}"
+    except ValueError:  # February 29 of another year
+        return None
 
 
 def check(families: Iterable[str], options: Mapping[str, Mapping]) -> None:

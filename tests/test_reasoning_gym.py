@@ -243,6 +243,7 @@ def test_the_gold_answer_with_more_behind_it_is_no_success(family):
         ("family_relationships", "What is Tom to Ann?", "nephew", True),
         ("calendar_arithmetic", "from Tuesday, December 20, 2022 to Friday, January 6, 2022?", "14", True),
         ("calendar_arithmetic", "from Tuesday, December 20, 2022 to Friday, December 23, 2022?", "4", False),
+        ("calendar_arithmetic", "from Friday, December 29, 2023 to Thursday, February 29, 2023?", "45", True),
         ("time_intervals", "from 00:00:00.000 to 00:00:01.001", "00:00:01.000", True),
         ("time_intervals", "from 2024-01-15 (Monday) 14:30:45 +0000 to", "3 days, 00:00", True),
         ("time_intervals", "from 2024-01-15 (Monday) to 2024-01-18 (Thursday)", "3 days", False),

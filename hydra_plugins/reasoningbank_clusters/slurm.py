@@ -99,7 +99,7 @@ def queue() -> dict[str, str] | None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         return None
-    found = [line.split("|") for line in done.stdout.splitlines()]
+    found = [line.split("|", 2) for line in done.stdout.splitlines()]
     return {
         job: f"{state} ({reason})" if "held" in reason.lower() else state
         for job, state, reason in found
