@@ -8,8 +8,8 @@ the time of the check or into a new FOLDER, and audited; then every table that s
 
     <!-- tables: NAME/GLOB... --table TABLE ; column, column -->
 
-is made by scripts.tables from those runs (all columns where none is named) and held against what stands there, up to
-the next line that is no table. Exit 1 where a run breaks an invariant or a table differs; --write puts the new tables
+is made by scripts.tables from those runs (all columns where none is named; of several tables the one that has them all)
+and held against what stands there, up to the next line that is no table. Exit 1 where a run breaks an invariant or a table differs; --write puts the new tables
 in the page. --pack stores the runs in RUNS, with this machine's paths taken out of them.
 """
 
@@ -104,14 +104,16 @@ def table_of(mark: re.Match[str], into: Path) -> list[str]:
         raise UserError(f"docs/study.md names runs that are not stored: {' '.join(words[:at])}.")
     with tempfile.NamedTemporaryFile("r", suffix=".md", encoding="utf-8") as file:
         status = tables.main([*runs, *words[at:], "--format", "md", "-o", file.name])
-        rows = [cells(line) for line in file.read().splitlines() if line.startswith("|")]
-    n_tables = sum(set("".join(row)) <= set("-: ") for row in rows)  # the lines below the headings
-    if status == 2 or n_tables != 1:
-        raise UserError(f"docs/study.md: a mark must give one table, {mark['words'].strip()} gives {n_tables}.")
-    wanted = columns if mark["columns"] else rows[0]
-    if missing := [name for name in wanted if name not in rows[0]]:
-        raise UserError(f"docs/study.md asks for columns that the table lacks: {', '.join(missing)}.")
-    places = [rows[0].index(name) for name in wanted]
+        made = file.read()
+    found = [[cells(line) for line in lines.splitlines()] for lines in re.findall(r"(?:^\|.*\n)+", made, re.MULTILINE)]
+    named = [[cell.replace("<br>", " ") for cell in rows[0]] for rows in found]
+    fitting = [place for place, names in enumerate(named) if not mark["columns"] or set(columns) <= set(names)]
+    if status == 2 or not found or len(fitting) > 1:
+        raise UserError(f"docs/study.md: a mark must give one table, {mark['words'].strip()} gives {len(fitting)}.")
+    if not fitting:
+        raise UserError(f"docs/study.md asks for columns that no table has together: {', '.join(columns)}.")
+    rows, names = found[fitting[0]], named[fitting[0]]
+    places = [names.index(name) for name in (columns if mark["columns"] else names)]
     return ["| " + " | ".join(row[place] for place in places) + " |" for row in rows]
 
 

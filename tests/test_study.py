@@ -48,6 +48,13 @@ def own_page(tmp_path, monkeypatch):
     return page
 
 
+def test_of_several_tables_the_columns_tell_which_is_meant(own_page, capsys) -> None:
+    text = own_page.read_text(encoding="utf-8")
+    own_page.write_text(text.replace(" --table", " --table main --table"), encoding="utf-8")
+    assert ran(capsys, "--write")[0] == 0
+    assert "| told_lesson | 144 | 138 of 138 |" in own_page.read_text(encoding="utf-8")
+
+
 def test_tables_are_written_once_and_a_changed_figure_is_found(own_page, capsys) -> None:
     assert ran(capsys, "--write")[0] == 0
     written = own_page.read_text(encoding="utf-8")
@@ -82,9 +89,9 @@ def test_what_cannot_be_made_is_one_sentence(own_page, capsys) -> None:
     text = own_page.read_text(encoding="utf-8")
     for wrong, said in (
         (text.replace("quantised/arm=*", "elsewhere/*"), "runs that are not stored: elsewhere/*"),
-        (text.replace("method, n", "methods, n"), "columns that the table lacks: methods"),
+        (text.replace("method, n", "methods, n"), "columns that no table has together: methods, n"),
         (text.replace(" -->\n", "-->\n"), "1 marks <!-- tables: ... -->, of which some cannot be read"),
-        (text.replace(" --table", " --table main --table"), "a mark must give one table"),
+        (text.replace(" --table", " --table main --table").replace("n, solved", "n"), "must give one table"),
     ):
         own_page.write_text(wrong, encoding="utf-8")
         assert study.main([]) == 2
