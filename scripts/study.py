@@ -9,8 +9,9 @@ the time of the check or into a new FOLDER, and audited; then every table that s
     <!-- tables: NAME/GLOB... --table TABLE ; column, column -->
 
 is made by scripts.tables from those runs (all columns where none is named; of several tables the one that has them all)
-and held against what stands there, up to the next line that is no table. Exit 1 where a run breaks an invariant or a table differs; --write puts the new tables
-in the page. --pack stores the runs in RUNS, with this machine's paths taken out of them.
+and held against what stands there, up to the next line that is no table. Exit 1 where a run breaks an invariant or a
+table differs; --write puts the new tables in the page. --pack stores the runs in RUNS, with this machine's paths taken
+out of them.
 """
 
 from __future__ import annotations
