@@ -255,10 +255,11 @@ class MemoryBank(BankFile, Memory):
         with self.change(reason) as change:
             for id in accomplices:
                 change.update(id, status="quarantined", trust=0.0)
-            return change.put_all(
+            added = change.put_last(
                 (r, *((None, ()) if v is None else (v.tobytes(), self._stored_items(r))))
                 for r, v in zip(records, vectors)
             )
+        return added()
 
     def _accomplices(self, record: MemoryRecord) -> list[str]:
         """The stored records that are to be quarantined together with a screened one."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import Any
 
-from core.memory.postgres.connection import EVERYONE
+from core.memory.postgres.connection import EVERYONE, SEE_UNTIL_COMMIT, Late
 from core.memory.postgres.words import words_of_record
-from core.memory.store.changes import Change, Items, check_status
+from core.memory.store.changes import Change, Embed, Items, check_status
 from core.memory.store.schema import FIELDS, INSERT, to_column
 from core.types import MemoryRecord
 
@@ -21,23 +22,48 @@ _WORDS = (
 )
 
 
+def _putting(record: MemoryRecord, vector: bytes | None) -> tuple[str, tuple]:
+    """The statement that adds a record, its words and its vector, and gives its number; none where it is there."""
+    values = [to_column(name, getattr(record, name)) for name in FIELDS]
+    query = f"WITH r AS ({INSERT}, namespace), {_WORDS.format(words='?', source='r')}"
+    query += "" if vector is None else ", v AS (INSERT INTO vectors SELECT rowid, ?, namespace FROM r)"
+    return f"{query} SELECT rowid FROM r", (*values, words_of_record(record), *(() if vector is None else (vector,)))
+
+
 class PostgresChange(Change):
-    """A Change whose session is held to one namespace: that of the change, or of the record that is put."""
+    """A Change whose session is held to one namespace: that of the change, or of the record that is put.
+
+    first       whether the bank has no vector yet
+    last        a record that is put together with the commit, in one message: others do not wait for the way between
+    at_commit   the statements that do it
+    """
+
+    def __init__(self, db: Any, reason: str, namespace: str, embed: Embed, *, first: bool = False) -> None:
+        super().__init__(db, reason, namespace, embed)
+        self._first = first
+        self.last: MemoryRecord | None = None
+        self.at_commit: list[Late] = []
 
     def put(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> bool:
         """`add` with the vectors at hand; None for one that is set aside and has none."""
         check_status(record.status)
         self._db.see(record.namespace)
-        values = [to_column(name, getattr(record, name)) for name in FIELDS]
-        more = (words_of_record(record), *(() if vector is None else (vector,)))
-        query = f"WITH r AS ({INSERT}, namespace), {_WORDS.format(words='?', source='r')}"
-        query += "" if vector is None else ", v AS (INSERT INTO vectors SELECT rowid, ?, namespace FROM r)"
-        row = self._db.execute(f"{query} SELECT rowid FROM r", (*values, *more)).fetchone()
+        row = self._db.execute(*_putting(record, vector)).fetchone()
         if row is not None:
             self._db.total_changes += 1
             self._put_items(row[0], items)
         self._db.see(self._namespace)
         return row is not None
+
+    def put_last(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> Callable[[], int]:
+        """`put_all` as the last thing of the change; how many were new is to be asked after it."""
+        rows = list(rows)
+        if self._first or len(rows) != 1 or rows[0][2]:  # the vectors of items need the record's number
+            return super().put_last(rows)
+        self.last, vector, _ = rows[0]
+        check_status(self.last.status)
+        self.at_commit = [Late(SEE_UNTIL_COMMIT, (self.last.namespace,)), Late(*_putting(self.last, vector))]
+        return lambda: len(self.at_commit[-1].found)
 
     def put_all(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> int:
         """`put` many; returns how many were new."""

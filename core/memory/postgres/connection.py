@@ -6,6 +6,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import count
 from struct import pack
 from sys import byteorder
@@ -23,6 +24,7 @@ _IN_ITS_ORDER = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true)
     f"set_config('enable_{way}', 'off', true)" for way in _OTHER_WAYS
 )
 _SEE = "SELECT set_config('reasoningbank.namespace', $1, false)"
+SEE_UNTIL_COMMIT = "SELECT set_config('reasoningbank.namespace', ?, true)"
 # In one statement, as each takes its time from every writer. `commit` waits for the disk, without the lock; what writes
 # is planned once, not while others wait.
 _TO_WRITE = _SEE + (
@@ -63,6 +65,15 @@ def connect(url: str, settings: dict[str, Any], *, read_only: bool = False) -> C
 def _asked_for(gone_s: int) -> dict[str, int]:
     """TCP's keepalives, in seconds: when a silent end is asked whether it is there, and how often."""
     return {"idle": gone_s // 3, "interval": gone_s // 6, "count": 4}
+
+
+@dataclass
+class Late:
+    """A statement that is sent together with the commit. found: the rows that it gave, known after it."""
+
+    query: str
+    values: tuple = ()
+    found: list[tuple] = field(default_factory=list)
 
 
 class Connection:
@@ -175,17 +186,23 @@ class Connection:
                 self.pg.execute(query, values)
             yield
 
-    def commit(self, *statements: tuple[str, tuple], durable: bool = True) -> None:
-        """Run some last statements and commit, which lets others write; then wait for the disk, together with them."""
-        if self._first:  # nothing was done
-            self._first = []
+    def commit(self, *statements: Late, durable: bool = True) -> None:
+        """Run some last statements and commit, which lets others write; then wait for the disk, together with them.
+
+        All of it is one message, what `begin` has left to be sent too.
+        """
+        first, self._first = self._first, []
+        if first and not statements:  # nothing was done
             return
         with self.pg.pipeline():
-            for query, values in statements:
-                self.pg.execute(self._translated(query), values)
+            for query, values in first:
+                self.pg.execute(query, values)
+            asked = [self.pg.execute(self._translated(one.query), one.values, binary=True) for one in statements]
             self.pg.execute("COMMIT")
             if durable:  # a commit of anything brings all that was committed before it to the disk
                 self.pg.execute("SELECT pg_logical_emit_message(true, 'reasoningbank', '')")
+        for one, cursor in zip(statements, asked):
+            one.found = cursor.fetchall() if cursor.description else []
 
     def roll_back(self) -> None:
         """Undo what was done since `begin`, as far as the connection still stands."""

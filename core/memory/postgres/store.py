@@ -15,7 +15,7 @@ from core.checks import check_numbers, is_url
 from core.errors import StopRun, UserError
 from core.memory.postgres import setup
 from core.memory.postgres.changes import PostgresChange
-from core.memory.postgres.connection import EVERYONE, Connection
+from core.memory.postgres.connection import EVERYONE, SEE_UNTIL_COMMIT, Connection, Late
 from core.memory.postgres.connections import Connections
 from core.memory.postgres.search import BM25, PostgresSearch, conditions
 from core.memory.postgres.words import words_of
@@ -76,7 +76,8 @@ _MEASURED = (
     "INSERT INTO meta SELECT 'embedder_dim', vector_dims(vector)::text FROM vectors LIMIT 1 ON CONFLICT DO NOTHING"
 )
 _SINCE = "INSERT INTO meta SELECT 'embedder_since', at FROM journal ORDER BY seq LIMIT 1 ON CONFLICT DO NOTHING"
-Last = list[tuple[str, tuple]]  # statements and their values
+# What a record that is put together with the commit is asked for: an entry in the journal only if it is new.
+_IF_NEW = " HAVING EXISTS (SELECT FROM records WHERE namespace = ? AND id = ? AND xmin = pg_current_xact_id()::xid)"
 
 
 class PostgresStore:
@@ -146,7 +147,7 @@ class PostgresStore:
             yield db
 
     @contextmanager
-    def _transaction(self, wait_s: float | None, lock: str = "") -> Iterator[tuple[Connection, Last]]:
+    def _transaction(self, wait_s: float | None, lock: str = "") -> Iterator[tuple[Connection, list[Late]]]:
         """`unjournaled`, with a list of what is to be executed together with the commit."""
         shared = self._shared
         if shared.writer == threading.get_ident():
@@ -164,7 +165,7 @@ class PostgresStore:
                         at_once=wait_s is not None or bool(lock),
                     )
                     shared.writer = threading.get_ident()
-                    last: Last = []
+                    last: list[Late] = []
                     yield db, last
                     db.commit(*last, durable=wait_s is None)
                 except BaseException:
@@ -181,14 +182,19 @@ class PostgresStore:
         """One transaction with one journal entry; the first names the embedder."""
         noted = self.dim() is not None
         with self.of(namespace)._transaction(wait_s) as (db, last):
-            change = PostgresChange(db, reason, namespace, embed)
+            change = PostgresChange(db, reason, namespace, embed, first=not noted)
             yield change
-            if change.made:
-                last.append(("SELECT set_config('reasoningbank.namespace', '*', true)", ()))  # until the commit
-                last.append((_JOURNAL, (now(), storable(change.reason))))
+            last += change.at_commit
+            if change.made or last:
+                last.append(Late(SEE_UNTIL_COMMIT, (EVERYONE,)))
+                entry = (now(), storable(change.reason))
+                if change.made:
+                    last.append(Late(_JOURNAL, entry))
+                else:
+                    last.append(Late(_JOURNAL + _IF_NEW, (*entry, change.last.namespace, storable(change.last.id))))
                 if not noted:
-                    last.append(("INSERT INTO meta VALUES ('embedder', ?) ON CONFLICT DO NOTHING", (embedder,)))
-                    last += [(_MEASURED, ()), (_SINCE, ())]
+                    last.append(Late("INSERT INTO meta VALUES ('embedder', ?) ON CONFLICT DO NOTHING", (embedder,)))
+                    last += [Late(_MEASURED), Late(_SINCE)]
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

@@ -77,6 +77,11 @@ class Change:
         """`put` many; returns how many were new."""
         return sum(self.put(*row) for row in rows)
 
+    def put_last(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> Callable[[], int]:
+        """`put_all` as the last thing of the change; how many were new is to be asked after it."""
+        added = self.put_all(rows)
+        return lambda: added
+
     def update(self, id: str, **fields: Any) -> None:
         """Set fields of a record. Its id and query are fixed: add a record that supersedes it. UserError otherwise."""
         if not self.revise(id, lambda record: fields):
