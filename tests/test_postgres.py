@@ -268,6 +268,36 @@ def test_ids_and_journal_entries_are_in_the_order_of_commits(open_bank):
     assert [entry["seq"] for entry in reader.journal()] == list(range(1, 4 * n + 1))
 
 
+def test_a_lesson_that_is_sent_together_with_its_commit_is_noted_once_and_only_if_it_is_new(open_bank):
+    bank, other = open_bank(namespace="a"), open_bank(namespace="b")
+    assert bank.add(record("0", item(0)))  # the first of a bank is sent by itself
+    assert bank.add(record("1", item(1)))
+    assert not bank.add(record("1", item(1)))
+    assert other.add(record("1", item(2)))  # another tenant's
+    kept = replace(record("2", item(3)), namespace="c")
+    assert bank.add_many([kept], keep_namespaces=True) == 1
+    assert bank.add_many([kept], keep_namespaces=True) == 0
+    assert bank.add_many([record("3\0", item(4), status="archived")], [None]) == 1
+    assert [entry["seq"] for entry in bank.journal()] == [1, 2, 3, 4, 5]
+    assert [len(entry["undo"]) for entry in bank.journal()] == [1, 1, 1, 1, 1]
+    rows = bank._store.of(None).rows("SELECT namespace, id FROM records ORDER BY rowid")
+    assert rows == [("a", "0"), ("a", "1"), ("b", "1"), ("c", "2"), ("a", "3\0")]
+    assert bank._store.rows("SELECT count(*) FROM records") == [(3,)]  # it sees its own tenant's again
+    assert bank.rollback(1) == 2 and [one.id for one in bank.recent(9)] == ["0"]
+    assert len(other.recent(9)) == 1
+
+
+def test_a_lesson_that_the_server_refuses_with_its_commit_leaves_nothing(open_bank):
+    bank = open_bank()
+    bank.add(record("0", item(0)))
+    with pytest.raises(StopRun, match="dimensions"):
+        with bank.change("broken") as change:
+            change.update("0", n_used=7)
+            change.put_last([(record("1", item(1)), b"\0" * 4 * 20_000, ())])  # pgvector takes at most 16 000 numbers
+    assert bank.get("0").n_used == 0 and bank.get("1") is None
+    assert bank.add(record("1", item(1))) and len(bank.journal()) == 2
+
+
 def test_the_harness_and_the_mcp_server_share_a_bank(url, tmp_path):
     def tool(*words):
         line = [sys.executable, "-m", "mcp_server", *words, "--bank", url, "--embedder", "hashing-256"]
