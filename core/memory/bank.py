@@ -21,7 +21,7 @@ from core.memory.protocol import Memory
 from core.memory.search.searcher import Search
 from core.memory.search.texts import windows
 from core.memory.store.bank_file import BankFile
-from core.memory.store.changes import Items
+from core.memory.store.changes import Change, Items
 from core.memory.store.clock import now
 from core.memory.store.contract import Busy
 from core.memory.store.filter import Filter, normal_tag
@@ -232,10 +232,12 @@ class MemoryBank(BankFile, Memory):
         keep_namespaces: bool = False,
         shown: Sequence[str] | None = None,
         did: Sequence[tuple[str, str]] | None = None,
+        feedback: EpisodeFeedback | None = None,
     ) -> int:
         """Append records in one transaction; returns how many were new.
 
-        vectors   where known: a float32 row for each record, or None for one that is set aside and has none
+        vectors    where known: a float32 row for each record, or None for one that is set aside and has none
+        feedback   counted in the same transaction if any was new: a crash parts what is stored from it no more
         """
         if not records:
             return 0
@@ -255,10 +257,13 @@ class MemoryBank(BankFile, Memory):
         with self.change(reason) as change:
             for id in accomplices:
                 change.update(id, status="quarantined", trust=0.0)
-            return change.put_all(
+            added = change.put_all(
                 (r, *((None, ()) if v is None else (v.tobytes(), self._stored_items(r))))
                 for r, v in zip(records, vectors)
             )
+            if added and feedback is not None:
+                self.count_within(change, feedback)
+            return added
 
     def _accomplices(self, record: MemoryRecord) -> list[str]:
         """The stored records that are to be quarantined together with a screened one."""
@@ -304,6 +309,16 @@ class MemoryBank(BankFile, Memory):
         elif isinstance(episode, EpisodeFeedback) and episode.counted:
             self._count_uses(dict.fromkeys(episode.used, 0), episode.label, "uses judged")
 
+    def count_within(self, change: Change, feedback: EpisodeFeedback) -> None:
+        """`learn` within a change, but for the rounds that fall due, which `learn(None)` runs.
+
+        A `consolidate` without `count` must be told afterwards, by `learn` alone.
+        """
+        if self.consolidate is None and feedback.counted:
+            self._revise_uses(change, dict.fromkeys(feedback.used, 0), feedback.label)
+        elif hasattr(self.consolidate, "count"):
+            self.consolidate.count(self, change, feedback)
+
     def count_shown(self, ids: Iterable[str] | Mapping[str, int]) -> bool:
         """Count that records were shown to an agent: n_used and last_used, in one transaction; unknown ids are ignored.
 
@@ -328,11 +343,14 @@ class MemoryBank(BankFile, Memory):
         """shown: {id: showings to count}; 0 where they were counted before."""
         if self.read_only or not shown:
             return
+        with self.change(reason, wait_s) as change:
+            self._revise_uses(change, shown, label)
+
+    def _revise_uses(self, change: Change, shown: Mapping[str, int], label: str | None) -> None:
         life = {"confidence": getattr(self.consolidate, "confidence", None)}
         life["ticks_per_day"] = getattr(self.consolidate, "ticks_per_day", 1.0)
-        with self.change(reason, wait_s) as change:
-            for id, n in shown.items():
-                change.revise(id, lambda record, n=n: after_use(self, record, label, shown=n, **life))
+        for id, n in shown.items():
+            change.revise(id, lambda record, n=n: after_use(self, record, label, shown=n, **life))
 
     def spent(self) -> Usage | None:
         """What the models that `consolidate` and `hygiene` asked have cost in this run; None where neither may ask."""
