@@ -7,6 +7,7 @@ from conftest import REPO
 from mcp.client.client import Client
 from mcp_kit import ask, here, run
 
+from core.errors import UserError
 from core.memory.__main__ import main as memory_command
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
@@ -143,6 +144,30 @@ def test_a_large_older_bank_is_searched_as_before_until_it_is_embedded(tmp_path,
     assert memory_command(["reembed", str(path)]) == 0
     assert ids(bank.nearest("penguin walrus", 2)) == ["a", "new"]
     bank.close()
+
+
+def test_vectors_of_lessons_that_were_made_for_another_key_are_not_mixed_in(tmp_path, capsys):
+    path = tmp_path / "b.sqlite"
+    tagged = record("t", "q", "walrus penguin", tags=("metal",))  # its text differs between the keys
+    bank = bank_at(path, "both")
+    bank.add(tagged)
+    bank.close()
+    for read_only in (False, True):
+        with pytest.raises(UserError, match="memory.key=both and this run uses memory.key=item.*reembed"):
+            bank_at(path, "item", read_only=read_only)
+    plain = bank_at(path, "query")
+    plain.add(record("u", "q2", "walrus penguin", tags=("metal",)))
+    hits = plain.nearest("walrus penguin", 2, key="item")  # one stored, one made on the way: in one and the same way
+    assert len(hits) == 2 and hits[0].score == hits[1].score
+    plain.close()
+    assert memory_command(["reembed", str(path), "--key", "item"]) == 0
+    again = bank_at(path, "item")
+    assert [hit.score for hit in again.nearest(tagged.items[0].text, 2)] == [1.0, 1.0]
+    again.close()
+    with pytest.raises(UserError, match="memory.key=item and this run uses memory.key=both"):
+        bank_at(path, "both")
+    assert memory_command(["reembed", str(path)]) == 0
+    bank_at(path, "both").close()
 
 
 def test_what_an_insight_says_is_found_over_mcp_and_stored_with_its_vectors(tmp_path):

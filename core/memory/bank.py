@@ -18,8 +18,10 @@ from core.memory.consolidation.uses import after_use
 from core.memory.experience import record_of
 from core.memory.policies.base import SAME, Policy
 from core.memory.protocol import Memory
+from core.memory.search.hits import once_each
+from core.memory.search.item_key import key_of_items, note_key
 from core.memory.search.searcher import Search
-from core.memory.search.texts import windows
+from core.memory.search.texts import item_texts
 from core.memory.store.bank_file import BankFile
 from core.memory.store.changes import Change, Items
 from core.memory.store.clock import now
@@ -82,6 +84,7 @@ class MemoryBank(BankFile, Memory):
     run: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
     _search: Search = field(init=False, repr=False)
+    _items_by: str = field(init=False, repr=False)  # item | both: what vectors of items are made for
     _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -92,8 +95,9 @@ class MemoryBank(BankFile, Memory):
         super().__post_init__()
         if self.uses is not None and self.consolidate is None:
             self.consolidate = Consolidator(run=self.run)  # without policies it counts, and does nothing else
+        self._items_by = key_of_items(self._store, self.key, read_only=self.read_only, path=self.path)
         most = MOST_MISSING if self.key == "both" else None  # with key=item there is nothing else to search by
-        search = getattr(self._store, "search", partial(Search, self._store))
+        search = getattr(self._store, "search", partial(Search, self._store, items_by=self._items_by))
         self._search = search(self.index == "hnsw", self._item_vectors, self.read_only, most)
 
     def retrieve(
@@ -292,12 +296,16 @@ class MemoryBank(BankFile, Memory):
         """(its vector, its items'): what `Change.put` takes beside a record, made before the transaction begins."""
         return self._embed(record)
 
-    def reembed(self) -> int:
-        """Make the vectors of every record anew, everyone's, as `key` wants them; returns how many records.
+    def reembed(self, key: str | None = None) -> int:
+        """Make the vectors of every record anew, everyone's; returns how many records. key: another `key` from now on.
 
         Searches compute what is not stored, a server at each start; this stores it. No journal entry: texts stay.
         """
-        return self._store.reembed(self._embed)
+        self.key = key or self.key
+        count = self._store.reembed(self._embed)
+        if self.key != "query":
+            note_key(self._store, self.key)
+        return count
 
     def learn(self, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
         """What a finished episode teaches beyond its record; nothing unless `consolidate` is on.
@@ -381,15 +389,6 @@ class MemoryBank(BankFile, Memory):
 
     def _item_vectors(self, record: MemoryRecord) -> Items:
         """(place, vector) of each text that the items are found by; `place` as in core/memory/search/texts.py."""
-        texts = windows(record) if self.key == "both" else [(n, item.text) for n, item in enumerate(record.items)]
+        texts = item_texts(record, self._items_by if self.key == "query" else self.key)
         rows = self.embedder.embed([text for _, text in texts]) if texts else ()
         return [(place, row.tobytes()) for (place, _), row in zip(texts, rows)]
-
-
-def once_each(hits: list[Scored], unit: str) -> list[Scored]:
-    """Of several hits of one record, or with unit=item of one lesson, the first."""
-    found: dict[tuple, Scored] = {}
-    for hit in hits:
-        key = (hit.record.namespace, hit.record.id, hit.record.items if unit == "item" else ())
-        found.setdefault(key, hit)
-    return list(found.values())

@@ -149,9 +149,8 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def reembed(bank: Any, given: Namespace) -> Iterator[str]:
-    """store what lessons are found by with memory.key=both, as the MCP server searches; what is there is made anew"""
-    bank.key = "both"
-    yield f"{bank.reembed()} records embedded anew, with their lessons"
+    """store what lessons are found by, as the MCP server searches (memory.key=both); what is there is made anew"""
+    yield f"{bank.reembed(given.key)} records embedded anew, with their lessons"
 
 
 def snapshot(bank: Any, given: Namespace) -> Iterator[str]:

@@ -39,6 +39,7 @@ class Search:
 
     item_vectors gives (place, vector as float32 bytes) of a record's items where the store has none; of more records at
     once than most_missing it is not asked, and these are not found by their items. None: of however many.
+    items_by: the memory.key that they are made for.
     """
 
     def __init__(
@@ -48,7 +49,10 @@ class Search:
         item_vectors: Callable[[MemoryRecord], Items],
         read_only: bool,
         most_missing: int | None = None,
+        *,
+        items_by: str = "item",
     ) -> None:
+        self._items_by = items_by
         self._store, self._graph, self._read_only = store, graph, read_only
         self._item_vectors, self._most_missing = item_vectors, most_missing
         self._lock = threading.Lock()  # an addition beside a search is unsafe in FAISS
@@ -140,7 +144,8 @@ class Search:
 
     def _open(self, items: bool, dim: int) -> _Followed:
         """The index from its file, where that fits, else an empty one."""
-        facts = {"embedder": self._store.meta("embedder"), "dim": dim, "graph": self._graph, "items": items}
+        facts = {"embedder": self._store.meta("embedder"), "dim": dim, "graph": self._graph}
+        facts["items"] = items and self._items_by
         loaded = index_file.load(index_file.path_of(self._store.path, items), facts)
         if loaded is not None:
             index, header = loaded
@@ -151,6 +156,7 @@ class Search:
 
     def _save(self, items: bool, followed: _Followed) -> None:
         [entry] = self._store.rows("SELECT seq, at FROM journal WHERE seq = (SELECT max(seq) FROM journal)")
-        facts = {"embedder": self._store.meta("embedder"), "items": items, "state": followed.state, "journal": entry}
+        facts = {"embedder": self._store.meta("embedder"), "items": items and self._items_by}
+        facts |= {"state": followed.state, "journal": entry}
         index_file.save(index_file.path_of(self._store.path, items), followed.index, facts)
         followed.saved = len(followed.index)
