@@ -266,7 +266,7 @@ class MemoryBank(BankFile, Memory):
                 for r, v in zip(records, vectors)
             )
             if added and feedback is not None:
-                self.count_within(change, feedback)
+                self.count_within(change, feedback)  # which reads what was put
             return added
 
     def _accomplices(self, record: MemoryRecord) -> list[str]:
