@@ -66,6 +66,41 @@ def test_the_better_of_query_and_items_counts_and_a_record_comes_once(bank):
     assert ids(bank.nearest("zebra quagga", 3, exclude_task="b")) == ["a", "c"]
 
 
+@pytest.mark.sqlite_file
+def test_a_search_by_query_and_lessons_sees_one_state_of_the_bank(bank, tmp_path, monkeypatch):
+    other, whole = bank_at(tmp_path / "b.sqlite", "both"), bank._search.nearest
+
+    def beside(*given, items, distinct):
+        found = whole(*given, items=items, distinct=distinct)
+        if not items:  # another process stores a lesson between the two
+            other.add(record("new", "something else", "walrus penguin egg"))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bank._search, "nearest", beside)
+        assert "new" not in ids(bank.nearest("title0 walrus penguin egg", 9))
+    assert ids(bank.nearest("title0 walrus penguin egg", 9))[0] == "new"
+    other.close()
+
+
+@pytest.mark.sqlite_file
+@pytest.mark.parametrize("key", ["query", "both"])
+def test_what_another_process_adds_of_the_same_task_meanwhile_is_not_retrieved(bank, tmp_path, monkeypatch, key):
+    other, whole = bank_at(tmp_path / "b.sqlite", "both"), bank._store.rowids_of_task
+
+    def beside(*given):
+        found = whole(*given)
+        other.add(record("c", "walrus penguin egg", "walrus penguin egg"))
+        return found
+
+    bank.forget(id="c")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bank._store), "rowids_of_task", lambda store, *given: beside(*given))
+        assert "c" not in ids(bank.nearest("walrus penguin egg", 9, exclude_task="c", key=key))
+    assert "c" in ids(bank.nearest("walrus penguin egg", 9, key=key))
+    other.close()
+
+
 def test_single_lessons_are_found_once_each(bank):
     hits = bank.nearest("walrus penguin", 9, unit="item")
     assert hits[0].record.items == RECORDS[0].items[1:]

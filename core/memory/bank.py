@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, overload
@@ -149,12 +149,16 @@ class MemoryBank(BankFile, Memory):
         vector = self.embedder.embed([query])[0] if isinstance(query, str) else query
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         own, store = exclude_task and not self.allow_self, self._store.of(where.namespace)
-        exclude = store.rowids_of_task(where.namespace, exclude_task) if own else set()
-        exclude |= store.rowids_below(where)
+        kinds = {"query": (False,), "item": (True,), "both": (False, True)}[key]
+        one_state = getattr(self._search, "one_state", lambda kinds, dim: nullcontext())
         hits, version = [], -1
-        for items in {"query": (False,), "item": (True,), "both": (False, True)}[key]:
-            more, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
-            hits += more
+        with one_state(kinds, len(vector)):
+            # Read no sooner: what another process has just added of this very task is left out, too.
+            exclude = store.rowids_of_task(where.namespace, exclude_task) if own else set()
+            exclude |= store.rowids_below(where)
+            for items in kinds:
+                more, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
+                hits += more
         if key == "both":
             hits = sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
         found = self._search.scored(hits, unit, version)
