@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from core.memory.hygiene.injection import hints
+from core.memory.store.filter import Filter
 from core.types import MemoryRecord
 
 if TYPE_CHECKING:
@@ -50,4 +51,5 @@ def burst(record: MemoryRecord, others: list[MemoryRecord], bank: MemoryBank, by
 
 
 def _is_new(word: str, bank: MemoryBank, record: MemoryRecord, by: str) -> bool:
-    return all(source_of(hit.record, by) == source_of(record, by) for hit in bank.lexical(word, 50))
+    known = bank.lexical(word, 50, where=Filter(everyone=by == "namespace"))  # in its own there is no other source
+    return all(source_of(hit.record, by) == source_of(record, by) for hit in known)
