@@ -292,7 +292,6 @@ def test_embeddings_of_another_size_are_refused(tmp_path, bank, open_bank, fille
     assert len(other) == filled
 
 
-@pytest.mark.sqlite_file
 def encoded(*numbers):
     return base64.b64encode(array("f", numbers).tobytes()).decode()
 
@@ -326,6 +325,7 @@ def test_an_import_of_what_no_record_may_hold_is_refused_as_a_whole(tmp_path, op
     assert len(other) == 0 and other.retrieve("boil water") == []
 
 
+@pytest.mark.sqlite_file
 def test_a_bank_knows_its_embedders_dimensions_and_date(tmp_path, capsys):
     bank = tmp_path / "bank.sqlite"
     words = ("--query", "q", "--title", "t", "--description", "d", "--content")

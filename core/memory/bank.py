@@ -173,11 +173,14 @@ class MemoryBank(BankFile, Memory):
         hits = self.nearest(vector, k + 1, unit="record", key="query")
         return [hit for hit in hits if hit.record.id != id][:k]
 
-    def lexical(self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None) -> list[Scored]:
+    def lexical(
+        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, everyone: bool = False
+    ) -> list[Scored]:
         """The k records whose query and items match the words of a text best, any of them: BM25 as in SQLite's FTS5.
 
-        Higher is better.
+        Higher is better. everyone: of all namespaces, as `Filter.everyone`.
         """
+        where = replace(where or Filter(), everyone=True) if everyone else where
         words = list(dict.fromkeys(re.findall(r"\w+", query.lower())))[:MAX_WORDS]
         if not words or k <= 0:
             return []
@@ -322,10 +325,7 @@ class MemoryBank(BankFile, Memory):
             self._count_uses(dict.fromkeys(episode.used, 0), episode.label, "uses judged")
 
     def count_within(self, change: Change, feedback: EpisodeFeedback) -> None:
-        """`learn` within a change, but for the rounds that fall due, which `learn(None)` runs.
-
-        A `consolidate` without `count` must be told afterwards, by `learn` alone.
-        """
+        """`learn` within a change, but for what falls due (`learn(None)`); a `consolidate` without `count` learns later."""
         if self.consolidate is None and feedback.counted:
             self._revise_uses(change, dict.fromkeys(feedback.used, 0), feedback.label)
         elif hasattr(self.consolidate, "count"):

@@ -7,7 +7,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from core.memory.hygiene.injection import hints
-from core.memory.store.filter import Filter
 from core.types import MemoryRecord
 
 if TYPE_CHECKING:
@@ -51,5 +50,5 @@ def burst(record: MemoryRecord, others: list[MemoryRecord], bank: MemoryBank, by
 
 
 def _is_new(word: str, bank: MemoryBank, record: MemoryRecord, by: str) -> bool:
-    known = bank.lexical(word, 50, where=Filter(everyone=by == "namespace"))  # in its own there is no other source
+    known = bank.lexical(word, 50, everyone=by == "namespace")  # in its own there is no other source
     return all(source_of(hit.record, by) == source_of(record, by) for hit in known)
