@@ -325,7 +325,7 @@ class MemoryBank(BankFile, Memory):
             self._count_uses(dict.fromkeys(episode.used, 0), episode.label, "uses judged")
 
     def count_within(self, change: Change, feedback: EpisodeFeedback) -> None:
-        """`learn` within a change, but for what falls due (`learn(None)`); a `consolidate` without `count` learns later."""
+        """`learn` within a change, but for the rounds (`learn(None)`); a `consolidate` without `count` learns later."""
         if self.consolidate is None and feedback.counted:
             self._revise_uses(change, dict.fromkeys(feedback.used, 0), feedback.label)
         elif hasattr(self.consolidate, "count"):
