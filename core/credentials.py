@@ -14,14 +14,19 @@ import re
 # What comes before and after must not continue the token.
 _EDGE, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
 
+_BEGIN = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+
 
 def _token(pattern: str, end: str = _END) -> re.Pattern[str]:
     return re.compile(_EDGE + pattern + end)
 
 
 FORMS: dict[str, re.Pattern[str]] = {
+    # To its end, the next one's beginning or the text's end; if they are far, as far as what follows looks like a key.
+    # Stopping at the next beginning also bounds the time that a text of many beginnings takes.
     "private_key": re.compile(
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.{0,8000}?(?:-----END [A-Z0-9 ]{0,40}-----|\Z)", re.S
+        rf"{_BEGIN}(?:.{{0,8000}}?(?:-----END [A-Z0-9 ]{{0,40}}-----|(?={_BEGIN})|\Z)|[A-Za-z0-9+/=\s\\]{{0,8000}})",
+        re.S,
     ),
     "anthropic": _token(r"sk-ant-[A-Za-z0-9_-]{20,}"),
     "openai": _token(r"sk-[A-Za-z0-9_-]{20,}"),  # OpenRouter's and others' look alike

@@ -94,6 +94,8 @@ def learn_attempt(service: Service, bank: MemoryBank, job_id: str, payload: dict
     id = content_id("extracted", job_id)
     if bank.get(id) is None:
         _store_lessons(service, bank, id, job_id, payload)
+    else:
+        service.consolidate(bank)  # a crash may have cut off what was due when it was stored
     record = bank.get(id)
     extracted = [{"title": lesson.title, "description": lesson.description} for lesson in record.items]
     compared = {name: record.provenance[name] for name in ("best", "outcomes") if name in record.provenance}

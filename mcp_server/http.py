@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse, Response
 from core.errors import InfraError, StopRun, UserError
 from mcp_server import metrics
 from mcp_server.server import BankServer, redact_logs
+from mcp_server.sessions import IDLE_S, FairSessions
 from mcp_server.tokens import Tenants, is_loopback
 
 log = logging.getLogger(__name__)
@@ -179,7 +180,9 @@ def build_app(
         app = server.sse_app(**shared)
     else:
         how = {"stateless_http": limits.stateless, "json_response": limits.json_response}
-        app = server.streamable_http_app(max_sessions=limits.max_sessions, **how, **shared)
+        kept = {"max_sessions": limits.max_sessions, "session_idle_timeout": IDLE_S}
+        app = server.streamable_http_app(**kept, **how, **shared)
+        app = app if tenants is None else FairSessions(app, limits.max_sessions)
     checked = TransportSecurityMiddleware(security)
     return Gate(app, token, limits.requests_per_min, tenants=tenants, server=server, security=checked)
 

@@ -21,7 +21,7 @@ from core.memory.store.filter import Filter, normal_tag, normalised
 from core.types import MemoryRecord, content_id
 from mcp_server import checks
 from mcp_server.extraction import check_attempts
-from mcp_server.service import clients_verdict, find_record, new_record
+from mcp_server.service import clients_verdict, feedback_on, find_record, new_record
 from mcp_server.texts import memory_entries, memory_prompt
 from mcp_server.tools import Attempt, CoreTools, result, standing, stored
 
@@ -43,11 +43,11 @@ class AllTools(CoreTools):
     ) -> CallToolResult:
         """Store an insight with 1 to 10 tags. One with nearly the same title is replaced only with overwrite."""
         bank = self._service.bank_for(agent_id)
-        status, id = store_insight(bank, title, tags, content, sourceUrl, overwrite=overwrite)
+        status, id = store_insight(bank, title, tags, content, sourceUrl, overwrite=overwrite, learn=True)
         if status == "taken":
             raise UserError(f"the memory {id} has nearly this title: give overwrite=true to replace it.")
-        if status in ("saved", "replaced"):
-            self._service.consolidate(bank, bank.get(id))
+        new = status in ("saved", "replaced")
+        self._service.consolidate(bank, feedback_on(bank, bank.get(id)) if new else None)
         return stored(bank, id, status)
 
     def list_index(self, tag: str = "", limit: int = 50, offset: int = 0, agent_id: str = "") -> CallToolResult:
@@ -129,13 +129,15 @@ class AllTools(CoreTools):
 
 
 def store_insight(
-    bank: MemoryBank, title: str, tags: list[str], content: str, url: str, *, overwrite: bool
+    bank: MemoryBank, title: str, tags: list[str], content: str, url: str, *, overwrite: bool, learn: bool = False
 ) -> tuple[str, str]:
     """Store an insight; (status, id). UserError where one of the texts is too long or missing.
 
     The status is `saved`, or, where one has nearly the same title, `already_known` (the same to the letter), `taken`
     (nothing was stored) or, with overwrite, `replaced`: under its id and with its counts; rollback brings the old one
     back. A `quarantined` one replaces nothing.
+
+    learn   let consolidation know of it, in the same transaction
     """
     lesson, url, names = checks.lesson(title, "", content), checks.url(url), checks.tags(tags, 1)
     about = {"kind": "insight"} | ({"url": url} if url else {})
@@ -162,16 +164,20 @@ def store_insight(
         if old is None:
             id, number = next_id(bank)
             change.reason = f"insight: {id}"
-            change.put(replace(record, id=id), *vectors)
+            record = replace(record, id=id)
+            change.put(record, *vectors)
             change.fact(LAST, str(number))
+            if learn:
+                bank.count_within(change, feedback_on(bank, record))
             return "saved", id
         kept = "id task_id created_at tick confidence n_used n_used_success n_helpful n_harmful".split()
         # Its query and so its vector are new: the old row goes and a new one comes, and the journal has both.
         change.reason = f"insight: {twin}, replaced"
         change.remove(twin)
-        change.put(
-            replace(record, **{name: getattr(old, name) for name in kept}, last_used=added.timestamp()), *vectors
-        )
+        record = replace(record, **{name: getattr(old, name) for name in kept}, last_used=added.timestamp())
+        change.put(record, *vectors)
+        if learn:
+            bank.count_within(change, feedback_on(bank, record))
         return "replaced", twin
 
 

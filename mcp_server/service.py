@@ -144,21 +144,20 @@ class Service:
         did          (action, observation) of each step of the attempt that it was distilled from; None: there was none
         confidence   the judge's in its label, where it gives one
         """
-        if not bank.add_many([record], did=did):
-            return False
-        self.consolidate(bank, record, used, confidence)
-        return True
+        about = feedback_on(bank, record, used, confidence)
+        added = bank.add_many([record], did=did, feedback=about) == 1
+        # Stored before: what then fell due may have been cut off by a crash.
+        self.consolidate(bank, about if added else None)
+        return added
 
-    def consolidate(
-        self, bank: MemoryBank, record: MemoryRecord, used: tuple[str, ...] = (), confidence: float | None = None
-    ) -> None:
-        """Let the bank learn from a record that is already stored: an error is logged and does not reach the caller."""
+    def consolidate(self, bank: MemoryBank, about: EpisodeFeedback | None = None) -> None:
+        """Run what is due after an addition, which was counted with it: an error is logged and reaches no caller.
+
+        about   what a `consolidate` is told that could not count it within the addition
+        """
+        apart = bank.consolidate is not None and not hasattr(bank.consolidate, "count")
         try:
-            new, counted = (
-                ((record.id, confidence),),
-                bank.uses != "cited",
-            )  # what is only shown, retrieve_memory counts
-            bank.learn(EpisodeFeedback(label=record.outcome, used=used, counted=counted, new=new))
+            bank.learn(about if apart else None)
         except Exception as error:  # the record is stored: its caller must not read that it is not
             log.warning(f"consolidation: {error}", exc_info=not isinstance(error, UserError | InfraError))
 
@@ -173,6 +172,14 @@ class Service:
     def close(self) -> None:
         """Close the bank and the model."""
         self._stack.close()
+
+
+def feedback_on(
+    bank: MemoryBank, record: MemoryRecord, used: tuple[str, ...] = (), confidence: float | None = None
+) -> EpisodeFeedback:
+    """What consolidation is told of a new record; `used` and `confidence` as in `Service.add`."""
+    counted = bank.uses != "cited"  # what is only shown, retrieve_memory counts
+    return EpisodeFeedback(label=record.outcome, used=used, counted=counted, new=((record.id, confidence),))
 
 
 def find_record(bank: MemoryBank, memory_id: str) -> MemoryRecord:

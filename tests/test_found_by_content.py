@@ -7,6 +7,7 @@ from conftest import REPO
 from mcp.client.client import Client
 from mcp_kit import ask, here, run
 
+from core.errors import UserError
 from core.memory.__main__ import main as memory_command
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
@@ -63,6 +64,41 @@ def test_the_better_of_query_and_items_counts_and_a_record_comes_once(bank):
     assert len(bank.nearest("zebra", 99)) == 3
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert ids(bank.nearest("zebra quagga", 3, exclude_task="b")) == ["a", "c"]
+
+
+@pytest.mark.sqlite_file
+def test_a_search_by_query_and_lessons_sees_one_state_of_the_bank(bank, tmp_path, monkeypatch):
+    other, whole = bank_at(tmp_path / "b.sqlite", "both"), bank._search.nearest
+
+    def beside(*given, items, distinct):
+        found = whole(*given, items=items, distinct=distinct)
+        if not items:  # another process stores a lesson between the two
+            other.add(record("new", "something else", "walrus penguin egg"))
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bank._search, "nearest", beside)
+        assert "new" not in ids(bank.nearest("title0 walrus penguin egg", 9))
+    assert ids(bank.nearest("title0 walrus penguin egg", 9))[0] == "new"
+    other.close()
+
+
+@pytest.mark.sqlite_file
+@pytest.mark.parametrize("key", ["query", "both"])
+def test_what_another_process_adds_of_the_same_task_meanwhile_is_not_retrieved(bank, tmp_path, monkeypatch, key):
+    other, whole = bank_at(tmp_path / "b.sqlite", "both"), bank._store.rowids_of_task
+
+    def beside(*given):
+        found = whole(*given)
+        other.add(record("c", "walrus penguin egg", "walrus penguin egg"))
+        return found
+
+    bank.forget(id="c")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bank._store), "rowids_of_task", lambda store, *given: beside(*given))
+        assert "c" not in ids(bank.nearest("walrus penguin egg", 9, exclude_task="c", key=key))
+    assert "c" in ids(bank.nearest("walrus penguin egg", 9, key=key))
+    other.close()
 
 
 def test_single_lessons_are_found_once_each(bank):
@@ -143,6 +179,30 @@ def test_a_large_older_bank_is_searched_as_before_until_it_is_embedded(tmp_path,
     assert memory_command(["reembed", str(path)]) == 0
     assert ids(bank.nearest("penguin walrus", 2)) == ["a", "new"]
     bank.close()
+
+
+def test_vectors_of_lessons_that_were_made_for_another_key_are_not_mixed_in(tmp_path, capsys):
+    path = tmp_path / "b.sqlite"
+    tagged = record("t", "q", "walrus penguin", tags=("metal",))  # its text differs between the keys
+    bank = bank_at(path, "both")
+    bank.add(tagged)
+    bank.close()
+    for read_only in (False, True):
+        with pytest.raises(UserError, match="memory.key=both and this run uses memory.key=item.*reembed"):
+            bank_at(path, "item", read_only=read_only)
+    plain = bank_at(path, "query")
+    plain.add(record("u", "q2", "walrus penguin", tags=("metal",)))
+    hits = plain.nearest("walrus penguin", 2, key="item")  # one stored, one made on the way: in one and the same way
+    assert len(hits) == 2 and hits[0].score == hits[1].score
+    plain.close()
+    assert memory_command(["reembed", str(path), "--key", "item"]) == 0
+    again = bank_at(path, "item")
+    assert [hit.score for hit in again.nearest(tagged.items[0].text, 2)] == [1.0, 1.0]
+    again.close()
+    with pytest.raises(UserError, match="memory.key=item and this run uses memory.key=both"):
+        bank_at(path, "both")
+    assert memory_command(["reembed", str(path)]) == 0
+    bank_at(path, "both").close()
 
 
 def test_what_an_insight_says_is_found_over_mcp_and_stored_with_its_vectors(tmp_path):

@@ -8,12 +8,13 @@ from memory_kit import item, record
 
 from core.errors import InfraError, OverBudget, StopRun, TransientError
 from core.memory.bank import MemoryBank
+from core.memory.consolidation.consolidator import Consolidator
 from core.memory.policies.cosine import Cosine
 from core.memory.store import jobs as queue
 from core.memory.store.contract import Busy
 from core.memory.store.repair import repair
 from core.models.embedding import HashingEmbedder
-from mcp_server.extraction import check_attempt
+from mcp_server.extraction import check_attempt, learn_attempt
 from mcp_server.queue_worker import POLL_S, RETRY_S, QueueWorker
 
 
@@ -124,3 +125,35 @@ def test_what_is_erased_is_gone_from_the_queue_too(tmp_path):
         assert service.jobs.get(id) is None
     title = told["titles"][0].encode()
     assert not any(title in path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
+
+
+class Killed(BaseException):
+    """The end of a process, which nothing catches."""
+
+
+@pytest.mark.parametrize("died_at", ["learn", "_check_arrived"])
+def test_an_extraction_whose_server_died_right_after_storing_is_consolidated_all_the_same(
+    tmp_path, died_at, monkeypatch
+):
+    on_add = ("memory.consolidate.deduplicate.on_add=true", "memory.consolidate.background=false")
+    where = MemoryBank if died_at == "learn" else Consolidator
+
+    def killed(*given):
+        raise Killed
+
+    with here(tmp_path / "b.sqlite", *MODEL, *on_add) as (_, service):
+        first = check_attempt(TRAJECTORY, "make the parser accept empty files", service.limits)
+        told = learn_attempt(service, service.bank, "first", first)
+        seen = [{"role": "tool", "content": f"1. [success, id={told['memory_id']}] Check"}, *TRAJECTORY]
+        again = check_attempt(seen, "let the CSV reader take empty files", service.limits)
+        service.jobs.put("second", "default", again)
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(where, died_at, killed)
+            QueueWorker(service)._work()
+    with here(tmp_path / "b.sqlite", *MODEL, *on_add) as (_, service):
+        assert service.jobs.get("second").state == "running"
+        QueueWorker(service)._work()
+        job, old = service.jobs.get("second"), service.bank.get(told["memory_id"])
+        new = service.bank.get(job.result["memory_id"])
+        assert job.state == "completed" and job.tries == 2 and job.result["duplicate_of"] == old.id
+        assert (new.status, new.confidence, old.n_used_success) == ("superseded", 0.7, 1)

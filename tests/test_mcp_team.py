@@ -172,6 +172,32 @@ def test_a_session_serves_the_tenant_alone_that_opened_it_and_a_removed_token_en
         assert post(url, ann, call, **session).status_code == 200
 
 
+def test_a_tenant_that_opens_sessions_without_end_takes_none_from_the_others(tmp_path, capsys):
+    file, errors = tmp_path / "tokens", []
+    ann, bob = (token_of(file, name, capsys) for name in ("ann", "bob"))
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "bank_status", "arguments": {}}}
+
+    def opened(url, token):
+        answer = post(url, token)
+        assert answer.status_code == 200
+        return {"mcp-session-id": answer.headers["mcp-session-id"], **AFTER_2024}
+
+    with http_server(tmp_path / "b.sqlite", "--tokens", file, "server.max_sessions=3", errors=errors) as url:
+        mine, *anns = opened(url, bob), *(opened(url, ann) for _ in range(5))
+        at_work = [post(url, ann, call, **session).status_code for session in anns]
+        assert at_work == [404, 404, 404, 200, 200] and post(url, bob, call, **mine).status_code == 200
+        assert post(url, ann, call, **anns[3]).status_code == 200  # so that the fifth was silent longer
+        more = opened(url, bob)
+        assert [post(url, ann, call, **session).status_code for session in anns[3:]] == [200, 404]
+        assert {post(url, bob, call, **session).status_code for session in (mine, more)} == {200}
+        headers = {"authorization": f"Bearer {bob}", **more}
+        assert httpx2.delete(f"{url}/mcp", headers=headers).status_code == 200
+        opened(url, ann)  # there is room now: nobody gives way
+        assert post(url, bob, call, **mine).status_code == post(url, ann, call, **anns[3]).status_code == 200
+        assert post(url, bob, HELLO | {"method": "tools/list"}).status_code == 503  # for what opens none nobody does
+    assert errors[0].count("gives way, as ann has") == 4
+
+
 def test_what_contradicts_tokens_is_refused(tmp_path, capsys):
     file = tmp_path / "tokens"
     token_of(file, "ann", capsys)

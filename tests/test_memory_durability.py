@@ -14,7 +14,7 @@ import pytest
 from conftest import REPO
 from test_memory import lesson, open_bank, record  # noqa: F401 - open_bank is a fixture
 
-from core.errors import UserError
+from core.errors import StopRun, UserError
 from core.memory.store.filter import STATUSES, Filter
 
 WRITER = """
@@ -206,3 +206,36 @@ def test_a_database_of_something_else_is_refused(open_bank, tmp_path):  # noqa: 
         db.execute("CREATE TABLE mine (a)")
     with pytest.raises(UserError, match="something else"):
         open_bank("other.sqlite")
+
+
+@pytest.mark.sqlite_file
+def test_a_reader_that_came_first_sees_one_state_of_a_bank_that_others_then_write(open_bank, tmp_path, monkeypatch):  # noqa: F811
+    def changed():
+        """More records, and the whole file written anew, as by a server that is started beside a frozen run."""
+        bank = open_bank()
+        bank.add_many([record(f"later {number}", id=f"later-{number}") for number in range(400)])
+        for number in range(150):
+            with bank.change("remove") as change:
+                change.remove(f"first-{number}")
+        bank.compact()
+        bank.close()
+
+    bank = open_bank()
+    bank.add_many([record(f"first {number}", id=f"first-{number}") for number in range(300)])
+    bank.close()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    reader = open_bank(read_only=True)
+    assert len(reader) == 300 and sorted(path.name for path in tmp_path.iterdir()) == before  # it leaves no trace
+    changed()
+    assert reader.ids() == {f"first-{number}" for number in range(300)}
+    assert reader.retrieve("first 7", top_k=1)[0].record.id == "first-7"
+    reader.close()
+    monkeypatch.setattr("core.memory.store.reading.COPIED", 0)  # as of a large file
+    reader = open_bank(read_only=True)
+    assert reader.get("later-7") is not None
+    later = open_bank()
+    later.add(record("last", id="last"))
+    later.close()
+    with pytest.raises(StopRun, match="was changed while it was read: start this again"):
+        reader.retrieve("first 7", top_k=1)
+    reader.close()

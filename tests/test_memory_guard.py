@@ -155,6 +155,21 @@ def test_what_others_speak_of_as_well_is_no_burst(open_bank):  # noqa: F811
     assert [bank.get(f"c{place}").status for place in range(3)] == ["active"] * 3
 
 
+def test_with_tenants_as_sources_what_another_tenant_speaks_of_is_no_burst(open_bank):  # noqa: F811
+    bank = open_bank(burst=3, source="namespace")
+    for whose in ("others", "more"):
+        fill(bank.of(whose))
+    ann, bob = bank.of("ann"), bank.of("bob")
+    for place, text in enumerate(CLINIC):  # of which nobody else has heard
+        ann.add(record("opening hours", task="clinic", id=f"c{place}", items=(lesson(text),)))
+    assert [ann.get(f"c{place}").status for place in range(3)] == ["quarantined"] * 3
+    known = "The Larkfield clinic belongs to Brenning; both list the hours, values and questions about them."
+    bank.of("others").add(record("who runs it", task="another", items=(lesson(known),)))
+    for place, text in enumerate(CLINIC):  # the same ids, in a namespace of its own
+        bob.add(record("opening hours", task="clinic", id=f"c{place}", items=(lesson(text),)))
+    assert [bob.get(f"c{place}").status for place in range(3)] == ["active"] * 3
+
+
 def test_a_source_may_give_so_many_lessons_within_the_window(open_bank):  # noqa: F811
     bank = open_bank(max_per_source=2, window=5)
     for place in range(3):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from memory_kit import Teller, item, merged_reply, open_life_bank, record, statuses
 
 from core.memory import formats
+from core.memory.__main__ import main
 from core.memory.consolidation import by_hand
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.merge_authors import Voting
 from core.memory.hygiene.guard import Guard
 from core.memory.store.filter import Filter
+from core.models.embedding import HashingEmbedder
 
 ORIGINALS = ("r0", "r1", "r2")
 RAN = [("pip install requests", "Successfully installed requests-2.32")]
@@ -83,6 +87,20 @@ def test_a_merge_has_a_faded_confidence_only_where_confidence_fades(open_bank, k
     assert made.confidence == (merged if merged is None else pytest.approx(merged, abs=1e-9))
     found = bank.retrieve("@200", where=Filter(min_confidence=0.5))
     assert [hit.record.id for hit in found] == ([] if kept else [made.id])
+
+
+@pytest.mark.parametrize(("own", "merged"), [(None, None), (0.8, 0.466666667)])
+def test_a_round_by_hand_gives_a_confidence_only_where_the_bank_keeps_one(open_bank, tmp_path, own, merged):
+    path, embedder = tmp_path / "by_hand.sqlite", HashingEmbedder()
+    with closing(open_life_bank(path, embedder=embedder)) as bank:
+        for k in range(3):
+            bank.add(record(f"r{k}", item(0), tick=90 * k, confidence=own))
+    assert main(["consolidate", str(path), "--only", "merge"]) == 0
+    with closing(open_life_bank(path, embedder=embedder)) as again:
+        [made] = [kept for kept in again.records() if kept.parents]
+        assert made.confidence == (merged if merged is None else pytest.approx(merged, abs=1e-9))
+        found = [hit.record.id for hit in again.retrieve("task", where=Filter(min_confidence=0.6))]
+        assert found == ([made.id] if own is None else [])
 
 
 def test_no_task_behind_a_merge_retrieves_it_after_an_export_and_an_import(open_bank, tmp_path):

@@ -20,6 +20,7 @@ from conftest import REPO
 from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
 
 from core.errors import UserError
+from core.memory.consolidation.consolidator import Consolidator
 from core.memory.store import migrations
 from core.memory.store.bank_file import read_records
 from core.models.embedding import HashingEmbedder
@@ -171,14 +172,22 @@ def test_a_bank_of_schema_1_is_no_damaged_one(open_bank, tmp_path, caplog, read_
 def test_a_bank_of_a_later_version_is_refused_in_one_sentence(open_bank, tmp_path):  # noqa: F811
     bank = open_bank()
     bank.add(record("a"))
-    with bank._store.unjournaled() as db:
-        db.execute("UPDATE meta SET value = '99' WHERE key = 'schema'")
-    bank.close()
-    before = files(tmp_path)
-    for read_only in (True, False):
-        with pytest.raises(UserError, match="has schema 99, of a later version: this one reads up to 3"):
-            open_bank(read_only=read_only)
-    assert files(tmp_path) == before
+    with bank.change("a later version") as change:
+        change.fact("consolidate::default", '{"usage": {}, "of_later": 1}')
+    with pytest.raises(UserError, match="was begun by a later version: .*of_later"):
+        Consolidator().progress(bank)
+    for schema, why in (
+        ("99", "has schema 99, of a later version: this one reads up to 3"),
+        ("x", "none of that name"),
+    ):
+        with closing(sqlite3.connect(tmp_path / "bank.sqlite")) as db, db:
+            db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (schema,))
+        bank.close()
+        before = files(tmp_path)
+        for read_only in (True, False):
+            with pytest.raises(UserError, match=why):
+                open_bank(read_only=read_only)
+        assert files(tmp_path) == before
 
 
 def test_a_step_that_fails_leaves_the_bank_as_it_was(old, open_bank, tmp_path, monkeypatch):  # noqa: F811

@@ -26,6 +26,7 @@ from core.memory.policies.trust import FAILED, HARMFUL, Trust
 from core.memory.store.clock import stream_age, wall_age
 from core.memory.store.filter import Filter
 from core.models.embedding import HashingEmbedder
+from core.seeding import derive_seed
 from core.types import Lesson
 
 ALL = [Cosine, Hybrid, FourFactor, Trust, Random, Lexical, RRF, Points]
@@ -234,6 +235,18 @@ def test_random_draws_evenly_whatever_the_similarity_and_repeats_exactly(open_ba
     assert len({id for id, _ in found(bank, top_k=10)}) == 10
     other = open_bank(Random(top_k=10, seed=2))
     assert found(other) != found(bank, top_k=10)
+
+
+def test_random_draws_two_tenants_records_of_one_id_apart_and_ones_own_as_ever(open_bank):
+    made = [record(f"x @{9 * n}", task=str(n), id=str(n)) for n in range(10)]
+    bank = open_bank(Random(top_k=2, seed=1), made)
+    bank.of("other").add_many(made)
+    own = sorted(made, key=lambda r: derive_seed(1, "query @0", r.id, "retrieval"))[:2]
+    assert [id for id, _ in found(bank, "query @0")] == [r.id for r in own]
+    pairs = [bank.retrieve(f"query {n} @0", where=Filter(everyone=True)) for n in range(200)]
+    assert sum(one.record.id == other.record.id for one, other in pairs) < 30  # 1 in 19 by chance: 10.5
+    whose = Counter(hit.record.namespace for pair in pairs for hit in pair)
+    assert min(whose.values()) > 150
 
 
 def test_lexical_is_bm25_by_hand(open_bank):

@@ -24,7 +24,7 @@ from core.memory.consolidation.consolidator import Consolidator
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.policies.cosine import Cosine
 from core.memory.postgres import search
-from core.memory.postgres.connections import KEPT_IDLE
+from core.memory.postgres.connections import KEPT_IDLE, READERS
 from core.memory.postgres.setup import TENANTS
 from core.memory.postgres.store import Postgres
 from core.memory.store.bank_file import read_records
@@ -358,6 +358,24 @@ def test_a_statement_that_fails_breaks_no_later_one_and_few_connections_stay_ope
     for thread in threads:
         thread.join()
     assert 1 <= len(bank._store._shared._idle) <= KEPT_IDLE
+
+
+def test_however_many_threads_read_at_once_the_connections_are_bounded(open_bank, url):
+    bank = open_bank()
+    bank.add(record("one", item(1)))
+    read, mine = [], "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+    threads = [
+        threading.Thread(target=lambda: read.append(bank._store.rows("SELECT count(*), pg_sleep(0.3) FROM records")))
+        for _ in range(3 * READERS)
+    ]
+    with raw(url) as db:
+        for thread in threads:
+            thread.start()
+        most = 0
+        while any(thread.is_alive() for thread in threads):
+            most = max(most, db.execute(mine).fetchone()[0])
+    assert len(read) == 3 * READERS and {row[0][0] for row in read} == {1}
+    assert KEPT_IDLE < most <= READERS + 2  # with that which writes, and the one that counts
 
 
 def test_a_role_that_owns_no_table_works_by_the_docs_and_says_what_it_may_not(open_bank, postgres, capsys):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import time
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -12,6 +14,7 @@ from provider import Provider, completion
 from core.credentials import FORMS, LOOSER
 from core.jsonl import JsonLines
 from core.memory.hygiene.scrub import scrub
+from core.models.faults import explain, within
 from core.redact import HIDDEN, RedactingFilter, Redactor
 
 KEY = "sk-Very5ecret-0123456789abcdef"
@@ -97,6 +100,29 @@ LONGER = {  # as the keys that a provider may give out one day
     **{kind: SAMPLES[kind] + MIXED * 4 for kind in ("anthropic", "openai", "google", "github", "huggingface", "groq")},
     "basic_auth": f"https://{MIXED * 2}:{MIXED * 2}@host",
 }
+
+
+@pytest.mark.parametrize("place", range(240, 300, 10))
+def test_what_is_told_of_a_providers_error_ends_in_no_half_of_a_secret(place, monkeypatch):
+    monkeypatch.setenv("MY_OWN_NAME", ODD)
+    for secret in (KEY, ODD, SAMPLES["basic_auth"]):
+        said = ("word " * 100)[:place] + secret + " and more words" * 40
+        error = type("AuthenticationError", (Exception,), {"status_code": 401})(said)
+        choice = SimpleNamespace(finish_reason="error", provider_specific_fields={"error": {"message": said}})
+        for told in (explain(error, "openai/m", None, "MY_OWN_NAME"), within(choice, "openai/m", "MY_OWN_NAME")):
+            assert "word word" in str(told) and secret[8:14] not in str(told) and len(str(told)) < 400
+
+
+def test_private_keys_without_an_end_are_removed_and_a_text_of_many_takes_no_time():
+    begin, body = "-----BEGIN " + "PRIVATE KEY-----", "MIIEow" * 1000
+    for redact in (Redactor({}), lambda text: scrub(text)[0]):
+        assert "MIIEow" not in redact(f"{begin}\n{body}. Then other words.")
+        assert "MIIEow" not in redact(f"{begin}\n{body}! {'Then other words. ' * 600}")
+        twice = redact(f"a {begin}\nMIIEow {begin}\nMIIEow\n-----END PRIVATE KEY----- b")
+        assert "MIIEow" not in twice and (twice[0], twice[-1]) == ("a", "b")
+        began = time.process_time()
+        redact(begin * 20_000)
+        assert time.process_time() - began < 3
 
 
 def test_every_form_has_a_sample():

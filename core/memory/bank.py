@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, overload
@@ -18,10 +18,12 @@ from core.memory.consolidation.uses import after_use
 from core.memory.experience import record_of
 from core.memory.policies.base import SAME, Policy
 from core.memory.protocol import Memory
+from core.memory.search.hits import once_each
+from core.memory.search.item_key import key_of_items, note_key
 from core.memory.search.searcher import Search
-from core.memory.search.texts import windows
+from core.memory.search.texts import item_texts
 from core.memory.store.bank_file import BankFile
-from core.memory.store.changes import Items
+from core.memory.store.changes import Change, Items
 from core.memory.store.clock import now
 from core.memory.store.contract import Busy
 from core.memory.store.filter import Filter, normal_tag
@@ -82,6 +84,7 @@ class MemoryBank(BankFile, Memory):
     run: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
     _search: Search = field(init=False, repr=False)
+    _items_by: str = field(init=False, repr=False)  # item | both: what vectors of items are made for
     _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -92,8 +95,9 @@ class MemoryBank(BankFile, Memory):
         super().__post_init__()
         if self.uses is not None and self.consolidate is None:
             self.consolidate = Consolidator(run=self.run)  # without policies it counts, and does nothing else
+        self._items_by = key_of_items(self._store, self.key, read_only=self.read_only, path=self.path)
         most = MOST_MISSING if self.key == "both" else None  # with key=item there is nothing else to search by
-        search = getattr(self._store, "search", partial(Search, self._store))
+        search = getattr(self._store, "search", partial(Search, self._store, items_by=self._items_by))
         self._search = search(self.index == "hnsw", self._item_vectors, self.read_only, most)
 
     def retrieve(
@@ -145,12 +149,16 @@ class MemoryBank(BankFile, Memory):
         vector = self.embedder.embed([query])[0] if isinstance(query, str) else query
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         own, store = exclude_task and not self.allow_self, self._store.of(where.namespace)
-        exclude = store.rowids_of_task(where.namespace, exclude_task) if own else set()
-        exclude |= store.rowids_below(where)
+        kinds = {"query": (False,), "item": (True,), "both": (False, True)}[key]
+        one_state = getattr(self._search, "one_state", lambda kinds, dim: nullcontext())
         hits, version = [], -1
-        for items in {"query": (False,), "item": (True,), "both": (False, True)}[key]:
-            more, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
-            hits += more
+        with one_state(kinds, len(vector)):
+            # Read no sooner: what another process has just added of this very task is left out, too.
+            exclude = store.rowids_of_task(where.namespace, exclude_task) if own else set()
+            exclude |= store.rowids_below(where)
+            for items in kinds:
+                more, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
+                hits += more
         if key == "both":
             hits = sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
         found = self._search.scored(hits, unit, version)
@@ -165,11 +173,14 @@ class MemoryBank(BankFile, Memory):
         hits = self.nearest(vector, k + 1, unit="record", key="query")
         return [hit for hit in hits if hit.record.id != id][:k]
 
-    def lexical(self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None) -> list[Scored]:
+    def lexical(
+        self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, everyone: bool = False
+    ) -> list[Scored]:
         """The k records whose query and items match the words of a text best, any of them: BM25 as in SQLite's FTS5.
 
-        Higher is better.
+        Higher is better. everyone: of all namespaces, as `Filter.everyone`.
         """
+        where = replace(where or Filter(), everyone=True) if everyone else where
         words = list(dict.fromkeys(re.findall(r"\w+", query.lower())))[:MAX_WORDS]
         if not words or k <= 0:
             return []
@@ -232,10 +243,12 @@ class MemoryBank(BankFile, Memory):
         keep_namespaces: bool = False,
         shown: Sequence[str] | None = None,
         did: Sequence[tuple[str, str]] | None = None,
+        feedback: EpisodeFeedback | None = None,
     ) -> int:
         """Append records in one transaction; returns how many were new.
 
-        vectors   where known: a float32 row for each record, or None for one that is set aside and has none
+        vectors    where known: a float32 row for each record, or None for one that is set aside and has none
+        feedback   counted in the same transaction if any was new: a crash parts what is stored from it no more
         """
         if not records:
             return 0
@@ -255,11 +268,16 @@ class MemoryBank(BankFile, Memory):
         with self.change(reason) as change:
             for id in accomplices:
                 change.update(id, status="quarantined", trust=0.0)
-            added = change.put_last(
+            rows = (
                 (r, *((None, ()) if v is None else (v.tobytes(), self._stored_items(r))))
                 for r, v in zip(records, vectors)
             )
-        return added()
+            if feedback is not None:
+                if added := change.put_all(rows):
+                    self.count_within(change, feedback)  # which reads what was put
+                return added
+            added_later = change.put_last(rows)
+        return added_later()
 
     def _accomplices(self, record: MemoryRecord) -> list[str]:
         """The stored records that are to be quarantined together with a screened one."""
@@ -288,12 +306,16 @@ class MemoryBank(BankFile, Memory):
         """(its vector, its items'): what `Change.put` takes beside a record, made before the transaction begins."""
         return self._embed(record)
 
-    def reembed(self) -> int:
-        """Make the vectors of every record anew, everyone's, as `key` wants them; returns how many records.
+    def reembed(self, key: str | None = None) -> int:
+        """Make the vectors of every record anew, everyone's; returns how many records. key: another `key` from now on.
 
         Searches compute what is not stored, a server at each start; this stores it. No journal entry: texts stay.
         """
-        return self._store.reembed(self._embed)
+        self.key = key or self.key
+        count = self._store.reembed(self._embed)
+        if self.key != "query":
+            note_key(self._store, self.key)
+        return count
 
     def learn(self, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
         """What a finished episode teaches beyond its record; nothing unless `consolidate` is on.
@@ -304,6 +326,13 @@ class MemoryBank(BankFile, Memory):
             self.consolidate.learn(self, episode)
         elif isinstance(episode, EpisodeFeedback) and episode.counted:
             self._count_uses(dict.fromkeys(episode.used, 0), episode.label, "uses judged")
+
+    def count_within(self, change: Change, feedback: EpisodeFeedback) -> None:
+        """`learn` within a change, but for the rounds (`learn(None)`); a `consolidate` without `count` learns later."""
+        if self.consolidate is None and feedback.counted:
+            self._revise_uses(change, dict.fromkeys(feedback.used, 0), feedback.label)
+        elif hasattr(self.consolidate, "count"):
+            self.consolidate.count(self, change, feedback)
 
     def count_shown(self, ids: Iterable[str] | Mapping[str, int]) -> bool:
         """Count that records were shown to an agent: n_used and last_used, in one transaction; unknown ids are ignored.
@@ -329,11 +358,14 @@ class MemoryBank(BankFile, Memory):
         """shown: {id: showings to count}; 0 where they were counted before."""
         if self.read_only or not shown:
             return
+        with self.change(reason, wait_s) as change:
+            self._revise_uses(change, shown, label)
+
+    def _revise_uses(self, change: Change, shown: Mapping[str, int], label: str | None) -> None:
         life = {"confidence": getattr(self.consolidate, "confidence", None)}
         life["ticks_per_day"] = getattr(self.consolidate, "ticks_per_day", 1.0)
-        with self.change(reason, wait_s) as change:
-            for id, n in shown.items():
-                change.revise(id, lambda record, n=n: after_use(self, record, label, shown=n, **life))
+        for id, n in shown.items():
+            change.revise(id, lambda record, n=n: after_use(self, record, label, shown=n, **life))
 
     def spent(self) -> Usage | None:
         """What the models that `consolidate` and `hygiene` asked have cost in this run; None where neither may ask."""
@@ -364,15 +396,6 @@ class MemoryBank(BankFile, Memory):
 
     def _item_vectors(self, record: MemoryRecord) -> Items:
         """(place, vector) of each text that the items are found by; `place` as in core/memory/search/texts.py."""
-        texts = windows(record) if self.key == "both" else [(n, item.text) for n, item in enumerate(record.items)]
+        texts = item_texts(record, self._items_by if self.key == "query" else self.key)
         rows = self.embedder.embed([text for _, text in texts]) if texts else ()
         return [(place, row.tobytes()) for (place, _), row in zip(texts, rows)]
-
-
-def once_each(hits: list[Scored], unit: str) -> list[Scored]:
-    """Of several hits of one record, or with unit=item of one lesson, the first."""
-    found: dict[tuple, Scored] = {}
-    for hit in hits:
-        key = (hit.record.namespace, hit.record.id, hit.record.items if unit == "item" else ())
-        found.setdefault(key, hit)
-    return list(found.values())

@@ -138,8 +138,10 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
     if unknown := set(given.only or ()) - steps.keys():
         raise UserError(f"--only {unknown.pop()}: give --contradict as well.")
     chosen = {name: make() for name, make in steps.items() if name in (given.only or steps)}
-    before, since = Counter(record.status for record in bank.records()), bank.seq()
-    bank.consolidate = Consolidator(confidence=Confidence(), **chosen)
+    records, since = bank.records(), bank.seq()
+    before = Counter(record.status for record in records)
+    kept = any(r.confidence is not None for r in records if r.namespace == bank.namespace)  # else nothing fades in here
+    bank.consolidate = Consolidator(confidence=Confidence() if kept else None, **chosen)
     bank.consolidate.consolidate(bank)
     after = Counter(record.status for record in bank.records())
     for status in sorted(before | after):
@@ -149,9 +151,8 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def reembed(bank: Any, given: Namespace) -> Iterator[str]:
-    """store what lessons are found by with memory.key=both, as the MCP server searches; what is there is made anew"""
-    bank.key = "both"
-    yield f"{bank.reembed()} records embedded anew, with their lessons"
+    """store what lessons are found by, as the MCP server searches (memory.key=both); what is there is made anew"""
+    yield f"{bank.reembed(given.key)} records embedded anew, with their lessons"
 
 
 def snapshot(bank: Any, given: Namespace) -> Iterator[str]:

@@ -140,7 +140,7 @@ class Endpoint:
         )
 
     def _explained(self, error: Exception, address: str | None) -> Exception:
-        explained = explain(error, self.model, address)
+        explained = explain(error, self.model, address, self.api_key_env)
         if isinstance(explained, TransientError):
             others = self.addresses.rest(address, explained.retry_after)
             if explained.kind != "unreachable":

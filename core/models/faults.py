@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError
 from core.models.retry import retry_after
+from core.redact import Redactor
 
+READ, TOLD = 20_000, 300  # characters of what a provider said that are looked at, and that are told
 RETRIED = {408: "timeout", 409: "conflict", 429: "rate_limit"}  # and every 5xx
 # An account without credit, where the status alone does not say so. Gemini's "exceeded your current quota" is a limit
 # of requests a minute, so the words that OpenAI sends with its code count for nothing.
@@ -40,11 +43,14 @@ _BROKEN_OFF = ("RemoteProtocolError", "ReadError", "WriteError", "APIConnectionE
 _UNREADABLE = ("JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError")
 
 
-def explain(error: Exception, model: str, api_base: str | None) -> Exception:
+def explain(error: Exception, model: str, api_base: str | None, key_env: str | None = None) -> Exception:
     """What to raise: StopRun (no call can succeed), TransientError (worth another try), AttemptOver (what is in this
-    request will never do: an agent ran into that by itself) or InfraError (the provider will not have it)."""
+    request will never do: an agent ran into that by itself) or InfraError (the provider will not have it).
+
+    key_env   the variable that holds the key; what is told of the error holds neither that nor another secret
+    """
     where = api_base or "its server"
-    short = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    short = f"{type(error).__name__}: {_brief(str(error), key_env)}"
     status = getattr(error, "status_code", None) or 0
     if not isinstance(status, int):  # of an error within an answer, which may call it anything
         status = int(status) if str(status).isdecimal() else 500
@@ -68,7 +74,7 @@ def explain(error: Exception, model: str, api_base: str | None) -> Exception:
     return InfraError(f"{model}: {short}", "bad_request")
 
 
-def within(choice: Any, model: str) -> Exception | None:
+def within(choice: Any, model: str, key_env: str | None = None) -> Exception | None:
     """The error behind an answer of status 200 that tells of a failure or was ended by one; None for a real answer."""
     extra = getattr(choice, "provider_specific_fields", None) or {}
     error, reason = extra.get("error"), extra.get("native_finish_reason") or choice.finish_reason
@@ -77,12 +83,18 @@ def within(choice: Any, model: str) -> Exception | None:
     said = error if isinstance(error, dict) else {"message": error}
     code, message = str(said.get("code") or ""), str(said.get("message") or "no reason given")
     status = int(code) if code.isdecimal() else 0
-    short = f"{code} {' '.join(message.split())[:300]}".strip()
+    short = f"{code} {_brief(message, key_env)}".strip()
     if _no_credit(status, f"{code} {message}"):
         return _stop_without_credit(model, short)
     if kind := _own_doing(None, status or 400, f"{code} {message}"):
         return AttemptOver(f"{model}: {short}", kind)
     return TransientError(f"{model}: the provider failed within its answer: {short}", RETRIED.get(status, "server"))
+
+
+def _brief(said: str, key_env: str | None) -> str:
+    """The beginning of what a provider said, as one line. Redacted before it is cut: nobody knows half a secret."""
+    redact = Redactor(os.environ, {key_env} if key_env else set())
+    return " ".join(redact(said[:READ]).split())[:TOLD]
 
 
 def _no_credit(status: int, said: str) -> bool:

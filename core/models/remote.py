@@ -104,7 +104,7 @@ class LiteLLMModel(Endpoint):
         if not getattr(response, "choices", None):
             raise TransientError(f"{self.model}: the answer holds no choice", "bad_reply")
         choice = response.choices[0]
-        if failure := within(choice, self.model):
+        if failure := within(choice, self.model, self.api_key_env):
             raise failure
         if choice.finish_reason == "content_filter" and not _text(choice.message).strip():
             raise AttemptOver(f"{self.model}: the provider's filter left nothing of the answer", "content_filter")

@@ -121,22 +121,25 @@ class Consolidator:
         if self._is_counted(bank, seen) or (not seen.new and all(bank.get(id) is None for id in seen.used)):
             return  # nothing would change, so no transaction is needed
         with bank.change(f"learn: episode {seen.index}") as change:
-            if self._is_counted(bank, seen):  # asked again: only inside the transaction can no other process do it
-                return
-            before = self.progress(bank)
-            life = {"confidence": self.confidence, "ticks_per_day": self.ticks_per_day}
-            for id in dict.fromkeys(seen.used):
-                if (record := bank.get(id)) is not None:
-                    change.update(id, **after_use(bank, record, seen.label, shown=int(not seen.counted), **life))
-            added = [(record, sure) for id, sure in seen.new if (record := bank.get(id)) is not None]
-            for record, sure in added:
-                if record.confidence is None and self.confidence is not None:
-                    change.update(record.id, confidence=self.confidence.prior(record.outcome, sure))
-            folded = before.folded if seen.index is None else seen.index + 1
-            new = tuple(record.id for record, _ in added) if self._policies else ()
-            arrived = before.arrived + new if self._on_add else ()
-            after = replace(before, folded=folded, fresh=before.fresh + new, arrived=arrived)
-            self._save(bank, change, after.begun(self.every))
+            if not self._is_counted(bank, seen):  # asked again: only inside the transaction can no other process do it
+                self.count(bank, change, seen)
+
+    def count(self, bank: MemoryBank, change: Change, seen: EpisodeFeedback) -> None:
+        """Count an episode within a change, which may be the one that adds its records; `learn(None)` then goes on."""
+        before = self.progress(bank)
+        life = {"confidence": self.confidence, "ticks_per_day": self.ticks_per_day}
+        for id in dict.fromkeys(seen.used):
+            if (record := bank.get(id)) is not None:
+                change.update(id, **after_use(bank, record, seen.label, shown=int(not seen.counted), **life))
+        added = [(record, sure) for id, sure in seen.new if (record := bank.get(id)) is not None]
+        for record, sure in added:
+            if record.confidence is None and self.confidence is not None:
+                change.update(record.id, confidence=self.confidence.prior(record.outcome, sure))
+        folded = before.folded if seen.index is None else seen.index + 1
+        new = tuple(record.id for record, _ in added) if self._policies else ()
+        arrived = before.arrived + new if self._on_add else ()
+        after = replace(before, folded=folded, fresh=before.fresh + new, arrived=arrived)
+        self._save(bank, change, after.begun(self.every))
 
     def _is_counted(self, bank: MemoryBank, seen: EpisodeFeedback) -> bool:
         return seen.index is not None and seen.index < self.progress(bank).folded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, replace
 
+from core.errors import UserError
 from core.types import Usage
 
 
@@ -34,9 +35,12 @@ class Progress:
 
     @classmethod
     def from_text(cls, text: str | None) -> Progress:
-        """From JSON; the beginning for None."""
+        """From JSON; the beginning for None. UserError for what only a later version can read."""
         if text is None:
             return cls()
         values = json.loads(text)
         ids = {name: tuple(values.get(name, ())) for name in ("fresh", "round", "arrived")}
-        return cls(**values | ids | {"usage": Usage(**values["usage"])})
+        try:
+            return cls(**values | ids | {"usage": Usage(**values["usage"])})
+        except TypeError as error:
+            raise UserError(f"the bank's consolidation was begun by a later version: {error}.") from error

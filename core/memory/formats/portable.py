@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
 BATCH = 5_000  # records of one transaction
+MOST = 2**53  # of a number
+LONGEST = 1.01  # of a vector whose length is 1, but for rounding
 
 
 @dataclass(kw_only=True)
@@ -37,6 +40,8 @@ def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
     if found.embedder == bank.embedder.name and len(sizes | ({own} if own else set())) > 1:
         there = f", those of the bank {own}" if own else ""
         raise UserError(f"the embeddings have {', '.join(map(str, sorted(sizes)))} numbers{there}.")
+    for record in found.records:
+        _check(record)
     added = 0
     for start in range(0, len(found.records), BATCH):
         records = found.records[start : start + BATCH]
@@ -47,6 +52,54 @@ def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
             for link in links:
                 change.link(*link)
     return added, len(found.records) - added
+
+
+def _check(record: MemoryRecord) -> None:
+    """UserError where a value is none that its field may have: one such would break the searches of all tenants."""
+    for name, (fits, wanted) in _FITTING.items():
+        if not fits(value := getattr(record, name)):
+            shown = "" if name == "query_embedding" else f"={value!r:.60}"
+            raise UserError(f"the record {record.id!r:.60} cannot be imported: {name}{shown} is not {wanted}.")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return all(map(_is_text, value))
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MOST
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= MOST  # which no NaN is
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
+def _is_direction(value: Any) -> bool:
+    return math.hypot(*value) < LONGEST  # which no NaN is
+
+
+_TEXTS = "id namespace status outcome domain task_id original_query source_trajectory_id label_source created_at"
+_FITTING: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(_TEXTS.split(), (_is_text, "a text")),
+    **dict.fromkeys("tick n_used n_used_success n_helpful n_harmful".split(), (_is_count, "a whole number from 0 on")),
+    "items": (lambda value: all(_are_texts(vars(item).values()) for item in value), "lessons of three texts"),
+    "tags": (_are_texts, "a list of texts"),
+    "parents": (_are_texts, "a list of texts"),
+    "score": (_is_number, "a number"),
+    "trust": (_is_share, "a number from 0 to 1"),
+    "confidence": (lambda value: value is None or _is_share(value), "a number from 0 to 1"),
+    "last_used": (lambda value: value is None or _is_number(value), "a number"),
+    "provenance": (lambda value: isinstance(value, dict), "an object"),
+    "query_embedding": (_is_direction, "a vector of length 1"),
+}
 
 
 def _vector(bank: MemoryBank, record: MemoryRecord) -> Any:

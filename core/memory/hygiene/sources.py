@@ -50,4 +50,5 @@ def burst(record: MemoryRecord, others: list[MemoryRecord], bank: MemoryBank, by
 
 
 def _is_new(word: str, bank: MemoryBank, record: MemoryRecord, by: str) -> bool:
-    return all(source_of(hit.record, by) == source_of(record, by) for hit in bank.lexical(word, 50))
+    known = bank.lexical(word, 50, everyone=by == "namespace")  # in its own there is no other source
+    return all(source_of(hit.record, by) == source_of(record, by) for hit in known)

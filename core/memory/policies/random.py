@@ -19,6 +19,7 @@ class Random(Ranking):
     """A uniform draw without replacement from the records that a task may see, fixed by seed, task and record.
 
     The task is `exclude_task`, and where a caller gives none (a server) its query: two tasks of one wording draw apart.
+    A record of another namespace than the bank's, which a search of everyone's meets, has that in its name: ids repeat.
 
     If it helps as much as `cosine`, the gain does not come from finding the right record. The reported score is the
     record's cosine: the draw ignores it, but min_score is compared with it. Reads every record of the namespace, so it
@@ -32,4 +33,10 @@ class Random(Ranking):
     ) -> list[Scored]:
         hits = self.good_enough(bank.nearest(query, max(len(bank), 1), exclude_task, self.within(where)))
         drawn_for = exclude_task or query
-        return sorted(hits, key=lambda hit: derive_seed(self.seed, drawn_for, hit.record.id, "retrieval"))[:top_k]
+
+        def place(hit: Scored) -> int:
+            record = hit.record
+            whose = () if record.namespace == bank.namespace else (record.namespace,)
+            return derive_seed(self.seed, drawn_for, *whose, record.id, "retrieval")
+
+        return sorted(hits, key=place)[:top_k]

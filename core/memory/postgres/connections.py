@@ -1,4 +1,4 @@
-"""The connections of an open bank: one that writes, and as many as read at once."""
+"""The connections of an open bank: one that writes, and as many as read at once, up to READERS."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from core.memory.postgres.connection import Connection, connect
 
 KEPT_IDLE = 4  # connections that stay open for the next to read
+READERS = 16  # connections that read at once; a server has 100 for all processes, unless its owner wants more
 
 
 class Connections:
@@ -24,6 +25,7 @@ class Connections:
         self._settings = settings
         self._db: Connection | None = None
         self._idle: list[Connection] = []
+        self._reader = threading.BoundedSemaphore(READERS)
         self._closed = False
 
     def connect(self) -> Connection:
@@ -37,14 +39,16 @@ class Connections:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        db = self._take() or self.connect()
-        try:
-            yield db
-        finally:
-            if self._closed or len(self._idle) >= KEPT_IDLE or not db.is_idle():
-                db.close()
-            else:
-                self._idle.append(db)
+        """A connection to read with, while fewer than READERS do; a thread must not ask for a second one meanwhile."""
+        with self._reader:
+            db = self._take() or self.connect()
+            try:
+                yield db
+            finally:
+                if self._closed or len(self._idle) >= KEPT_IDLE or not db.is_idle():
+                    db.close()
+                else:
+                    self._idle.append(db)
 
     def _take(self) -> Connection | None:
         with suppress(IndexError):

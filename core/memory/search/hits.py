@@ -27,3 +27,12 @@ def with_records(hits: list[Hit], records: dict[int, MemoryRecord], unit: str, *
         items = hit.record.items if place < 0 else (hit.record.items[place % PLACES],)
         found += [replace(hit, record=replace(hit.record, items=(item,))) for item in items]
     return found
+
+
+def once_each(hits: list[Scored], unit: str) -> list[Scored]:
+    """Of several hits of one record, or with unit=item of one lesson, the first."""
+    found: dict[tuple, Scored] = {}
+    for hit in hits:
+        key = (hit.record.namespace, hit.record.id, hit.record.items if unit == "item" else ())
+        found.setdefault(key, hit)
+    return list(found.values())

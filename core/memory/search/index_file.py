@@ -1,7 +1,8 @@
 """The index's file beside a bank: `<bank>.index`. Only a cache: wrong, damaged or missing, it is made anew from SQLite.
 
 A zip archive, whose checksums tell damage: facts.json {format, embedder, dim, graph, items, state, journal, codes},
-keys.npy, and what faiss.write_index writes. `journal` is the bank's last entry at the time: another bank's is another.
+keys.npy, and what faiss.write_index writes. `items` is the memory.key of an index of items, else false; `journal` is
+the bank's last entry at the time: another bank's is another.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,7 @@ class Search:
 
     item_vectors gives (place, vector as float32 bytes) of a record's items where the store has none; of more records at
     once than most_missing it is not asked, and these are not found by their items. None: of however many.
+    items_by: the memory.key that they are made for.
     """
 
     def __init__(
@@ -48,10 +50,14 @@ class Search:
         item_vectors: Callable[[MemoryRecord], Items],
         read_only: bool,
         most_missing: int | None = None,
+        *,
+        items_by: str = "item",
     ) -> None:
+        self._items_by = items_by
         self._store, self._graph, self._read_only = store, graph, read_only
         self._item_vectors, self._most_missing = item_vectors, most_missing
-        self._lock = threading.Lock()  # an addition beside a search is unsafe in FAISS
+        self._lock = threading.RLock()  # an addition beside a search is unsafe in FAISS
+        self._held = False  # whether the thread with the lock has all indexes at one state
         self._indexes: dict[bool, _Followed] = {}
         self._records_lock = threading.Lock()
         self._records: dict[int, MemoryRecord] = {}
@@ -65,8 +71,24 @@ class Search:
         distinct: of a record's items only the best.
         """
         with self._lock:
-            index = self._index(items, len(vector))
-            return index.search(vector, k, where, exclude, distinct and items), self._indexes[items].version
+            if not self._held:
+                self._follow((items,), len(vector))
+            followed = self._indexes[items]
+            return followed.index.search(vector, k, where, exclude, distinct and items), followed.version
+
+    @contextmanager
+    def one_state(self, kinds: tuple[bool, ...], dim: int) -> Iterator[None]:
+        """Searches of this thread in here are of one state of the bank, and what it reads in here is no older.
+
+        kinds   whether of the records' items: of each search that is to come
+        """
+        with self._lock:
+            self._follow(kinds, dim)
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
 
     def scored(self, hits: list[Hit], unit: str, version: int | None = None, *, by_words: bool = False) -> list[Scored]:
         """Hits with their records; for unit=item, a record with nothing but the item that was found.
@@ -102,28 +124,36 @@ class Search:
                     del self._records[next(iter(self._records))]  # the one that was read first
             return found
 
-    def _index(self, items: bool, dim: int) -> VectorIndex:
-        """An index, brought up to the store: what changed is hidden and entered anew, what was added comes behind."""
+    def _follow(self, kinds: tuple[bool, ...], dim: int) -> None:
+        """Bring indexes up to the store, all to one state of it."""
         version = self._store.version()
-        followed = self._indexes.get(items) or self._open(items, dim)
-        if version == followed.version:
-            return followed.index
-        index, state, merged = followed.index, followed.state, followed.index.merged
+        known = {items: self._indexes.get(items) or self._open(items, dim) for items in kinds}
+        if all(followed.version == version for followed in known.values()):
+            return
+        merged = {items: followed.index.merged for items, followed in known.items()}
         with self._store.snapshot() as upto:
-            self._indexes.pop(items, None)  # should it break half-way, the next search begins with a new one
-            touched = {rowid for rowid in self._store.touched(state[1], upto[1]) if rowid <= state[0]}
-            index.drop(touched)
-            rotten = index.dead() > ROTTEN and len(index) > index_file.WORTH
-            if rotten or state[2] != upto[2]:  # the second: what was forgotten must not even lie hidden in it
-                index, state, touched = VectorIndex(dim, self._graph), (0, 0, upto[2]), set()
-            for rowid in sorted(touched):
-                self._enter(index, rowid - 1, rowid, items)
-            for after in range(state[0], upto[0], CHUNK):
-                self._enter(index, after, min(after + CHUNK, upto[0]), items)
-        followed.index, followed.state, followed.version = index, upto, version
-        self._indexes[items] = followed
-        if self._graph and index.merged > merged and not self._read_only and len(index) >= index_file.WORTH:
-            self._save(items, followed)  # a graph takes long to make
+            for items, followed in known.items():
+                self._indexes.pop(items, None)  # should it break half-way, the next search begins with a new one
+                followed.index = self._at(upto, followed, items, dim)
+                followed.state, followed.version = upto, version
+                self._indexes[items] = followed
+        for items, followed in known.items():
+            grown = followed.index.merged > merged[items] and len(followed.index) >= index_file.WORTH
+            if self._graph and grown and not self._read_only:
+                self._save(items, followed)  # a graph takes long to make
+
+    def _at(self, upto: State, followed: _Followed, items: bool, dim: int) -> VectorIndex:
+        """An index at a state: what changed is hidden and entered anew, what was added comes behind."""
+        index, state = followed.index, followed.state
+        touched = {rowid for rowid in self._store.touched(state[1], upto[1]) if rowid <= state[0]}
+        index.drop(touched)
+        rotten = index.dead() > ROTTEN and len(index) > index_file.WORTH
+        if rotten or state[2] != upto[2]:  # the second: what was forgotten must not even lie hidden in it
+            index, state, touched = VectorIndex(dim, self._graph), (0, 0, upto[2]), set()
+        for rowid in sorted(touched):
+            self._enter(index, rowid - 1, rowid, items)
+        for after in range(state[0], upto[0], CHUNK):
+            self._enter(index, after, min(after + CHUNK, upto[0]), items)
         return index
 
     def _enter(self, index: VectorIndex, after: int, upto: int, items: bool) -> None:
@@ -140,7 +170,8 @@ class Search:
 
     def _open(self, items: bool, dim: int) -> _Followed:
         """The index from its file, where that fits, else an empty one."""
-        facts = {"embedder": self._store.meta("embedder"), "dim": dim, "graph": self._graph, "items": items}
+        facts = {"embedder": self._store.meta("embedder"), "dim": dim, "graph": self._graph}
+        facts["items"] = items and self._items_by
         loaded = index_file.load(index_file.path_of(self._store.path, items), facts)
         if loaded is not None:
             index, header = loaded
@@ -151,6 +182,7 @@ class Search:
 
     def _save(self, items: bool, followed: _Followed) -> None:
         [entry] = self._store.rows("SELECT seq, at FROM journal WHERE seq = (SELECT max(seq) FROM journal)")
-        facts = {"embedder": self._store.meta("embedder"), "items": items, "state": followed.state, "journal": entry}
+        facts = {"embedder": self._store.meta("embedder"), "items": items and self._items_by}
+        facts |= {"state": followed.state, "journal": entry}
         index_file.save(index_file.path_of(self._store.path, items), followed.index, facts)
         followed.saved = len(followed.index)

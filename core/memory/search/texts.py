@@ -1,4 +1,4 @@
-"""The texts that a record's items are found by with memory.key=both: title, tags and content, in windows."""
+"""The texts that a record's items are found by; with memory.key=both title, tags and content, in windows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from core.types import MemoryRecord
 WINDOW = 800  # characters of content: with the title some 250 word pieces, as many as MiniLM reads (256)
 WRAP = textwrap.TextWrapper(width=WINDOW, expand_tabs=False, replace_whitespace=False, drop_whitespace=False)
 PLACES = 1000  # an item's place and which of its windows, as one number: place + PLACES * window
+
+
+def item_texts(record: MemoryRecord, key: str) -> list[tuple[int, str]]:
+    """(place, text) of all that a record's items are found by with memory.key=item or both."""
+    return windows(record) if key == "both" else [(place, item.text) for place, item in enumerate(record.items)]
 
 
 def windows(record: MemoryRecord) -> list[tuple[int, str]]:

@@ -20,8 +20,9 @@ from core.memory.store.clock import now
 from core.memory.store.contract import BankStore, Busy, Lead
 from core.memory.store.filter import PRIOR, Filter, normal_tag
 from core.memory.store.journal_file import JournalFile, line_of, whole
-from core.memory.store.migrations import in_present_schema, migrate, version
-from core.memory.store.repair import check_integrity, open_to_read, repair
+from core.memory.store.migrations import migrate, version
+from core.memory.store.reading import ReadOnlyFile
+from core.memory.store.repair import check_integrity, repair
 from core.memory.store.schema import (
     LACKS_VECTOR,
     MARK_UNEMBEDDED,
@@ -80,23 +81,17 @@ class Store:
         self._db: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._journal: JournalFile | None = None
+        self._only_read: ReadOnlyFile | None = None
         try:
             with self._explaining():
                 if read_only:
-                    self._open_to_read()
+                    self._only_read = ReadOnlyFile(self.path)
+                    self._db = self._reader = self._only_read.db
                 else:
                     self._open_to_write()
         finally:
             if self._reader is None:
                 self.close()
-
-    def _open_to_read(self) -> None:
-        path = self.path
-        if not path.is_file():
-            raise UserError(f"memory.path={path} does not exist, and a frozen bank is only read.")
-        if reason := check_integrity(path, read_only=True):
-            raise UserError(f"memory.path={path} needs repair ({reason}): run `python -m core.memory doctor {path}`.")
-        self._db = self._reader = in_present_schema(open_to_read(path))
 
     def _open_to_write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -294,7 +289,11 @@ class Store:
     def rows(self, query: str, values: tuple = ()) -> list[tuple]:
         """All rows of a query. Raises UserError where the file is damaged."""
         with self._explaining(), self.reading() as db:
-            return db.execute(query, tuple(map(storable, values))).fetchall()
+            try:
+                return db.execute(query, tuple(map(storable, values))).fetchall()
+            finally:
+                if self._only_read is not None:
+                    self._only_read.check()
 
     def version(self) -> int:
         """Changes whenever another connection, this store's own writer among them, has committed; cheap."""

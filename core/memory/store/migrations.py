@@ -37,6 +37,8 @@ def version(db: Any) -> int:
     if "records" not in tables:
         return 0
     if "meta" in tables and (row := db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()):
+        if not row[0].isdecimal():
+            raise UserError(f"the bank has the schema {row[0]!r:.40}, and there is none of that name.")
         if int(row[0]) > SCHEMA:
             raise UserError(f"the bank has schema {row[0]}, of a later version: this one reads up to {SCHEMA}.")
         return int(row[0])

@@ -18,6 +18,7 @@ from core.memory.store.clock import now
 from core.memory.store.migrations import create_2, migrate, replay_2, version
 
 CHECKED = 64 * 2**20  # bytes: a smaller file is checked page by page at every opening, a larger one by `doctor`
+Stamp = tuple[int, int, int]  # a file's number, its size and when it was last written
 SALVAGED = ("meta", "vectors", "journal", "jobs", *schema.TRACKED, *(f"undo_{table}" for table in schema.TRACKED))
 
 
@@ -31,7 +32,7 @@ def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = Fal
     if not path.exists() or path.stat().st_size == 0:
         return "the file is missing or empty, its journal is not" if known else None
     try:
-        with closing(open_to_read(path) if read_only else sqlite3.connect(path, timeout=60)) as db:
+        with closing(open_to_read(path, stamp(path)) if read_only else sqlite3.connect(path, timeout=60)) as db:
             tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if {"meta", "records"} <= tables:
                 pages = thorough or path.stat().st_size <= CHECKED
@@ -48,11 +49,22 @@ def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = Fal
     return "the database has lost its tables" if known else None
 
 
-def open_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that writes nothing: without the log of a live writer the file is complete, and nothing is made."""
-    way = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
+def open_to_read(path: Path, before: Stamp | None) -> sqlite3.Connection:
+    """A connection that writes nothing: without the log of a live writer the file is complete, and nothing is made.
+
+    before   the file's stamp just now
+    """
+    way = "mode=ro" if before is None else "mode=ro&immutable=1"
     uri = f"{path.resolve().as_uri()}?{way}"
     return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+
+
+def stamp(path: Path) -> Stamp | None:
+    """What tells a file from what it becomes; None while it has a log, so that SQLite's locks hold."""
+    if path.with_name(path.name + "-wal").exists():
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def repair(path: Path, reason: str) -> None:
