@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from conftest import REPO, wait_for
 from hostile import COMMANDS, GROUPS, filled
-from swe_kit import bubblewrap, make, stand_in, write_instances
+from swe_kit import bubblewrap, make, on_a_disk_of, stand_in, write_instances
 
 from core.errors import InfraError, UserError
 from core.types import digest
@@ -386,3 +386,88 @@ def test_a_container_needs_its_program(monkeypatch, tmp_path):
     (tmp_path / "docker").chmod(0o755)
     with pytest.raises(UserError, match=r"does not work here \(Cannot connect to the Docker daemon\)"):
         make_sandbox("docker", TIGHT).check()
+
+
+# a full disk
+
+
+@bubblewrap
+def test_a_repository_for_which_the_disk_has_no_room_is_an_infra_error_and_leaves_nothing(source, tmp_path):
+    (source / "large").write_bytes(os.urandom(4 << 20))
+    said = on_a_disk_of(2, "told(box.open, str(tmp / 'source')); print(os.listdir(disk))", tmp_path)
+    assert said == ["InfraError: the sandbox could not be made: [Errno 28] No space left on device (large)", "[]"]
+
+
+@bubblewrap
+def test_a_disk_that_is_filled_by_others_is_no_failure_of_the_command(source, tmp_path):
+    script = """
+box.open(str(tmp / "source"))
+told(box.run, "echo here", 10)
+with (disk / "others").open("w") as file:
+    os.posix_fallocate(file.fileno(), 0, 100 << 20)
+told(box.run, "echo here", 10)
+told(box.run, "sleep 30", 60)
+with (disk / "more").open("w") as file:
+    room = os.statvfs(disk)
+    os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)
+told(box.give, "a.patch", "x" * 100_000)
+box.close()
+"""
+    said = on_a_disk_of(600, script, tmp_path)
+    full = "InfraError: this machine's disk is full: there is no room for 512 MB where sandboxes are (TMPDIR)"
+    unwritten = "InfraError: /given/a.patch could not be written: No space left on device"
+    assert said == ["Ran(output='here\\n', returncode=0, killed='', refused=False)", full, full, unwritten]
+
+
+@bubblewrap
+def test_what_was_there_before_is_not_the_commands(source):
+    """Also where it is more than the limits allow: then it must not grow."""
+    for n in range(60):
+        (source / f"file{n}").write_bytes(bytes(1 << 20))
+    box = Bubblewrap(limits=TIGHT)
+    box.open(str(source))
+    assert box.run("sleep 1; ls | wc -l", 20).output == "62\n"
+    assert box.run("head -c 8M /dev/zero > more; sleep 9", 20).killed == "disk"
+    assert box.run("rm more file0; sleep 1; ls | wc -l", 20).output == "61\n"
+    box.close()
+
+
+@bubblewrap
+def test_short_commands_cannot_write_more_than_a_long_one(box):
+    """None of them is looked at while it runs."""
+    ran = [box.run(f"head -c 16M /dev/zero > big{n}", 10) for n in range(8)]
+    assert [each.killed for each in ran] == ["", "", "disk", "", "", "", "", ""], ran  # 48 MB are more than 48 MB
+    assert "File size limit exceeded" in ran[3].output
+    assert box.run("du -sm . | cut -f1", 10).output == "49\n"
+    assert box.run("rm big0 big1; du -sm . | cut -f1", 10).output == "17\n"
+    assert box.run("echo again > note; cat note", 10).output == "again\n"
+
+
+@bubblewrap
+def test_a_folder_that_takes_too_long_to_measure_frees_nobody_from_the_limits(box, monkeypatch):
+    from envs import sandbox_watch
+
+    monkeypatch.setattr(sandbox_watch, "measure", lambda folder, unit, timeout_s: sys.maxsize)
+    assert box.run("true", 10).killed == "disk"
+    monkeypatch.undo()
+    assert box.run("head -c 1M /dev/zero > one", 10).returncode != 0
+    assert box.run("head -c 1M /dev/zero > one", 10).returncode == 0
+
+
+@bubblewrap
+def test_after_an_abort_nothing_begins(source, box):
+    box.abort()
+    for work in (lambda: box.run("ls", 10), lambda: box.give("a", "b"), lambda: box.open(str(source))):
+        with pytest.raises(InfraError, match="^aborted$"):
+            work()
+
+
+@bubblewrap
+def test_a_close_from_another_thread_ends_the_command_and_removes_the_folder(box):
+    folder = box._folder
+    threading.Timer(0.5, box.close).start()
+    began = time.monotonic()
+    with pytest.raises(InfraError, match="was closed while a command ran"):
+        box.run("while true; do echo x > f$((n++ % 99)); done", 60)
+    assert time.monotonic() - began < 10 and inside(folder) == []
+    wait_for(lambda: not folder.exists())
