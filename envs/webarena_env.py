@@ -35,7 +35,7 @@ from envs.web.browser import browser_worker, find_browser, may_sandbox, version_
 from envs.web.elements import offers
 from envs.web.engine import View, WebSettings
 from envs.web.sites import SitesEngine, SitesVisit
-from envs.webarena_reset import control_of, reset_site
+from envs.webarena_reset import control_of, reset_sites
 from envs.webarena_tasks import FILES, WebTask, at, web_tasks
 from envs.webarena_verifier import WebVerdict, WebVerifier, gold_answer
 
@@ -53,6 +53,11 @@ MORE = {  # of BrowserGym's further actions those that may be added, and what th
 MOST_CALLS = 20
 ENDED = "Your message was sent to the user. The task is over."
 INFEASIBLE = "N/A"  # what the original takes report_infeasible for
+MORE_VERIFIED = {  # its evaluators want to be told what kind of task it was, and which kind of impossible
+    "report_infeasible": "report_infeasible('{...}'): end the task as impossible, by the JSON object that is described "
+    "below and its status",
+}
+ADMIN = "/admin"  # where the administration is at its address; its tasks' URLs go on from there
 MISSING = (
     "env=webarena needs the addresses of its sites, here {missing}: start them with Docker, e.g. `webarena-verified "
     "env start --site shopping` (ports: shopping 7770, shopping_admin 7780, reddit 9999, gitlab 8023), and give "
@@ -83,8 +88,9 @@ class WebArenaEnv(BaseEnv):
     version          verified: the corrected tasks and evaluators | hard: 258 of them | original: as published in 2023
     ids              only these tasks, by number. None: all
     urls             {shopping: http://..., shopping_admin: ..., reddit: ..., gitlab: ..., map, wikipedia, homepage}:
-                     those of the tasks' sites are needed
-    reset_sites      before each attempt the sites' control ports are asked to set them up anew
+                     those of the tasks' sites are needed; shopping_admin's is completed by its path /admin
+    reset_sites      before each attempt the sites' control ports are asked to set them up anew, for which they have
+                     ten minutes together
     controls         {site: address} of the control ports; None: a site's own port + 1
     more_actions     beyond the paper's: names of `MORE`
     browser          the program; None: the Chromium that is installed
@@ -134,8 +140,12 @@ class WebArenaEnv(BaseEnv):
             if wrong:
                 raise UserError(f"env.{key}: {wrong[0]} is no address such as http://localhost:7770.")
             setattr(self, key, {site: url.rstrip("/") for site, url in given.items()})
-        form = FORMS["original" if self.version == "original" else "verified"]
-        told = [self.instructions.rstrip(), *(f"- {MORE[name]}" for name in self.more_actions), form]
+        if "shopping_admin" in self.urls and not urlsplit(admin := self.urls["shopping_admin"]).path:
+            self.urls["shopping_admin"] = admin + ADMIN
+        verified = self.version != "original"
+        more = MORE | MORE_VERIFIED if verified else MORE
+        form = FORMS["verified" if verified else "original"]
+        told = [self.instructions.rstrip(), *(f"- {more[name]}" for name in self.more_actions), form]
         self.instructions = "\n".join(told)
 
     @property
@@ -238,8 +248,8 @@ class WebArenaEnv(BaseEnv):
         if len(sites) < len(set(it.sites)):
             self.describe()  # says which address is missing
         if self.reset_sites:
-            for site, url in sites.items():
-                reset_site(site, self.controls.get(site) or control_of(site, url))
+            controls = {site: self.controls.get(site) or control_of(site, url) for site, url in sites.items()}
+            reset_sites(controls, aborted=lambda: self.closed)
             self._call("forget")
         visit = SitesVisit(
             goal=it.intent,

@@ -21,6 +21,7 @@ from envs.web.engine import NO_SANDBOX
 from envs.web.sites import UNREACHABLE
 from envs.webarena_env import ENDED, WebArenaEnv
 from envs.webarena_reset import control_of
+from envs.webarena_verifier import gold_answer
 
 pytestmark = [
     *needs_browser,
@@ -158,6 +159,30 @@ def test_each_site_has_its_own_login():
         four["gitlab"].members.clear()
         with pytest.raises(InfraError, match="gitlab at .* did not take the login"):
             begin(env, 44)
+
+
+def test_the_administration_is_at_its_path(sites):
+    with serving("shopping_admin") as started:
+        bare = started["shopping_admin"].url.removesuffix("/admin")
+        for url in (bare, f"{bare}/", f"{bare}/admin/"):
+            with make({}, site="admin", ids=[0], urls={"shopping_admin": url}) as env:
+                assert env.urls == {"shopping_admin": f"{bare}/admin"}
+        with make({}, site="admin", ids=[0], urls={"shopping_admin": bare}) as env:
+            seen = begin(env, 0)
+            assert "You are at /admin" in seen and "Welcome, member" in seen
+
+
+def test_the_verified_evaluation_wants_to_know_why_a_task_is_impossible(sites):
+    """A reason in words says neither what kind of task it was nor which kind of impossible."""
+    with make(sites, ids=None, more_actions=["report_infeasible"]) as env:
+        assert "report_infeasible('{...}'): end the task as impossible, by the JSON object" in env.instructions
+        number = next(task.id for task in env._chosen() if not task.needs_trace and "NOT_FOUND" in gold_answer(task))
+        for text, reward in ((None, 1.0), ("There is no such thing.", 0.0)):
+            begin(env, number)
+            _, got, done, info = env.step(f"report_infeasible({text or env.get_ground_truth()!r})")
+            assert (got, done, info["won"]) == (reward, True, bool(reward))
+    with make(sites, version="original", more_actions=["report_infeasible"]) as env:
+        assert "report_infeasible('why')" in env.instructions
 
 
 def test_what_looks_like_a_prompt_stays_within_its_page(env):
