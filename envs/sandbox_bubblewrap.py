@@ -208,11 +208,13 @@ class Bubblewrap(Sandbox):
             if self._aborted:  # before there was anything to kill
                 process.kill()
             info = told.read()
-        if not info:
-            said = process.stdout.read().decode("utf-8", "replace").strip()
+        try:
+            return process, FirstProcess(json.loads(info)["child-pid"])
+        except ValueError as error:  # it ended before it had told all
+            with process.stdout:
+                said = process.stdout.read().decode("utf-8", "replace").strip()
             process.wait()
-            raise InfraError(f"bubblewrap did not start: {said[:500]}")
-        return process, FirstProcess(json.loads(info)["child-pid"])
+            raise InfraError(f"bubblewrap did not start: {said[:500]}") from error
 
     def _binds(self) -> list[str]:
         testbed, tmp, given, scripts = (str(self._folder / name) for name in PLACES)

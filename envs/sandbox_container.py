@@ -37,7 +37,10 @@ class Container(Sandbox):
     def check(self) -> None:
         if shutil.which(self.program) is None:
             raise UserError(f"env.sandbox={self.program}: {self.program} is not installed.")
-        done = self._call("version")
+        try:
+            done = self._call("version")
+        except InfraError as error:
+            raise UserError(f"env.sandbox={self.program}: it does not work here ({error}).") from error
         if done.returncode:
             said = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"])[-1]
             raise UserError(f"env.sandbox={self.program}: it does not work here ({said}).")

@@ -136,7 +136,7 @@ class WebArenaEnv(BaseEnv):
             given = {site: url for site, url in (getattr(self, key) or {}).items() if url is not None}
             if unknown := [name for name in given if name not in SITES]:
                 raise UserError(f"env.{key}: no site {', '.join(unknown)}; there are {', '.join(SITES)}.")
-            wrong = [url for url in given.values() if not str(url).startswith(("http://", "https://"))]
+            wrong = [url for url in given.values() if not _is_address(str(url))]
             if wrong:
                 raise UserError(f"env.{key}: {wrong[0]} is no address such as http://localhost:7770.")
             setattr(self, key, {site: url.rstrip("/") for site, url in given.items()})
@@ -317,3 +317,12 @@ class WebArenaEnv(BaseEnv):
     def _need_page(self) -> None:
         if self._view is None:
             raise EnvStateError("no page: call reset first")
+
+
+def _is_address(url: str) -> bool:
+    """Whether it names a host in a way that can be asked, and a port that there is."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

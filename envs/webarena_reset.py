@@ -8,6 +8,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
+from http.client import HTTPException
 from urllib.parse import urlsplit
 
 from core.errors import InfraError
@@ -59,7 +60,7 @@ def _reset(site: str, control: str, timeout_s: float) -> None:
     try:
         with direct.open(request, timeout=timeout_s) as answer:
             told = json.loads(answer.read())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise InfraError(f"{site} cannot be reset by {control}/init: {error}") from error
     if not (isinstance(told, dict) and told.get("success")):
         raise InfraError(f"{site} cannot be reset by {control}/init: {str(told)[:200]}")

@@ -377,6 +377,52 @@ def test_a_container_that_is_gone_or_never_came_is_an_infra_error(container):
         box.open("nowhere")
 
 
+@bubblewrap
+def test_a_container_that_ends_in_a_command_is_no_failure_of_the_command(container):
+    """docker says so by the status 1, which many a command has too."""
+    box, programs = container
+    ends = f"os.kill({box._client.pid}, 9); sys.exit('No such container')"  # whose status is 1
+    branch, text = 'elif words[0] == "exec":', (programs / box.program).read_text()
+    (programs / box.program).write_text(text.replace(branch, f"{branch}\n    {ends}"))
+    with pytest.raises(InfraError, match="the container has ended: No such container"):
+        box.run("grep nothing a.txt", 20)
+
+
+@bubblewrap
+def test_an_abort_ends_a_container_for_good(container):
+    box, programs = container
+    threading.Timer(0.5, box.abort).start()
+    began = time.monotonic()
+    with pytest.raises(InfraError, match="^aborted$"):
+        box.run("sleep 60", 60)
+    assert time.monotonic() - began < 20 and not (programs / box._name).exists()
+    with pytest.raises(InfraError, match="^aborted$"):
+        box.open("empty_1776_stats-1")
+
+
+@bubblewrap
+def test_a_container_on_a_full_disk_says_so(container):
+    box, programs = container
+    box.check_room()
+    name, text = box.program, (programs / box.program).read_text()
+    table = "print('Filesystem 1024-blocks Used Available Capacity Mounted\\noverlay 9 9 1000 99% /'); sys.exit()"
+    full = f'if "df" in words[-1]:\n    {table}\nif words[0] == "run":'
+    (programs / name).write_text(text.replace('if words[0] == "run":', full))
+    with pytest.raises(InfraError, match="the disk of its containers is full: less than 512 MB are free"):
+        box.check_room()
+
+
+def test_a_daemon_that_does_not_answer_is_an_infra_error(monkeypatch, tmp_path):
+    (tmp_path / "docker").write_text("#!/bin/sh\nsleep 60\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("envs.sandbox_container.CALL_S", 0.5)
+    with pytest.raises(UserError, match=r"does not work here \(docker version: .* timed out"):
+        make_sandbox("docker", TIGHT).check()
+    with pytest.raises(InfraError, match="docker exec: .* timed out"):
+        make_sandbox("docker", TIGHT).give("a.patch", "text")
+
+
 def test_a_container_needs_its_program(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     for kind in KINDS[1:]:

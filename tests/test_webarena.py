@@ -279,6 +279,17 @@ def test_the_published_evaluation_looks_at_the_sites_at_the_end(published, sites
     published.grader = None
 
 
+def test_a_page_out_of_reach_that_is_left_open_is_a_failure_and_no_error():
+    """Task 600 asks for the post on the page that is left open, which here is none."""
+    with (
+        serving("reddit") as started,
+        make(started, site="reddit", version="original", ids=[600], more_actions=["goto"]) as env,
+    ):
+        begin(env, 600)
+        assert env.step("goto('http://example.com/')")[0].startswith("Error: ")
+        assert say(env, "Posted.")[1:3] == (0.0, True)
+
+
 def test_what_is_missing_is_one_sentence(sites):
     with make({}, urls=None, ids=None) as env:
         assert len(env.tasks()) == 187
@@ -290,6 +301,8 @@ def test_what_is_missing_is_one_sentence(sites):
     for keys, message in (
         ({"urls": {"shop": sites["shopping"].url}}, "env.urls: no site shop"),
         ({"urls": {"shopping": "localhost:7770"}}, "env.urls: localhost:7770 is no address"),
+        ({"urls": {"shopping": "http://localhost:77700"}}, "env.urls: http://localhost:77700 is no address"),
+        ({"controls": {"shopping": "http://:7771"}}, "env.controls: http://:7771 is no address"),
         ({"version": "old"}, "env.version=old"),
     ):
         with pytest.raises(UserError, match=message):
