@@ -91,19 +91,15 @@ class Bubblewrap(Sandbox):
         if self._aborted:
             raise InfraError("aborted")
         remove_left_over()
+        made = False
         try:
-            folder = self._made(source)
-            check_room(folder)
-            self._used = self._given = usage(folder, FIRST_S)
-        except OSError as error:  # a full disk above all; what was copied until then must not keep it full
-            self.close()
+            self._make(source)
+            made = True
+        except OSError as error:  # a full disk above all
             raise InfraError(f"the sandbox could not be made: {_why(error, source)}") from error
-        except InfraError:
-            self.close()
-            raise
-        if sys.maxsize in self._given:
-            self.close()
-            raise InfraError(f"the sandbox could not be made: its repository took longer than {FIRST_S:g} s to measure")
+        finally:
+            if not made:  # what was copied until then must not keep the disk full
+                self.close()
 
     def give(self, name: str, text: str) -> None:
         path = self._open_folder() / "given" / name
@@ -162,9 +158,21 @@ class Bubblewrap(Sandbox):
             raise InfraError("no sandbox is open")
         return folder
 
-    def _made(self, source: str) -> Path:
+    def _make(self, source: str) -> None:
         """A new folder with all that a sandbox has of its own, locked."""
         folder = self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        try:
+            self._fill(folder, source)
+            check_room(folder)
+            self._used = self._given = usage(folder, FIRST_S)
+            if sys.maxsize in self._given:
+                raise InfraError(f"the sandbox could not be made: measuring its repository took over {FIRST_S:g} s")
+        finally:
+            if self._folder is None:  # another thread closed it, but not what was copied since
+                remove(folder)
+                raise InfraError("aborted")
+
+    def _fill(self, folder: Path, source: str) -> None:
         lock = folder / f"{LOCK}.new"  # locked before others can find it by its name
         self._lock = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -180,7 +188,6 @@ class Bubblewrap(Sandbox):
             for place in (folder / "testbed", folder / "tmp"):
                 for path in (place, *place.rglob("*")):
                     os.chown(path, self._uid, self._uid, follow_symlinks=False)
-        return folder
 
     def _start(self, command: str) -> tuple[subprocess.Popen, FirstProcess]:
         """(bubblewrap, the first process inside)."""

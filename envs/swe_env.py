@@ -114,14 +114,11 @@ class SweEnv(BaseEnv):
     def close(self) -> None:
         """With what another thread does here: Ctrl-C waits for none."""
         super().close()
-        for box in self._boxes():
-            box.abort()
-            box.close()
+        self._end()
 
     def abort(self) -> None:
         super().abort()
-        for box in self._boxes():
-            box.abort()
+        self._end()
 
     def _tasks(self, split: str | None) -> list[Task]:
         self._load()
@@ -160,8 +157,12 @@ class SweEnv(BaseEnv):
         if self.closed:
             raise InfraError("aborted")
 
-    def _boxes(self) -> list[Sandbox]:
-        return [box for box in (self._tested_in, self._box) if box is not None]
+    def _end(self) -> None:
+        """From any thread: end the sandboxes for good. Their copies of the repository would lie there until the end."""
+        for box in (self._tested_in, self._box):
+            if box is not None:
+                box.abort()
+                box.close()
 
     def _told(self, ran: Ran) -> str:
         """What a command did, as mini-swe-agent says it."""

@@ -302,6 +302,9 @@ class WebArenaEnv(BaseEnv):
         if self._worker is None:
             self._worker = browser_worker(partial(SitesEngine, self.settings()), self.timeout_s)
         self._worker.start()
+        if self._aborted:  # before there was a process to kill
+            self._worker.kill()
+            raise InfraError("aborted")
         return self._worker.call(method, *args)
 
     def _trace(self) -> Path:

@@ -14,6 +14,7 @@ from webarena_sites import serving
 from core.errors import InfraError, UserError
 from core.learning.transcript import final_state, transcript
 from core.page import PAGE
+from core.process import WorkerProcess
 from core.types import Step, Trajectory
 from envs.base import EnvStateError
 from envs.web.elements import elements
@@ -232,6 +233,20 @@ def test_a_site_that_dies_breaks_the_attempt_and_the_next_one_works():
             second["shopping"].die()
             with pytest.raises(InfraError, match="does not answer"):
                 say(env, "Done.")  # not a failure: what was left on the site cannot be known
+
+
+def test_an_abort_while_the_browsers_process_starts_is_not_lost(sites, monkeypatch):
+    with make(sites) as env:
+        start = WorkerProcess.start
+
+        def aborted_first(worker):
+            env.abort()  # of a process that is not there yet
+            start(worker)
+
+        monkeypatch.setattr(WorkerProcess, "start", aborted_first)
+        with pytest.raises(InfraError, match="^aborted$"):
+            begin(env, 21)
+        assert env.worker_pid is None
 
 
 def test_the_sites_are_reset_by_their_control_ports(sites):
