@@ -14,6 +14,7 @@ from envs.swe_data import Instance
 APPLY_S = 120.0
 APPLY = f"git apply --whitespace=nowarn {GIVEN}/answer.patch || patch --batch --fuzz=5 -p1 -i {GIVEN}/answer.patch"
 PASSED = re.compile(r"^PASSED (\S.*)$", re.MULTILINE)
+BROKEN = re.compile(r"^ERROR (\S.*)$", re.MULTILINE)  # with a reason, and also of a test that passed before its end
 # What makes the copy of a folder a repository with one commit, the same whenever and wherever it is made.
 COMMIT = """
 export GIT_AUTHOR_NAME=Maintainer GIT_AUTHOR_EMAIL=maintainer@example.com GIT_AUTHOR_DATE=2024-01-01T00:00:00Z
@@ -73,9 +74,16 @@ def _resolved(box: Sandbox, patch: str, instance: Instance, source: str, timeout
         return _unsolved(instance, "applied")
     needed = _needed(instance)
     files = shlex.join(sorted({name.partition("::")[0] for name in needed}))
-    ran = box.run(f"python -m pytest -rp --tb=no {files}", timeout_s)
-    failed = len(needed - set(PASSED.findall(ran.output)))
+    ran = box.run(f"python -m pytest -rpE --tb=no {files}", timeout_s)
+    broken = BROKEN.findall(ran.output)
+    passed = {name for name in PASSED.findall(ran.output) if not any(_is_of(line, name) for line in broken)}
+    failed = len(needed - passed)
     return Result(solved=not failed and not ran.killed, patch="applied", failed=failed, killed=ran.killed)
+
+
+def _is_of(line: str, name: str) -> bool:
+    """Whether a line of pytest's summary, "NAME" or "NAME - REASON", is of this test."""
+    return line == name or line.startswith(f"{name} - ")
 
 
 def _unsolved(instance: Instance, patch: str) -> Result:

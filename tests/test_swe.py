@@ -133,6 +133,14 @@ def test_the_instances_own_tests_count_whatever_the_patch_makes_of_them(data, sh
 
 
 @bubblewrap
+def test_a_test_whose_end_breaks_has_not_passed(data, shared):
+    """pytest names it twice: as passed, and as an error."""
+    fixture = "import pytest\n\n\n@pytest.fixture(autouse=True)\ndef ends():\n    yield\n    raise OSError('closed')\n"
+    _, reward, info = attempt(shared, apply(data, "gold"), f"cat > conftest.py <<'END'\n{fixture}END", SUBMIT)
+    assert (reward, info["n_failed"]) == (0.0, 3)
+
+
+@bubblewrap
 def test_tests_that_hang_end_and_are_not_passed(data):
     with make(data, test_timeout_s=2, limits=Limits(output_mb=1)) as env:
         began = time.monotonic()
