@@ -17,6 +17,7 @@ ends at a success, which tells the agent.
 from __future__ import annotations
 
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version as release
@@ -199,11 +200,12 @@ class WebArenaEnv(BaseEnv):
 
     def close(self) -> None:
         super().close()
-        for each in (self._worker, self._verifier):
-            if each:
-                each.close()
-        if self._folder:
-            self._folder.cleanup()
+        with ExitStack() as stack:  # whatever one of them raises
+            if self._folder:
+                stack.callback(self._folder.cleanup)
+            for each in (self._worker, self._verifier):
+                if each:
+                    stack.callback(each.close)
 
     def abort(self) -> None:
         super().abort()
