@@ -32,6 +32,7 @@ class Container(Sandbox):
     limits: Limits
     _name: str = field(default="", init=False, repr=False)
     _client: subprocess.Popen | None = field(default=None, init=False, repr=False)
+    _running: subprocess.Popen | None = field(default=None, init=False, repr=False)  # the client of a command
     _aborted: bool = field(default=False, init=False, repr=False)
 
     def check(self) -> None:
@@ -89,17 +90,22 @@ class Container(Sandbox):
         words = [self.program, "exec", "-w", TESTBED, *variables, self._name, "bash", "-lc", command]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         try:
-            process = subprocess.Popen(words, **pipes, bufsize=0, start_new_session=True)
+            process = self._running = subprocess.Popen(words, **pipes, bufsize=0, start_new_session=True)
         except OSError as error:
             raise InfraError(f"{self.program}: {error}") from error
+        if self._aborted:  # before there was anything to kill
+            process.kill()
 
         def kill() -> None:
             with suppress(InfraError):
                 self._call("exec", self._name, "sh", "-c", "kill -9 -1")  # all but the container's first process
             process.kill()
 
+        def over() -> str:  # an abort; what it leaves holding the output is not waited for
+            return "time" if self._aborted else ""
+
         try:
-            output, killed = collect(process, timeout_s, self.limits.output_mb << 20, lambda: "", kill)
+            output, killed = collect(process, timeout_s, self.limits.output_mb << 20, over, kill)
         finally:
             process.kill()
             code = process.wait()
@@ -124,8 +130,10 @@ class Container(Sandbox):
 
     def abort(self) -> None:
         self._aborted = True
-        if (client := self._client) is not None:
-            client.kill()  # it may be pulling the image still
+        for process in (self._running, self._client):  # which may be pulling the image still
+            if process is not None:
+                process.kill()
+        if self._client is not None:
             with suppress(InfraError):
                 self._call("rm", "-f", self._name)
 
