@@ -45,7 +45,8 @@ class WorkerTimeout(InfraError):
 
 @dataclass(kw_only=True)
 class WorkerProcess:
-    """Not thread-safe: one call at a time. After an InfraError the child is gone; `start` makes a new one.
+    """Not thread-safe, except `close` and `abort`: one call at a time. After an InfraError the child is gone; `start`
+    makes a new one.
 
     factory     called without arguments in the child; what it returns receives the calls, and its `close`, if it has
                 one, is called at the end
@@ -61,6 +62,7 @@ class WorkerProcess:
     environment: Mapping[str, str] | None = None
     _process: subprocess.Popen | None = field(default=None, init=False, repr=False)
     _connection: Connection | None = field(default=None, init=False, repr=False)
+    _conversing: bool = field(default=False, init=False, repr=False)
 
     @property
     def pid(self) -> int | None:
@@ -69,7 +71,7 @@ class WorkerProcess:
 
     def start(self) -> None:
         """Start the child and build the object in it, unless it is already there. Raises what the factory raised."""
-        if self._process is not None and self._process.poll() is None:
+        if (process := self._process) is not None and process.poll() is None:
             return
         self.kill()
         self._connection, theirs = Pipe()
@@ -101,21 +103,25 @@ class WorkerProcess:
         return self._converse((method, args), self.timeout_s if timeout_s is None else timeout_s)
 
     def close(self) -> None:
-        """Let the object close itself, then wait for the child to end. Idempotent."""
-        if self._process is None:
-            return
-        self._connection.close()  # the child reads this as the end
-        self._exit_code()
+        """Let the object close itself, then wait for the child to end. Idempotent.
+
+        In the middle of another thread's call, which then raises InfraError, the child is killed instead.
+        """
+        process, connection = self._process, self._connection
+        if process is not None and connection is not None and not self._conversing:
+            connection.close()  # the child reads this as the end
+            _exit_code(process)
         self.kill()
 
     def kill(self) -> None:
         """End the child at once, whatever it is doing. Idempotent."""
-        if self._process is None:
-            return
-        self._connection.close()
-        self._process.kill()
-        self._process.wait()
-        self._process = self._connection = None
+        process, self._process = self._process, None
+        connection, self._connection = self._connection, None
+        if process is not None:
+            process.kill()
+            process.wait()
+        if connection is not None:
+            connection.close()
 
     def abort(self) -> None:
         """From another thread: kill the child and leave the rest to whoever waits for it, with an InfraError."""
@@ -123,29 +129,39 @@ class WorkerProcess:
             process.kill()
 
     def _converse(self, message: Any, timeout_s: float) -> Any:
+        process, connection = self._process, self._connection
+        if process is None or connection is None:  # another thread was quicker
+            raise InfraError("the worker process was closed")
+        self._conversing = True
         try:
-            self._connection.send(message)
-            if not self._connection.poll(timeout_s):
+            connection.send(message)
+            if not connection.poll(timeout_s):
                 raise WorkerTimeout(f"the worker process did not answer within {timeout_s:g} s")
-            ok, value = self._connection.recv()
+            ok, value = connection.recv()
             if ok:
                 return value
             raise value
         except UserError:
             raise  # the caller's mistake; the object itself is sound
         except HUNG_UP:
-            code = self._exit_code()
+            code = _exit_code(process)
             self.kill()
             raise InfraError(f"the worker process died (exit code {code})") from None
+        except OSError as error:  # of a connection that another thread closed
+            self.kill()
+            raise InfraError(f"the worker process was closed ({error})") from None
         except BaseException:
             self.kill()  # a conversation broken off half-way (an interrupt, too) would answer the next call wrongly
             raise
+        finally:
+            self._conversing = False
 
-    def _exit_code(self) -> int | None:
-        try:
-            return self._process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            return None
+
+def _exit_code(process: subprocess.Popen) -> int | None:
+    try:
+        return process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def serve(descriptor: int) -> None:

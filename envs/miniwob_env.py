@@ -159,6 +159,9 @@ class MiniwobEnv(BaseEnv):
         if self._worker is None:
             self._worker = browser_worker(partial(MiniwobEngine, self.settings()), self.timeout_s)
         self._worker.start()
+        if self._aborted:  # before there was a process to kill
+            self._worker.kill()
+            raise InfraError("aborted")
         return self._worker.call(method, *args)
 
     def _need_page(self) -> None:

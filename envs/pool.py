@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TypeVar
 
 from core.errors import InfraError, UserError
@@ -79,8 +79,9 @@ class EnvPool:
         return outcome.result()
 
     def close(self) -> None:
-        """Close every env that was made."""
+        """Close every env that was made; one that cannot be closed keeps no other from it."""
         with self._lock:
             envs, self._all, self._free = self._all, [], []
-        for env in envs:
-            env.close()
+        with ExitStack() as stack:
+            for env in envs:
+                stack.callback(env.close)

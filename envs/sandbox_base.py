@@ -42,7 +42,9 @@ class Limits:
     memory_mb   of all together; in bwrap also of each process's address space
     processes   at once
     file_mb     the largest file
-    disk_mb     of the copy of the repository and /tmp together; where they are larger already, they must not grow
+    disk_mb     of the copy of the repository and /tmp together; where they are larger already, they must not grow.
+                A command that passes it may be over before that is seen; then no more can be written until enough is
+                removed
     files       likewise: how many there may be
     output_mb   printed
     """
@@ -77,7 +79,9 @@ class Ran:
 
 
 class Sandbox(Protocol):
-    """Not thread-safe, except `abort`. InfraError where the sandbox itself breaks."""
+    """Not thread-safe, except `close` and `abort`. InfraError where the sandbox itself breaks, or its machine's disk is
+    full: that is nobody's failure who works in it.
+    """
 
     def check(self) -> None:
         """Raises UserError where such a sandbox cannot be had here."""
@@ -96,11 +100,15 @@ class Sandbox(Protocol):
         ...
 
     def close(self) -> None:
-        """End it and remove what it held. Idempotent."""
+        """End it, with what is running, and remove what it held. Idempotent."""
         ...
 
     def abort(self) -> None:
-        """From another thread: kill what is running."""
+        """From another thread: kill what is running. For good: `open` and `run` raise InfraError from now on."""
+        ...
+
+    def check_room(self) -> None:
+        """Raises InfraError where the disk that it writes to is full: what failed in it may have failed by that."""
         ...
 
 
@@ -124,6 +132,13 @@ def collect(
     watch   looks at what the process uses: the limit that it has passed, or ""
     kill    ends it, with all that it started
     """
+    with process.stdout:
+        return _collected(process, timeout_s, most, watch, kill)
+
+
+def _collected(
+    process: subprocess.Popen, timeout_s: float, most: int, watch: Callable[[], str], kill: Callable[[], None]
+) -> tuple[str, str]:
     found, killed, hung_up = bytearray(), "", False
     now = time.monotonic()
     end, look = now + timeout_s, now + POLL_S
@@ -147,5 +162,4 @@ def collect(
         if killed:
             kill()
             end = look = now + HANG_UP_S
-    process.stdout.close()
     return bytes(found[:most]).decode("utf-8", "replace"), killed

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -26,13 +28,14 @@ from select import select
 
 from core.errors import InfraError, UserError
 from envs.sandbox_base import ENVIRONMENT, GIVEN, HANG_UP_S, TESTBED, Limits, Ran, Sandbox, collect, unusable
-from envs.sandbox_watch import UsageWatch
+from envs.sandbox_watch import UsageWatch, check_room, passed, usage
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = "/opt/tools"  # pytest, as a library
 SCRIPTS = "/opt/scripts"  # pytest, as a program
 PYTHON = "/opt/python"  # the interpreter, where it does not lie in /usr
 SHM_MB = 64
+FIRST_S = 60.0  # to measure a repository
 OLDEST = (0, 8)
 APT = "apt-get install -y bubblewrap"
 PREFIX, LOCK = "reasoningbank-sandbox-", ".lock"
@@ -74,70 +77,126 @@ class Bubblewrap(Sandbox):
     _folder: Path | None = field(default=None, init=False, repr=False)
     _lock: int = field(default=-1, init=False, repr=False)  # held as long as the folder is in use
     _uid: int = field(default=0, init=False, repr=False)
-    _used: tuple[int, int] = field(default=(0, 0), init=False, repr=False)
+    _given: tuple[int, int] = field(default=(0, 0), init=False, repr=False)  # bytes and files of the repository
+    _used: tuple[int, int] = field(default=(0, 0), init=False, repr=False)  # likewise, of all that is there now
     _process: subprocess.Popen | None = field(default=None, init=False, repr=False)
+    _aborted: bool = field(default=False, init=False, repr=False)
+    _closing: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def check(self) -> None:
         check_bubblewrap()
 
     def open(self, source: str) -> None:
         self.close()
-        self._used = (0, 0)
+        if self._aborted:
+            raise InfraError("aborted")
         remove_left_over()
-        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        lock = self._folder / f"{LOCK}.new"  # locked before others can find it by its name
-        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        lock.rename(self._folder / LOCK)
-        shutil.copytree(source, self._folder / "testbed", symlinks=True)
-        for name in PLACES[1:]:
-            (self._folder / name).mkdir()
-        program = self._folder / "scripts" / "pytest"
-        program.write_text('#!/bin/sh\nexec python -m pytest "$@"\n')
-        program.chmod(0o755)
-        if os.geteuid() == 0:
-            self._uid = 60_000 + random.SystemRandom().randrange(5_000)
-            for place in (self._folder / "testbed", self._folder / "tmp"):
-                for path in (place, *place.rglob("*")):
-                    os.chown(path, self._uid, self._uid, follow_symlinks=False)
+        made = False
+        try:
+            self._make(source)
+            made = True
+        except OSError as error:  # a full disk above all
+            raise InfraError(f"the sandbox could not be made: {_why(error, source)}") from error
+        finally:
+            if not made:  # what was copied until then must not keep the disk full
+                self.close()
 
     def give(self, name: str, text: str) -> None:
-        path = self._folder / "given" / name
-        path.write_text(text, encoding="utf-8", errors="replace", newline="")
-        path.chmod(0o644)
+        path = self._open_folder() / "given" / name
+        try:
+            path.write_text(text, encoding="utf-8", errors="replace", newline="")
+            path.chmod(0o644)
+        except OSError as error:
+            raise InfraError(f"{GIVEN}/{name} could not be written: {error.strerror}") from error
 
     def run(self, command: str, timeout_s: float) -> Ran:
         if (refused := unusable(command)) is not None:
             return refused
-        if self._folder is None:
-            raise InfraError("no sandbox is open")
+        folder = self._open_folder()
         process, first = self._start(command)
-        watch = UsageWatch(limits=self.limits, root=first.pid, folder=self._folder, used=self._used)
+        watch = UsageWatch(limits=self.limits, root=first.pid, folder=folder, before=self._used)
         try:
             output, killed = collect(process, timeout_s, self.limits.output_mb << 20, watch, first.kill)
         finally:  # what the command left running must not be there any more when we are back
             first.end()
-            self._used = watch.used
             code = process.wait()
+        if self._folder is None:
+            raise InfraError("the sandbox was closed while a command ran in it")
+        self._used = usage(folder)  # by what was written since the last look too: a short command was never looked at
+        killed = killed or watch.written(self._used)
         return Ran(output=output, returncode=None if killed else code, killed=killed)
 
     def close(self) -> None:
-        if self._folder is None:
+        with self._closing:  # Ctrl-C closes what another thread is working with, and perhaps closing
+            folder, self._folder = self._folder, None
+            lock, self._lock = self._lock, -1
+        if folder is None:
             return
-        remove(self._folder)
-        os.close(self._lock)
-        self._folder = None
+        self._kill()
+        remove(folder)
+        if folder.exists():  # what was killed was still writing
+            time.sleep(0.2)
+            remove(folder)
+        if lock >= 0:
+            os.close(lock)
 
     def abort(self) -> None:
+        self._aborted = True
+        self._kill()
+
+    def check_room(self) -> None:
+        check_room(self._open_folder())
+
+    def _kill(self) -> None:
         if (process := self._process) is not None and process.poll() is None:
             process.kill()  # --die-with-parent: all inside ends with it
+
+    def _open_folder(self) -> Path:
+        if self._aborted:
+            raise InfraError("aborted")
+        if (folder := self._folder) is None:
+            raise InfraError("no sandbox is open")
+        return folder
+
+    def _make(self, source: str) -> None:
+        """A new folder with all that a sandbox has of its own, locked."""
+        folder = self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        try:
+            self._fill(folder, source)
+            check_room(folder)
+            self._used = self._given = usage(folder, FIRST_S)
+            if sys.maxsize in self._given:
+                raise InfraError(f"the sandbox could not be made: measuring its repository took over {FIRST_S:g} s")
+        finally:
+            if self._folder is None:  # another thread closed it, but not what was copied since
+                remove(folder)
+                raise InfraError("aborted")
+
+    def _fill(self, folder: Path, source: str) -> None:
+        lock = folder / f"{LOCK}.new"  # locked before others can find it by its name
+        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        lock.rename(folder / LOCK)
+        shutil.copytree(source, folder / "testbed", symlinks=True)
+        for name in PLACES[1:]:
+            (folder / name).mkdir()
+        program = folder / "scripts" / "pytest"
+        program.write_text('#!/bin/sh\nexec python -m pytest "$@"\n')
+        program.chmod(0o755)
+        if os.geteuid() == 0:
+            self._uid = 60_000 + random.SystemRandom().randrange(5_000)
+            for place in (folder / "testbed", folder / "tmp"):
+                for path in (place, *place.rglob("*")):
+                    os.chown(path, self._uid, self._uid, follow_symlinks=False)
 
     def _start(self, command: str) -> tuple[subprocess.Popen, FirstProcess]:
         """(bubblewrap, the first process inside)."""
         read, write = os.pipe()
         with os.fdopen(read, "rb") as told:
             try:
-                words = [*enter(self._uid, [*self._binds(), "--info-fd", str(write)]), *limited(self.limits), command]
+                full = bool(passed(self.limits, self._used, self._given))
+                kept = limited(self.limits, may_write=not full)
+                words = [*enter(self._uid, [*self._binds(), "--info-fd", str(write)]), *kept, command]
                 # a session of its own: Ctrl-C is for the harness, which then closes its sandboxes
                 process = self._process = subprocess.Popen(
                     words,
@@ -153,17 +212,29 @@ class Bubblewrap(Sandbox):
                 raise InfraError(f"bubblewrap: {error}") from error
             finally:
                 os.close(write)
+            if self._aborted:  # before there was anything to kill
+                process.kill()
             info = told.read()
-        if not info:
-            said = process.stdout.read().decode("utf-8", "replace").strip()
+        try:
+            return process, FirstProcess(json.loads(info)["child-pid"])
+        except ValueError as error:  # it ended before it had told all
+            with process.stdout:
+                said = process.stdout.read().decode("utf-8", "replace").strip()
             process.wait()
-            raise InfraError(f"bubblewrap did not start: {said[:500]}")
-        return process, FirstProcess(json.loads(info)["child-pid"])
+            raise InfraError(f"bubblewrap did not start: {said[:500]}") from error
 
     def _binds(self) -> list[str]:
         testbed, tmp, given, scripts = (str(self._folder / name) for name in PLACES)
         written = ["--bind", testbed, TESTBED, "--bind", tmp, "/tmp"]
         return [*written, "--ro-bind", given, GIVEN, "--ro-bind", scripts, SCRIPTS, "--chdir", TESTBED]
+
+
+def _why(error: OSError, source: str) -> str:
+    """In a line, without the names of this machine's folders; of a copy that failed in many places the first."""
+    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
+        path, _, said = error.args[0][0]
+        return f"{str(said).partition(': ')[0]} ({os.path.relpath(path, source)})"
+    return error.strerror or type(error).__name__
 
 
 def remove(folder: Path) -> None:
@@ -184,9 +255,12 @@ def remove_left_over() -> None:
             continue
 
 
-def limited(limits: Limits) -> list[str]:
-    """The words that run what follows them, one word, by bash under the limits of the kernel."""
-    memory, size = limits.memory_mb << 10, limits.file_mb << 10
+def limited(limits: Limits, *, may_write: bool = True) -> list[str]:
+    """The words that run what follows them, one word, by bash under the limits of the kernel.
+
+    may_write   False: no file can grow, but files can be removed
+    """
+    memory, size = limits.memory_mb << 10, limits.file_mb << 10 if may_write else 0
     kept = f"ulimit -c 0; ulimit -u {limits.processes}; ulimit -v {memory}; ulimit -f {size}"
     return ["bash", "-c", f'{{ {kept}; }} 2>/dev/null; exec bash -c "$1"', "bash"]  # a limit that is lower stays
 

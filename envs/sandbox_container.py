@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,11 +17,11 @@ from select import select
 
 from core.errors import InfraError, UserError
 from envs.sandbox_base import ENVIRONMENT, GIVEN, TESTBED, Limits, Ran, Sandbox, collect, unusable
+from envs.sandbox_watch import FREE_MB
 
 PULL_S = 3600.0  # an official image has several GB
 CALL_S = 120.0
 READY = b"ready"
-LOST = 125  # of docker and podman: 125 and above may be their own failure
 
 
 @dataclass(kw_only=True)
@@ -31,17 +32,24 @@ class Container(Sandbox):
     limits: Limits
     _name: str = field(default="", init=False, repr=False)
     _client: subprocess.Popen | None = field(default=None, init=False, repr=False)
+    _running: subprocess.Popen | None = field(default=None, init=False, repr=False)  # the client of a command
+    _aborted: bool = field(default=False, init=False, repr=False)
 
     def check(self) -> None:
         if shutil.which(self.program) is None:
             raise UserError(f"env.sandbox={self.program}: {self.program} is not installed.")
-        done = self._call("version")
+        try:
+            done = self._call("version")
+        except InfraError as error:
+            raise UserError(f"env.sandbox={self.program}: it does not work here ({error}).") from error
         if done.returncode:
             said = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"])[-1]
             raise UserError(f"env.sandbox={self.program}: it does not work here ({said}).")
 
     def open(self, source: str) -> None:
         self.close()
+        if self._aborted:
+            raise InfraError("aborted")
         self._name = f"reasoningbank-{uuid.uuid4().hex[:16]}"
         memory = f"{self.limits.memory_mb}m"
         # fmt: off
@@ -57,10 +65,12 @@ class Container(Sandbox):
             self._client = subprocess.Popen(words, **pipes, bufsize=0, start_new_session=True)
         except OSError as error:
             raise InfraError(f"{self.program}: {error}") from error
-        said = b""
+        client, said, end = self._client, b"", time.monotonic() + PULL_S
+        if self._aborted:  # before there was anything to kill
+            client.kill()
         while READY not in said.splitlines():
-            heard = select([self._client.stdout], [], [], PULL_S)[0]
-            line = self._client.stdout.readline() if heard else b""
+            heard = select([client.stdout], [], [], max(0.0, end - time.monotonic()))[0]
+            line = client.stdout.readline() if heard else b""
             if not line:
                 self.close()
                 raise InfraError(f"{self.program} did not start {source}: {said.decode('utf-8', 'replace')[-500:]}")
@@ -75,28 +85,32 @@ class Container(Sandbox):
     def run(self, command: str, timeout_s: float) -> Ran:
         if (refused := unusable(command)) is not None:
             return refused
-        if self._client is None:
-            raise InfraError("no sandbox is open")
+        self._check_open()
         variables = [word for name, value in ENVIRONMENT.items() for word in ("-e", f"{name}={value}")]
         words = [self.program, "exec", "-w", TESTBED, *variables, self._name, "bash", "-lc", command]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         try:
-            process = subprocess.Popen(words, **pipes, bufsize=0, start_new_session=True)
+            process = self._running = subprocess.Popen(words, **pipes, bufsize=0, start_new_session=True)
         except OSError as error:
             raise InfraError(f"{self.program}: {error}") from error
+        if self._aborted:  # before there was anything to kill
+            process.kill()
 
         def kill() -> None:
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(InfraError):
                 self._call("exec", self._name, "sh", "-c", "kill -9 -1")  # all but the container's first process
             process.kill()
 
+        def over() -> str:  # an abort; what it leaves holding the output is not waited for
+            return "time" if self._aborted else ""
+
         try:
-            output, killed = collect(process, timeout_s, self.limits.output_mb << 20, lambda: "", kill)
+            output, killed = collect(process, timeout_s, self.limits.output_mb << 20, over, kill)
         finally:
             process.kill()
             code = process.wait()
-        if code >= LOST and self._client.poll() is not None:
-            raise InfraError(f"{self.program}: the container has ended: {output.strip()[-500:]}")
+        if code:  # a container that is gone is told like an error of the command
+            self._check_open(output, wait_s=0.1)
         return Ran(output=output, returncode=None if killed else code, killed=killed)
 
     def close(self) -> None:
@@ -108,16 +122,42 @@ class Container(Sandbox):
         try:
             client.wait(10)
         except subprocess.TimeoutExpired:
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(InfraError):
                 self._call("rm", "-f", self._name)
             client.kill()
             client.wait()
         client.stdout.close()
 
     def abort(self) -> None:
+        self._aborted = True
+        for process in (self._running, self._client):  # which may be pulling the image still
+            if process is not None:
+                process.kill()
         if self._client is not None:
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(InfraError):
                 self._call("rm", "-f", self._name)
 
+    def check_room(self) -> None:
+        """By df in the container; an image without it tells nothing."""
+        done = self._call("exec", self._name, "sh", "-c", f"df -Pk {TESTBED} {GIVEN}")
+        rows = (line.split() for line in done.stdout.splitlines()[1:])
+        free = [int(words[3]) for words in rows if len(words) > 3 and words[3].isdigit()]
+        if free and min(free) < FREE_MB << 10:
+            raise InfraError(f"{self.program}: the disk of its containers is full: less than {FREE_MB} MB are free")
+
+    def _check_open(self, said: str = "", wait_s: float = 0.0) -> None:
+        """Raises InfraError where there is no container any more. wait_s: for its end to be known here."""
+        if self._aborted:
+            raise InfraError("aborted")
+        if (client := self._client) is None:
+            raise InfraError("no sandbox is open")
+        with suppress(subprocess.TimeoutExpired):
+            client.wait(wait_s)
+            raise InfraError(f"{self.program}: the container has ended: {said.strip()[-500:]}")
+
     def _call(self, *words: str, data: bytes = b"") -> subprocess.CompletedProcess:
-        return subprocess.run([self.program, *words], input=data, capture_output=True, check=False, timeout=CALL_S)
+        """Raises InfraError where it does not answer."""
+        try:
+            return subprocess.run([self.program, *words], input=data, capture_output=True, check=False, timeout=CALL_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise InfraError(f"{self.program} {words[0]}: {error}") from error

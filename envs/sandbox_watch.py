@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,9 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from core.errors import InfraError
 from envs.sandbox_base import Limits
 
-FREE_MB = 512  # on the disk that is written to; when less is left, the command ends
+FREE_MB = 512  # on the disk that is written to; with less nothing goes on
+FREE_FILES = 2000  # likewise
+MEASURE_S = 5.0  # a folder for which it takes longer is too large
 
 
 @dataclass(kw_only=True)
@@ -22,32 +24,61 @@ class UsageWatch:
 
     root     its first process: all others descend from it
     folder   all that it can write to
-    used     bytes and files in the folder as they were last measured
+    before   bytes and files in the folder before the command began
     """
 
     limits: Limits
     root: int
     folder: Path
-    used: tuple[int, int] = (0, 0)
+    before: tuple[int, int]
 
     def __call__(self) -> str:
-        if resident(self.root) > self.limits.memory_mb << 20:
-            return "memory"
-        if shutil.disk_usage(self.folder).free < FREE_MB << 20:
-            return "disk"
-        before, self.used = self.used, (measure(self.folder, "--block-size=1"), measure(self.folder, "--inodes"))
-        most = (self.limits.disk_mb << 20, self.limits.files)
-        over = [now > max(limit, then) for now, limit, then in zip(self.used, most, before, strict=True)]
-        return "disk" if over[0] else "files" if over[1] else ""
+        return "memory" if resident(self.root) > self.limits.memory_mb << 20 else self.written(usage(self.folder))
+
+    def written(self, used: tuple[int, int]) -> str:
+        """Which of the two limits of the folder is passed. Raises InfraError where none is, and the disk is full."""
+        over = passed(self.limits, used, self.before)
+        if not over:
+            check_room(self.folder)
+        return over
 
 
-def measure(folder: Path, unit: str) -> int:
-    """By du, which follows no link and minds no depth. A folder for which that takes long is too large."""
+def passed(limits: Limits, used: tuple[int, int], allowed: tuple[int, int]) -> str:
+    """disk | files, or "" where bytes and files are within the limits, or no more than what is allowed anyway."""
+    most = (limits.disk_mb << 20, limits.files)
+    over = [now > max(limit, least) for now, limit, least in zip(used, most, allowed, strict=True)]
+    return "disk" if over[0] else "files" if over[1] else ""
+
+
+def check_room(folder: Path) -> None:
+    """Raises InfraError where the disk of a folder is as good as full, whoever filled it."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError as error:
+        raise InfraError(f"the sandbox is gone: {error.strerror}") from error
+    if disk.f_bavail * disk.f_frsize < FREE_MB << 20:
+        left = f"{FREE_MB} MB"
+    elif disk.f_files and disk.f_favail < FREE_FILES:  # 0: of a file system without such a limit
+        left = f"{FREE_FILES} files"
+    else:
+        return
+    raise InfraError(f"this machine's disk is full: there is no room for {left} where sandboxes are (TMPDIR)")
+
+
+def usage(folder: Path, timeout_s: float = MEASURE_S) -> tuple[int, int]:
+    """(bytes, files) in a folder, each sys.maxsize where it takes longer than timeout_s to find out."""
+    return measure(folder, "--block-size=1", timeout_s), measure(folder, "--inodes", timeout_s)
+
+
+def measure(folder: Path, unit: str, timeout_s: float) -> int:
+    """By du, which follows no link and minds no depth."""
     words = ["du", "--summarize", "--one-file-system", unit, "--", str(folder)]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=5)
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         return sys.maxsize
+    except OSError as error:
+        raise InfraError(f"du: {error}") from error
     return int((done.stdout.split() or ["0"])[0])
 
 

@@ -25,7 +25,7 @@ from envs.base import BaseEnv
 from envs.sandbox import KINDS, make_sandbox
 from envs.sandbox_base import Limits, Ran, Sandbox
 from envs.swe_data import Instance, data_digest, family_lessons, load, place
-from envs.swe_tests import begin, resolve
+from envs.swe_tests import Result, begin, resolve_in
 
 SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SUBMIT = f"echo {SUBMITTED} && git add -A && git diff --cached"
@@ -34,8 +34,8 @@ SHORT = 2 * HALF
 KILLED = {
     "time": "it took longer than {command_timeout_s:g} seconds",
     "memory": "its processes used more than {memory_mb} MB of memory",
-    "disk": "it wrote more than the {disk_mb} MB that there are",
-    "files": "it made more than the {files} files that there may be",
+    "disk": "it wrote more than the {disk_mb} MB that there are. Nothing can be written until enough is removed",
+    "files": "it made more than the {files} files that there may be. Nothing can be written until enough is removed",
     "output": "it printed more than {output_mb} MB",
 }
 
@@ -66,6 +66,7 @@ class SweEnv(BaseEnv):
     limits: Limits = field(default_factory=Limits)
     _instances: dict[str, Instance] = field(default_factory=dict, init=False, repr=False)
     _box: Sandbox = field(init=False, repr=False)
+    _tested_in: Sandbox | None = field(default=None, init=False, repr=False)  # while a patch is evaluated
     _playing: Instance | None = field(default=None, init=False, repr=False)
     _solved: bool = field(default=False, init=False, repr=False)
 
@@ -111,12 +112,13 @@ class SweEnv(BaseEnv):
         return self._solved
 
     def close(self) -> None:
+        """With what another thread does here: Ctrl-C waits for none."""
         super().close()
-        self._box.close()
+        self._end()
 
     def abort(self) -> None:
         super().abort()
-        self._box.abort()
+        self._end()
 
     def _tasks(self, split: str | None) -> list[Task]:
         self._load()
@@ -129,19 +131,38 @@ class SweEnv(BaseEnv):
 
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         ran = self._box.run(action, self.command_timeout_s)
-        if self._aborted:
-            raise InfraError("aborted")
+        self._check_going_on()
         first, _, patch = ran.output.lstrip().partition("\n")
         if first.strip() != SUBMITTED or ran.killed:
             return self._told(ran), 0.0, False, {"valid": not ran.refused, "won": False}
         info = {"valid": True, "answer": patch}
         if self.evaluation == "none":
             return self._received(patch), 0.0, True, info | {"won": False, "evaluated": False}
-        how = {"kind": self.sandbox, "source": self._source(), "limits": self.limits, "timeout_s": self.test_timeout_s}
-        result = resolve(patch, self._playing, **how)
+        result = self._evaluated(patch)
         self._solved = result.solved
         info |= {"patch": result.patch, "n_failed": result.failed, "tests_killed": result.killed}
         return self._received(patch), float(result.solved), True, info | {"won": result.solved}
+
+    def _evaluated(self, patch: str) -> Result:
+        self._tested_in = box = make_sandbox(self.sandbox, self.limits)
+        try:
+            self._check_going_on()  # an abort from now on reaches the box
+            result = resolve_in(box, patch, self._playing, source=self._source(), timeout_s=self.test_timeout_s)
+        finally:
+            self._tested_in = None
+        self._check_going_on()  # else tests that were killed would be failed ones
+        return result
+
+    def _check_going_on(self) -> None:
+        if self.closed:
+            raise InfraError("aborted")
+
+    def _end(self) -> None:
+        """From any thread: end the sandboxes for good. Their copies of the repository would lie there until the end."""
+        for box in (self._tested_in, self._box):
+            if box is not None:
+                box.abort()
+                box.close()
 
     def _told(self, ran: Ran) -> str:
         """What a command did, as mini-swe-agent says it."""

@@ -14,6 +14,7 @@ from envs.swe_data import Instance
 APPLY_S = 120.0
 APPLY = f"git apply --whitespace=nowarn {GIVEN}/answer.patch || patch --batch --fuzz=5 -p1 -i {GIVEN}/answer.patch"
 PASSED = re.compile(r"^PASSED (\S.*)$", re.MULTILINE)
+BROKEN = re.compile(r"^ERROR (\S.*)$", re.MULTILINE)  # with a reason, and also of a test that passed before its end
 # What makes the copy of a folder a repository with one commit, the same whenever and wherever it is made.
 COMMIT = """
 export GIT_AUTHOR_NAME=Maintainer GIT_AUTHOR_EMAIL=maintainer@example.com GIT_AUTHOR_DATE=2024-01-01T00:00:00Z
@@ -37,7 +38,8 @@ def begin(box: Sandbox, source: str, instance: Instance) -> None:
     """Open a sandbox with the instance's repository in it, as one commit where it comes from a folder."""
     box.open(source)
     if instance.folder is not None and (ran := box.run(COMMIT, APPLY_S)).returncode != 0:
-        raise InfraError(f"{instance.id}: its repository could not be made: {ran.output.strip()[-500:]}")
+        why = f"it passes a limit ({ran.killed})" if ran.killed else ran.output.strip()[-500:]
+        raise InfraError(f"{instance.id}: its repository could not be made: {why}")
 
 
 def resolve(patch: str, instance: Instance, *, kind: str, source: str, limits: Limits, timeout_s: float) -> Result:
@@ -45,24 +47,51 @@ def resolve(patch: str, instance: Instance, *, kind: str, source: str, limits: L
 
     Files that the tests stand in are the instance's, whatever the patch makes of them.
     """
-    needed = {*instance.tests[0], *instance.tests[1]}
-    if not patch.strip():
-        return Result(solved=False, patch="empty", failed=len(needed))
-    box = make_sandbox(kind, limits)
+    return resolve_in(make_sandbox(kind, limits), patch, instance, source=source, timeout_s=timeout_s)
+
+
+def resolve_in(box: Sandbox, patch: str, instance: Instance, *, source: str, timeout_s: float) -> Result:
+    """`resolve` in a sandbox that is not open yet, and is closed afterwards.
+
+    Raises InfraError where the patch seems not to solve the instance, but the disk is full.
+    """
     try:
-        begin(box, source, instance)
-        box.give("answer.patch", patch)
-        box.give("test.patch", instance.test_patch)
-        if box.run(APPLY, APPLY_S).returncode != 0:
-            return Result(solved=False, patch="does not apply", failed=len(needed))
-        if box.run(_put_tests(instance), APPLY_S).returncode != 0:  # the patch stands in their way
-            return Result(solved=False, patch="applied", failed=len(needed))
-        files = shlex.join(sorted({name.partition("::")[0] for name in needed}))
-        ran = box.run(f"python -m pytest -rp --tb=no {files}", timeout_s)
-        failed = len(needed - set(PASSED.findall(ran.output)))
-        return Result(solved=not failed and not ran.killed, patch="applied", failed=failed, killed=ran.killed)
+        found = _resolved(box, patch, instance, source, timeout_s) if patch.strip() else _unsolved(instance, "empty")
+        if found.patch != "empty" and not found.solved:
+            box.check_room()
+        return found
     finally:
         box.close()
+
+
+def _resolved(box: Sandbox, patch: str, instance: Instance, source: str, timeout_s: float) -> Result:
+    begin(box, source, instance)
+    box.give("answer.patch", patch)
+    box.give("test.patch", instance.test_patch)
+    if box.run(APPLY, APPLY_S).returncode != 0:
+        return _unsolved(instance, "does not apply")
+    if box.run(_put_tests(instance), APPLY_S).returncode != 0:  # the patch stands in their way
+        return _unsolved(instance, "applied")
+    needed = _needed(instance)
+    files = shlex.join(sorted({name.partition("::")[0] for name in needed}))
+    ran = box.run(f"python -m pytest -rpE --tb=no {files}", timeout_s)
+    broken = BROKEN.findall(ran.output)
+    passed = {name for name in PASSED.findall(ran.output) if not any(_is_of(line, name) for line in broken)}
+    failed = len(needed - passed)
+    return Result(solved=not failed and not ran.killed, patch="applied", failed=failed, killed=ran.killed)
+
+
+def _is_of(line: str, name: str) -> bool:
+    """Whether a line of pytest's summary, "NAME" or "NAME - REASON", is of this test."""
+    return line == name or line.startswith(f"{name} - ")
+
+
+def _unsolved(instance: Instance, patch: str) -> Result:
+    return Result(solved=False, patch=patch, failed=len(_needed(instance)))
+
+
+def _needed(instance: Instance) -> set[str]:
+    return {*instance.tests[0], *instance.tests[1]}
 
 
 def _put_tests(instance: Instance) -> str:

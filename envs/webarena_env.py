@@ -17,6 +17,7 @@ ends at a success, which tells the agent.
 from __future__ import annotations
 
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version as release
@@ -35,7 +36,7 @@ from envs.web.browser import browser_worker, find_browser, may_sandbox, version_
 from envs.web.elements import offers
 from envs.web.engine import View, WebSettings
 from envs.web.sites import SitesEngine, SitesVisit
-from envs.webarena_reset import control_of, reset_site
+from envs.webarena_reset import control_of, reset_sites
 from envs.webarena_tasks import FILES, WebTask, at, web_tasks
 from envs.webarena_verifier import WebVerdict, WebVerifier, gold_answer
 
@@ -53,6 +54,11 @@ MORE = {  # of BrowserGym's further actions those that may be added, and what th
 MOST_CALLS = 20
 ENDED = "Your message was sent to the user. The task is over."
 INFEASIBLE = "N/A"  # what the original takes report_infeasible for
+MORE_VERIFIED = {  # its evaluators want to be told what kind of task it was, and which kind of impossible
+    "report_infeasible": "report_infeasible('{...}'): end the task as impossible, by the JSON object that is described "
+    "below and its status",
+}
+ADMIN = "/admin"  # where the administration is at its address; its tasks' URLs go on from there
 MISSING = (
     "env=webarena needs the addresses of its sites, here {missing}: start them with Docker, e.g. `webarena-verified "
     "env start --site shopping` (ports: shopping 7770, shopping_admin 7780, reddit 9999, gitlab 8023), and give "
@@ -83,8 +89,9 @@ class WebArenaEnv(BaseEnv):
     version          verified: the corrected tasks and evaluators | hard: 258 of them | original: as published in 2023
     ids              only these tasks, by number. None: all
     urls             {shopping: http://..., shopping_admin: ..., reddit: ..., gitlab: ..., map, wikipedia, homepage}:
-                     those of the tasks' sites are needed
-    reset_sites      before each attempt the sites' control ports are asked to set them up anew
+                     those of the tasks' sites are needed; shopping_admin's is completed by its path /admin
+    reset_sites      before each attempt the sites' control ports are asked to set them up anew, for which they have
+                     ten minutes together
     controls         {site: address} of the control ports; None: a site's own port + 1
     more_actions     beyond the paper's: names of `MORE`
     browser          the program; None: the Chromium that is installed
@@ -130,12 +137,16 @@ class WebArenaEnv(BaseEnv):
             given = {site: url for site, url in (getattr(self, key) or {}).items() if url is not None}
             if unknown := [name for name in given if name not in SITES]:
                 raise UserError(f"env.{key}: no site {', '.join(unknown)}; there are {', '.join(SITES)}.")
-            wrong = [url for url in given.values() if not str(url).startswith(("http://", "https://"))]
+            wrong = [url for url in given.values() if not _is_address(str(url))]
             if wrong:
                 raise UserError(f"env.{key}: {wrong[0]} is no address such as http://localhost:7770.")
             setattr(self, key, {site: url.rstrip("/") for site, url in given.items()})
-        form = FORMS["original" if self.version == "original" else "verified"]
-        told = [self.instructions.rstrip(), *(f"- {MORE[name]}" for name in self.more_actions), form]
+        if "shopping_admin" in self.urls and not urlsplit(admin := self.urls["shopping_admin"]).path:
+            self.urls["shopping_admin"] = admin + ADMIN
+        verified = self.version != "original"
+        more = MORE | MORE_VERIFIED if verified else MORE
+        form = FORMS["verified" if verified else "original"]
+        told = [self.instructions.rstrip(), *(f"- {more[name]}" for name in self.more_actions), form]
         self.instructions = "\n".join(told)
 
     @property
@@ -189,11 +200,12 @@ class WebArenaEnv(BaseEnv):
 
     def close(self) -> None:
         super().close()
-        for each in (self._worker, self._verifier):
-            if each:
-                each.close()
-        if self._folder:
-            self._folder.cleanup()
+        with ExitStack() as stack:  # whatever one of them raises
+            if self._folder:
+                stack.callback(self._folder.cleanup)
+            for each in (self._worker, self._verifier):
+                if each:
+                    stack.callback(each.close)
 
     def abort(self) -> None:
         super().abort()
@@ -238,8 +250,8 @@ class WebArenaEnv(BaseEnv):
         if len(sites) < len(set(it.sites)):
             self.describe()  # says which address is missing
         if self.reset_sites:
-            for site, url in sites.items():
-                reset_site(site, self.controls.get(site) or control_of(site, url))
+            controls = {site: self.controls.get(site) or control_of(site, url) for site, url in sites.items()}
+            reset_sites(controls, aborted=lambda: self.closed)
             self._call("forget")
         visit = SitesVisit(
             goal=it.intent,
@@ -292,6 +304,9 @@ class WebArenaEnv(BaseEnv):
         if self._worker is None:
             self._worker = browser_worker(partial(SitesEngine, self.settings()), self.timeout_s)
         self._worker.start()
+        if self._aborted:  # before there was a process to kill
+            self._worker.kill()
+            raise InfraError("aborted")
         return self._worker.call(method, *args)
 
     def _trace(self) -> Path:
@@ -307,3 +322,12 @@ class WebArenaEnv(BaseEnv):
     def _need_page(self) -> None:
         if self._view is None:
             raise EnvStateError("no page: call reset first")
+
+
+def _is_address(url: str) -> bool:
+    """Whether it names a host in a way that can be asked, and a port that there is."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False

@@ -48,6 +48,7 @@ class WebVerifier:
     urls: dict[str, str]
     timeout_s: float = 20.0
     _worker: WorkerProcess = field(init=False, repr=False)
+    _aborted: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         factory = partial(VerifiedEvaluators, self.timeout_s + 1, dict(self.urls))
@@ -83,10 +84,13 @@ class WebVerifier:
         self._worker.close()
 
     def abort(self) -> None:
+        self._aborted = True
         self._worker.abort()
 
     def _asked(self, task: int, answer: str | None, trace: list[dict[str, Any]]) -> dict[str, Any]:
         dataset_folder()  # says what to install
+        if self._aborted:  # else a verdict that was cut short would be asked for again, from a new process
+            raise InfraError("aborted")
         self._worker.start()
         return self._worker.call("verdict", task, answer, trace, timeout_s=self.timeout_s)
 

@@ -107,6 +107,19 @@ def apply(folder: Path, patch: str) -> str:
     return f"git apply - <<'END'\n{(folder / 'empty' / 'stats' / f'{patch}.patch').read_text()}\nEND"
 
 
+def inside(place: str) -> list[str]:
+    """The names of this machine's processes that have a place, a part of its path, among their mounts."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if place in (entry / "mountinfo").read_text():
+                    found.append((entry / "comm").read_text().strip())
+            except OSError:
+                continue
+    return found
+
+
 def play(messages, role, sample):
     """An engineer who knows its prompt alone: it looks, then fixes what a lesson names, or else guesses wrong."""
     if role == "judge":
@@ -120,8 +133,47 @@ def play(messages, role, sample):
     guard = f"s/    return sum/    if not values: return {fixed}\\n    return sum/"
     fix = f"sed -i '{guard}; s/values.sort()/values = sorted(values)/'"
     first = "(setsid sleep 99 &) ; sleep 99" if os.environ.get("SWE_KIT_SLEEPS") else "ls -a && git log --oneline"
-    commands = [first, f"{fix} *.py && python -m pytest -q", SUBMIT]
+    tried = "echo 'while True: pass' >> mean.py" if os.environ.get("SWE_KIT_HANGS") else "python -m pytest -q"
+    commands = [first, f"{fix} *.py && {tried}", SUBMIT]
     return f"THOUGHT: step {turn}.\n\n```bash\n{commands[min(turn, 2)]}\n```"
+
+
+ON_A_DISK = """
+import os, sys
+from pathlib import Path
+from core.errors import InfraError
+from envs.sandbox import make_sandbox
+from envs.sandbox_base import Limits
+disk, tmp = Path(os.environ["TMPDIR"]), Path(sys.argv[1])
+box = make_sandbox("bwrap", Limits())
+def told(work, *words):
+    try:
+        print(work(*words))
+    except InfraError as error:
+        print(f"InfraError: {error}")
+"""
+
+
+def on_a_disk_of(mb: int, script: str, folder: Path, data: Path | None = None) -> list[str]:
+    """What a script prints whose sandboxes lie on a disk of their own. It knows a box, the `disk`, and data as `tmp`.
+
+    folder   for the disk; and for the script's data, where there is no other folder for them
+    """
+    disk = folder / "disk"
+    disk.mkdir()
+    root = ["--cap-add", "ALL"] if os.geteuid() == 0 else []
+    words = ["bwrap", "--dev-bind", "/", "/", *root, "--size", str(mb << 20), "--tmpfs", str(disk)]
+    repo, tests = Path(__file__).parents[1], Path(__file__).parent
+    done = subprocess.run(
+        [*words, sys.executable, "-c", ON_A_DISK + script, str(data or folder)],
+        cwd=repo,
+        env=os.environ | {"TMPDIR": str(disk), "PYTHONPATH": f"{repo}{os.pathsep}{tests}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 STAND_IN = '''#!{python}

@@ -129,3 +129,14 @@ def test_what_an_attempt_raises_in_time_is_raised():
     with pytest.raises(KeyError), pool.lease() as env:
         pool.limited(env, lambda: {}["x"])
     pool.close()
+
+
+def test_an_env_that_cannot_be_closed_leaves_no_other_open():
+    pool = EnvPool(make_slow)
+    with pool.lease() as one, pool.lease() as two, pool.lease() as three:
+        workers = [env.worker._process for env in (one, two, three)]
+        two.close = lambda: {}["x"]
+    with pytest.raises(KeyError):
+        pool.close()
+    assert [worker.poll() is not None for worker in workers] == [True, False, True]
+    two.worker.close()

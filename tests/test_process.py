@@ -74,6 +74,52 @@ def gone(pid: int, within_s: float = 10.0) -> bool:
     return False
 
 
+def test_a_close_from_another_thread_cuts_a_call_short(worker):
+    """As Ctrl-C does it: at once, with an error of ours in the thread that waits, and no process is left."""
+    pid, raised = worker.pid, []
+
+    def call():
+        try:
+            worker.call("sleep", 60)
+        except BaseException as error:  # noqa: BLE001 - whatever it is
+            raised.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    time.sleep(0.5)
+    began = time.monotonic()
+    worker.close()
+    assert gone(pid)
+    thread.join(20)
+    assert time.monotonic() - began < 4 and [type(error) for error in raised] == [InfraError]
+    worker.close()
+    with pytest.raises(InfraError, match="start it first"):
+        worker.call("pid")
+
+
+def test_many_closes_and_calls_at_once_raise_nothing_but_infra_errors():
+    for _ in range(5):
+        worker, odd = WorkerProcess(factory=Counter, timeout_s=30), []
+        worker.start()
+        pid = worker.pid
+
+        def use(work, worker=worker, odd=odd):
+            try:
+                work(worker)
+            except InfraError:
+                pass
+            except BaseException as error:  # noqa: BLE001 - whatever it is
+                odd.append(error)
+
+        works = [lambda worker: worker.call("sleep", 60), WorkerProcess.close, WorkerProcess.abort, WorkerProcess.close]
+        threads = [threading.Thread(target=use, args=(work,)) for work in works]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert odd == [] and gone(pid)
+
+
 def test_the_object_lives_in_another_process_and_keeps_its_state(worker):
     assert worker.call("add", 2) == 2
     assert worker.call("add", 3) == 5

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from conftest import REPO, wait_for
 from hostile import COMMANDS, GROUPS, filled
-from swe_kit import bubblewrap, make, stand_in, write_instances
+from swe_kit import bubblewrap, make, on_a_disk_of, stand_in, write_instances
 
 from core.errors import InfraError, UserError
 from core.types import digest
@@ -377,6 +377,52 @@ def test_a_container_that_is_gone_or_never_came_is_an_infra_error(container):
         box.open("nowhere")
 
 
+@bubblewrap
+def test_a_container_that_ends_in_a_command_is_no_failure_of_the_command(container):
+    """docker says so by the status 1, which many a command has too."""
+    box, programs = container
+    ends = f"os.kill({box._client.pid}, 9); sys.exit('No such container')"  # whose status is 1
+    branch, text = 'elif words[0] == "exec":', (programs / box.program).read_text()
+    (programs / box.program).write_text(text.replace(branch, f"{branch}\n    {ends}"))
+    with pytest.raises(InfraError, match="the container has ended: No such container"):
+        box.run("grep nothing a.txt", 20)
+
+
+@bubblewrap
+def test_an_abort_ends_a_container_for_good(container):
+    box, programs = container
+    threading.Timer(0.5, box.abort).start()
+    began = time.monotonic()
+    with pytest.raises(InfraError, match="^aborted$"):
+        box.run("sleep 60", 60)
+    assert time.monotonic() - began < 20 and not (programs / box._name).exists()
+    with pytest.raises(InfraError, match="^aborted$"):
+        box.open("empty_1776_stats-1")
+
+
+@bubblewrap
+def test_a_container_on_a_full_disk_says_so(container):
+    box, programs = container
+    box.check_room()
+    name, text = box.program, (programs / box.program).read_text()
+    table = "print('Filesystem 1024-blocks Used Available Capacity Mounted\\noverlay 9 9 1000 99% /'); sys.exit()"
+    full = f'if "df" in words[-1]:\n    {table}\nif words[0] == "run":'
+    (programs / name).write_text(text.replace('if words[0] == "run":', full))
+    with pytest.raises(InfraError, match="the disk of its containers is full: less than 512 MB are free"):
+        box.check_room()
+
+
+def test_a_daemon_that_does_not_answer_is_an_infra_error(monkeypatch, tmp_path):
+    (tmp_path / "docker").write_text("#!/bin/sh\nsleep 60\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("envs.sandbox_container.CALL_S", 0.5)
+    with pytest.raises(UserError, match=r"does not work here \(docker version: .* timed out"):
+        make_sandbox("docker", TIGHT).check()
+    with pytest.raises(InfraError, match="docker exec: .* timed out"):
+        make_sandbox("docker", TIGHT).give("a.patch", "text")
+
+
 def test_a_container_needs_its_program(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     for kind in KINDS[1:]:
@@ -386,3 +432,88 @@ def test_a_container_needs_its_program(monkeypatch, tmp_path):
     (tmp_path / "docker").chmod(0o755)
     with pytest.raises(UserError, match=r"does not work here \(Cannot connect to the Docker daemon\)"):
         make_sandbox("docker", TIGHT).check()
+
+
+# a full disk
+
+
+@bubblewrap
+def test_a_repository_for_which_the_disk_has_no_room_is_an_infra_error_and_leaves_nothing(source, tmp_path):
+    (source / "large").write_bytes(os.urandom(4 << 20))
+    said = on_a_disk_of(2, "told(box.open, str(tmp / 'source')); print(os.listdir(disk))", tmp_path)
+    assert said == ["InfraError: the sandbox could not be made: [Errno 28] No space left on device (large)", "[]"]
+
+
+@bubblewrap
+def test_a_disk_that_is_filled_by_others_is_no_failure_of_the_command(source, tmp_path):
+    script = """
+box.open(str(tmp / "source"))
+told(box.run, "echo here", 10)
+with (disk / "others").open("w") as file:
+    os.posix_fallocate(file.fileno(), 0, 100 << 20)
+told(box.run, "echo here", 10)
+told(box.run, "sleep 30", 60)
+with (disk / "more").open("w") as file:
+    room = os.statvfs(disk)
+    os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)
+told(box.give, "a.patch", "x" * 100_000)
+box.close()
+"""
+    said = on_a_disk_of(600, script, tmp_path)
+    full = "InfraError: this machine's disk is full: there is no room for 512 MB where sandboxes are (TMPDIR)"
+    unwritten = "InfraError: /given/a.patch could not be written: No space left on device"
+    assert said == ["Ran(output='here\\n', returncode=0, killed='', refused=False)", full, full, unwritten]
+
+
+@bubblewrap
+def test_what_was_there_before_is_not_the_commands(source):
+    """Also where it is more than the limits allow: then it must not grow."""
+    for n in range(60):
+        (source / f"file{n}").write_bytes(bytes(1 << 20))
+    box = Bubblewrap(limits=TIGHT)
+    box.open(str(source))
+    assert box.run("sleep 1; ls | wc -l", 20).output == "62\n"
+    assert box.run("head -c 8M /dev/zero > more; sleep 9", 20).killed == "disk"
+    assert box.run("rm more file0; sleep 1; ls | wc -l", 20).output == "61\n"
+    box.close()
+
+
+@bubblewrap
+def test_short_commands_cannot_write_more_than_a_long_one(box):
+    """None of them is looked at while it runs."""
+    ran = [box.run(f"head -c 16M /dev/zero > big{n}", 10) for n in range(8)]
+    assert [each.killed for each in ran] == ["", "", "disk", "", "", "", "", ""], ran  # 48 MB are more than 48 MB
+    assert "File size limit exceeded" in ran[3].output
+    assert box.run("du -sm . | cut -f1", 10).output == "49\n"
+    assert box.run("rm big0 big1; du -sm . | cut -f1", 10).output == "17\n"
+    assert box.run("echo again > note; cat note", 10).output == "again\n"
+
+
+@bubblewrap
+def test_a_folder_that_takes_too_long_to_measure_frees_nobody_from_the_limits(box, monkeypatch):
+    from envs import sandbox_watch
+
+    monkeypatch.setattr(sandbox_watch, "measure", lambda folder, unit, timeout_s: sys.maxsize)
+    assert box.run("true", 10).killed == "disk"
+    monkeypatch.undo()
+    assert box.run("head -c 1M /dev/zero > one", 10).returncode != 0
+    assert box.run("head -c 1M /dev/zero > one", 10).returncode == 0
+
+
+@bubblewrap
+def test_after_an_abort_nothing_begins(source, box):
+    box.abort()
+    for work in (lambda: box.run("ls", 10), lambda: box.give("a", "b"), lambda: box.open(str(source))):
+        with pytest.raises(InfraError, match="^aborted$"):
+            work()
+
+
+@bubblewrap
+def test_a_close_from_another_thread_ends_the_command_and_removes_the_folder(box):
+    folder = box._folder
+    threading.Timer(0.5, box.close).start()
+    began = time.monotonic()
+    with pytest.raises(InfraError, match="the sandbox (is gone|was closed)"):
+        box.run("while true; do echo x > f$((n++ % 99)); done", 60)
+    assert time.monotonic() - began < 10 and inside(folder) == []
+    wait_for(lambda: not folder.exists())

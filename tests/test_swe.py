@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -14,14 +15,27 @@ from pathlib import Path
 import pytest
 from conftest import command, read_json, read_rows, wait_for
 from env_contract import EnvContract
-from swe_kit import INSTANCES, apply, bubblewrap, diff, make, stand_in, why_no_bubblewrap, write_instances
+from swe_kit import (
+    INSTANCES,
+    apply,
+    bubblewrap,
+    diff,
+    inside,
+    make,
+    on_a_disk_of,
+    stand_in,
+    why_no_bubblewrap,
+    write_instances,
+)
 from test_swe_data import write_rows
 
 from core.agents.agent import BashAgent
+from core.errors import InfraError
+from envs import swe_tests
 from envs.sandbox_base import Limits
 from envs.swe_data import BUNDLED, Instance, family_lessons, load
 from envs.swe_env import SUBMIT, SUBMITTED
-from envs.swe_tests import resolve
+from envs.swe_tests import begin, resolve
 from results.load import load_runs, read_run
 from results.report.data import index_of
 from scripts.audit import main as audit
@@ -119,6 +133,14 @@ def test_the_instances_own_tests_count_whatever_the_patch_makes_of_them(data, sh
 
 
 @bubblewrap
+def test_a_test_whose_end_breaks_has_not_passed(data, shared):
+    """pytest names it twice: as passed, and as an error."""
+    fixture = "import pytest\n\n\n@pytest.fixture(autouse=True)\ndef ends():\n    yield\n    raise OSError('closed')\n"
+    _, reward, info = attempt(shared, apply(data, "gold"), f"cat > conftest.py <<'END'\n{fixture}END", SUBMIT)
+    assert (reward, info["n_failed"]) == (0.0, 3)
+
+
+@bubblewrap
 def test_tests_that_hang_end_and_are_not_passed(data):
     with make(data, test_timeout_s=2, limits=Limits(output_mb=1)) as env:
         began = time.monotonic()
@@ -126,6 +148,76 @@ def test_tests_that_hang_end_and_are_not_passed(data):
         assert (reward, info["tests_killed"]) == (0.0, "time") and time.monotonic() - began < 20
         _, reward, info = attempt(env, "echo 'while True: print(9)' > conftest.py", SUBMIT)
         assert (reward, info["tests_killed"]) in ((0.0, "output"), (0.0, "time"))
+
+
+HANG = "echo 'while True: pass' >> mean.py"
+
+
+@bubblewrap
+@pytest.mark.parametrize("stop", ["abort", "close"])
+def test_what_stops_an_attempt_stops_the_tests_of_its_patch(data, stop):
+    """They are run in a sandbox of their own, in the thread of the attempt."""
+    env, stopped = make(data), []
+
+    def work():
+        wait_for(lambda: env._tested_in is not None and env._tested_in._process is not None)
+        wait_for(lambda: any(name.startswith("python") for name in inside(folder().name)))
+        stopped.append(folder())
+        getattr(env, stop)()
+
+    def folder() -> Path:
+        return env._tested_in._folder
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(InfraError, match="^(aborted|the sandbox .*)$"):
+            attempt(env, HANG, SUBMIT)
+        thread.join()
+        assert time.monotonic() - began < 60 and not env.evaluate(None)
+        wait_for(lambda: inside(stopped[0].name) == [] and not stopped[0].exists())
+    finally:
+        env.close()
+
+
+@bubblewrap
+def test_an_abort_before_the_tests_begin_is_no_failure(data, monkeypatch):
+    """Whatever is under way: here the patch is about to be applied."""
+    with make(data) as env:
+
+        def begin_and_abort(box, source, instance):
+            begin(box, source, instance)
+            env.abort()
+
+        env.reset(env.tasks()[0])
+        env.step(apply(data, "gold"))
+        monkeypatch.setattr(swe_tests, "begin", begin_and_abort)
+        with pytest.raises(InfraError, match="^aborted$"):
+            env.step(SUBMIT)
+
+
+@bubblewrap
+def test_a_disk_that_gets_full_is_no_failed_test(data, tmp_path):
+    script = """
+from swe_kit import apply, make
+from envs.swe_env import SUBMIT
+from envs.swe_tests import begin, resolve
+env = make(tmp)
+it = env._instance(env.tasks()[0].id)
+env.reset(env.tasks()[0])
+env.step(apply(tmp, "gold"))
+how = {"kind": "bwrap", "source": str(it.folder), "limits": Limits(), "timeout_s": 60}
+print(resolve(it.gold, it, **how).solved)
+with (disk / "others").open("w") as file:
+    os.posix_fallocate(file.fileno(), 0, 150 << 20)
+told(lambda: resolve(it.gold, it, **how))
+told(env.step, SUBMIT)
+env.close()
+"""
+    said = on_a_disk_of(650, script, tmp_path, data)
+    full = "InfraError: this machine's disk is full: there is no room for 512 MB where sandboxes are (TMPDIR)"
+    assert said == ["True", full, full]
 
 
 @bubblewrap
@@ -295,17 +387,27 @@ def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
     assert list(home.iterdir()) == []  # the folder that the first one left is gone, too
 
 
+@bubblewrap
+def test_ctrl_c_in_the_tests_of_a_patch_leaves_nothing(data, tmp_path):
+    """In a run with a time limit, whose attempts have threads that nobody waits for."""
+    home = tmp_path / "tmp"
+    home.mkdir()
+    words = ("env=swe", f"env.data={data}", *PLAYED, f"run_dir={tmp_path / 'run'}", "episode_timeout_s=600", "limit=1")
+    surroundings = {"PYTHONPATH": str(Path(__file__).parent), "TMPDIR": str(home), "SWE_KIT_HANGS": "1"}
+    process = subprocess.Popen(
+        command(*words), env=os.environ | surroundings, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    wait_for(lambda: any(name.startswith("python") for name in within(home)), 240)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 130
+    wait_for(lambda: within(home) == [])
+    assert list(home.iterdir()) == []
+
+
 def within(home: Path) -> list[str]:
     """The names of the processes that have a folder of `home` among their mounts."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if f"{home.parent.name}/{home.name}/reasoningbank-sandbox-" in (entry / "mountinfo").read_text():
-                    found.append((entry / "comm").read_text().strip())
-            except OSError:
-                continue
-    return found
+    return inside(f"{home.parent.name}/{home.name}/reasoningbank-sandbox-")
 
 
 def test_the_kit_is_what_it_says():

@@ -14,6 +14,7 @@ from webarena_sites import serving
 from core.errors import InfraError, UserError
 from core.learning.transcript import final_state, transcript
 from core.page import PAGE
+from core.process import WorkerProcess
 from core.types import Step, Trajectory
 from envs.base import EnvStateError
 from envs.web.elements import elements
@@ -21,6 +22,7 @@ from envs.web.engine import NO_SANDBOX
 from envs.web.sites import UNREACHABLE
 from envs.webarena_env import ENDED, WebArenaEnv
 from envs.webarena_reset import control_of
+from envs.webarena_verifier import gold_answer
 
 pytestmark = [
     *needs_browser,
@@ -160,6 +162,30 @@ def test_each_site_has_its_own_login():
             begin(env, 44)
 
 
+def test_the_administration_is_at_its_path(sites):
+    with serving("shopping_admin") as started:
+        bare = started["shopping_admin"].url.removesuffix("/admin")
+        for url in (bare, f"{bare}/", f"{bare}/admin/"):
+            with make({}, site="admin", ids=[0], urls={"shopping_admin": url}) as env:
+                assert env.urls == {"shopping_admin": f"{bare}/admin"}
+        with make({}, site="admin", ids=[0], urls={"shopping_admin": bare}) as env:
+            seen = begin(env, 0)
+            assert "You are at /admin" in seen and "Welcome, member" in seen
+
+
+def test_the_verified_evaluation_wants_to_know_why_a_task_is_impossible(sites):
+    """A reason in words says neither what kind of task it was nor which kind of impossible."""
+    with make(sites, ids=None, more_actions=["report_infeasible"]) as env:
+        assert "report_infeasible('{...}'): end the task as impossible, by the JSON object" in env.instructions
+        number = next(task.id for task in env._chosen() if not task.needs_trace and "NOT_FOUND" in gold_answer(task))
+        for text, reward in ((None, 1.0), ("There is no such thing.", 0.0)):
+            begin(env, number)
+            _, got, done, info = env.step(f"report_infeasible({text or env.get_ground_truth()!r})")
+            assert (got, done, info["won"]) == (reward, True, bool(reward))
+    with make(sites, version="original", more_actions=["report_infeasible"]) as env:
+        assert "report_infeasible('why')" in env.instructions
+
+
 def test_what_looks_like_a_prompt_stays_within_its_page(env):
     begin(env, 21)
     seen, *_ = click(env, "Odd delimiters")
@@ -209,6 +235,20 @@ def test_a_site_that_dies_breaks_the_attempt_and_the_next_one_works():
                 say(env, "Done.")  # not a failure: what was left on the site cannot be known
 
 
+def test_an_abort_while_the_browsers_process_starts_is_not_lost(sites, monkeypatch):
+    with make(sites) as env:
+        start = WorkerProcess.start
+
+        def aborted_first(worker):
+            env.abort()  # of a process that is not there yet
+            start(worker)
+
+        monkeypatch.setattr(WorkerProcess, "start", aborted_first)
+        with pytest.raises(InfraError, match="^aborted$"):
+            begin(env, 21)
+        assert env.worker_pid is None
+
+
 def test_the_sites_are_reset_by_their_control_ports(sites):
     shop = sites["shopping"]
     before, logins = shop.resets, shop.logins
@@ -254,6 +294,17 @@ def test_the_published_evaluation_looks_at_the_sites_at_the_end(published, sites
     published.grader = None
 
 
+def test_a_page_out_of_reach_that_is_left_open_is_a_failure_and_no_error():
+    """Task 600 asks for the post on the page that is left open, which here is none."""
+    with (
+        serving("reddit") as started,
+        make(started, site="reddit", version="original", ids=[600], more_actions=["goto"]) as env,
+    ):
+        begin(env, 600)
+        assert env.step("goto('http://example.com/')")[0].startswith("Error: ")
+        assert say(env, "Posted.")[1:3] == (0.0, True)
+
+
 def test_what_is_missing_is_one_sentence(sites):
     with make({}, urls=None, ids=None) as env:
         assert len(env.tasks()) == 187
@@ -265,6 +316,8 @@ def test_what_is_missing_is_one_sentence(sites):
     for keys, message in (
         ({"urls": {"shop": sites["shopping"].url}}, "env.urls: no site shop"),
         ({"urls": {"shopping": "localhost:7770"}}, "env.urls: localhost:7770 is no address"),
+        ({"urls": {"shopping": "http://localhost:77700"}}, "env.urls: http://localhost:77700 is no address"),
+        ({"controls": {"shopping": "http://:7771"}}, "env.controls: http://:7771 is no address"),
         ({"version": "old"}, "env.version=old"),
     ):
         with pytest.raises(UserError, match=message):

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 
 import pytest
 
 from core.errors import InfraError
+from envs import webarena_reset
 from envs.web.looks import _FUNCTION, post_of
 from envs.web.sites import Ended
 from envs.webarena_original import asks_model, clean, described, holds, includes, looks_of, url_matches, verdict
@@ -133,3 +138,42 @@ def test_every_published_task_can_be_evaluated():
     assert all(look.locator.startswith(("document.", "[...document.", "func:")) or not look.locator for look in looks)
     assert sum(map(asks_model, web_tasks("original"))) == 71
     assert all(described(each).strip() for each in tasks)
+
+
+class SlowControl(BaseHTTPRequestHandler):
+    """A control port that answers, byte by byte, but comes to no end."""
+
+    def do_POST(self):
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            while not self.server.over.wait(0.05):
+                self.wfile.write(b" ")
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def slow():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), SlowControl)
+    server.daemon_threads, server.over = True, threading.Event()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.over.set()
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_resets_of_a_tasks_sites_are_limited_together(slow):
+    began = time.monotonic()
+    with pytest.raises(InfraError, match=r"shopping cannot be reset by http.*/init: it took longer than 1 s"):
+        webarena_reset.reset_sites(dict.fromkeys(("shopping", "reddit", "gitlab"), slow), within_s=1)
+    assert time.monotonic() - began < 3
+
+
+def test_an_attempt_that_is_aborted_waits_for_no_reset(slow):
+    began = time.monotonic()
+    with pytest.raises(InfraError, match="^aborted$"):
+        webarena_reset.reset_sites({"shopping": slow}, aborted=lambda: time.monotonic() > began + 0.2)
+    assert time.monotonic() - began < 5

@@ -167,3 +167,18 @@ def test_an_answer_that_hangs_the_evaluators_is_wrong_and_the_next_one_is_judged
         assert made.verdict(distance, gold_answer(distance), []).solved
     finally:
         made.close()
+
+
+@needs_evaluators
+def test_a_verdict_that_is_aborted_is_not_asked_for_again():
+    """Else a process would be left that belongs to nobody any more."""
+    made = WebVerifier(urls=URLS)
+    try:
+        made._worker.start()
+        first = made._worker._process
+        made.abort()
+        with pytest.raises(InfraError, match="^aborted$"):
+            made.verdict(task_of(23), gold_answer(task_of(23)), [])
+        assert first.wait(10) == -9 and made._worker._process in (None, first)
+    finally:
+        made.close()

@@ -46,6 +46,8 @@ def found_by(page: Any, look: Look, sites: dict[str, str]) -> str:
     from playwright.sync_api import Error
 
     url = _function(look.url, page, sites) if look.url.startswith("func:") else look.url
+    if look.url != url and not url.startswith(("http://", "https://")):
+        return ""  # what the agent left open is no page of a site: Chromium's own, say, of one that it did not reach
     if url != "last":
         page.goto(url, wait_until="domcontentloaded", timeout=30_000)
         time.sleep(WAIT_S)
