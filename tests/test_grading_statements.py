@@ -108,6 +108,36 @@ def test_a_heading_is_no_mark_of_an_answer(text, answer):
     assert extract_answer(text).answer.strip("*") == answer.strip("*")
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"So $\boxed{204}$. The final answer is an integer between 0 and 999.", "204"),
+        (r"So $\boxed{204}$. Note that the final answer is an integer from 000 to 999, inclusive.", "204"),
+        (r"So $\boxed{204}$. The final answer is required to be less than 1000.", "204"),
+        (r"So $\boxed{204}$. Final answer: a three-digit number, at most 999.", "204"),
+        (r"So $\boxed{204}$. The final answer is in the form m+n, with m = 3.", "204"),
+        (r"So $\boxed{204}$. The final answer is rounded to 2 decimals.", "204"),
+        (r"So $\boxed{204}$. The final answer is always between $0$ and $999$.", "204"),
+        (r"So $\boxed{204}$. The final answer is boxed above and has 3 digits.", "204"),
+        (r"So $\boxed{204}$. The final answer is 204, which is between 0 and 999.", "204"),
+        (r"The final answer is an integer between 0 and 999. So $\boxed{204}$.", "204"),
+        (r"\boxed{204} is too low. The final answer is 205. It is an integer up to 999.", "205"),
+        (r"\boxed{204} is too low. The final answer is 205. The final answer is at most 999.", "205"),
+        (r"\boxed{204} is too low. The final answer is therefore 205 dollars.", "205 dollars"),
+        ("The answer is 42. The final answer is an integer between 0 and 999.", "42"),
+        ("The answer is 42. The final answer must be an integer between 0 and 999.", "42"),
+        ("The answer is 42. The final answer is rounded to 2 decimals.", "42"),
+        ("The final answer is an integer between 0 and 999, namely 204.", "204"),
+        ("The final answer is an integer: 5", "5"),
+        (r"\boxed{12}. Wait, I forgot to subtract 2. So the answer is 10.", "10"),
+        (r"\boxed{12}. Wait, let me check: 6 + 6 = 12. The answer is right.", "12"),
+        (r"\boxed{12}. Checking with n = 3, the answer is 12 > 10 there.", "12"),
+    ],
+)
+def test_what_is_only_asked_of_an_answer_does_not_overrule_it(text, answer):
+    assert extract_answer(text).answer == answer
+
+
 EQUATIONS = [
     ("x = 8", "8", True),
     ("12 + 30 = 42", "42", True),
