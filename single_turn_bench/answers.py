@@ -22,6 +22,7 @@ MAX_ANSWER = 10_000
 MAX_JOINED = 20
 MAX_MARKS = 50  # of one kind of statement, looked at from the end
 
+THOUGHTS_END = re.compile(r"</think(?:ing)?>", re.I)
 CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")  # GSM8K's annotations
 # Statements of the answer, strongest first; of one strength the last counts.
 MARK = re.compile(r"#{4,}[ \t]*")  # GSM8K's; Markdown has headings of the same look
@@ -124,7 +125,7 @@ def gold_answer(gold: str) -> str:
 def strip_thinking(response: str) -> str:
     """What follows a reasoning model's </think>, when anything does; of a long response, the end."""
     text = response[-MAX_RESPONSE:]
-    behind = text.rpartition("</think>")[2]
+    behind = THOUGHTS_END.split(text)[-1]
     return behind if behind.strip() else text
 
 

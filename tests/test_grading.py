@@ -34,6 +34,7 @@ def grader():
         (r"\boxed{42", "42", "boxed"),
         (r"\boxed{200} first. Final Answer: The final answer is $10,455$. I hope.", "$10,455$", "final_answer"),
         ("<think>so 3</think>\nThe answer is 4.", "4", "final_answer"),
+        ("<Thinking>so \\boxed{3}</Thinking>\nThe answer is 4.", "4", "final_answer"),
         ("The final answer is 3.14.", "3.14", "final_answer"),
         ("**Final Answer**\n\n$12$\n", "$12$", "final_answer"),
         ("5 * 3 = <<5*3=15>>15\n#### 15", "15", "final_answer"),

@@ -50,7 +50,8 @@ class Judged(First):
 class Majority(First):
     """select=majority: the answer that most attempts gave (self-consistency, Wang et al. 2023); of equals the earliest.
 
-    Case and blanks make no difference. Where no attempt has an answer (multi turn), the first attempt is picked.
+    They are compared in one plain notation (`plain_answer`): `(1,2)` and `$(1, 2)$` are one answer. Where no
+    attempt has an answer (multi turn), the first attempt is picked.
     """
 
     def pick(self, attempts: Attempts) -> Selection:
