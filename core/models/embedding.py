@@ -180,9 +180,10 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
         for start in range(0, len(texts), self.batch):
             part = texts[start : start + self.batch]
             tokens = sum(len(text) // 4 + 1 for text in part)
-            (response, found), more = self.call("embedding", tokens, partial(self._checked, n=len(part)), input=part)
+            read = partial(self._checked, n=len(part))
+            (response, found), more, refused = self.call("embedding", tokens, read, input=part)
             rows += found
-            usage, retries = usage + usage_of_response(response, self.price_per_mtok), retries + more
+            usage, retries = usage + usage_of_response(response, self.price_per_mtok) + refused, retries + more
         return _unit(rows), usage, retries
 
     def _checked(self, response: Any, n: int) -> tuple[Any, list[list[float]]]:
