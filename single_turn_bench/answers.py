@@ -34,8 +34,9 @@ STATEMENTS = (
     *STRONG,
     re.compile(r"(?:^|\n)[#* \t]*final\s+answer[*:\s]*\n\s*", re.I),
     re.compile(
-        r"(?<![A-Za-z])answer(?:\s+to\s[^.\n]{0,80}?)?"
-        r"(?:\s+is|\s+are|\s*:|\s*=|\s+equals|\s+(?:should|must|will|would)\s+be)[ \t:*]*",
+        r"(?<![A-Za-z])(?:answer|ans\.?(?=\s*[:=]))(?:\s+(?:to|of|for|we|I)\s[^.\n]{0,80}?|,\s+(?:then|therefore|thus),)?"
+        r"(?:\s+(?:is|are)(?![A-Za-z])|\s*:|\s*=|\s+equals|\s+(?:should|must|will|would|turns\s+out\s+to)\s+be"
+        r"|\s+comes\s+(?:out\s+)?to(?:\s+be)?(?![A-Za-z]))[ \t:*]*",
         re.I,
     ),
     re.compile(r"(?:^|\n)[ \t]*A[ \t]*:[ \t]*"),
@@ -49,6 +50,7 @@ REQUIREMENT = re.compile(
     re.I | re.S,
 )
 LEAD_IN = re.compile(r"^(?:(?:therefore|thus|hence|then|indeed|simply|clearly|actually|now)\b\s?,?\s?)+", re.I)
+DENIAL = re.compile(r"not\s(?![^.\n]*\b(?:but|rather|instead|it)\b)", re.I)  # "the answer is not 5. It is 6."
 REVISION = re.compile(
     r"\bwait\b(?=\s*[,.!:;…—–-])|\b(?:hold\s+on|scratch\s+that|correction|my\s+mistake)\b"
     r"|\bI\s+made\s+an?\s+(?:[\w-]+\s+)?(?:mistake|error)\b|\b(?:that|this)(?:['’]s|\s+is)\s+(?:wrong|incorrect|not\s+right)\b",
@@ -63,9 +65,13 @@ CONJUNCTION = re.compile(r"\s*(?:[,;]\s*)?(?:and|or)?\s*")
 # A formula without delimiters at the end of a sentence: "the result is -\frac{1}{2}", "we get 3+4i".
 TAIL = re.compile(r"^.*[:=≈]|\b(?:is|are|be|equals|get|gives|obtain)\b", re.S)
 FORMULA = re.compile(r"\\[a-z]|\d\s*[-+*/^]|\d[a-z]\b")
+# "the interval is (0, 1]", "the point (3, -4)": signs and numbers with a comma, to the sentence's end
+GROUP = re.compile(r"(?<![\w)\]\\])[(\[][^()\[\]\n,;A-Za-z]{1,40}(?:[,;][^()\[\]\n,;A-Za-z]{1,40}){1,4}[)\]]$")
+EMPTY_BOX = re.compile(r"\$*\\boxed\s*\{\s*\}\$*")
 SENTENCE_END = re.compile(r"(?<=[^\s.\\])\.(?=\s|$)|(?<=[A-Za-z])[!?](?=\s|$)")
 NUMBER = re.compile(
-    r"(?<![\w.,])(?:-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:[.,]\d+)?|-?\.\d+)(?:\s*/\s*\d+)?"
+    r"(?<![\w.,])(?:-?(?:\d{1,3}(?:(?:,|[\u00a0\u2009\u202f])\d{3})+(?!\d)|\d+)(?:[.,]\d+)?|-?\.\d+)"
+    r"(?:(?<=\d)(?::\d+){1,3}|\s*/\s*\d+)?"
     r"(?:\s*(?:\\?%|percent|pct)|\s+(?:thousand|[mb]illion|trillion)(?![A-Za-z]))?(?!\d)"
 )
 
@@ -93,7 +99,7 @@ def extract_answer(text: str) -> Extracted:
     if (box := boxed_answer(text)) is not None:
         later = overruling(text[box.end :])
         return Extracted(later[:MAX_ANSWER], "final_answer") if later else Extracted(box.content[:MAX_ANSWER], "boxed")
-    text = CALCULATOR.sub("", text)
+    text = EMPTY_BOX.sub("", CALCULATOR.sub("", text))
     if (stated := stated_answer(text)) is not None:
         return Extracted(stated[:MAX_ANSWER], "final_answer")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -162,6 +168,8 @@ def statement(rest: str, direct: bool = False) -> str | None:
     """
     rest = unannounced(rest.lstrip(' \t\n*\\"' if rest.lstrip().startswith('\\"') else " \t\n*"))
     rest = LEAD_IN.sub("", rest, count=1)
+    if DENIAL.match(rest):
+        return None
     spans = LEADING_SPANS.match(rest)
     if spans and is_formula(spans.group()) and not rest[spans.end() : spans.end() + 1].isdigit():
         return spans.group().strip()
@@ -186,6 +194,8 @@ def last_value(text: str) -> Extracted | None:
     formula = sentence[tail.end() :].strip() if tail else ""
     if FORMULA.search(formula) and is_bare(formula):
         return Extracted(formula, "last_math")
+    if (group := GROUP.search(sentence)) and re.search(r"\d", group.group()):
+        return Extracted(group.group(), "last_math")
     numbers = [match.group() for match in NUMBER.finditer(rest)]
     if numbers:
         return Extracted(numbers[-1].strip(), "last_number")

@@ -84,7 +84,7 @@ def unclosed_box(text: str) -> Box | None:
     """The last box when its brace is never closed: it then ends with its line, or before a `$`."""
     matches = list(OPENING.finditer(text))
     behind = text[matches[-1].end() :].lstrip() if matches else ""
-    if not behind.startswith("{"):
+    if not behind.startswith("{") or balanced(behind, 0, MAX_CONTENT) is not None:  # an empty box is no answer
         return None
     rest = behind[1:MAX_CONTENT].split("\n")[0].split("$")[0]
     return Box(matches[-1].start(), matches[-1].end() + len(rest), rest.strip()) if rest.strip() else None

@@ -138,6 +138,34 @@ def test_what_is_only_asked_of_an_answer_does_not_overrule_it(text, answer):
     assert extract_answer(text).answer == answer
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("The answer isn't 5. It's 6.", "6"),
+        ("The answer is not 5. It is 6.", "6"),
+        ("The answer is not 5, it is 6.", "6"),
+        ("The answer is not 5 but 6.", "6"),
+        ("The answer of the first part is 5. We used 3 steps.", "5"),
+        ("The answer, then, is 5. Here 3 was used.", "5"),
+        ("The answer comes out to 5. We used 3 steps.", "5"),
+        ("The answer turns out to be 5. We used 3 steps.", "5"),
+        ("Ans: 5\nWe used 3 steps.", "5"),
+        ("The answer is the interval (0, 1].", "(0, 1]"),
+        ("So the point is (-1/2, 3).", "(-1/2, 3)"),
+        ("She has 3 apples (2 red, 1 green).", "1"),
+        ("She adds up (1, 2, 3) and has 6.", "6"),
+        ("So the ratio is 3:4.", "3:4"),
+        ("She arrives at 12:30 pm.", "12:30"),
+        ("It costs 1\u202f234 dollars.", "1\u202f234"),
+        (r"$$\boxed{}$$ The answer is 5.", "5"),
+        (r"\boxed{ }" + "\n5", "5"),
+        (r"\boxed{4}, or rather \boxed{}", "4"),
+    ],
+)
+def test_denied_answers_groups_ratios_and_empty_boxes(text, answer):
+    assert extract_answer(text).answer == answer
+
+
 EQUATIONS = [
     ("x = 8", "8", True),
     ("12 + 30 = 42", "42", True),
