@@ -61,6 +61,11 @@ DENIED = re.compile(
     r"(?:(?:correct|right|best|final|only|option|choice|answer)\s+)?$",
     re.I,
 )
+REJECTED = re.compile(  # "A, C and D are wrong"
+    r"(?:[)\]]?(?:,\s?and|,\s?or|,|\s?and|\s?or)\s?[(\[]?[A-Z]\b){0,9}[)\]]?\s+"
+    r"(?:(?:is|are|was|were|can be|all|both)\s+){0,2}(?:clearly\s+|also\s+)?"
+    r"(?:wrong|incorrect|false|invalid|not|eliminated|excluded|ruled\s+out|fails?|cannot|do(?:es)?(?:n['’]t|\s+not))\b"
+)
 # A letter out of range is a choice that cannot be made only where it is called one; "we choose Q" names a quantity.
 CALLED = re.compile(r"[(\[]|\b(?:answer|ans|option|choice|letter)\b", re.I)
 CHOOSING = re.compile(r"(?:ch[oo]|select|pick|go|went|opt)", re.I)
@@ -78,7 +83,9 @@ MENTION = re.compile(
 )
 OPTION_LABEL = re.compile(r"(?m)^[ \t]*\(?[A-Z][).:]\s")
 # "Q: ..." of the examples that a base model was shown, never a quantity: "Q = 5 J".
-NEXT_QUESTION = re.compile(r"\n[ \t]*(?:#+[ \t]*)?(?:Question\b[^\n=]{0,10}[:\n]|Q[ \t]?\d{0,4}[ \t]?:(?!=))")
+NEXT_QUESTION = re.compile(
+    r"\n[ \t]*(?:#+[ \t]*)?(?:Question\b[^\n=]{0,10}[:\n]|Q[ \t]?\d{0,4}[ \t]?:(?!=)|(?:Human|User):)"
+)
 
 
 def extract_choice(response: str, n_options: int) -> str | None:
@@ -100,7 +107,9 @@ def find_choice(response: str, n_options: int) -> Extracted:
     prose = OPTION_LABEL.sub(" ", text)
     for rule, pattern in (("bracketed", BRACKETED), ("mention", MENTION)):
         found = [match for match in pattern.finditer(prose) if match["bare"] in LETTERS[:n_options]]
-        found = [match["bare"] for match in found if not denied(prose, match)]
+        found = [
+            match["bare"] for match in found if not denied(prose, match) and not REJECTED.match(prose, match.end())
+        ]
         if found:
             return Extracted(found[-1], rule)
     return NOTHING
