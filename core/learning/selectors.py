@@ -93,9 +93,11 @@ class BestOfN(Learner, First):
 
 
 def _number(value: Any) -> int | None:
-    """2 for 2, "2" and [2], which models write alike; None for anything else."""
+    """2 for 2, 2.0, "2" and [2], which models write alike; None for anything else."""
     if isinstance(value, list):
         value = value[0] if value else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     text = str(value).strip()
