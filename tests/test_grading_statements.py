@@ -160,6 +160,9 @@ def test_what_is_only_asked_of_an_answer_does_not_overrule_it(text, answer):
         (r"$$\boxed{}$$ The answer is 5.", "5"),
         (r"\boxed{ }" + "\n5", "5"),
         (r"\boxed{4}, or rather \boxed{}", "4"),
+        (r"So $\boxed{4}$, in \boxed{answer} as you asked.", "4"),
+        (r"I give it in \boxed{\text{your answer}}. The answer is 4.", "4"),
+        (r"I give it in \boxed{...}. The answer is 4.", "4"),
     ],
 )
 def test_denied_answers_groups_ratios_and_empty_boxes(text, answer):
