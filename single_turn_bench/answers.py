@@ -67,7 +67,7 @@ TAIL = re.compile(r"^.*[:=≈]|\b(?:is|are|be|equals|get|gives|obtain)\b", re.S)
 FORMULA = re.compile(r"\\[a-z]|\d\s*[-+*/^]|\d[a-z]\b")
 # "the interval is (0, 1]", "the point (3, -4)": signs and numbers with a comma, to the sentence's end
 GROUP = re.compile(r"(?<![\w)\]\\])[(\[][^()\[\]\n,;A-Za-z]{1,40}(?:[,;][^()\[\]\n,;A-Za-z]{1,40}){1,4}[)\]]$")
-EMPTY_BOX = re.compile(r"\$*\\boxed\s*\{\s*\}\$*")
+EMPTY_BOX = re.compile(r"\${0,2}\\boxed {0,9}\{\s{0,9}\}\${0,2}")
 SENTENCE_END = re.compile(r"(?<=[^\s.\\])\.(?=\s|$)|(?<=[A-Za-z])[!?](?=\s|$)")
 NUMBER = re.compile(
     r"(?<![\w.,])(?:-?(?:\d{1,3}(?:(?:,|[\u00a0\u2009\u202f])\d{3})+(?!\d)|\d+)(?:[.,]\d+)?|-?\.\d+)"
