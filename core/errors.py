@@ -9,6 +9,10 @@ AttemptOver     what an agent ran into by its own doing: its attempt ends there,
 OverBudget      an AttemptOver: a call that was refused because the run's or the episode's budget is used up
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 
 class UserError(Exception):
     """Bad input. The message is one clear sentence that says what to do."""
@@ -23,7 +27,12 @@ class InfraError(Exception):
 
     kind   one word for counting: timeout, connection, rate_limit, server, bad_reply, bad_request, local; env for
            everything an environment raises; and those of AttemptOver
+    usage  a core.types.Usage: what answers took that were paid for and refused; None where there were none
+    kept   it came out of the response cache, so that nothing was paid now
     """
+
+    usage: Any = None
+    kept: bool = False
 
     def __init__(self, message: str, kind: str = "env") -> None:
         super().__init__(message)

@@ -22,6 +22,7 @@ MAX_ANSWER = 10_000
 MAX_JOINED = 20
 MAX_MARKS = 50  # of one kind of statement, looked at from the end
 
+THOUGHTS_END = re.compile(r"</think(?:ing)?>", re.I)
 CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")  # GSM8K's annotations
 # Statements of the answer, strongest first; of one strength the last counts.
 MARK = re.compile(r"#{4,}[ \t]*")  # GSM8K's; Markdown has headings of the same look
@@ -33,11 +34,27 @@ STATEMENTS = (
     *STRONG,
     re.compile(r"(?:^|\n)[#* \t]*final\s+answer[*:\s]*\n\s*", re.I),
     re.compile(
-        r"(?<![A-Za-z])answer(?:\s+to\s[^.\n]{0,80}?)?"
-        r"(?:\s+is|\s+are|\s*:|\s*=|\s+equals|\s+(?:should|must|will|would)\s+be)[ \t:*]*",
+        r"(?<![A-Za-z])(?:answer|ans\.?(?=\s*[:=]))(?:\s+(?:to|of|for|we|I)\s[^.\n]{0,80}?|,\s+(?:then|therefore|thus),)?"
+        r"(?:\s+(?:is|are)(?![A-Za-z])|\s*:|\s*=|\s+equals|\s+(?:should|must|will|would|turns\s+out\s+to)\s+be"
+        r"|\s+comes\s+(?:out\s+)?to(?:\s+be)?(?![A-Za-z]))[ \t:*]*",
         re.I,
     ),
     re.compile(r"(?:^|\n)[ \t]*A[ \t]*:[ \t]*"),
+)
+# "The final answer is an integer between 0 and 999" says what is asked for; "an integer, namely 5" what it is.
+REQUIREMENT = re.compile(
+    r"(?:(?:always|also|then|expected|required|supposed|guaranteed|known|to\s+be)\s+)*"
+    r"(?:an?\s+(?:[\w-]+\s+){0,3}(?:integer|number|fraction|decimal|value)s?\b|(?:required|expected|supposed|guaranteed)\b"
+    r"|rounded\b|(?:in|of)\s+the\s+(?:form|range)\b|between\b|(?:less|greater|more)\s+than\b|at\s+(?:most|least)\b)"
+    r"(?!.*(?:[:=]|\b(?:namely|which|is|so|that)\b))",
+    re.I | re.S,
+)
+LEAD_IN = re.compile(r"^(?:(?:therefore|thus|hence|then|indeed|simply|clearly|actually|now)\b\s?,?\s?)+", re.I)
+DENIAL = re.compile(r"not\s(?![^.\n]*\b(?:but|rather|instead|it)\b)", re.I)  # "the answer is not 5. It is 6."
+REVISION = re.compile(
+    r"\bwait\b(?=\s*[,.!:;…—–-])|\b(?:hold\s+on|scratch\s+that|correction|my\s+mistake)\b"
+    r"|\bI\s+made\s+an?\s+(?:[\w-]+\s+)?(?:mistake|error)\b|\b(?:that|this)(?:['’]s|\s+is)\s+(?:wrong|incorrect|not\s+right)\b",
+    re.I,
 )
 # No opening delimiter stands in a span: many of them that nothing closes would each be read to the end.
 SPAN = r"(?:\$\$.+?\$\$|\\\[(?:(?!\\\[).)+?\\\]|\\\((?:(?!\\\().)+?\\\)|(?<!\\)\$(?:\\.|[^$\n\\])+\$)"
@@ -48,9 +65,13 @@ CONJUNCTION = re.compile(r"\s*(?:[,;]\s*)?(?:and|or)?\s*")
 # A formula without delimiters at the end of a sentence: "the result is -\frac{1}{2}", "we get 3+4i".
 TAIL = re.compile(r"^.*[:=≈]|\b(?:is|are|be|equals|get|gives|obtain)\b", re.S)
 FORMULA = re.compile(r"\\[a-z]|\d\s*[-+*/^]|\d[a-z]\b")
+# "the interval is (0, 1]", "the point (3, -4)": signs and numbers with a comma, to the sentence's end
+GROUP = re.compile(r"(?<![\w)\]\\])[(\[][^()\[\]\n,;A-Za-z]{1,40}(?:[,;][^()\[\]\n,;A-Za-z]{1,40}){1,4}[)\]]$")
+EMPTY_BOX = re.compile(r"\${0,2}\\boxed {0,9}\{\s{0,9}\}\${0,2}")
 SENTENCE_END = re.compile(r"(?<=[^\s.\\])\.(?=\s|$)|(?<=[A-Za-z])[!?](?=\s|$)")
 NUMBER = re.compile(
-    r"(?<![\w.,])(?:-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:[.,]\d+)?|-?\.\d+)(?:\s*/\s*\d+)?"
+    r"(?<![\w.,])(?:-?(?:\d{1,3}(?:(?:,|[\u00a0\u2009\u202f])\d{3})+(?!\d)|\d+)(?:[.,]\d+)?|-?\.\d+)"
+    r"(?:(?<=\d)(?::\d+){1,3}|\s*/\s*\d+)?"
     r"(?:\s*(?:\\?%|percent|pct)|\s+(?:thousand|[mb]illion|trillion)(?![A-Za-z]))?(?!\d)"
 )
 
@@ -73,13 +94,12 @@ NOTHING = Extracted(None, "none")
 
 
 def extract_answer(text: str) -> Extracted:
-    """What the first rule that fires finds. A last "final answer is 5" behind the last box overrules the box."""
+    """What the first rule that fires finds. A value that is stated behind the last box may overrule the box."""
     text = strip_thinking(text)
     if (box := boxed_answer(text)) is not None:
-        later = stated_answer(text[box.end :], STRONG)
-        if later is None or not re.search(r"\d|\$", later):
-            return Extracted(box.content[:MAX_ANSWER], "boxed")
-    text = CALCULATOR.sub("", text)
+        later = overruling(text[box.end :])
+        return Extracted(later[:MAX_ANSWER], "final_answer") if later else Extracted(box.content[:MAX_ANSWER], "boxed")
+    text = EMPTY_BOX.sub("", CALCULATOR.sub("", text))
     if (stated := stated_answer(text)) is not None:
         return Extracted(stated[:MAX_ANSWER], "final_answer")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -88,6 +108,17 @@ def extract_answer(text: str) -> Extracted:
     if is_bare(lines[-1]):
         return Extracted(lines[-1][:MAX_ANSWER], "last_line")
     return last_value(text) or Extracted(lines[-1][:MAX_ANSWER], "last_line")
+
+
+def overruling(behind: str) -> str | None:
+    """The value that a text behind a box states instead: "final answer is 5", or "wait, ... the answer is 5".
+
+    Only what begins with a value counts: "the final answer is an integer between 0 and 999" speaks of the box.
+    """
+    later = stated_answer(behind, STRONG, direct=True)
+    if later is None and (revision := REVISION.search(behind)):
+        later = stated_answer(behind[revision.end() :], direct=True)
+    return later if later and re.search(r"\d|\$", later) else None
 
 
 def gold_answer(gold: str) -> str:
@@ -100,18 +131,18 @@ def gold_answer(gold: str) -> str:
 def strip_thinking(response: str) -> str:
     """What follows a reasoning model's </think>, when anything does; of a long response, the end."""
     text = response[-MAX_RESPONSE:]
-    behind = text.rpartition("</think>")[2]
+    behind = THOUGHTS_END.split(text)[-1]
     return behind if behind.strip() else text
 
 
-def stated_answer(text: str, patterns: tuple[re.Pattern, ...] = STATEMENTS) -> str | None:
-    """What follows the last "final answer is", "answer:", "####" and the like."""
+def stated_answer(text: str, patterns: tuple[re.Pattern, ...] = STATEMENTS, direct: bool = False) -> str | None:
+    """What follows the last "final answer is", "answer:", "####" and the like; `direct` as in `statement`."""
     for pattern in patterns:
         ends = [match.end() for match in pattern.finditer(text)][-MAX_MARKS:]
         if pattern is MARK:
             ends = [end for end in ends if marks_answer(text, end)]
         for end in reversed(ends[-3:]):
-            if answer := statement(text[end : end + MAX_ANSWER]):
+            if answer := statement(text[end : end + MAX_ANSWER], direct):
                 return answer
     return None
 
@@ -130,18 +161,25 @@ def unannounced(text: str) -> str:
     return text
 
 
-def statement(rest: str) -> str | None:
-    """The statement that a text begins with, up to the end of its sentence; of prose, the value in it."""
-    rest = rest.lstrip(' \t\n*\\"' if rest.lstrip().startswith('\\"') else " \t\n*")
-    rest = unannounced(rest)
+def statement(rest: str, direct: bool = False) -> str | None:
+    """The statement that a text begins with, up to the end of its sentence; of prose, unless `direct`, the value in it.
+
+    direct   only what begins with its value
+    """
+    rest = unannounced(rest.lstrip(' \t\n*\\"' if rest.lstrip().startswith('\\"') else " \t\n*"))
+    rest = LEAD_IN.sub("", rest, count=1)
+    if DENIAL.match(rest):
+        return None
     spans = LEADING_SPANS.match(rest)
     if spans and is_formula(spans.group()) and not rest[spans.end() : spans.end() + 1].isdigit():
         return spans.group().strip()
     sentence = SENTENCE_END.split(without_emphasis(rest.split("\n")[0]))[0].strip(" *")
-    sentence = claimed(sentence) or sentence
-    if not sentence or is_bare(sentence):
-        return sentence or None
-    value = last_value(sentence)
+    head = claimed(sentence)
+    if not sentence or is_bare(head or sentence):
+        return head or sentence or None
+    if (direct and not head) or REQUIREMENT.match(sentence):
+        return None
+    value = last_value(head or sentence)
     return value.answer if value else None
 
 
@@ -156,6 +194,8 @@ def last_value(text: str) -> Extracted | None:
     formula = sentence[tail.end() :].strip() if tail else ""
     if FORMULA.search(formula) and is_bare(formula):
         return Extracted(formula, "last_math")
+    if (group := GROUP.search(sentence)) and re.search(r"\d", group.group()):
+        return Extracted(group.group(), "last_math")
     numbers = [match.group() for match in NUMBER.finditer(rest)]
     if numbers:
         return Extracted(numbers[-1].strip(), "last_number")

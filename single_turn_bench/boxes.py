@@ -15,6 +15,10 @@ TOUCHING = 10  # closer than this they belong together anyway
 
 # \beginboxed{5} and a backspace for the \b of JSON are usual accidents of model output.
 OPENING = re.compile(r"(?:(?<!\\)\\+(?:begin)?(?:boxed|fbox|framebox)|\x08oxed|(?<![A-Za-z])boxed(?=\s?\{))")
+# What stands in a box where the instruction is said again: "in \\boxed{answer}".
+PLACEHOLDER = re.compile(
+    r"(?:\\text\s*\{)?[<\[]?\s*(?:(?:your|the|final)\s+)*answer(?:\s+here)?\s*[>\]]?\}?|\.{3}|\\[cl]?dots", re.I
+)
 CONJUNCTION = re.compile(r"(?<![A-Za-z])(?:and|or)(?![A-Za-z])")
 PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,}")
 SENTENCE_END = re.compile(r"[.!?:]\s|\n\s*\n")
@@ -46,7 +50,7 @@ def boxes_from_end(text: str) -> Iterator[Box]:
     inside_of = len(text)
     for match in list(OPENING.finditer(text))[: -MAX_BOXES - 1 : -1]:
         box = read_box(text, match)
-        if box is None or box.end > inside_of or not box.content:
+        if box is None or box.end > inside_of or not box.content or PLACEHOLDER.fullmatch(box.content):
             continue
         if not in_a_box(text, match.start()):
             yield box
@@ -84,7 +88,7 @@ def unclosed_box(text: str) -> Box | None:
     """The last box when its brace is never closed: it then ends with its line, or before a `$`."""
     matches = list(OPENING.finditer(text))
     behind = text[matches[-1].end() :].lstrip() if matches else ""
-    if not behind.startswith("{"):
+    if not behind.startswith("{") or balanced(behind, 0, MAX_CONTENT) is not None:  # an empty box is no answer
         return None
     rest = behind[1:MAX_CONTENT].split("\n")[0].split("$")[0]
     return Box(matches[-1].start(), matches[-1].end() + len(rest), rest.strip()) if rest.strip() else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from single_turn_bench.answers import NOTHING, Extracted, strip_thinking
 from single_turn_bench.boxes import boxed_answer
@@ -17,11 +17,11 @@ from single_turn_bench.prose import without_emphasis
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-QUOTES = "\"'‘’“”"
+QUOTES = "\"'‘’“”„«»"
 # What may stand before a letter; bounded, since two of them in a row try every split of a run of brackets.
 DRESS = rf"[\s:*_`{QUOTES}(\[{{$\\]{{0,60}}(?:\\?(?:text\w*|mathrm|mathbf|boxed)\s*\{{\s*\(?)?"
 # A letter ends at a word boundary; bare A and I go on only in ways that an article and a pronoun do not.
-ENDED = r"(?![\w-]|['’]\w)(?!\s*[=+*/^<>_])"
+ENDED = r"(?![\w-]|['’]\w)(?!\s*(?:[=+*/^<>_≈≤≥×·]|\\(?:approx|cdot|times|frac|le|ge)))"
 GOES_ON = "because|since|as|and|but|or|is|was|for|with|in|which|given|by|based|if|due|from|on|at|to|according"
 LETTER = rf"(?:(?P<bare>[B-HJ-Z]){ENDED}|(?P<risky>[AI]){ENDED}(?!\s+(?!(?:{GOES_ON})\b)[a-z]))"
 SMALL = r"(?:(?<=[(\[{])(?P<small>[a-z])(?=[)\]}])|(?P<tiny>[b-hj-z])(?=\)|\.?\s*(?:\n|$)))"
@@ -47,19 +47,45 @@ STATEMENTS = (
         r"(?=\s*(?:[.,;!\n]|$))"
     ),
     re.compile(r"\b(?:must|has to) be\s+(?P<bare>[A-Z])(?=[.;!]\s+[A-Z][a-z])"),  # ... B. Neither A nor C fits.
+    re.compile(  # Wait, it is C.
+        r"\b(?i:it|that)(?:['’]s| is| was| should be)\s+(?:(?i:actually|really|option|choice)\s+){0,2}"
+        r"[(\[]?(?P<bare>[B-HJ-Z])[)\]]?(?=\s*(?:[.;!]\s+[A-Z][a-z]|[.!]?\s*(?:\n|\Z)))"
+    ),
 )
-# "Let us look at each option: A. ..." states nothing.
+# "Let us look at each option: A. ..." states nothing, and neither does "I would not choose A".
 LIST = re.compile(r"\b(?:each|every|all|any|other|these)\s+(?:[\w-]+\s+){0,2}$", re.I)
 LIST_HEAD = re.compile(r"\w+\s*:")
+DENIED = re.compile(
+    r"(?:\b(?:not|never|cannot|nor|neither|if|whether|unless|suppose|assume)|n['’]t)\s+"
+    r"(?:(?:be|to|true|clear|think|believe|say|the\s+case|have|choose|pick|select|go\s+with)\s+){0,3}(?:that\s+)?(?:the\s+)?"
+    r"(?:(?:correct|right|best|final|only|option|choice|answer)\s+)?$",
+    re.I,
+)
+REJECTED = re.compile(  # "A, C and D are wrong"
+    r"(?:[)\]]?(?:,\s?and|,\s?or|,|\s?and|\s?or)\s?[(\[]?[A-Z]\b){0,9}[)\]]?\s+"
+    r"(?:(?:is|are|was|were|can be|all|both)\s+){0,2}(?:clearly\s+|also\s+)?"
+    r"(?:wrong|incorrect|false|invalid|not|eliminated|excluded|ruled\s+out|fails?|cannot|do(?:es)?(?:n['’]t|\s+not))\b"
+)
+# A letter out of range is a choice that cannot be made only where it is called one; "we choose Q" names a quantity.
+CALLED = re.compile(r"[(\[]|\b(?:answer|ans|option|choice|letter)\b", re.I)
+CHOOSING = re.compile(r"(?:ch[oo]|select|pick|go|went|opt)", re.I)
+A_QUANTITY = re.compile(
+    r"\s+(?:(?:such|so)\s+that|to\s+(?:be|make|have)|as\s+(?:the|an?|its|their|our))\s+"
+    r"(?!(?:[\w-]+\s+){0,2}(?:answer|choice|option|one|result|consequence)\b)"
+)
 NAMED = r"(?:(?i:option|answer|choice)\s+)?"
 LONE = re.compile(rf"^[\s#>*_`{QUOTES}(\[{{$\\]*{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)\]}}.:*_`{QUOTES}$\\]*$|[).:]\s)")
 BOXED = re.compile(rf"^{DRESS}{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)}}\].:$]*$|[).:]|\}})")
+STYLE = re.compile(r"\\(?:text\w*|mathrm|mathbf)(?![A-Za-z])")
 BRACKETED = re.compile(r"(?<![\w)\]])[(\[](?P<bare>[A-Z])[)\]](?!\w)")
 MENTION = re.compile(
     r"(?:(?<![\w'’])(?=.(?![\w'’]))|(?<=(?<!\w)['‘])(?=.['’](?!\w)))(?P<bare>[B-HJ-Z])"  # C or 'C', not C's
 )
 OPTION_LABEL = re.compile(r"(?m)^[ \t]*\(?[A-Z][).:]\s")
-NEXT_QUESTION = re.compile(r"\n[ \t]*(?:#+[ \t]*)?(?:Question|Q)\b[^\n]{0,10}[:\n]")
+# "Q: ..." of the examples that a base model was shown, never a quantity: "Q = 5 J".
+NEXT_QUESTION = re.compile(
+    r"\n[ \t]*(?:#+[ \t]*)?(?:Question\b[^\n=]{0,10}[:\n]|Q[ \t]?\d{0,4}[ \t]?:(?!=)|(?:Human|User):)"
+)
 
 
 def extract_choice(response: str, n_options: int) -> str | None:
@@ -74,30 +100,63 @@ def find_choice(response: str, n_options: int) -> Extracted:
     """
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
-    text = own_answer(without_emphasis(strip_thinking(response)))
-    clear = clear_choice(text)
+    text = own_answer(without_emphasis(strip_thinking(response)), n_options)
+    clear = clear_choice(text, n_options)
     if clear is not None:
-        return clear if clear.answer in LETTERS[:n_options] else NOTHING
+        return clear if clear.answer in tuple(LETTERS[:n_options]) else NOTHING
     prose = OPTION_LABEL.sub(" ", text)
     for rule, pattern in (("bracketed", BRACKETED), ("mention", MENTION)):
-        found = [match["bare"] for match in pattern.finditer(prose) if match["bare"] in LETTERS[:n_options]]
+        found = [match for match in pattern.finditer(prose) if match["bare"] in LETTERS[:n_options]]
+        found = [
+            match["bare"] for match in found if not denied(prose, match) and not REJECTED.match(prose, match.end())
+        ]
         if found:
             return Extracted(found[-1], rule)
     return NOTHING
 
 
-def clear_choice(text: str) -> Extracted | None:
-    """The last statement, a box among them; else a letter alone on the last or the first line."""
-    matches = [match for pattern in STATEMENTS for match in pattern.finditer(text) if not heads_list(text, match)]
-    found = [(match.end(), match[match.lastgroup].upper(), "statement") for match in matches]
+def clear_choice(text: str, n_options: int) -> Extracted | None:
+    """The last statement, a box among them; else a letter alone on the last or the first line.
+
+    The answer is one that cannot be chosen where it is out of range, or "" where a box names several.
+    """
+    found = [(match.end(), letter, "statement") for match, letter in statements(text, n_options)]
     box = boxed_answer(text)
-    if box and (inside := BOXED.match(box.content)):
-        found.append((box.end, inside["bare"].upper(), "boxed"))
+    if box and (letter := boxed_letter(box.content, n_options)) is not None:
+        found.append((box.end, letter, "boxed"))
     if found:
         _, letter, rule = max(found)
         return Extracted(letter, rule)
     letter = lone_letter([line for line in text.splitlines() if line.strip()] or [""])
     return Extracted(letter, "lone") if letter else None
+
+
+def statements(text: str, n_options: int) -> Iterator[tuple[re.Match, str]]:
+    """Each clear statement and its letter, the first where it names several."""
+    for match in (match for pattern in STATEMENTS for match in pattern.finditer(text)):
+        letter, said = match[match.lastgroup].upper(), match.group()
+        if heads_list(text, match) or denied(text, match):
+            continue
+        if CHOOSING.match(said) and not CALLED.search(said) and A_QUANTITY.match(text, match.end()):
+            continue
+        if letter in LETTERS[:n_options] or CALLED.search(said):
+            yield match, letter
+
+
+def boxed_letter(content: str, n_options: int) -> str | None:
+    """The letter that a box holds, "" for several, None where it holds something else."""
+    letters = re.fullmatch(r"\W*[A-Z](?:\W*(?:\band\b|\bor\b|[,/&;])\W*[A-Z])+\W*", STYLE.sub("", content))
+    if letters and len(set(re.findall(r"\b[A-Z]\b", letters.group()))) > 1:
+        return ""
+    inside = BOXED.match(content)
+    if inside is None or (inside["bare"].islower() and inside["bare"].upper() not in LETTERS[:n_options]):
+        return None  # \boxed{x}
+    return inside["bare"].upper()
+
+
+def denied(text: str, match: re.Match) -> bool:
+    """Whether what stands before a letter, or before a statement of it, takes it back: "not B", "nor is it B"."""
+    return bool(DENIED.search(text[max(0, match.start() - 60) : match.start()]))
 
 
 def heads_list(text: str, match: re.Match) -> bool:
@@ -116,10 +175,12 @@ def lone_letter(lines: list[str]) -> str | None:
     return None
 
 
-def own_answer(text: str) -> str:
+def own_answer(text: str, n_options: int) -> str:
     """Up to the point where a base model, having answered, invents the next question."""
-    ends = [match.end() for pattern in STATEMENTS if (match := pattern.search(text))]
-    following = NEXT_QUESTION.search(text, min(ends)) if ends else None
+    if not NEXT_QUESTION.search(text):
+        return text
+    first = min((match.end() for match, _ in statements(text, n_options)), default=len(text))
+    following = NEXT_QUESTION.search(text, first)
     return text[: following.start()] if following else text
 
 

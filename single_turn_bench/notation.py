@@ -25,6 +25,7 @@ UNICODE = str.maketrans(
         "²": "^2", "³": "^3", "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "θ": r"\theta ",
         "α": r"\alpha ", "β": r"\beta ", "φ": r"\varphi ", "λ": r"\lambda ", "∠": r"\angle ", "…": r"\dots ",
         "“": '"', "”": '"', "’": "'", "‘": "'", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u200b": "",
+        "„": '"', "«": '"', "»": '"',
         "£": "$", "€": "$", "¥": "$", "₹": "$", "％": "%", "，": ",", "（": "(", "）": ")", "＝": "=",
     }
 )  # fmt: skip
@@ -43,6 +44,8 @@ STEPS = [
     (r"\$", " "),
     (r"\\(?:displaystyle|textstyle|limits|boldsymbol|m?left(?![a-z])\.?|m?right(?![a-z])\.?)", " "),
     (r"\\(?:[bB]igg?[lrm]?)(?![a-z])", " "),
+    (r"\\(?:text)?color\s*\{[^{}]*\}", " "),
+    (r"(?<=\d)\s*([ap])\.\s?m(?![A-Za-z])\.?", r" \1m"),
     (r",\s*\\!\s*", ","),
     (r"\s*\{\s*,\s*\}\s*", ","),
     (r"(?<=\d)\\[,;: ](?=\d{3})", ""),  # 10\,080
@@ -88,7 +91,7 @@ STEPS = [
 COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in STEPS]
 
 STYLED = re.compile(
-    r"\\(?:text(?:bf|it|rm|sf|normal)?|mbox|hbox|math(?:rm|bf|it|sf|normal)|operatorname)\s*\*?\s*\{([^{}]*)\}"
+    r"\\(?:text(?:bf|it|rm|sf|normal)?|mbox|hbox|math(?:rm|bf|it|sf|normal)|operatorname|underline)\s*\*?\s*\{([^{}]*)\}"
 )
 REPEATING = re.compile(r"(?<![\d.])(\d{0,20})\.(\d{0,40})\\(?:overline|bar)\s*\{?\s*(\d{1,40})\s*\}?")
 OVER_ESCAPED = re.compile(r"\\{2,}(?=[a-zA-Z{}(\[])")

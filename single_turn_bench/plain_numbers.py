@@ -34,7 +34,7 @@ NUMBER = re.compile(
     rf"^\(?\s*(?P<sign>[+-]?)\s*\(?(?:{FRACTION}|{UNSIGNED}{POWER})\)?{SCALE}"
     rf"\s*(?P<percent>\\%)?(?P<unit>{UNIT})?\)?\s*$"
 )
-COMMA_DECIMAL = re.compile(r"^([+-]?\d+),(\d+)$")
+COMMA_DECIMAL = re.compile(rf"^([+-]?(?:\d{{1,3}}(?:[. ]\d{{3}})+|\d+)),(\d+)(\s*\\%|{UNIT}|)$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +74,10 @@ def read(text: str) -> PlainNumber | None:
 def compare(pred: str, gold: str) -> bool | None:
     """Whether two texts are the same number; None when one of them is not a number."""
     p, g = read(pred), read(gold)
-    if p is None and g is not None:  # beside a plain number 2,74 is 2.74, as half the world writes it
-        p = read(COMMA_DECIMAL.sub(r"\1.\2", pred.strip()))
+    if p is None and g is not None:
+        p = read(with_point(pred))
     if g is None and p is not None:
-        g = read(COMMA_DECIMAL.sub(r"\1.\2", gold.strip()))
+        g = read(with_point(gold))
     if p is None or g is None:
         return None
     if other_power(p.unit, g.unit):
@@ -91,6 +91,12 @@ def compare(pred: str, gold: str) -> bool | None:
     as_part = PlainNumber(value=share.value / 100, decimals=share.decimals and share.decimals + 2)
     readings = (close(part, other) if p.percent else close(other, part) for part in (share, as_part))
     return any(readings)
+
+
+def with_point(text: str) -> str:
+    """Beside a plain number 2,74 is 2.74, and 1.234,5 is 1234.5, as half the world writes them."""
+    found = COMMA_DECIMAL.match(text.strip())
+    return f"{re.sub('[. ]', '', found[1])}.{found[2]}{found[3]}" if found else text
 
 
 def close(p: PlainNumber, g: PlainNumber) -> bool:

@@ -76,10 +76,66 @@ OUTPUTS = Path(__file__).resolve().parents[2] / "shared" / "data" / "grader_pair
         ("Thus B increases. The answer is (C).", 4, "C"),
         ("It must be B. Neither A nor C fits.", 4, "B"),
         ("The pressure must be B times larger; C fits.", 4, "C"),
+        ("The answer is not B.", 4, None),
+        ("The answer is (A). If the answer is B, the sum is 5.", 4, "A"),
+        ("It holds for C alone. I would not choose B.", 4, "C"),
+        ("I don't think the answer is B. The one left is D", 4, "D"),
+        ("Neither A nor B is correct; D holds.", 4, "D"),
+        ("The answer is B. Wait, it is C.", 4, "C"),
+        ("The answer is B. Wait, no: it's (C).\n", 4, "C"),
+        ("The answer is $C \\approx 5$ farad, hence (D).", 4, "D"),
+        ("The answer is „B“.", 4, "B"),
+        ("A, C and D are wrong.", 4, None),
+        ("(B) holds; (A), (C) and (D) fail.", 4, "B"),
+        ("The answer is B.\n\nHuman: And what else? The answer is A", 4, "B"),
+        (r"\boxed{A, C}", 4, None),
+        (r"\boxed{A} and \boxed{C}", 4, None),
+        (r"\boxed{\text{A and C}}", 4, None),
     ],
 )
 def test_the_last_clear_statement_of_a_letter(response, n_options, letter):
     assert extract_choice(response, n_options) == letter
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        ("I select B first.\nQ = mcT\nThe answer is (D).", "D"),
+        ("I select B first.\nQ = ...\nThe answer is (D).", "D"),
+        ("The answer is (B) at first sight.\nQ := 5\nSo the answer is (A).", "A"),
+        ("The answer is (B).\nQ/m = 5\nSo the answer is (A).", "A"),
+        ("The answer is (B).\nQ: What?\nA: The answer is (A).", "B"),
+        ("The answer is (B).\nQ3: What?\nA: The answer is (A).", "B"),
+        ("The answer is (B).\n\nQuestion 12\nThe answer is (A).", "B"),
+        ("Answer choices: A: 1, B: 2\nQuestion: Which?\nThe answer is (A).", "A"),
+    ],
+)
+def test_a_quantity_called_q_is_no_next_question(response, letter):
+    assert extract_choice(response, 4) == letter
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        ("The answer is (C). We choose Q so that it fits.", "C"),
+        ("The answer is (C). We choose B so that it fits.", "C"),
+        ("The answer is (C). We choose B to be the field.", "C"),
+        ("The answer is (C). We pick A as the area of it.", "C"),
+        ("We choose T as the temperature. The answer is B. We select P as the point.", "B"),
+        ("The answer is (A). Thus Q is the best measure.", "A"),
+        ("The answer is B. The solution is Q.", "B"),
+        (r"The answer is (A), that is $\boxed{x}$", "A"),
+        ("I choose C as the answer.", "C"),
+        ("I choose C as my final answer.", "C"),
+        ("I pick C as the correct choice", "C"),
+        ("I choose option Q. A and B fail.", None),
+        ("I choose (Q). A and B fail.", None),
+        ("The answer is J. A and B fail.", None),
+        (r"(A) fails. \boxed{Q}", None),
+    ],
+)
+def test_a_letter_that_names_a_quantity_is_no_choice(response, letter):
+    assert extract_choice(response, 4) == letter
 
 
 STATED = [

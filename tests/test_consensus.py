@@ -8,7 +8,7 @@ import pytest
 from conftest import TOY, read_json, read_rows
 
 from core.errors import InfraError, UserError
-from core.learning.attempts import Attempts
+from core.learning.attempts import Attempts, plain_answer
 from core.learning.judges import Consensus, SelfConsistency
 from core.types import Step, Task, Trajectory, Usage
 
@@ -46,6 +46,7 @@ YES, NO = "success", "failure"
     [
         (["7", "7", "8"], (), [YES, YES, NO]),
         ([" 7  a", "7 A", "8"], (), [YES, YES, NO]),  # as select=majority compares them
+        (["(1,2)", "$(1, 2)$", "(1, 3)"], (), [YES, YES, NO]),
         (["7", "7", None], (), [YES, YES, NO]),
         (["7", "8"], (), [NO, NO]),
         (["7", "7", "8", "8"], (), [NO] * 4),
@@ -64,6 +65,28 @@ def test_the_label_is_agreement(answers, more, labels):
     assert found == labels
     assert asked == ([len(more)] if more and any(answers) else [])
     assert sum(verdict.usage.calls for verdict in verdicts) == (len(more) if asked else 0)
+
+
+SAME = [
+    ("(1,2)", "(1, 2)", "$(1,2)$", r"\left(1,\, 2\right)", r"\((1,2)\)"),
+    ("1000", "1,000", "$1,000$", r"1,\!000", "1,000."),
+    (r"\frac{1}{2}", r"\dfrac{1}{2}", r"$\frac{1}{2}$."),
+    ("x=5", "x = 5", "X = 5"),
+    ("-5", "- 5", "−5"),
+    ("(-5,3)", "( - 5, 3)"),
+    ("1-2", "1 - 2"),
+    ("b", r"\text{B}", "B."),
+]
+OTHER = ["1 -2", "ab", "a b", "(1,234)", "(1234)", "1/2", "0.5", "[1,2]", "12", "1 2", "1.2"]
+
+
+@pytest.mark.parametrize("answers", SAME, ids=str)
+def test_one_answer_in_several_notations_is_one_vote(answers):
+    assert judged(answers)[0] == [YES] * len(answers)
+
+
+def test_other_answers_stay_apart():
+    assert len({*map(plain_answer, OTHER), *(plain_answer(answers[0]) for answers in SAME)}) == len(OTHER) + len(SAME)
 
 
 def test_the_confidence_is_the_share_of_the_votes():

@@ -108,6 +108,67 @@ def test_a_heading_is_no_mark_of_an_answer(text, answer):
     assert extract_answer(text).answer.strip("*") == answer.strip("*")
 
 
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"So $\boxed{204}$. The final answer is an integer between 0 and 999.", "204"),
+        (r"So $\boxed{204}$. Note that the final answer is an integer from 000 to 999, inclusive.", "204"),
+        (r"So $\boxed{204}$. The final answer is required to be less than 1000.", "204"),
+        (r"So $\boxed{204}$. Final answer: a three-digit number, at most 999.", "204"),
+        (r"So $\boxed{204}$. The final answer is in the form m+n, with m = 3.", "204"),
+        (r"So $\boxed{204}$. The final answer is rounded to 2 decimals.", "204"),
+        (r"So $\boxed{204}$. The final answer is always between $0$ and $999$.", "204"),
+        (r"So $\boxed{204}$. The final answer is boxed above and has 3 digits.", "204"),
+        (r"So $\boxed{204}$. The final answer is 204, which is between 0 and 999.", "204"),
+        (r"The final answer is an integer between 0 and 999. So $\boxed{204}$.", "204"),
+        (r"\boxed{204} is too low. The final answer is 205. It is an integer up to 999.", "205"),
+        (r"\boxed{204} is too low. The final answer is 205. The final answer is at most 999.", "205"),
+        (r"\boxed{204} is too low. The final answer is therefore 205 dollars.", "205 dollars"),
+        ("The answer is 42. The final answer is an integer between 0 and 999.", "42"),
+        ("The answer is 42. The final answer must be an integer between 0 and 999.", "42"),
+        ("The answer is 42. The final answer is rounded to 2 decimals.", "42"),
+        ("The final answer is an integer between 0 and 999, namely 204.", "204"),
+        ("The final answer is an integer: 5", "5"),
+        (r"\boxed{12}. Wait, I forgot to subtract 2. So the answer is 10.", "10"),
+        (r"\boxed{12}. Wait, let me check: 6 + 6 = 12. The answer is right.", "12"),
+        (r"\boxed{12}. Checking with n = 3, the answer is 12 > 10 there.", "12"),
+    ],
+)
+def test_what_is_only_asked_of_an_answer_does_not_overrule_it(text, answer):
+    assert extract_answer(text).answer == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("The answer isn't 5. It's 6.", "6"),
+        ("The answer is not 5. It is 6.", "6"),
+        ("The answer is not 5, it is 6.", "6"),
+        ("The answer is not 5 but 6.", "6"),
+        ("The answer of the first part is 5. We used 3 steps.", "5"),
+        ("The answer, then, is 5. Here 3 was used.", "5"),
+        ("The answer comes out to 5. We used 3 steps.", "5"),
+        ("The answer turns out to be 5. We used 3 steps.", "5"),
+        ("Ans: 5\nWe used 3 steps.", "5"),
+        ("The answer is the interval (0, 1].", "(0, 1]"),
+        ("So the point is (-1/2, 3).", "(-1/2, 3)"),
+        ("She has 3 apples (2 red, 1 green).", "1"),
+        ("She adds up (1, 2, 3) and has 6.", "6"),
+        ("So the ratio is 3:4.", "3:4"),
+        ("She arrives at 12:30 pm.", "12:30"),
+        ("It costs 1\u202f234 dollars.", "1\u202f234"),
+        (r"$$\boxed{}$$ The answer is 5.", "5"),
+        (r"\boxed{ }" + "\n5", "5"),
+        (r"\boxed{4}, or rather \boxed{}", "4"),
+        (r"So $\boxed{4}$, in \boxed{answer} as you asked.", "4"),
+        (r"I give it in \boxed{\text{your answer}}. The answer is 4.", "4"),
+        (r"I give it in \boxed{...}. The answer is 4.", "4"),
+    ],
+)
+def test_denied_answers_groups_ratios_and_empty_boxes(text, answer):
+    assert extract_answer(text).answer == answer
+
+
 EQUATIONS = [
     ("x = 8", "8", True),
     ("12 + 30 = 42", "42", True),

@@ -335,6 +335,8 @@ def gathered(*trajectories, labels=()):
         ('{"analysis": "b", "index": 2}', 1, True),
         ('{"index": [3], "analysis": "c"}', 2, True),
         ('Well.\n```json\n{"index": "2"}\n```', 1, True),
+        ('{"index": 2.0}', 1, True),
+        ('{"index": 2.5}', 0, False),
         ('{"index": 4}', 0, False),
         ('{"index": 0}', 0, False),
         ('{"index": true}', 0, False),

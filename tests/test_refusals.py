@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from conftest import read_rows
+from conftest import read_json, read_rows
 from provider import completion
 from test_remote import HELLO, model
 
-from core.errors import InfraError, StopRun, TransientError
+from core.errors import AttemptOver, InfraError, OverBudget, StopRun, TransientError
+from core.jsonl import JsonLines
 from core.models import retry
+from core.models.base import Role
+from core.models.fallback import FallbackModel
+from core.models.meter import Budget, Meter
 from core.models.reply_cache import cached
 
 
@@ -33,6 +37,98 @@ def test_a_failure_within_an_answer_is_tried_again_and_never_kept(
     reply = remote.chat(HELLO, role="agent")  # asked again, not read from the cache
     assert (reply.text, reply.retries, reply.from_cache, len(server.requests)) == ("at last", 1, False, 4)
     assert remote.chat(HELLO, role="agent").from_cache
+
+
+PRICE = {"prompt": 1.0, "completion": 2.0}  # 25e-6 USD for 11 and 7 tokens
+FAILED = ended("error", "half", error={"code": 502, "message": "upstream died"})
+
+
+@pytest.fixture
+def metered(serve, monkeypatch, tmp_path):
+    """(role, meter, lines of its log) over a model whose answers are given, the last one for ever."""
+    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.02)
+
+    def make(*answers, wrap=lambda remote: remote, **changes):
+        server = serve(lambda request, n: (200, answers[min(n, len(answers)) - 1]))
+        log = JsonLines(tmp_path / "calls.jsonl")
+        meter = Meter(log=log, episode=Budget(tokens=1000))
+        llm = wrap(model(server, **{"attempts": 2, "price_per_mtok": PRICE} | changes))
+        return Role(name="agent", llm=llm, temperature=0.0, max_tokens=9, meter=meter), meter, log
+
+    return make
+
+
+def test_an_answer_that_was_refused_before_the_good_one_is_paid_for(metered):
+    role, meter, _ = metered(FAILED, completion("at last"))
+    usage = role.chat(HELLO).usage
+    assert (usage.calls, usage.prompt_tokens, usage.completion_tokens) == (1, 22, 14)
+    assert usage.cost_usd == pytest.approx(50e-6)
+    assert meter.totals()["agent"]["cost_usd"] == pytest.approx(50e-6)
+
+
+@pytest.mark.parametrize(
+    ("answer", "tries", "error"),
+    [
+        (FAILED, 2, TransientError),
+        (completion("", choices=[]), 2, InfraError),
+        (ended("content_filter", ""), 1, AttemptOver),
+    ],
+)
+def test_answers_that_were_all_refused_are_paid_for(metered, answer, tries, error):
+    role, meter, log = metered(answer)
+    meter.begin("t")
+    with pytest.raises(error) as caught:
+        role.chat(HELLO, task="t")
+    assert (caught.value.usage.calls, caught.value.usage.tokens) == (0, 18 * tries)
+    [line] = log.read()
+    assert line["error"] and line["usage"]["completion_tokens"] == 7 * tries
+    totals = Meter(log=log).totals()["agent"]  # read by the next start of the run
+    assert totals == meter.totals()["agent"]
+    assert (totals["calls"], totals["errors"], totals["prompt_tokens"]) == (0, 1, 11 * tries)
+    assert totals["cost_usd"] == pytest.approx(25e-6 * tries)
+    meter.episode = Budget(tokens=18 * tries)
+    with pytest.raises(OverBudget, match="tokens="):
+        role.chat(HELLO, task="t")
+
+
+def test_an_answer_that_tells_of_no_tokens_costs_nothing_known(metered):
+    silent = {key: value for key, value in FAILED.items() if key != "usage"}
+    role, meter, _ = metered(silent, completion("at last"))
+    assert role.chat(HELLO).usage.cost_usd == pytest.approx(25e-6)
+    assert meter.totals()["agent"]["prompt_tokens"] == 11
+
+
+def test_a_fallback_pays_for_those_before_it(metered, serve):
+    second = serve(lambda request, n: (200, completion("from two")))
+    models = [model(second, model="hosted_vllm/two", price_per_mtok=PRICE)]
+    role, _, _ = metered(FAILED, wrap=lambda first: FallbackModel(models=[first, *models]))
+    assert role.chat(HELLO).usage.cost_usd == pytest.approx(75e-6)
+
+
+def test_a_refusal_out_of_the_cache_counts_for_the_episode_and_costs_nothing(metered, tmp_path):
+    keys = {"cache_path": str(tmp_path / "replies.sqlite")}
+    for mode in ("read_write", "replay"):
+        role, meter, log = metered(ended("content_filter", ""), wrap=cached, cache=mode, **keys)
+        keys["api_base"] = role.llm.inner.api_base
+        with pytest.raises(AttemptOver) as caught:
+            role.chat(HELLO)
+        assert caught.value.usage.tokens == 18
+        log.close()
+    assert [line["usage"] is None for line in log.read()] == [False, True]
+    assert meter.totals()["agent"]["prompt_tokens"] == 11
+
+
+def test_an_attempt_that_a_filter_ended_has_what_was_paid_in_its_record(here, serve):
+    def answer(request, n):
+        return 200, ended("content_filter", "") if len(request["messages"]) > 3 else completion("Thought: hm")
+
+    server = serve(answer)
+    words = ("env=toy", "llm=vllm", "embedder=hashing", f"llm.api_base={server.url}", "llm.json_schema=false")
+    run_dir, _ = here(*words, "workflow=vanilla", "limit=1")
+    [row] = read_rows(run_dir)
+    assert row["trajectories"][0]["ended_by"] == "content_filter"
+    assert row["usage"]["agent"]["prompt_tokens"] == 11 * len(server.requests) == 22
+    assert read_json(run_dir / "summary.json")["calls"]["agent"]["prompt_tokens"] == 22
 
 
 def test_an_error_that_is_null_is_none(serve):

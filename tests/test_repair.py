@@ -103,6 +103,13 @@ def test_a_lost_quote_loses_a_lesson_and_changes_none(lost, instead):
     assert dropped >= 1
 
 
+@pytest.mark.parametrize("prose", ['They "hold"}', 'They hold, "too"}]}', "They hold."])
+def test_what_is_said_behind_the_fence_is_in_no_lesson_whose_quote_is_lost(prose):
+    text = '```json\n{"items": [' + ITEM + ", " + ITEM.replace('"A"', '"Z"').removesuffix('"}') + "\n```\n" + prose
+    lessons, _ = parse_lessons(text, 3)
+    assert all(lesson == A for lesson in lessons)
+
+
 @pytest.mark.parametrize("stop", range(len(ITEM) + 1))
 def test_a_reply_that_stops_anywhere_gives_no_half_sentence(stop):
     text = '{"items": [' + ITEM + ", " + ITEM.replace('"A"', '"Z"')[:stop]
@@ -162,6 +169,24 @@ def test_thoughts_are_told_from_speech():
     assert strip_thinking('b "quoted" </think>c') == "c"
     assert strip_thinking("c<think>b") == "c"
     assert strip_thinking('the "<think>" tag') == 'the "<think>" tag'
+    assert strip_thinking("the `<think>` tag") == "the `<think>` tag"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('a 5" pipe <think>b</think>c', 'a 5" pipe c'),
+        ('a 5" pipe <think>it is "b"</think>c', 'a 5" pipe c'),
+        ('he said "a <think>b</think>c', 'he said "a c'),
+        ('he said "a <think>b</think> and "c" too', 'he said "a  and "c" too'),
+        ('a " <think>b', 'a " '),
+        ("a ` <think>b</think>c", "a ` c"),
+        ('{"x": "a <think>b</think>", "y": 5}', '{"x": "a <think>b</think>", "y": 5}'),
+        (r'{"x": "a \"b\" <think> c", "y": "d"}', r'{"x": "a \"b\" <think> c", "y": "d"}'),
+    ],
+)
+def test_a_quotation_mark_that_nothing_closes_hides_no_thoughts(text, said):
+    assert strip_thinking(text) == said
 
 
 UNITS = ["{", '{"a":', '{"items":', '{"items":[', "{items: ", '{"items": "', "\\", '"', "'a' ", '" ', '", ', "[1,", ":"]

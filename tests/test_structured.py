@@ -49,6 +49,33 @@ def test_the_papers_markdown():
     assert dropped == 0
 
 
+PROSE = 'These lessons hold for "all" tasks.'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\n{0}\n{1}```\n" + PROSE,
+        "```markdown\n{0}\n{1}\n```\n\n" + PROSE,
+        "```\n{0}```\nAnd the second:\n```\n{1}```\n" + PROSE,
+        "{0}\n{1}```\n" + PROSE,
+        "I think:\n```python\nx = 1\n```\n```\n{0}\n{1}```\n" + PROSE + "\n```\nlook\n```\n",
+        "```{0}\n{1}```\n" + PROSE,
+    ],
+)
+def test_what_is_said_behind_the_fence_is_no_part_of_a_lesson(text):
+    lessons, dropped = parse_lessons(text.format(ITEM.format(n=1), ITEM.format(n=2)), 3)
+    assert ([x.content for x in lessons], dropped) == ([f"C{n}: use \\frac{{a}}{{b}}." for n in (1, 2)], 0)
+
+
+@pytest.mark.parametrize("form", ["{}", "```\n{}\n```\n" + PROSE])
+def test_code_in_a_lesson_stays(form):
+    item = "# Memory Item 1\n## Title T\n## Description D\n## Content Write\n```python\nx = 1\n```\nfirst."
+    [lesson], _ = parse_lessons(form.format(item), 3)
+    assert "x = 1" in lesson.content and lesson.content.endswith("first.")
+    assert PROSE not in lesson.content
+
+
 def test_fields_may_stand_on_the_next_line_and_have_colons():
     text = "# Memory Item 1: Checking\n## Title: Check\n## Description:\nOne line.\n## Content\nFirst.\nSecond.\n"
     [lesson], dropped = parse_lessons(text, 3)

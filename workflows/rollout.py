@@ -204,9 +204,11 @@ class _Attempt:
 
     def cut_off(self, error: AttemptOver) -> None:
         self.ended_by, self.error = error.kind, str(error)
+        self.usage += error.usage or Usage()
 
     def fail(self, error: InfraError) -> None:
         self.ended_by, self.error = "infra_error", f"{error.kind}: {error}"
+        self.usage += error.usage or Usage()
 
     def note_info(self, info: dict[str, Any]) -> None:
         """Keep the answer and the plain values of a step's info; lists, such as admissible actions, are left out."""

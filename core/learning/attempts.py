@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from core.concurrency import once
 from core.learning.transcript import without_lessons
 from core.types import Scored, Task, Trajectory, Verdict
+
+_ONE_SIGN = str.maketrans("−–（），＝", "--(),=")
+_LATEX_ONLY = re.compile(r"\\(?:left|right)(?![a-zA-Z])\.?|(?<!\\)\\[()\[\],;:! ]|\\?\$|\\displaystyle(?![a-zA-Z])|~")
+_FRACTION = re.compile(r"\\[dt]frac(?![a-z])")
+_STYLED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boldsymbol|mbox)\s*\{([^{}]*)\}")
+_BESIDE_A_SIGN = re.compile(r"\s*([,;:()\[\]{}=<>|/*^&])\s*")
+_PLUS_OR_MINUS = re.compile(r"(?:^|(?<=[^\s\w]))([+-])\s|\s([+-])\s")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
 @dataclass(kw_only=True)
@@ -54,5 +63,18 @@ class Attempts:
 
 
 def plain_answers(trajectories: list[Trajectory]) -> list[str]:
-    """The answer of each attempt as answers are compared in a vote, without case and blanks; "" where it has none."""
-    return [" ".join((trajectory.answer or "").lower().split()) for trajectory in trajectories]
+    """The answer of each attempt as answers are compared in a vote, in one plain notation; "" where it has none."""
+    return [plain_answer(trajectory.answer or "") for trajectory in trajectories]
+
+
+def plain_answer(answer: str) -> str:
+    r"""Without what says nothing: case, blanks beside a sign, LaTeX's delimiters and spaces, thousands' commas, a stop.
+
+    `$\left(1,\, 2\right)$` is `(1,2)`, `1,000.` is `1000`. Nothing is calculated: `1/2` and `0.5` are two answers.
+    """
+    text = " ".join(_LATEX_ONLY.sub(" ", answer.translate(_ONE_SIGN)).split()).lower()
+    text = _FRACTION.sub(r"\\frac", _STYLED.sub(r"\1", text))
+    text = _BESIDE_A_SIGN.sub(r"\1", text)
+    text = _PLUS_OR_MINUS.sub(lambda found: found[1] or found[2], text).strip()
+    text = text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text
+    return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text

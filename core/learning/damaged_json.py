@@ -36,6 +36,7 @@ _AFTER = re.compile(
 )
 # The next member, or the quote of its key, in a string whose own quote Q is missing.
 _SWALLOWED = r"[{,]\s*(?:Q[^Q\n\\]{1,60}Q\s*:|Q?[\w -]{1,60}\s*:\s*Q)|(?<!\\)Q\s*,\s*\Z"
+_FENCE = re.compile(r"\n[ \t]*+```[ \t]*+\n")
 _BARE_END = re.compile(rf"[{{}}\[\]\n]|,(?=\s*{_KEY})")
 
 
@@ -93,6 +94,7 @@ def _string(text: str, begin: int, quote: str, depth: int) -> tuple[str, int]:
     """(what the string says that begins here, after its opening quote or without quotes; where it ends)."""
     end, cut = _closing_quote(text, begin, _CLOSING[quote], depth) if quote else _bare_end(text, begin)
     body = text[begin:end] if quote else text[begin:end].strip()
+    cut = cut or _FENCE.search(body) is not None  # its quote was lost, and what follows the reply's form is in it
     return _decoded(body, cut), min(end + len(quote), len(text))
 
 

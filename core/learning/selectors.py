@@ -50,7 +50,8 @@ class Judged(First):
 class Majority(First):
     """select=majority: the answer that most attempts gave (self-consistency, Wang et al. 2023); of equals the earliest.
 
-    Case and blanks make no difference. Where no attempt has an answer (multi turn), the first attempt is picked.
+    They are compared in one plain notation (`plain_answer`): `(1,2)` and `$(1, 2)$` are one answer. Where no
+    attempt has an answer (multi turn), the first attempt is picked.
     """
 
     def pick(self, attempts: Attempts) -> Selection:
@@ -92,9 +93,11 @@ class BestOfN(Learner, First):
 
 
 def _number(value: Any) -> int | None:
-    """2 for 2, "2" and [2], which models write alike; None for anything else."""
+    """2 for 2, 2.0, "2" and [2], which models write alike; None for anything else."""
     if isinstance(value, list):
         value = value[0] if value else None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     text = str(value).strip()

@@ -16,6 +16,8 @@ _CALLS = ("arguments", "parameters", "input", "function", "function_call", "tool
 _START = re.compile(r"\{\s*+(?:[\"'“‘/#]|[A-Za-z_][\w -]{0,60}:)")
 _ITEM = re.compile(r"^[ \t]*#+[ \t]*memory item\b.*$", re.IGNORECASE | re.MULTILINE)
 _FIELD = re.compile(r"^[ \t]*#+[ \t]*(title|description|content)\b[ \t]*:?[ \t]*", re.IGNORECASE | re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*+```[ \t]*+(?P<language>[\w+-]*+)[ \t]*$|```[ \t]*$", re.MULTILINE)
+_GLUED = re.compile(r"```(?:markdown)?[ \t]*+(?=#)")  # an item that begins on its fence's line
 # `success or failure` is the question said again, and no answer.
 _STATUS = re.compile(
     r"^[ \t*_#>]*status[ \t*_]*:[\s*_\"'`]*(success|failure)\b"
@@ -93,12 +95,33 @@ def _from_objects(text: str) -> list[Lesson | None]:
 
 
 def _from_markdown(text: str) -> list[Lesson | None]:
-    blocks = _ITEM.split(text.replace("```markdown", "").replace("```", ""))[1:]
+    before, *blocks = _ITEM.split(_GLUED.sub("```\n", text))
+    fenced = len(_FENCE.findall(before)) % 2 == 1
     items: list[Lesson | None] = []
     for block in blocks:
-        parts = _FIELD.split(block)  # [before, name, text, name, text, ...]
+        block, fenced = _to_the_fence(block, fenced)
+        # [before, name, text, name, text, ...]
+        parts = _FIELD.split(block.replace("```markdown", "").replace("```", ""))
         items.append(_lesson({name.lower(): body for name, body in zip(parts[1::2], parts[2::2], strict=True)}))
     return items
+
+
+def _to_the_fence(block: str, fenced: bool) -> tuple[str, bool]:
+    """(an item up to the fence that closes the reply's form, whether the next item stands in a fence).
+
+    fenced   whether this item does. Code fences of the lesson's own come in pairs, of which the first names a language
+             where the item is fenced itself
+    """
+    fences = list(_FENCE.finditer(block, max((match.end() for match in _FIELD.finditer(block)), default=0)))
+    in_code = False
+    for place, fence in enumerate(fences, 1):
+        if in_code or fence["language"]:
+            in_code = bool(fence["language"])
+        elif fenced or place == len(fences):
+            return block[: fence.start()], (len(fences) - place) % 2 == 1
+        else:
+            in_code = True
+    return block, fenced
 
 
 def _lesson(item: Any) -> Lesson | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from core.checks import check_numbers
-from core.errors import TransientError, UserError
+from core.errors import InfraError, TransientError, UserError
 from core.models.endpoint import Endpoint
 from core.models.price import usage_of_response
 from core.models.threads import share_cores
@@ -180,9 +180,15 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
         for start in range(0, len(texts), self.batch):
             part = texts[start : start + self.batch]
             tokens = sum(len(text) // 4 + 1 for text in part)
-            (response, found), more = self.call("embedding", tokens, partial(self._checked, n=len(part)), input=part)
+            read = partial(self._checked, n=len(part))
+            try:
+                (response, found), more, refused = self.call("embedding", tokens, read, input=part)
+            except InfraError as error:  # the parts before it are paid for, and embedded anew by the next try
+                paid = replace(usage, calls=0) + (error.usage or Usage())
+                error.usage = paid if paid.tokens else None
+                raise
             rows += found
-            usage, retries = usage + usage_of_response(response, self.price_per_mtok), retries + more
+            usage, retries = usage + usage_of_response(response, self.price_per_mtok) + refused, retries + more
         return _unit(rows), usage, retries
 
     def _checked(self, response: Any, n: int) -> tuple[Any, list[list[float]]]:

@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import StopRun, TransientError, UserError
+from core.errors import InfraError, StopRun, TransientError, UserError
 from core.models.addresses import Replicas, listed
 from core.models.connections import http_client, load_litellm
 from core.models.faults import explain
 from core.models.limits import Limiter
-from core.models.price import check_price
+from core.models.price import check_price, usage_of_refused
 from core.models.retry import Retry
+from core.types import Usage
 
 # The kind of client that litellm accepts for a provider; for all others it makes its own connections.
 _OPENAI_CLIENT = ("openai", "dashscope")
@@ -83,22 +84,28 @@ class Endpoint:
             )
         return None
 
-    def call(self, function: str, tokens: int, check: Callable[[Any], Any], **request: Any) -> tuple[Any, int]:
-        """Call litellm.<function>(**request); returns (check(response), how often it was asked again).
+    def call(self, function: str, tokens: int, check: Callable[[Any], Any], **request: Any) -> tuple[Any, int, Usage]:
+        """Call litellm.<function>(**request): (check(response), how often it was asked again, what refused ones took).
 
         tokens   about how many the call will use, for tokens_per_min
         check    reads the response, and raises TransientError for one that is worth asking for again
 
-        Raises StopRun, InfraError, or after the last try TransientError.
+        Raises StopRun, InfraError, or after the last try TransientError. Their `usage` is that of the responses that
+        `check` refused, which are paid for all the same.
         """
 
         passed: list[str] = []
+        refused: list[Usage] = []
 
         def once() -> Any:
             with self.limiter.slot(tokens) as slot:
                 response = self._once(function, request, passed)
                 slot.used = getattr(getattr(response, "usage", None), "total_tokens", None) or tokens
-            return check(response)
+            try:
+                return check(response)
+            except InfraError:
+                refused.append(usage_of_refused(response, self.price_per_mtok))
+                raise
 
         try:
             response, retries = self._retry(once, self.limiter.closing)
@@ -106,8 +113,12 @@ class Endpoint:
             if error.kind == "unreachable" and not self.addresses.ready():  # gone for all attempts: others would burn
                 raise StopRun(f"{error} Is the server running?") from error
             error.retries += len(passed)
+            error.usage = _sum(refused)
             raise
-        return response, retries + len(passed)
+        except InfraError as error:
+            error.usage = _sum(refused)
+            raise
+        return response, retries + len(passed), _sum(refused) or Usage()
 
     def _once(self, function: str, request: dict[str, Any], passed: list[str]) -> Any:
         """One try, at the first server that can be reached; those that cannot are added to `passed`."""
@@ -191,3 +202,9 @@ class Endpoint:
                 self._http.close()
                 self._http = None
                 self._clients.clear()
+
+
+def _sum(refused: list[Usage]) -> Usage | None:
+    """None where nothing was paid."""
+    used = sum(refused, Usage())
+    return used if used.tokens else None

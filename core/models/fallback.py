@@ -7,7 +7,7 @@ from typing import Any
 
 from core.errors import AttemptOver, InfraError, StopRun
 from core.models.base import ChatModel, Reply
-from core.types import Message
+from core.types import Message, Usage
 
 
 @dataclass(kw_only=True)
@@ -47,7 +47,8 @@ class FallbackModel(ChatModel):
             held = schema if model.supports_schema else None
             try:
                 reply = model.chat(messages, role=role, sample=sample, schema=held, **decoding)
-            except AttemptOver:
+            except AttemptOver as error:
+                error.usage = _paid([*errors, error])
                 raise
             except (InfraError, StopRun) as error:
                 if getattr(error, "kind", "") == "closed":  # the run is ending: nobody is to be asked
@@ -55,7 +56,8 @@ class FallbackModel(ChatModel):
                 errors.append(error)
             else:
                 failed = [{"model": m.name, "error": str(e)} for m, e in zip(self.models, errors, strict=False)]
-                return replace(reply, fallback=model.name, failed=failed) if failed else reply
+                usage = reply.usage + (_paid(errors) or Usage())
+                return replace(reply, fallback=model.name, failed=failed, usage=usage) if failed else reply
         raise _all(errors) from errors[-1]
 
     def identity(self) -> dict[str, Any]:
@@ -79,4 +81,13 @@ class FallbackModel(ChatModel):
 def _all(errors: list[InfraError | StopRun]) -> InfraError | StopRun:
     """What to raise where every model failed; a call that may succeed later is no reason to stop the run."""
     said = " Then its fallback: ".join(str(error) for error in errors)
-    return next((InfraError(said, error.kind) for error in errors if isinstance(error, InfraError)), StopRun(said))
+    found = next((InfraError(said, error.kind) for error in errors if isinstance(error, InfraError)), StopRun(said))
+    if isinstance(found, InfraError):
+        found.usage = _paid(errors)
+    return found
+
+
+def _paid(errors: list[InfraError | StopRun]) -> Usage | None:
+    """What the answers took that were paid for and refused; None where there were none."""
+    used = [error.usage for error in errors if getattr(error, "usage", None) is not None]
+    return sum(used, Usage()) if used else None

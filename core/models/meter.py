@@ -136,15 +136,18 @@ class Meter:
         """Make one call within this context and hand its Reply to what the context gives; both are timed and logged.
 
         facts are {role, task, sample, requested, messages}; task "" belongs to no episode. Raises OverBudget instead of
-        entering. An InfraError within is logged as a failed call and raised.
+        entering. An InfraError within is logged as a failed call, with what was paid for it, and raised.
         """
         self.check(facts["task"], facts["role"])
         began = time.perf_counter()
         try:
             yield lambda reply: self.add(facts, reply, time.perf_counter() - began)
         except InfraError as error:
-            row = {"retries": getattr(error, "retries", 0), "error": f"{error.kind}: {error}", "usage": None}
+            paid = vars(error.usage) if error.usage and not error.kept else None
+            row = {"retries": getattr(error, "retries", 0), "error": f"{error.kind}: {error}", "usage": paid}
             self._write(facts, time.perf_counter() - began, row)
+            if error.usage:
+                self._charge(facts, error.usage, error.kept)
             raise
 
     def check(self, task: str, role: str) -> None:
@@ -206,7 +209,7 @@ class Meter:
 
     def _count(self, row: dict[str, Any]) -> None:
         kind = "errors" if row["error"] else "from_cache" if row["from_cache"] else "calls"
-        used = Usage(**row["usage"]) if row["usage"] and not row["from_cache"] else Usage()
+        used = Usage(**row["usage"]) if row["usage"] and not row.get("from_cache") else Usage()
         if not row["error"]:
             who = (row["model"], *(row[name] for name in _WHERE_GIVEN if row.get(name)))
             fallback = row.get("fallback")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from core.errors import UserError
@@ -52,3 +53,9 @@ def usage_of_response(response: Any, price: dict[str, float] | None) -> Usage:
         reasoning_tokens=reasoning,
         cost_usd=cost,
     )
+
+
+def usage_of_refused(response: Any, price: dict[str, float] | None) -> Usage:
+    """What a litellm response took that is no answer: no call, and nothing where the server tells of no tokens."""
+    used = usage_of_response(response, price)
+    return replace(used, calls=0) if used.tokens else Usage()

@@ -67,15 +67,15 @@ class LiteLLMModel(Endpoint):
         asked = sum(len(message["content"]) for message in messages) // 4 + (
             sent.get("max_tokens") or _TOKENS_OF_A_REPLY
         )
-        response, retries = self.call("completion", asked, self._checked, messages=messages, **sent)
+        response, retries, refused = self.call("completion", asked, self._checked, messages=messages, **sent)
         choice = response.choices[0]
-        refused = not choice.message.content and _refusal(choice.message)
+        declined = not choice.message.content and _refusal(choice.message)
         if "response_format" in sent:
             sent["response_format"] = "json_schema"
         return Reply(
             text=_text(choice.message),
-            usage=usage_of_response(response, self.price_per_mtok),
-            finish_reason="refusal" if refused else choice.finish_reason or "",
+            usage=usage_of_response(response, self.price_per_mtok) + refused,
+            finish_reason="refusal" if declined else choice.finish_reason or "",
             model=response.model or self.model,
             sent=sent,
             provider=str(getattr(response, "provider", None) or ""),

@@ -63,7 +63,7 @@ class CachedModel:
             kept = json.loads(text)
             return Reply(**kept | {"usage": Usage(**kept["usage"]), "from_cache": True})
         if self.mode == "replay" and (refusal := self._file.get(f"{key} refused")):
-            raise AttemptOver(*json.loads(refusal))
+            raise _refused(*json.loads(refusal))
         if self.mode == "replay":
             raise StopRun(
                 f"llm.cache=replay: {self.path} holds no answer to this request of role {role}, sample {sample}: "
@@ -72,7 +72,8 @@ class CachedModel:
         try:
             reply = self.inner.chat(messages, role=role, sample=sample, **decoding)
         except AttemptOver as error:
-            self._file.put(f"{key} refused", self.name, role, json.dumps([str(error), error.kind]))
+            paid = [vars(error.usage)] if error.usage else []
+            self._file.put(f"{key} refused", self.name, role, json.dumps([str(error), error.kind, *paid]))
             raise
         kept = {name: value for name, value in vars(reply).items() if name not in NOT_KEPT}
         text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
@@ -95,3 +96,9 @@ class CachedModel:
     def close(self) -> None:
         self._file.close()
         self.inner.close()
+
+
+def _refused(message: str, kind: str, paid: dict[str, Any] | None = None) -> AttemptOver:
+    error = AttemptOver(message, kind)
+    error.usage, error.kept = Usage(**paid) if paid else None, True
+    return error

@@ -21,7 +21,12 @@ _NEWLINE_OR_LATEX = frozenset("ne nexists ni nless nmid nparallel nsim nu".split
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|([a-zA-Z]+)|.)", re.DOTALL)
 _DOUBLED = re.compile(r"(?<!\\)(?:\\\\)+(?=[a-zA-Z])")
 _ABBREVIATION = re.compile(r"\\n(?:i\.e|e\.g)\b")
-_QUOTED = r"(?P<quoted>(?<!\\)\"(?:[^\"\n]|(?<=\\)\")*+\"?)"
+# A quotation, which closes on its line, or a tag in code marks. A mark behind a digit is inches; one with a blank
+# before and a letter behind it opens, and closes nothing.
+_QUOTED = (
+    r"(?P<quoted>(?<![\\\d])(?:(?<!\w)\"|\"(?!\s))(?:[^\"\n]|(?<=\\)\")*+(?:(?<!\s)\"|\"(?!\w))"
+    r"|`</?think(?:ing)?>`)"
+)
 _THOUGHTS = re.compile(rf"{_QUOTED}|<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.IGNORECASE | re.DOTALL)
 _THOUGHTS_END = re.compile(rf"{_QUOTED}|</think(?:ing)?>", re.IGNORECASE)
 
@@ -30,7 +35,7 @@ def strip_thinking(text: str | None) -> str:
     """The text without what a reasoning model thinks aloud; "" for None.
 
     A block that is never closed goes on to the end. A closing tag alone ends a block that the prompt's template opened.
-    A tag inside double quotes is something that is said.
+    A tag inside double quotes, or alone between code marks, is something that is said.
     """
     if not isinstance(text, str):
         return ""
