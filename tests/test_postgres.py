@@ -290,10 +290,9 @@ def test_a_lesson_that_is_sent_together_with_its_commit_is_noted_once_and_only_i
 def test_a_lesson_that_the_server_refuses_with_its_commit_leaves_nothing(open_bank):
     bank = open_bank()
     bank.add(record("0", item(0)))
-    with pytest.raises(StopRun, match="dimensions"):
-        with bank.change("broken") as change:
-            change.update("0", n_used=7)
-            change.put_last([(record("1", item(1)), b"\0" * 4 * 20_000, ())])  # pgvector takes at most 16 000 numbers
+    with pytest.raises(StopRun, match="dimensions"), bank.change("broken") as change:
+        change.update("0", n_used=7)
+        change.put_last([(record("1", item(1)), b"\0" * 4 * 20_000, ())])  # pgvector takes at most 16 000 numbers
     assert bank.get("0").n_used == 0 and bank.get("1") is None
     assert bank.add(record("1", item(1))) and len(bank.journal()) == 2
 
