@@ -9,9 +9,14 @@ the time of the check or into a new FOLDER, and audited; then every table that s
     <!-- tables: NAME/GLOB... --table TABLE ; column, column -->
 
 is made by scripts.tables from those runs (all columns where none is named; of several tables the one that has them all)
-and held against what stands there, up to the next line that is no table. Exit 1 where a run breaks an invariant or a
-table differs; --write puts the new tables in the page. --pack stores the runs in RUNS, with this machine's paths taken
-out of them.
+and held against what stands there, up to the next line that is no table. A number in the text is made likewise from the
+episodes that its mark names, by what they are (label: the judge's; status; type):
+
+    <!-- count: NAME/GLOB... ; label=success, type=TYPE -->502     how many; percent: of them solved
+    <!-- median: NAME/GLOB... ; type=TYPE -->13                    tokens of a reply; or mean, or least
+
+Exit 1 where a run breaks an invariant or something differs; --write puts what was made into the page. --pack stores the
+runs in RUNS, with this machine's paths taken out of them.
 """
 
 from __future__ import annotations
@@ -20,10 +25,13 @@ import difflib
 import io
 import re
 import shlex
+import statistics
 import sys
 import tarfile
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from core.errors import UserError
 from results.lesson_quality import audit
@@ -37,8 +45,18 @@ NAMED = "outputs/study"  # stands in the stored runs for the folder that they we
 MARK = re.compile(  # and the table below it
     r"(?P<mark><!-- tables: (?P<words>[^;>]+?)(?:;(?P<columns>[^>]+?))? -->)\n(?:\n(?:\|.*\n)+)?"
 )
+FIGURE = re.compile(  # and the number behind it
+    r"(?P<mark><!-- (?P<what>count|percent|median|mean|least): (?P<words>[^;>]+?)(?:;(?P<fields>[^>]+?))? -->)"
+    r"(?P<shown>\d[\d,]*(?:\.\d+)?)"
+)
+FIGURES = re.compile(r"<!-- (?:count|percent|median|mean|least):")  # how each mark begins
 LOCK = ".lock"  # of a run
 MARKED = "<!-- tables:"  # how each mark begins
+EPISODE: dict[str, Callable[[dict], Any]] = {  # what a number may be counted by
+    "label": lambda row: row["verdict"]["label"],
+    "status": lambda row: row["status"],
+    "type": lambda row: row["task_type"],
+}
 
 
 @plain_errors()
@@ -60,8 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
     if given.write and differs:
         PAGE.write_text(made, encoding="utf-8")
     print("\n".join(broken + differs))
-    count = len(MARK.findall(text))
-    print(f"{count} tables: {'written' if given.write else 'different' if differs else 'all as in docs/study.md'}")
+    count = f"{len(MARK.findall(text))} tables and {len(FIGURE.findall(text))} numbers"
+    print(f"{count}: {'written' if given.write else 'different' if differs else 'all as in docs/study.md'}")
     return int(bool(broken or (differs and not given.write)))
 
 
@@ -90,9 +108,12 @@ def audited(folder: Path) -> list[str]:
 
 
 def remade(text: str, into: Path) -> str:
-    """The page with the table below each of its marks made anew."""
+    """The page with the table below each of its marks, and the number behind it, made anew."""
     if (n := text.count(MARKED)) != len(MARK.findall(text)):
         raise UserError(f"docs/study.md has {n} marks {MARKED} ... -->, of which some cannot be read.")
+    if (n := len(FIGURES.findall(text))) != len(FIGURE.findall(text)):
+        raise UserError(f"docs/study.md has {n} marks of numbers in its text, of which some cannot be read.")
+    text = FIGURE.sub(lambda mark: mark["mark"] + figure_of(mark, into), text)
     return MARK.sub(lambda mark: "\n".join([mark["mark"], "", *table_of(mark, into), ""]), text)
 
 
@@ -116,6 +137,31 @@ def table_of(mark: re.Match[str], into: Path) -> list[str]:
     rows, names = found[fitting[0]], named[fitting[0]]
     places = [names.index(name) for name in (columns if mark["columns"] else names)]
     return ["| " + " | ".join(row[place] for place in places) + " |" for row in rows]
+
+
+def figure_of(mark: re.Match[str], into: Path) -> str:
+    """The number that a mark asks for, with as many digits as the one that stands there."""
+    words, asked = mark["words"].split(), [part.strip() for part in (mark["fields"] or "").split(",") if part.strip()]
+    runs = [path for word in words for path in sorted(into.glob(word))]
+    if not runs:
+        raise UserError(f"docs/study.md names runs that are not stored: {' '.join(words)}.")
+    rows = [row for path in runs for row in read_run(path).rows]
+    for part in asked:
+        name, _, value = part.partition("=")
+        if name not in EPISODE:
+            raise UserError(f"docs/study.md counts by {name}: known are {', '.join(EPISODE)}.")
+        rows = [row for row in rows if EPISODE[name](row) == value]
+    if not rows and mark["what"] != "count":
+        raise UserError(f"docs/study.md: no episode is meant by {mark['mark']}.")
+    tokens = [row["trajectories"][0]["usage"]["completion_tokens"] for row in rows]
+    made = {
+        "count": lambda: len(rows),
+        "percent": lambda: 100 * sum(row["status"] == "success" for row in rows) / len(rows),
+        "median": lambda: statistics.median(tokens),
+        "mean": lambda: statistics.mean(tokens),
+        "least": lambda: min(tokens),
+    }[mark["what"]]()
+    return f"{made:,.{len(mark['shown'].partition('.')[2])}f}"
 
 
 def cells(line: str) -> list[str]:

@@ -39,13 +39,32 @@ def own_page(tmp_path, monkeypatch):
     store.mkdir()
     shutil.copy(study.STORE / "quantised.tar.xz", store)
     page.write_text(
-        "# A study\n\n<!-- tables: quantised/arm=* --table positive_control ; method, n, solved -->\n\nWords.\n",
+        "# A study\n\n<!-- tables: quantised/arm=* --table positive_control ; method, n, solved -->\n\nWords: "
+        "<!-- percent: quantised/arm=told_lesson,* -->0.0 %.\n",
         encoding="utf-8",
     )
     monkeypatch.setattr(study, "STORE", store)
     monkeypatch.setattr(study, "PAGE", page)
     monkeypatch.setattr(study, "REPO", tmp_path)
     return page
+
+
+@pytest.mark.parametrize(
+    ("mark", "made"),
+    [
+        ("count: quantised/arm=told_lesson,* quantised/arm=no_memory,* -->0", "288"),
+        ("count: quantised/arm=told_lesson,* ; status=success -->1,0", "138"),
+        ("percent: quantised/arm=told_lesson,* ; status=failure -->50.0", "0.0"),
+        ("count: quantised/arm=told_lesson,* ; type=none such -->7", "0"),
+        ("least: quantised/arm=told_lesson,* -->0.00", "5.00"),
+    ],
+)
+def test_a_number_in_the_text_is_made_from_the_episodes_that_it_names(own_page, capsys, mark, made) -> None:
+    own_page.write_text(f"There are <!-- {mark} of them.\n", encoding="utf-8")
+    assert ran(capsys)[0] == 1
+    assert ran(capsys, "--write")[0] == 0
+    assert own_page.read_text(encoding="utf-8") == f"There are <!-- {mark.partition('>')[0]}>{made} of them.\n"
+    assert "0 tables and 1 numbers: all as" in ran(capsys)[1]
 
 
 def test_of_several_tables_the_columns_tell_which_is_meant(own_page, capsys) -> None:
@@ -59,10 +78,10 @@ def test_tables_are_written_once_and_a_changed_figure_is_found(own_page, capsys)
     assert ran(capsys, "--write")[0] == 0
     written = own_page.read_text(encoding="utf-8")
     assert "| told_lesson | 144 | 138 of 138 |" in written
-    assert written.endswith("|\n\nWords.\n")
+    assert written.endswith("|\n\nWords: <!-- percent: quantised/arm=told_lesson,* -->95.8 %.\n")
     status, said = ran(capsys)
     assert status == 0
-    assert "1 tables: all as in docs/study.md" in said
+    assert "1 tables and 1 numbers: all as in docs/study.md" in said
     assert own_page.read_text(encoding="utf-8") == written
     own_page.write_text(written.replace("138 of 138", "144 of 144"), encoding="utf-8")
     status, said = ran(capsys)
@@ -90,6 +109,9 @@ def test_what_cannot_be_made_is_one_sentence(own_page, capsys) -> None:
     for wrong, said in (
         (text.replace("quantised/arm=*", "elsewhere/*"), "runs that are not stored: elsewhere/*"),
         (text.replace("method, n", "methods, n"), "columns that no table has together: methods, n"),
+        (text.replace("percent", "median").replace(",* -->", ",* ; type=none -->"), "no episode is meant by"),
+        (text.replace(",* -->", ",* ; brand=x -->"), "counts by brand: known are label, status, type"),
+        (text.replace("-->0.0", "--> 0.0"), "1 marks of numbers in its text, of which some cannot be read"),
         (text.replace(" -->\n", "-->\n"), "1 marks <!-- tables: ... -->, of which some cannot be read"),
         (text.replace(" --table", " --table main --table").replace("n, solved", "n"), "must give one table"),
     ):
