@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -46,6 +47,20 @@ def test_the_vectors_and_the_tokens_are_those_of_minilm(tiled):
     (ours, used, _), (known, spent, _) = tiled.measure(TEXTS), theirs.measure(TEXTS)
     assert np.abs(ours - known).max() < 1e-6 and used == spent
     assert np.allclose(np.linalg.norm(ours, axis=1), 1) and ours.dtype == np.float32
+
+
+def test_the_texts_of_a_call_are_shared_out_among_the_cores(tiled):
+    embedder, parts, real = TiledMiniLM(cores=3), [], tiled._model.embed
+    embedder._model = SimpleNamespace(
+        embed=lambda texts: parts.append((threading.current_thread().name, texts)) or real(texts),
+        tokens=tiled._model.tokens,
+    )
+    made, alone = embedder.embed(TEXTS), np.stack([tiled.embed([text])[0] for text in TEXTS])
+    assert (made == alone).all()
+    assert sorted(texts for _, texts in parts) == sorted([TEXTS[:2], TEXTS[2:4], TEXTS[4:]])
+    assert all(name.startswith("minilm") for name, _ in parts)
+    embedder.embed(TEXTS[:1])
+    assert parts[-1] == (threading.current_thread().name, TEXTS[:1])  # one alone needs no other thread
 
 
 def test_where_company_changes_bits_texts_are_embedded_one_by_one(monkeypatch):

@@ -4,12 +4,15 @@ A matrix product's last bits depend on its number of rows, so a batch would chan
 is in. Here every product is one of 16 rows, whatever the batch: the tokens of all texts follow each other and are cut
 into tiles of 16, a larger batch has more tiles and no larger ones, and attention sees one text at a time. That a row's
 bits depend on neither its place in a tile nor its neighbours there is checked on each machine when the model is loaded
-(`TiledBert.check`); where it does not hold, texts are embedded one by one.
+(`TiledBert.check`); where it does not hold, texts are embedded one by one. So each core may take some of a
+call's texts, too, with one thread.
 """
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,12 +29,17 @@ PROBES = ("", "sort a log file", "a word " * 20, "Parse 3 dates.", "what is to b
 
 @dataclass(kw_only=True)
 class TiledMiniLM(MiniLMEmbedder):
-    """all-MiniLM-L6-v2 in tiles, on one core; the vectors are MiniLMEmbedder's but for the last bits (2e-7).
+    """all-MiniLM-L6-v2 in tiles, a text on one core; the vectors are MiniLMEmbedder's but for the last bits (2e-7).
 
     Its own forward pass takes a third of the processor time, and it loads without sentence-transformers.
     """
 
+    cores: int = field(default_factory=lambda: os.cpu_count() or 1)
     together: bool = field(default=True, init=False)  # whether this machine gives texts the same bits in a batch
+    _threads: ThreadPoolExecutor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._threads = ThreadPoolExecutor(self.cores, thread_name_prefix="minilm")
 
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         import numpy as np
@@ -41,8 +49,10 @@ class TiledMiniLM(MiniLMEmbedder):
                 with loading(f"the embedder {self.name}"):
                     self._model = self._load()
                     self.together = self._model.check()
-            parts = [texts] if self.together else [[text] for text in texts]
-            rows = [row for part in parts for row in self._model.embed(part)]
+            size = -(-len(texts) // self.cores) if self.together else 1
+            parts = [texts[at : at + size] for at in range(0, len(texts), size)]
+            made = map(self._model.embed, parts) if len(parts) < 2 else self._threads.map(self._model.embed, parts)
+            rows = [row for part in made for row in part]
             tokens = sum(map(len, self._model.tokens(texts)))
         return np.stack(rows), Usage(calls=len(texts), prompt_tokens=tokens), 0
 
@@ -53,7 +63,7 @@ class TiledMiniLM(MiniLMEmbedder):
         from safetensors.torch import load_file
         from tokenizers import Tokenizer
 
-        torch.set_num_threads(1)  # the other cores are for the server; two threads spin where others want their cores
+        torch.set_num_threads(1)  # two of one product would spin where others want their cores
         tokenizer = Tokenizer.from_file(str(file.parent / "tokenizer.json"))
         tokenizer.no_padding()
         tokenizer.no_truncation()
