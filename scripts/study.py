@@ -12,8 +12,10 @@ is made by scripts.tables from those runs (all columns where none is named; of s
 and held against what stands there, up to the next line that is no table. A number in the text is made likewise from the
 episodes that its mark names, by what they are (label: the judge's; status; type):
 
-    <!-- count: NAME/GLOB... ; label=success, type=TYPE -->502     how many; percent: of them solved
-    <!-- median: NAME/GLOB... ; type=TYPE -->13                    tokens of a reply; or mean, or least
+    all <!-- count: NAME/GLOB... ; label=success, type=TYPE -->502     how many; percent: of them solved
+    all <!-- median: NAME/GLOB... ; type=TYPE -->13                    tokens of an attempt's replies; or mean, or least
+
+A mark stands within a line: one that begins it makes the line a block of HTML. An episode that broke is in no number.
 
 Exit 1 where a run breaks an invariant or something differs; --write puts what was made into the page. --pack stores the
 runs in RUNS, with this machine's paths taken out of them.
@@ -46,8 +48,8 @@ MARK = re.compile(  # and the table below it
     r"(?P<mark><!-- tables: (?P<words>[^;>]+?)(?:;(?P<columns>[^>]+?))? -->)\n(?:\n(?:\|.*\n)+)?"
 )
 FIGURE = re.compile(  # and the number behind it
-    r"(?P<mark><!-- (?P<what>count|percent|median|mean|least): (?P<words>[^;>]+?)(?:;(?P<fields>[^>]+?))? -->)"
-    r"(?P<shown>\d[\d,]*(?:\.\d+)?)"
+    r"(?<=[^\n])(?P<mark><!-- (?P<what>count|percent|median|mean|least): (?P<words>[^;>]+?)"
+    r"(?:;(?P<fields>[^>]+?))? -->)(?P<shown>\d+(?:,\d{3})*(?:\.\d+)?)"
 )
 FIGURES = re.compile(r"<!-- (?:count|percent|median|mean|least):")  # how each mark begins
 LOCK = ".lock"  # of a run
@@ -112,7 +114,7 @@ def remade(text: str, into: Path) -> str:
     if (n := text.count(MARKED)) != len(MARK.findall(text)):
         raise UserError(f"docs/study.md has {n} marks {MARKED} ... -->, of which some cannot be read.")
     if (n := len(FIGURES.findall(text))) != len(FIGURE.findall(text)):
-        raise UserError(f"docs/study.md has {n} marks of numbers in its text, of which some cannot be read.")
+        raise UserError(f"docs/study.md has {n} marks of numbers, of which some cannot be read or begin a line.")
     text = FIGURE.sub(lambda mark: mark["mark"] + figure_of(mark, into), text)
     return MARK.sub(lambda mark: "\n".join([mark["mark"], "", *table_of(mark, into), ""]), text)
 
@@ -145,7 +147,7 @@ def figure_of(mark: re.Match[str], into: Path) -> str:
     runs = [path for word in words for path in sorted(into.glob(word))]
     if not runs:
         raise UserError(f"docs/study.md names runs that are not stored: {' '.join(words)}.")
-    rows = [row for path in runs for row in read_run(path).rows]
+    rows = [row for path in runs for row in read_run(path).rows if row["status"] != "infra_error"]
     for part in asked:
         name, _, value = part.partition("=")
         if name not in EPISODE:

@@ -53,7 +53,8 @@ def own_page(tmp_path, monkeypatch):
     ("mark", "made"),
     [
         ("count: quantised/arm=told_lesson,* quantised/arm=no_memory,* -->0", "288"),
-        ("count: quantised/arm=told_lesson,* ; status=success -->1,0", "138"),
+        ("count: quantised/arm=told_lesson,* ; status=success -->1,000", "138"),
+        ("count: quantised/arm=told_lesson,* -->7, all", "144, all"),
         ("percent: quantised/arm=told_lesson,* ; status=failure -->50.0", "0.0"),
         ("count: quantised/arm=told_lesson,* ; type=none such -->7", "0"),
         ("least: quantised/arm=told_lesson,* -->0.00", "5.00"),
@@ -111,7 +112,8 @@ def test_what_cannot_be_made_is_one_sentence(own_page, capsys) -> None:
         (text.replace("method, n", "methods, n"), "columns that no table has together: methods, n"),
         (text.replace("percent", "median").replace(",* -->", ",* ; type=none -->"), "no episode is meant by"),
         (text.replace(",* -->", ",* ; brand=x -->"), "counts by brand: known are label, status, type"),
-        (text.replace("-->0.0", "--> 0.0"), "1 marks of numbers in its text, of which some cannot be read"),
+        (text.replace("-->0.0", "--> 0.0"), "1 marks of numbers, of which some cannot be read"),
+        (text.replace("Words: ", "Words:\n"), "1 marks of numbers, of which some cannot be read or begin a line"),
         (text.replace(" -->\n", "-->\n"), "1 marks <!-- tables: ... -->, of which some cannot be read"),
         (text.replace(" --table", " --table main --table").replace("n, solved", "n"), "must give one table"),
     ):
