@@ -10,10 +10,11 @@ the time of the check or into a new FOLDER, and audited; then every table that s
 
 is made by scripts.tables from those runs (all columns where none is named; of several tables the one that has them all)
 and held against what stands there, up to the next line that is no table. A number in the text is made likewise from the
-episodes that its mark names, by what they are (label: the judge's; status; type):
+episodes that its mark names, by what they are (label: the judge's; status; type; gold: the right answer, or A|B):
 
     all <!-- count: NAME/GLOB... ; label=success, type=TYPE -->502     how many; percent: of them solved
     all <!-- median: NAME/GLOB... ; type=TYPE -->13                    tokens of an attempt's replies; or mean, or least
+    all <!-- look: NAME/GLOB... ; check=CHECK -->54                places that the audit names as worth a look
 
 A mark stands within a line: one that begins it makes the line a block of HTML. An episode that broke is in no number.
 
@@ -36,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from results.lesson_quality import audit
+from results.lesson_quality import WORTH_A_LOOK, audit
 from results.load import find_runs, read_run
 from scripts import tables
 from scripts.command_line import REPO, parser, plain_errors
@@ -47,17 +48,19 @@ NAMED = "outputs/study"  # stands in the stored runs for the folder that they we
 MARK = re.compile(  # and the table below it
     r"(?P<mark><!-- tables: (?P<words>[^;>]+?)(?:;(?P<columns>[^>]+?))? -->)\n(?:\n(?:\|.*\n)+)?"
 )
+KINDS = "count|percent|median|mean|least|look"
 FIGURE = re.compile(  # and the number behind it
-    r"(?<=[^\n])(?P<mark><!-- (?P<what>count|percent|median|mean|least): (?P<words>[^;>]+?)"
+    rf"(?<=[^\n])(?P<mark><!-- (?P<what>{KINDS}): (?P<words>[^;>]+?)"
     r"(?:;(?P<fields>[^>]+?))? -->)(?P<shown>\d+(?:,\d{3})*(?:\.\d+)?)"
 )
-FIGURES = re.compile(r"<!-- (?:count|percent|median|mean|least):")  # how each mark begins
+FIGURES = re.compile(rf"<!-- (?:{KINDS}):")  # how each mark begins
 LOCK = ".lock"  # of a run
 MARKED = "<!-- tables:"  # how each mark begins
 EPISODE: dict[str, Callable[[dict], Any]] = {  # what a number may be counted by
     "label": lambda row: row["verdict"]["label"],
     "status": lambda row: row["status"],
     "type": lambda row: row["task_type"],
+    "gold": lambda row: row["trajectories"][0]["gold"],
 }
 
 
@@ -147,12 +150,16 @@ def figure_of(mark: re.Match[str], into: Path) -> str:
     runs = [path for word in words for path in sorted(into.glob(word))]
     if not runs:
         raise UserError(f"docs/study.md names runs that are not stored: {' '.join(words)}.")
-    rows = [row for path in runs for row in read_run(path).rows if row["status"] != "infra_error"]
-    for part in asked:
-        name, _, value = part.partition("=")
+    runs, given = [read_run(path) for path in runs], dict(part.partition("=")[::2] for part in asked)
+    if mark["what"] == "look":
+        if (check := given.get("check")) not in (known := [each.__name__ for each in WORTH_A_LOOK]):
+            raise UserError(f"docs/study.md counts check={check}: known are {', '.join(known)}.")
+        return str(sum(len(audit(run)["look"].get(check, ())) for run in runs))
+    rows = [row for run in runs for row in run.rows if row["status"] != "infra_error"]
+    for name, values in given.items():
         if name not in EPISODE:
             raise UserError(f"docs/study.md counts by {name}: known are {', '.join(EPISODE)}.")
-        rows = [row for row in rows if EPISODE[name](row) == value]
+        rows = [row for row in rows if EPISODE[name](row) in values.split("|")]
     if not rows and mark["what"] != "count":
         raise UserError(f"docs/study.md: no episode is meant by {mark['mark']}.")
     tokens = [row["trajectories"][0]["usage"]["completion_tokens"] for row in rows]

@@ -57,6 +57,8 @@ def own_page(tmp_path, monkeypatch):
         ("count: quantised/arm=told_lesson,* -->7, all", "144, all"),
         ("percent: quantised/arm=told_lesson,* ; status=failure -->50.0", "0.0"),
         ("count: quantised/arm=told_lesson,* ; type=none such -->7", "0"),
+        ("count: quantised/arm=told_lesson,* ; gold=press blue|press red, status=success -->0", "76"),
+        ("look: quantised/arm=told_lesson,* ; check=lessons_with_answers -->7", "0"),
         ("least: quantised/arm=told_lesson,* -->0.00", "5.00"),
     ],
 )
@@ -111,6 +113,7 @@ def test_what_cannot_be_made_is_one_sentence(own_page, capsys) -> None:
         (text.replace("quantised/arm=*", "elsewhere/*"), "runs that are not stored: elsewhere/*"),
         (text.replace("method, n", "methods, n"), "columns that no table has together: methods, n"),
         (text.replace("percent", "median").replace(",* -->", ",* ; type=none -->"), "no episode is meant by"),
+        (text.replace("percent", "look").replace(",* -->", ",* ; check=x -->"), "counts check=x: known are "),
         (text.replace(",* -->", ",* ; brand=x -->"), "counts by brand: known are label, status, type"),
         (text.replace("-->0.0", "--> 0.0"), "1 marks of numbers, of which some cannot be read"),
         (text.replace("Words: ", "Words:\n"), "1 marks of numbers, of which some cannot be read or begin a line"),
