@@ -157,7 +157,7 @@ def strip_thinking(response: str) -> str:
 def stated_answer(text: str, patterns: tuple[re.Pattern, ...] = STATEMENTS, direct: bool = False) -> str | None:
     """What follows the last "final answer is", "answer:", "####" and the like; `direct` as in `statement`."""
     for pattern in patterns:
-        found = [match for match in pattern.finditer(text)][-MAX_MARKS:]
+        found = list(pattern.finditer(text))[-MAX_MARKS:]
         ends = [match.end() for match in found if not (direct and supposed(text, match)) and not remarked(text, match)]
         if pattern is MARK:
             ends = [end for end in ends if marks_answer(text, end)]
