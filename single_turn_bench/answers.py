@@ -49,8 +49,8 @@ STATEMENTS = (
 GIVEN = rf"\s*,?\s+(?:of\s+|equal\s+to\s+)?(?:{SPAN}|-?[$€£¥₹]?\d[\d.,/]*+)(?!\s*-?digit)[^\d\\$]*$"
 REQUIREMENT = re.compile(
     r"(?:(?:always|also|then|expected|required|supposed|guaranteed|known|to\s+be)\s+)*"
-    rf"(?:an?\s+(?:[\w-]+\s+){{0,3}}(?:integer|number|fraction|decimal|value)s?\b(?!{GIVEN})|(?:required|expected|supposed|guaranteed)\b"
-    r"|rounded\b|(?:in|of)\s+the\s+(?:form|range)\b|between\b|(?:less|greater|more)\s+than\b|at\s+(?:most|least)\b)"
+    rf"(?:an?\s+(?:[\w-]+\s+){{0,3}}(?:integer|number|fraction|decimal|value)s?\b(?!{GIVEN})"
+    r"|(?:required|expected|supposed|guaranteed)\b|rounded\b|(?:in|of)\s+the\s+(?:form|range)\b|between\b|(?:less|greater|more)\s+than\b|at\s+(?:most|least)\b)"
     r"(?!.*(?:[:=]|\b(?:namely|which|is|so|that)\b))",
     re.I | re.S,
 )
@@ -173,7 +173,7 @@ def supposed(text: str, match: re.Match) -> bool:
 
 def remarked(text: str, match: re.Match) -> bool:
     """Whether a statement says how good the answer is, and not what: "the answer of 18 is correct"."""
-    return match.group().rstrip(" \t*")[-1:] not in (":", "=") and bool(REMARK.match(text, match.end()))
+    return match.group().rstrip(" \t*")[-1:].isalpha() and bool(REMARK.match(text, match.end()))
 
 
 def marks_answer(text: str, end: int) -> bool:

@@ -160,6 +160,7 @@ def test_what_is_only_asked_of_an_answer_does_not_overrule_it(text, answer):
         ("The answer is 18. The answer is correct.", "18"),
         ("It is 7/3. The answer is not an integer.", "7/3"),
         ("Answer: right", "right"),
+        ("It has no solution.\n#### inconsistent", "inconsistent"),
         ("The answer of the first part is 5. We used 3 steps.", "5"),
         ("The answer, then, is 5. Here 3 was used.", "5"),
         ("The answer comes out to 5. We used 3 steps.", "5"),
