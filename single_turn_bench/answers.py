@@ -24,6 +24,8 @@ MAX_MARKS = 50  # of one kind of statement, looked at from the end
 
 THOUGHTS_END = re.compile(r"</think(?:ing)?>", re.I)
 CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")  # GSM8K's annotations
+# No opening delimiter stands in a span: many of them that nothing closes would each be read to the end.
+SPAN = r"(?:\$\$.+?\$\$|\\\[(?:(?!\\\[).)+?\\\]|\\\((?:(?!\\\().)+?\\\)|(?<!\\)\$(?:\\.|[^$\n\\])+\$)"
 # Statements of the answer, strongest first; of one strength the last counts.
 MARK = re.compile(r"#{4,}[ \t]*")  # GSM8K's; Markdown has headings of the same look
 STRONG = (
@@ -35,29 +37,46 @@ STATEMENTS = (
     re.compile(r"(?:^|\n)[#* \t]*final\s+answer[*:\s]*\n\s*", re.I),
     re.compile(
         r"(?<![A-Za-z])(?:answer|ans\.?(?=\s*[:=]))(?:\s+(?:to|of|for|we|I)\s[^.\n]{0,80}?|,\s+(?:then|therefore|thus),)?"
-        r"(?:\s+(?:is|are)(?![A-Za-z])|\s*:|\s*=|\s+equals|\s+(?:should|must|will|would|turns\s+out\s+to)\s+be"
-        r"|\s+comes\s+(?:out\s+)?to(?:\s+be)?(?![A-Za-z]))[ \t:*]*",
+        # a run of blanks is entered at its start only
+        r"(?<!\s)(?:\s*+[:=]|\s++(?:(?:is|are)(?![A-Za-z])|equals|(?:should|must|will|would|turns\s+out\s+to)\s+be"
+        r"|comes\s+(?:out\s+)?to(?:\s+be)?(?![A-Za-z])))[ \t:*]*",
         re.I,
     ),
     re.compile(r"(?:^|\n)[ \t]*A[ \t]*:[ \t]*"),
 )
-# "The final answer is an integer between 0 and 999" says what is asked for; "an integer, namely 5" what it is.
+# "The final answer is an integer between 0 and 999" says what is asked for; "an integer, namely 5" or "a value of 5"
+# what it is.
+GIVEN = rf"\s*,?\s+(?:of\s+|equal\s+to\s+)?(?:{SPAN}|-?[$€£¥₹]?\d[\d.,/]*+)(?!\s*-?digit)[^\d\\$]*$"
 REQUIREMENT = re.compile(
     r"(?:(?:always|also|then|expected|required|supposed|guaranteed|known|to\s+be)\s+)*"
-    r"(?:an?\s+(?:[\w-]+\s+){0,3}(?:integer|number|fraction|decimal|value)s?\b|(?:required|expected|supposed|guaranteed)\b"
-    r"|rounded\b|(?:in|of)\s+the\s+(?:form|range)\b|between\b|(?:less|greater|more)\s+than\b|at\s+(?:most|least)\b)"
+    rf"(?:an?\s+(?:[\w-]+\s+){{0,3}}(?:integer|number|fraction|decimal|value)s?\b(?!{GIVEN})"
+    r"|(?:required|expected|supposed|guaranteed)\b|rounded\b|(?:in|of)\s+the\s+(?:form|range)\b|between\b|(?:less|greater|more)\s+than\b|at\s+(?:most|least)\b)"
     r"(?!.*(?:[:=]|\b(?:namely|which|is|so|that)\b))",
     re.I | re.S,
 )
 LEAD_IN = re.compile(r"^(?:(?:therefore|thus|hence|then|indeed|simply|clearly|actually|now)\b\s?,?\s?)+", re.I)
-DENIAL = re.compile(r"not\s(?![^.\n]*\b(?:but|rather|instead|it)\b)", re.I)  # "the answer is not 5. It is 6."
+# "The answer is not 5. It is 6."; "not a function" may well be the answer.
+DENIAL = re.compile(
+    r"not\s(?=[^.\n]*[\d\\$]|(?:zero|one|two|three|four|five|six|seven|eight|nine|ten)\b|[A-Za-z][ *]*(?:[.,;\n]|$))"
+    r"(?![^.\n]*\b(?:but|rather|instead|it)\b)",
+    re.I,
+)
+# "Our answer of 18 is correct", "the answer is not an integer": a word about the answer; "Answer: right" is one itself.
+REMARK = re.compile(
+    r"(?:(?:indeed|also|clearly|therefore|thus|definitely|quite)\s+)*"
+    r"(?:not\s+(?:an?\s+)?(?:[\w-]+\s+)?(?:integer|number|fraction|decimal|negative|positive)"
+    r"|(?:not\s+)?(?:(?:in)?correct|right|wrong|(?:un)?reasonable|(?:in)?consistent|(?:in)?valid|verified|confirmed|plausible))"
+    r"(?:\s+and\s+(?:correct|right|reasonable|consistent|valid|verified|complete))?"
+    r"(?=[ *]*(?:[.,;!)\n]|$)|\s+(?:for|as|since|because|with|given|but)\b)",
+    re.I,
+)
+# "If n = 3, the answer is 7" supposes; "if we add them we get 10, so the answer is 10" concludes.
+SUPPOSED = re.compile(r"\bif\b(?:(?!\b(?:so|thus|therefore|hence)\b|[.!?]\s|\n).)*$", re.I)
 REVISION = re.compile(
     r"\bwait\b(?=\s*[,.!:;…—–-])|\b(?:hold\s+on|scratch\s+that|correction|my\s+mistake)\b"
     r"|\bI\s+made\s+an?\s+(?:[\w-]+\s+)?(?:mistake|error)\b|\b(?:that|this)(?:['’]s|\s+is)\s+(?:wrong|incorrect|not\s+right)\b",
     re.I,
 )
-# No opening delimiter stands in a span: many of them that nothing closes would each be read to the end.
-SPAN = r"(?:\$\$.+?\$\$|\\\[(?:(?!\\\[).)+?\\\]|\\\((?:(?!\\\().)+?\\\)|(?<!\\)\$(?:\\.|[^$\n\\])+\$)"
 PERCENT = r"(?:\s*(?:\\?%|(?:percent|pct)(?![A-Za-z])))?"
 SPANS = re.compile(SPAN + PERCENT, re.S)
 LEADING_SPANS = re.compile(rf"\s*{SPAN}{PERCENT}(?:\s*(?:,|;|and|or|,\s*and|,\s*or)\s*{SPAN}){{0,20}}", re.S)
@@ -138,13 +157,23 @@ def strip_thinking(response: str) -> str:
 def stated_answer(text: str, patterns: tuple[re.Pattern, ...] = STATEMENTS, direct: bool = False) -> str | None:
     """What follows the last "final answer is", "answer:", "####" and the like; `direct` as in `statement`."""
     for pattern in patterns:
-        ends = [match.end() for match in pattern.finditer(text)][-MAX_MARKS:]
+        found = list(pattern.finditer(text))[-MAX_MARKS:]
+        ends = [match.end() for match in found if not (direct and supposed(text, match)) and not remarked(text, match)]
         if pattern is MARK:
             ends = [end for end in ends if marks_answer(text, end)]
         for end in reversed(ends[-3:]):
             if answer := statement(text[end : end + MAX_ANSWER], direct):
                 return answer
     return None
+
+
+def supposed(text: str, match: re.Match) -> bool:
+    return bool(SUPPOSED.search(text[max(0, match.start() - 200) : match.start()]))
+
+
+def remarked(text: str, match: re.Match) -> bool:
+    """Whether a statement says how good the answer is, and not what: "the answer of 18 is correct"."""
+    return match.group().rstrip(" \t*")[-1:].isalpha() and bool(REMARK.match(text, match.end()))
 
 
 def marks_answer(text: str, end: int) -> bool:

@@ -33,8 +33,18 @@ CORRECT = (
     r"(?:correct|right|accurate|appropriate|best|answer|true one)\b"
 )
 
+# "Wait, it is C."; not "the field through it is B"
+IT_IS = re.compile(
+    r"\b(?i:it|that)(?:['’]s| is| was| should be)\s+(?:(?i:actually|really|option|choice)\s+){0,2}"
+    r"[(\[]?(?P<bare>[B-HJ-Z])[)\]]?(?=\s*(?:[.;!]\s+[A-Z][a-z]|[.!]?\s*(?:\n|\Z)))"
+)
+BEFORE_IT = re.compile(
+    r"(?:(?:^|[.!?:;\n–—])(?:\s{0,3}[A-Z][a-z]{1,11},)?|\bnot\s\(?[A-Z]\)?,"
+    r"|\b(?i:wait|no|but|so|then|thus|hence|therefore|actually|think|believe),?)\s{0,3}$"
+)
 STATEMENTS = (
     re.compile(rf"(?i:{SUBJECT}{VERB}){CLAIM}"),
+    re.compile(rf"(?i:\b(?:correct|right)\s+(?:answers|options|choices)\s+are\b){CLAIM}"),
     re.compile(rf"(?i:final answer|correct (?:answer|choice|option)|#[ \t]*answer(?=\s))[\s:*]{{0,60}}{CLAIM}"),
     re.compile(rf"(?i:\b(?:choose|chose|select|selected|pick|picked|go with|going with|went with|opt for))\s{CLAIM}"),
     re.compile(
@@ -47,10 +57,7 @@ STATEMENTS = (
         r"(?=\s*(?:[.,;!\n]|$))"
     ),
     re.compile(r"\b(?:must|has to) be\s+(?P<bare>[A-Z])(?=[.;!]\s+[A-Z][a-z])"),  # ... B. Neither A nor C fits.
-    re.compile(  # Wait, it is C.
-        r"\b(?i:it|that)(?:['’]s| is| was| should be)\s+(?:(?i:actually|really|option|choice)\s+){0,2}"
-        r"[(\[]?(?P<bare>[B-HJ-Z])[)\]]?(?=\s*(?:[.;!]\s+[A-Z][a-z]|[.!]?\s*(?:\n|\Z)))"
-    ),
+    IT_IS,
 )
 # "Let us look at each option: A. ..." states nothing, and neither does "I would not choose A".
 LIST = re.compile(r"\b(?:each|every|all|any|other|these)\s+(?:[\w-]+\s+){0,2}$", re.I)
@@ -66,16 +73,24 @@ REJECTED = re.compile(  # "A, C and D are wrong"
     r"(?:(?:is|are|was|were|can be|all|both)\s+){0,2}(?:clearly\s+|also\s+)?"
     r"(?:wrong|incorrect|false|invalid|not|eliminated|excluded|ruled\s+out|fails?|cannot|do(?:es)?(?:n['’]t|\s+not))\b"
 )
+# The one that is called wrong is the answer: "so only C is false", or "Therefore, C is false." at the end.
+ODD_ONE = re.compile(r"\bonly\s+(?:(?:option|choice|statement|answer)\s+)?[(\[]?$", re.I)
+CONCLUDED = re.compile(
+    r"(?:^|[.!?]\s+|\n\s*)(?:so|thus|hence|therefore),?\s+(?:(?:option|choice|statement)\s+)?[(\[]?$", re.I
+)
+THE_END = re.compile(r"(?:\s+(?:true|correct|valid))?[\s.!]{0,9}\Z")
 # A letter out of range is a choice that cannot be made only where it is called one; "we choose Q" names a quantity.
 CALLED = re.compile(r"[(\[]|\b(?:answer|ans|option|choice|letter)\b", re.I)
-CHOOSING = re.compile(r"(?:ch[oo]|select|pick|go|went|opt)", re.I)
+CHOOSING = re.compile(r"(?:cho|select|pick)", re.I)
+# "We choose B to be the field", "pick A as the area of it"; "B as the law demands it" gives a reason.
 A_QUANTITY = re.compile(
-    r"\s+(?:(?:such|so)\s+that|to\s+(?:be|make|have)|as\s+(?:the|an?|its|their|our))\s+"
-    r"(?!(?:[\w-]+\s+){0,2}(?:answer|choice|option|one|result|consequence)\b)"
+    r"\s+(?:(?:such|so)\s+that|to\s+(?:make|have)|to\s+be\s+(?:the|an?|its|their|our)|as\s+(?:the|an?|its|their|our)"
+    r"(?=\s+(?!others|rest)(?:(?:[\w-]+\s+){1,2}of\b|[\w-]+[ \t]*(?:[.,\n]|$))))\s+"
+    r"(?!(?:[\w-]+\s+){0,2}(?:answer|choice|option|one|result|consequence|correct|right|best|most)\b)"
 )
 NAMED = r"(?:(?i:option|answer|choice)\s+)?"
 LONE = re.compile(rf"^[\s#>*_`{QUOTES}(\[{{$\\]*{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)\]}}.:*_`{QUOTES}$\\]*$|[).:]\s)")
-BOXED = re.compile(rf"^{DRESS}{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)}}\].:$]*$|[).:]|\}})")
+BOXED = re.compile(rf"^{DRESS}{NAMED}\(?(?P<bare>[A-Za-z])(?:[\s)}}\].:$]*$|[).:]|\}}|(?<=[A-HJ-Z])\s+only\b)")
 STYLE = re.compile(r"\\(?:text\w*|mathrm|mathbf)(?![A-Za-z])")
 BRACKETED = re.compile(r"(?<![\w)\]])[(\[](?P<bare>[A-Z])[)\]](?!\w)")
 MENTION = re.compile(
@@ -107,9 +122,7 @@ def find_choice(response: str, n_options: int) -> Extracted:
     prose = OPTION_LABEL.sub(" ", text)
     for rule, pattern in (("bracketed", BRACKETED), ("mention", MENTION)):
         found = [match for match in pattern.finditer(prose) if match["bare"] in LETTERS[:n_options]]
-        found = [
-            match["bare"] for match in found if not denied(prose, match) and not REJECTED.match(prose, match.end())
-        ]
+        found = [match["bare"] for match in found if not denied(prose, match) and not rejected(prose, match)]
         if found:
             return Extracted(found[-1], rule)
     return NOTHING
@@ -137,6 +150,8 @@ def statements(text: str, n_options: int) -> Iterator[tuple[re.Match, str]]:
         letter, said = match[match.lastgroup].upper(), match.group()
         if heads_list(text, match) or denied(text, match):
             continue
+        if match.re is IT_IS and not BEFORE_IT.search(text[max(0, match.start() - 40) : match.start()]):
+            continue
         if CHOOSING.match(said) and not CALLED.search(said) and A_QUANTITY.match(text, match.end()):
             continue
         if letter in LETTERS[:n_options] or CALLED.search(said):
@@ -157,6 +172,15 @@ def boxed_letter(content: str, n_options: int) -> str | None:
 def denied(text: str, match: re.Match) -> bool:
     """Whether what stands before a letter, or before a statement of it, takes it back: "not B", "nor is it B"."""
     return bool(DENIED.search(text[max(0, match.start() - 60) : match.start()]))
+
+
+def rejected(text: str, match: re.Match) -> bool:
+    """Whether a letter is called wrong, and not as the one that the text comes down to."""
+    said = REJECTED.match(text, match.end())
+    if said is None or re.search("[A-Z]", said.group()):  # among several
+        return said is not None
+    before = text[max(0, match.start() - 60) : match.start()]
+    return not (ODD_ONE.search(before) or (CONCLUDED.search(before) and THE_END.match(text, said.end())))
 
 
 def heads_list(text: str, match: re.Match) -> bool:

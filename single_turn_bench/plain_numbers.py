@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from single_turn_bench.units import UNIT, other_power
+from single_turn_bench.units import MEASURE, UNIT, incompatible
 
 MAX_DIGITS = 400
 # A decimal that is rightly rounded stands for 8/3 when it has this many significant digits, and this many decimals
@@ -34,7 +34,8 @@ NUMBER = re.compile(
     rf"^\(?\s*(?P<sign>[+-]?)\s*\(?(?:{FRACTION}|{UNSIGNED}{POWER})\)?{SCALE}"
     rf"\s*(?P<percent>\\%)?(?P<unit>{UNIT})?\)?\s*$"
 )
-COMMA_DECIMAL = re.compile(rf"^([+-]?(?:\d{{1,3}}(?:[. ]\d{{3}})+|\d+)),(\d+)(\s*\\%|{UNIT}|)$")
+# `2,0` by itself is a list
+COMMA_DECIMAL = re.compile(rf"^([+-]?(?:\d{{1,3}}(?:[. ]\d{{3}})+|\d+)),(?!0$)(\d+)(\s*\\%|{MEASURE}|)$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +81,7 @@ def compare(pred: str, gold: str) -> bool | None:
         g = read(with_point(gold))
     if p is None or g is None:
         return None
-    if other_power(p.unit, g.unit):
+    if incompatible(p.unit, g.unit):
         return False
     if p.unit and g.unit and p.unit != g.unit and 1 in (len(p.unit), len(g.unit)):
         return None  # 5m and 5s may be products with a variable

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from single_turn_bench import plain_numbers, relations
 from single_turn_bench.scan import enclosing, split_top
-from single_turn_bench.units import other_power, split_unit
+from single_turn_bench.units import incompatible, split_unit
 
 MAX_ITEMS = 40
 MAX_LEVELS = 8
@@ -194,7 +194,7 @@ def same_value(pred: str, gold: str, same: Equal, leaf: Equal) -> bool:
         if bool(p) != bool(g) and not (p or g).is_order:
             return False  # `a + 3z = 0` against `0`
         (plain_pred, unit), (plain_gold, gold_unit) = split_unit(pred), split_unit(gold)
-        if other_power(unit, gold_unit):
+        if incompatible(unit, gold_unit):
             return False
     return leaf(pred, gold) if (plain_pred, plain_gold) == (pred, gold) else same(plain_pred, plain_gold)
 

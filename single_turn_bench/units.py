@@ -18,6 +18,13 @@ JOINT = r"(?:\s*(?:/|\\cdot)\s*|\s+(?:per|of|in|a|an|the)\s+)"
 WORD = rf"(?:(?:{SHORT})\.?|[A-Za-z]{{3,}})(?![A-Za-z]){POWER}"
 ONE = rf"(?:\s*(?:{SHORT}|{LETTER})(?![A-Za-z]){POWER}|\s+{WORD})"
 UNIT = rf"(?:\s+of(?:\s+(?:the|a|an))?)?{ONE}(?:(?:{JOINT}|\s+)(?:{WORD}|(?:{LETTER})(?![A-Za-z]){POWER}))*"
+# Only what measures or pays, where any words would say too much: "3,7 both" and "3,7 are solutions" are lists.
+COMMON = (
+    rf"(?:(?:{SHORT}|{LETTER}|(?i:(?:kilo|centi|milli)?(?:met(?:er|re)|lit(?:er|re)|gram)s?|miles?|feet|inches|degrees?"
+    r"|seconds?|minutes?|hours?|days?|weeks?|months?|years?|euros?|dollars?|cents?|pounds?|francs?|yen|rupees?))"
+    rf"(?![A-Za-z]){POWER})"
+)
+MEASURE = rf"\s*(?:(?:square|cubic)\s+)?{COMMON}(?:(?:\s*/\s*|\s+per\s+){COMMON})?"
 
 MODULUS = re.compile(r"\s*(?:\\p?mod|\(\s*\\?mod)(?![a-z])\s*\{?\s*\d+\s*\}?\s*\)?\s*$")
 BEHIND_EXPRESSION = re.compile(
@@ -40,10 +47,12 @@ def split_unit(text: str) -> tuple[str, str]:
     return (value, match["unit"]) if holds_value and "\\begin" not in text else (text, "")
 
 
-def other_power(a: str, b: str) -> bool:
-    """Whether the two units measure things of different kinds: `cm^2` and `cm`, `m/s` and `m/s^2`."""
+def incompatible(a: str, b: str) -> bool:
+    """Whether the two units cannot be those of one value: `cm^2` and `cm`, `m/s` and `m/s^2`, `am` and `pm`."""
     if not a or not b:
         return False
+    if {a, b} == {"am", "pm"}:
+        return True
     if EXPONENT.sub("", a).split() == EXPONENT.sub("", b).split():
         return EXPONENT.findall(a) != EXPONENT.findall(b)
     return not COMPOUND.search(a) and not COMPOUND.search(b) and power(a) != power(b)

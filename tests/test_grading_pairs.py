@@ -21,7 +21,7 @@ LOOPS = [
     "\n", " ", "\n \n", "\r\n", "\t", "{", "(", "[", "$", "*", "* \n", "#", "#\n", "\\", "\\(", "\\[", "$$x",
     "\\boxed{", "\\boxed ", "\\boxed{1}", "A. ", "A.\n", "(A) ", "A ", "Q:\n", "Question:\n", "\nQuestion: x\n",
     "option: ", "answer is ", "is ", "A is ", "is x^2 ", "is correct ", "answer to ", "Answer:\n",
-    "final answer\n", "#### ", "because ", "1,", "1/", "\"", "`", "\\text{", "so ",
+    "final answer\n", "#### ", "because ", "answer we" + 26 * " ", "1,", "1/", "\"", "`", "\\text{", "so ",
 ]  # fmt: skip
 
 

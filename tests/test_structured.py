@@ -76,6 +76,14 @@ def test_code_in_a_lesson_stays(form):
     assert PROSE not in lesson.content
 
 
+@pytest.mark.parametrize("label", ["", "markdown"])
+def test_code_without_a_language_does_not_end_an_item_that_another_follows(label):
+    item = "# Memory Item 1\n## Title T\n## Description D\n## Content Use\n```\nx = 1\n```\nand on\n"
+    lessons, dropped = parse_lessons(f"```{label}\n{item}{ITEM.format(n=2)}```\n{PROSE}", 3)
+    assert [x.content for x in lessons] == ["Use\n\nx = 1\n\nand on", "C2: use \\frac{a}{b}."]
+    assert dropped == 0
+
+
 def test_fields_may_stand_on_the_next_line_and_have_colons():
     text = "# Memory Item 1: Checking\n## Title: Check\n## Description:\nOne line.\n## Content\nFirst.\nSecond.\n"
     [lesson], dropped = parse_lessons(text, 3)

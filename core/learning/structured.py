@@ -98,22 +98,24 @@ def _from_markdown(text: str) -> list[Lesson | None]:
     before, *blocks = _ITEM.split(_GLUED.sub("```\n", text))
     fenced = len(_FENCE.findall(before)) % 2 == 1
     items: list[Lesson | None] = []
-    for block in blocks:
-        block, fenced = _to_the_fence(block, fenced)
+    for number, block in enumerate(blocks, 1):
+        block, fenced = _to_the_fence(block, fenced, last=number == len(blocks))
         # [before, name, text, name, text, ...]
         parts = _FIELD.split(block.replace("```markdown", "").replace("```", ""))
         items.append(_lesson({name.lower(): body for name, body in zip(parts[1::2], parts[2::2], strict=True)}))
     return items
 
 
-def _to_the_fence(block: str, fenced: bool) -> tuple[str, bool]:
+def _to_the_fence(block: str, fenced: bool, last: bool) -> tuple[str, bool]:
     """(an item up to the fence that closes the reply's form, whether the next item stands in a fence).
 
     fenced   whether this item does. Code fences of the lesson's own come in pairs, of which the first names a language
-             where the item is fenced itself
+             where the item is fenced itself, or words and the next item follow the second
     """
     fences = list(_FENCE.finditer(block, max((match.end() for match in _FIELD.finditer(block)), default=0)))
     in_code = False
+    if fenced and not last and fences and len(fences) % 2 == 0 and block[fences[-1].end() :].strip():
+        return block, True
     for place, fence in enumerate(fences, 1):
         if in_code or fence["language"]:
             in_code = bool(fence["language"])
