@@ -19,7 +19,13 @@ class UserError(Exception):
 
 
 class StopRun(UserError):
-    """The run cannot go on. Everything recorded is safe, and the same command resumes it."""
+    """The run cannot go on. Everything recorded is safe, and the same command resumes it.
+
+    usage, kept   as of InfraError
+    """
+
+    usage: Any = None
+    kept: bool = False
 
 
 class InfraError(Exception):

@@ -46,8 +46,8 @@ class AllTools(CoreTools):
         status, id = store_insight(bank, title, tags, content, sourceUrl, overwrite=overwrite, learn=True)
         if status == "taken":
             raise UserError(f"the memory {id} has nearly this title: give overwrite=true to replace it.")
-        new = status in ("saved", "replaced")
-        self._service.consolidate(bank, feedback_on(bank, bank.get(id)) if new else None)
+        record = bank.get(id) if status in ("saved", "replaced") else None  # None also where another client erased it
+        self._service.consolidate(bank, feedback_on(bank, record) if record else None)
         return stored(bank, id, status)
 
     def list_index(self, tag: str = "", limit: int = 50, offset: int = 0, agent_id: str = "") -> CallToolResult:

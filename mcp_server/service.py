@@ -239,7 +239,8 @@ def clients_verdict(success: bool) -> Verdict:
 
 def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
     """What the caller is told about a record that it stored: above all, whether it may be retrieved, and why not."""
-    record = bank.get(id)
+    if (record := bank.get(id)) is None:  # another client was quicker
+        return {"memory_id": id, "state": "deleted", "titles": []}
     told = {"memory_id": id, "state": record.status, "titles": [lesson.title for lesson in record.items]}
     for source, relation, target, _ in bank.links(id) if record.status != "active" else ():
         if (source, relation) == (id, "duplicate_of"):

@@ -7,30 +7,37 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import pydantic_core
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 log = logging.getLogger(__name__)
 
 IDLE_S = 1800.0  # without a request, after which the SDK ends a session
-_HEADER = b"mcp-session-id"
+_HEADER, _VERSION = b"mcp-session-id", b"mcp-protocol-version"
 _PASSED_ON = (b"host", b"origin")  # what the SDK checks before it listens to a request
 
 
 @dataclass
 class _Session:
-    """An open session. user: the tenant, as `mcp_server.http.Gate` has noted it in the scope of its requests."""
+    """An open session.
 
-    user: Any
-    n_requests: int = 0  # that are being served
+    end   the scope of the DELETE that ends it: that of the request which opened it, as the SDK listens to that one's
+          Host and Origin, with the tenant as `mcp_server.http.Gate` has noted it
+    """
+
+    end: dict
+    served: Counter[str] = field(default_factory=Counter)  # the requests at work, by their method
     at: float = 0.0  # when the last one ended
 
     @property
     def tenant(self) -> str:
-        return _tenant(self.user)
+        return _tenant(self.end)
 
     def is_over(self) -> bool:
-        return not self.n_requests and time.monotonic() - self.at > IDLE_S
+        return not self.served.total() and time.monotonic() - self.at > IDLE_S
 
 
 class FairSessions:
@@ -38,27 +45,28 @@ class FairSessions:
     for the others.
 
     While `most` are open, whoever asks for another gets it: of the tenant that has most of them, the one that was
-    silent longest is ended, as if its client had done so. That client is told that there is no such session, and opens
-    a new one.
+    silent longest is ended, as if its client had done so; one with a call at work only where each has one. That client
+    is told that there is no such session, and opens a new one. Sessions that are being opened count, and cannot be
+    ended: a tenant that has most by them alone is refused by the SDK.
     """
 
     def __init__(self, app: Any, most: int) -> None:
         self._app, self._most = app, most
         self._open: OrderedDict[str, _Session] = OrderedDict()  # by their ids, that which was silent longest first
-        self._coming = 0  # sessions that are being opened
+        self._coming: Counter[str] = Counter()  # sessions that are being opened, by tenant
 
     async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or (user := scope.get("user")) is None:
+        if scope["type"] != "http" or scope.get("user") is None:
             await self._app(scope, receive, send)
-        elif (id := dict(scope["headers"]).get(_HEADER, b"").decode("latin-1")) == "":
-            await self._opening(user, scope, receive, send)
+        elif (id := (_first(scope["headers"], _HEADER) or b"").decode("latin-1")) == "":
+            await self._opening(scope, receive, send)
         else:
             await self._within(id, scope, receive, send)
 
     async def _within(self, id: str, scope: dict, receive: Any, send: Any) -> None:
         """Serve a request of a session, if there is such a one of this tenant's."""
-        session = self._open.get(id)
-        if session is None or session.tenant != _tenant(scope["user"]):
+        session, method = self._open.get(id), scope["method"]
+        if session is None or session.tenant != _tenant(scope):
             await self._app(scope, receive, send)
             return
         status = 0
@@ -68,14 +76,17 @@ class FairSessions:
             status = message.get("status", status)
             await send(message)
 
-        with self._at_work(id, session):
+        with self._at_work(id, session, method):
             await self._app(scope, receive, watched)
-        if status == 404 or (scope["method"] == "DELETE" and status == 200):
-            self._open.pop(id, None)
+        # A 404 tells the client that the session is gone. It may have meant the path: what is not counted is ended.
+        if (status == 404 or (method == "DELETE" and status == 200)) and self._open.pop(id, None) is not None:
+            await self._end(id, session)
 
-    async def _opening(self, user: Any, scope: dict, receive: Any, send: Any) -> None:
+    async def _opening(self, scope: dict, receive: Any, send: Any) -> None:
         """Serve a request that may open a session."""
-        before, coming, id, body = dict(scope), False, "", bytearray()
+        headers = [(name, value) for name, value in scope["headers"] if name in _PASSED_ON]
+        end, tenant = scope | {"method": "DELETE", "headers": headers}, _tenant(scope)
+        coming, session, body = False, None, bytearray()
 
         async def received() -> dict:
             nonlocal coming
@@ -83,67 +94,91 @@ class FairSessions:
             body.extend(message.get("body", b""))
             whole = message["type"] == "http.request" and not message.get("more_body", False)
             # Now the SDK opens the session, and not while a slow client is still sending.
-            if whole and not coming and b'"initialize"' in body:
-                coming = True
-                self._coming += 1
-                await self._make_room(user, before)
+            if whole and not coming and _asks_for_a_session(scope, bytes(body)):
+                coming = await self._make_room(tenant)
             return message
 
         async def watched(message: dict) -> None:
-            nonlocal coming, id
-            if message["type"] == "http.response.start":
-                self._coming -= coming
+            nonlocal coming, session
+            starts = message["type"] == "http.response.start" and message["status"] < 400
+            if starts and (id := _first(message.get("headers", ()), _HEADER)):
+                self._coming[tenant] -= coming
                 coming = False
-                id = dict(message.get("headers", ())).get(_HEADER, b"").decode("latin-1")
-                if id and message["status"] < 400:
-                    self._open[id] = _Session(user, n_requests=1)
+                end["headers"] = [*headers, (_HEADER, id)]
+                session = self._open[id.decode("latin-1")] = _Session(end, Counter([scope["method"]]))
             await send(message)
 
         try:
             await self._app(scope, received, watched)
         finally:
-            self._coming -= coming
-            if (session := self._open.get(id)) is not None:
-                session.n_requests, session.at = session.n_requests - 1, time.monotonic()
+            self._coming[tenant] -= coming
+            if session is not None:
+                session.served[scope["method"]] -= 1
+                session.at = time.monotonic()
 
     @contextmanager
-    def _at_work(self, id: str, session: _Session) -> Iterator[None]:
-        session.n_requests += 1
+    def _at_work(self, id: str, session: _Session, method: str) -> Iterator[None]:
+        session.served[method] += 1
         self._open.move_to_end(id)
         try:
             yield
         finally:
-            session.n_requests, session.at = session.n_requests - 1, time.monotonic()
+            session.served[method] -= 1
+            session.at = time.monotonic()
             if id in self._open:
                 self._open.move_to_end(id)
 
-    async def _make_room(self, user: Any, scope: dict) -> None:
-        """End sessions until one more is none too many. scope: of the request that asks for it."""
+    async def _make_room(self, asker: str) -> bool:
+        """End sessions until one more is none too many, and count it as coming. False: the tenant has most itself."""
         for id in [id for id, session in self._open.items() if session.is_over()]:
             del self._open[id]
-        while self._open and len(self._open) + self._coming > self._most:
-            count = Counter(session.tenant for session in self._open.values())
-            tenant = max(count, key=lambda name: (count[name], name == _tenant(user)))
-            id = next(id for id, session in self._open.items() if session.tenant == tenant)
+        while len(self._open) + self._coming.total() >= self._most:
+            opened = Counter(session.tenant for session in self._open.values())
+            count = opened + self._coming
+            tenant = max(opened, key=lambda name: (count[name], name == asker), default=asker)
+            if not opened[asker] and count[asker] >= count[tenant]:
+                return False
+            theirs = [id for id, session in self._open.items() if session.tenant == tenant]
+            # An open GET stream waits for nothing that would be lost; the answer to a POST would be.
+            id = min(theirs, key=lambda id: self._open[id].served["POST"] > 0)
             log.warning(
                 f"server.max_sessions={self._most} are open: the one of {tenant} that was silent longest gives way, "
                 f"as {tenant} has {count[tenant]}."
             )
-            await self._end(id, self._open.pop(id), scope)
+            await self._end(id, self._open.pop(id))
+        self._coming[asker] += 1
+        return True
 
-    async def _end(self, id: str, session: _Session, scope: dict) -> None:
-        """End a session as its client would, by a DELETE."""
-        headers = [(name, value) for name, value in scope["headers"] if name in _PASSED_ON]
-        request = scope | {"method": "DELETE", "user": session.user, "headers": [*headers, (_HEADER, id.encode())]}
+    async def _end(self, id: str, session: _Session) -> None:
+        """End a session as its client would, by a DELETE; one that the SDK has ended itself may be gone."""
 
         async def nothing() -> dict:
             return {"type": "http.request", "body": b"", "more_body": False}
 
-        async def unread(message: dict) -> None:
-            pass
+        async def heard(message: dict) -> None:
+            if (status := message.get("status", 200)) not in (200, 404):
+                log.error(f"A session of {session.tenant} could not be ended: status {status}.")
 
-        await self._app(request, nothing, unread)
+        await self._app(dict(session.end), nothing, heard)
 
 
-def _tenant(user: Any) -> str:
-    return user.access_token.client_id
+def _tenant(scope: dict) -> str:
+    return scope["user"].access_token.client_id
+
+
+def _first(headers: Any, name: bytes) -> bytes | None:
+    """The header that the SDK goes by where a request has two of one name."""
+    return next((value for each, value in headers if each == name), None)
+
+
+def _asks_for_a_session(scope: dict, body: bytes) -> bool:
+    """Whether the SDK opens a session for it: for `initialize` alone, and not in the protocol's later versions."""
+    version = _first(scope["headers"], _VERSION)
+    later = version is not None and version.decode("latin-1") not in HANDSHAKE_PROTOCOL_VERSIONS
+    if later or scope["method"] != "POST" or b'"initialize"' not in body:
+        return False
+    try:
+        asked = pydantic_core.from_json(body)
+    except ValueError:
+        return False  # the SDK says so to the client
+    return isinstance(asked, dict) and asked.get("method") == "initialize"

@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 from conftest import REPO, read_json, read_rows
@@ -13,7 +14,9 @@ from provider import completion
 
 from core.build import expand_fallbacks, fallbacks_of
 from core.errors import AttemptOver, InfraError, StopRun, UserError
+from core.jsonl import JsonLines
 from core.models.fallback import FallbackModel
+from core.models.meter import Meter
 from core.models.remote import LiteLLMModel
 from core.models.reply_cache import CachedModel
 from envs import toy_script
@@ -119,6 +122,27 @@ def test_each_model_has_its_own_cached_answers(serve, tmp_path):
         "hosted_vllm/two": "from two",
     }
     assert not any("fallback" in json.loads(reply) for reply in kept.values())
+
+
+def test_what_a_refused_answer_took_is_paid_once_and_replayed_with_its_fallbacks(serve, tmp_path):
+    first = serve(lambda request, n: (200, completion("", choices=[])))  # 18 tokens, without an answer
+    second = serve(lambda request, n: (200, completion("from two")))
+    log, seen = tmp_path / "calls.jsonl", []
+    facts = {"role": "agent", "task": "t", "sample": 0, "requested": "one", "messages": HELLO}
+    for mode in ("read_write", "read_write", "replay"):
+        models = (model(first), model(second, "hosted_vllm/two"))
+        path = str(tmp_path / "replies.sqlite")
+        both = chain(*(CachedModel(inner=each, path=path, mode=mode) for each in models))
+        log.unlink(missing_ok=True)
+        with closing(Meter(log=JsonLines(log))) as meter, meter.call(facts) as answered:
+            answered(reply := both.chat(HELLO, role="agent", seed=1))
+        read_again = Meter(log=JsonLines(log)).totals()["total"]
+        assert read_again == meter.totals()["total"]
+        seen.append((reply.from_cache, reply.usage.tokens, read_again["prompt_tokens"]))
+        both.close()
+    # What the episode is charged, as it was recorded; and what the run really paid, of which 11 are the prompts.
+    assert seen == [(False, 36, 22), (True, 36, 11), (True, 36, 0)]
+    assert (len(first.requests), len(second.requests)) == (2, 1)
 
 
 def ask(both, mode="read_write"):

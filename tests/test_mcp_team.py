@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -10,7 +11,8 @@ import shutil
 import socket
 import subprocess
 import time
-from contextlib import ExitStack, closing, contextmanager
+from collections import Counter
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
 from urllib.parse import urlsplit
 
 import httpx2
@@ -19,6 +21,7 @@ from conftest import REPO, wait_for
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server import MCPServer
 from mcp_kit import HELLO, MODEL, TRAJECTORY, ask, here, http_server, run, until_done
 
 from core.errors import UserError
@@ -26,10 +29,11 @@ from mcp_server import tokens
 from mcp_server.__main__ import main
 from mcp_server.config import load_config
 from mcp_server.extraction import check_attempt
-from mcp_server.http import checked_proxies
+from mcp_server.http import _user, checked_proxies
 from mcp_server.queue_worker import QueueWorker
 from mcp_server.server import PROFILES
 from mcp_server.service import Service
+from mcp_server.sessions import FairSessions
 
 ACCEPT = {"accept": "application/json, text/event-stream"}
 TEAM = ("server.stateless=true", "server.json_response=true", "server.trusted_proxies=[127.0.0.1]")
@@ -196,6 +200,95 @@ def test_a_tenant_that_opens_sessions_without_end_takes_none_from_the_others(tmp
         assert post(url, bob, call, **mine).status_code == post(url, ann, call, **anns[3]).status_code == 200
         assert post(url, bob, HELLO | {"method": "tools/list"}).status_code == 503  # for what opens none nobody does
     assert errors[0].count("gives way, as ann has") == 4
+
+
+@asynccontextmanager
+async def few_sessions(most):
+    """(request, opened, held) at the SDK's application with `most` sessions: requests of a tenant, one that opens a
+    session, and how many each tenant has open."""
+    server = MCPServer("x")
+
+    @server.tool()
+    async def slow() -> str:
+        await asyncio.sleep(0.3)
+        return "done"
+
+    app = server.streamable_http_app(host="127.0.0.1", max_sessions=most)
+    fair = FairSessions(app, most)
+
+    async def gate(scope, receive, send):
+        tenant = dict(scope["headers"])[b"authorization"].decode()
+        await fair(scope | {"user": _user(tenant)}, receive, send)
+
+    async with app.router.lifespan_context(app):
+        transport = httpx2.ASGITransport(app=gate)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:1") as client:
+
+            async def request(tenant, *headers, method="POST", path="/mcp", body=HELLO):
+                headers = [*ACCEPT.items(), ("authorization", tenant), *headers]
+                return await client.request(method, path, headers=headers, json=body if method == "POST" else None)
+
+            async def opened(tenant):
+                answer = await request(tenant)
+                assert answer.status_code == 200
+                return ("mcp-session-id", answer.headers["mcp-session-id"])
+
+            yield request, opened, lambda: Counter(session.tenant for session in fair._open.values())
+
+
+@pytest.mark.parametrize(
+    ("trick", "status"),
+    [
+        (lambda own: ([own], {"method": "GET", "path": "/elsewhere"}), 404),
+        (lambda own: ([("mcp-session-id", "gone"), own], {}), 404),  # the SDK goes by the first of two
+        (lambda own: ([("host", "evil.example")], {}), 421),
+        (lambda own: ([("origin", "http://evil.example")], {}), 403),
+    ],
+    ids=["another path", "two headers", "Host", "Origin"],
+)
+def test_no_request_makes_a_session_that_is_open_and_not_counted(trick, status):
+    async def go():
+        async with few_sessions(3) as (request, opened, held):
+            for _ in range(3):
+                headers, how = trick(await opened("bob"))
+                assert (await request("bob", *headers, **how)).status_code == status
+            for _ in range(4):
+                await opened("ann")
+            assert held()["ann"] >= 2
+
+    run(go())
+
+
+def test_a_burst_of_requests_for_sessions_takes_no_more_than_a_fair_share():
+    async def go():
+        async with few_sessions(8) as (request, opened, held):
+            for tenant in ("carl",) * 6 + ("ann",) * 2:
+                await opened(tenant)
+            answers = await asyncio.gather(*(request("bob") for _ in range(8)))
+            assert held() == {"carl": 3, "ann": 2, "bob": 3}
+            assert sorted(answer.status_code for answer in answers) == [200] * 3 + [503] * 5
+
+    run(go())
+
+
+def test_a_session_with_a_call_at_work_gives_way_last_and_none_to_a_request_that_opens_none():
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "slow", "arguments": {}}}
+
+    async def go():
+        async with few_sessions(2) as (request, opened, held):
+            busy, idle = [await opened("ann") for _ in range(2)]
+            calls = {"method": "tools/call", "params": {"name": "initialize"}}
+            for version, body in (("2099-01-01", HELLO | calls), ("2099-01-01", HELLO), ("2025-06-18", HELLO | calls)):
+                assert (await request("bob", ("mcp-protocol-version", version), body=body)).status_code >= 400
+            assert held() == {"ann": 2}
+            at_work = asyncio.create_task(request("ann", busy, body=call))
+            await asyncio.sleep(0.1)
+            await request("ann", idle, body={"jsonrpc": "2.0", "id": 2, "method": "ping"})  # silent for less long
+            await opened("bob")
+            assert '"done"' in (await at_work).text and (await request("ann", idle, body=call)).status_code == 404
+            assert held() == {"ann": 1, "bob": 1}
+
+    run(go())
 
 
 def test_what_contradicts_tokens_is_refused(tmp_path, capsys):
@@ -389,6 +482,9 @@ def test_two_servers_behind_haproxy_share_the_clients_and_one_may_be_killed(tmp_
                         await save(a if number % 2 else b, number)
                     shares = calls(one), calls(two)
                     processes[0].kill()
+                    # Until it is gone its connections are open, and HAProxy closes that of a client without an answer
+                    # where what it sent on was never read: the client breaks, and no server of ours has a part in it.
+                    processes[0].wait()
                     for number in range(10, 20):
                         await save(a if number % 2 else b, number)
                     return shares, await ask(a, "bank_status")

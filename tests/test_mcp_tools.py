@@ -14,7 +14,7 @@ from core.agents.agent import estimate_tokens
 from core.errors import UserError
 from core.models.reply_text import storable
 from mcp_server.config import load_config
-from mcp_server.insights import AllTools
+from mcp_server.insights import AllTools, delete, store_insight
 from mcp_server.server import CORE, MORE, list_tools
 from mcp_server.service import Service
 
@@ -572,3 +572,18 @@ def test_bank_status_says_which_embedder_made_the_bank_when_and_how_large(tmp_pa
         empty, embedder = run(go(server, service))
         assert set(empty) == {"name", "loaded"}
         assert embedder["dim"] == service.bank.dim() and embedder["since"] == service.bank.journal()[0]["at"]
+
+
+def test_an_insight_that_another_client_erases_at_once_is_no_error_of_the_call(tmp_path, monkeypatch):
+    def erased(bank, *given, **how):
+        made = store_insight(bank, *given, **how)
+        delete(bank, made[1], for_good=True)
+        return made
+
+    async def go(server):
+        async with Client(server) as client:
+            return await ask(client, "add_insight", title="Gone", content="Soon.", tags=["x"])
+
+    monkeypatch.setattr("mcp_server.insights.store_insight", erased)
+    with here(tmp_path / "b.sqlite") as (server, _):
+        assert run(go(server))["status"] == "deleted"

@@ -29,7 +29,8 @@ class Reply:
     fallback: str = ""  # the model of `llm.fallbacks` that answered, "" where it was the first one
     failed: list[dict[str, str]] = field(default_factory=list)  # {model, error} of those that were asked before it
     retries: int = 0
-    from_cache: bool = False  # no call was made
+    from_cache: bool = False  # no call was made, but by the models in `failed`
+    paid: Usage | None = None  # what those took of its usage, where it is from the cache
 
 
 class ChatModel(Protocol):

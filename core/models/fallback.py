@@ -57,7 +57,8 @@ class FallbackModel(ChatModel):
             else:
                 failed = [{"model": m.name, "error": str(e)} for m, e in zip(self.models, errors, strict=False)]
                 usage = reply.usage + (_paid(errors) or Usage())
-                return replace(reply, fallback=model.name, failed=failed, usage=usage) if failed else reply
+                paid = _paid([error for error in errors if not error.kept]) if reply.from_cache else None
+                return replace(reply, fallback=model.name, failed=failed, usage=usage, paid=paid) if failed else reply
         raise _all(errors) from errors[-1]
 
     def identity(self) -> dict[str, Any]:
@@ -89,5 +90,5 @@ def _all(errors: list[InfraError | StopRun]) -> InfraError | StopRun:
 
 def _paid(errors: list[InfraError | StopRun]) -> Usage | None:
     """What the answers took that were paid for and refused; None where there were none."""
-    used = [error.usage for error in errors if getattr(error, "usage", None) is not None]
+    used = [error.usage for error in errors if error.usage is not None]
     return sum(used, Usage()) if used else None

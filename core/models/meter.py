@@ -166,8 +166,9 @@ class Meter:
         """Log and charge an answer; `facts` as in `call`. Raises StopRun for an unknown price under a budget in USD."""
         row = {name: getattr(reply, name) for name in _REPLY} | {"usage": vars(reply.usage), "error": None}
         row |= {name: value for name in (*_WHERE_GIVEN, *_WHERE_FAILED) if (value := getattr(reply, name))}
+        row |= {"paid": vars(reply.paid)} if reply.paid else {}
         self._write(facts, latency_s, row)
-        self._charge(facts, reply.usage, reply.from_cache)
+        self._charge(facts, reply.usage, reply.from_cache and reply.paid is None)
 
     def totals(self) -> dict[str, dict[str, Any]]:
         """By role and in total, over all starts: what the calls used. Replies out of the cache are counted apart."""
@@ -209,7 +210,8 @@ class Meter:
 
     def _count(self, row: dict[str, Any]) -> None:
         kind = "errors" if row["error"] else "from_cache" if row["from_cache"] else "calls"
-        used = Usage(**row["usage"]) if row["usage"] and not row.get("from_cache") else Usage()
+        paid = row.get("paid") if row.get("from_cache") else row["usage"]
+        used = Usage(**paid) if paid else Usage()
         if not row["error"]:
             who = (row["model"], *(row[name] for name in _WHERE_GIVEN if row.get(name)))
             fallback = row.get("fallback")

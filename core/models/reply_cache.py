@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core.errors import AttemptOver, StopRun, UserError
+from core.errors import AttemptOver, InfraError, StopRun, UserError
 from core.models.base import ChatModel, Reply
 from core.models.key_value import KeyValueFile
 from core.types import Message, Usage, digest
 
 MODES = ("off", "read_write", "replay")
-NOT_KEPT = ("from_cache", "retries", "fallback", "failed")  # of a Reply: how this call went
+NOT_KEPT = ("from_cache", "retries", "fallback", "failed", "paid")  # of a Reply: how this call went
 
 
 def cached(model: Any) -> ChatModel:
@@ -29,7 +29,8 @@ class CachedModel:
 
     The key is the whole request (model, its server or file, messages, decoding, schema) with the role and the sample
     index: k samples of one prompt stay k answers. Errors are not kept, except those that ended an attempt by its own
-    doing: a replay ends it at the same place, while read_write asks again.
+    doing: a replay ends it at the same place, while read_write asks again. Of the others what was paid for them is: a
+    replay of a fallback's answer (core/models/fallback.py) costs its episode what the recorded one did.
     """
 
     inner: ChatModel
@@ -65,15 +66,22 @@ class CachedModel:
         if self.mode == "replay" and (refusal := self._file.get(f"{key} refused")):
             raise _refused(*json.loads(refusal))
         if self.mode == "replay":
-            raise StopRun(
+            missing = StopRun(
                 f"llm.cache=replay: {self.path} holds no answer to this request of role {role}, sample {sample}: "
                 "its prompt, model or decoding differs from the recorded ones."
             )
+            paid = self._file.get(f"{key} paid")
+            missing.usage, missing.kept = Usage(**json.loads(paid)) if paid else None, True
+            raise missing
         try:
             reply = self.inner.chat(messages, role=role, sample=sample, **decoding)
         except AttemptOver as error:
             paid = [vars(error.usage)] if error.usage else []
             self._file.put(f"{key} refused", self.name, role, json.dumps([str(error), error.kind, *paid]))
+            raise
+        except InfraError as error:
+            if error.usage:
+                self._file.put(f"{key} paid", self.name, role, json.dumps(vars(error.usage)))
             raise
         kept = {name: value for name, value in vars(reply).items() if name not in NOT_KEPT}
         text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused

@@ -22,7 +22,7 @@ from core.errors import OverBudget
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
 from core.memory.consolidation.episode_feedback import EpisodeFeedback, feedback_of
-from core.memory.consolidation.progress import Progress
+from core.memory.consolidation.progress import LaterVersion, Progress
 from core.memory.consolidation.uses import after_use
 from core.models.base import Role
 from core.types import Usage
@@ -125,8 +125,15 @@ class Consolidator:
                 self.count(bank, change, seen)
 
     def count(self, bank: MemoryBank, change: Change, seen: EpisodeFeedback) -> None:
-        """Count an episode within a change, which may be the one that adds its records; `learn(None)` then goes on."""
-        before = self.progress(bank)
+        """Count an episode within a change, which may be the one that adds its records; `learn(None)` then goes on.
+
+        Where a later version has begun to count, nothing is, and a warning says so: the records are not lost for that.
+        """
+        try:
+            before = self.progress(bank)
+        except LaterVersion as error:
+            log.warning(f"stored, but no round will look at it before `python -m core.memory consolidate`: {error}")
+            return
         life = {"confidence": self.confidence, "ticks_per_day": self.ticks_per_day}
         for id in dict.fromkeys(seen.used):
             if (record := bank.get(id)) is not None:

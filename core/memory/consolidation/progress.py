@@ -9,6 +9,10 @@ from core.errors import UserError
 from core.types import Usage
 
 
+class LaterVersion(UserError):
+    """What is stored can be read by a later version only."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Progress:
     """One for each run and namespace of a bank."""
@@ -35,12 +39,11 @@ class Progress:
 
     @classmethod
     def from_text(cls, text: str | None) -> Progress:
-        """From JSON; the beginning for None. UserError for what only a later version can read."""
+        """From JSON; the beginning for None. LaterVersion for what only a later version can read."""
         if text is None:
             return cls()
         values = json.loads(text)
+        if unknown := sorted((values.keys() - vars(cls())) | (values["usage"].keys() - vars(Usage()))):
+            raise LaterVersion(f"the bank's consolidation was begun by a later version: {', '.join(unknown)} is its.")
         ids = {name: tuple(values.get(name, ())) for name in ("fresh", "round", "arrived")}
-        try:
-            return cls(**values | ids | {"usage": Usage(**values["usage"])})
-        except TypeError as error:
-            raise UserError(f"the bank's consolidation was begun by a later version: {error}.") from error
+        return cls(**values | ids | {"usage": Usage(**values["usage"])})
