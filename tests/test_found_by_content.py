@@ -11,6 +11,7 @@ from core.errors import UserError
 from core.memory.__main__ import main as memory_command
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
+from core.memory.search.index import VectorIndex
 from core.memory.search.texts import PLACES, WINDOW, windows
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson, MemoryRecord
@@ -68,16 +69,15 @@ def test_the_better_of_query_and_items_counts_and_a_record_comes_once(bank):
 
 @pytest.mark.sqlite_file
 def test_a_search_by_query_and_lessons_sees_one_state_of_the_bank(bank, tmp_path, monkeypatch):
-    other, whole = bank_at(tmp_path / "b.sqlite", "both"), bank._search.nearest
+    other, whole = bank_at(tmp_path / "b.sqlite", "both"), VectorIndex.search
 
-    def beside(*given, items, distinct):
-        found = whole(*given, items=items, distinct=distinct)
-        if not items:  # another process stores a lesson between the two
-            other.add(record("new", "something else", "walrus penguin egg"))
+    def beside(*given):
+        found = whole(*given)
+        other.add(record("new", "something else", "walrus penguin egg"))  # another process, between the two
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(bank._search, "nearest", beside)
+        patch.setattr(VectorIndex, "search", beside)
         assert "new" not in ids(bank.nearest("title0 walrus penguin egg", 9))
     assert ids(bank.nearest("title0 walrus penguin egg", 9))[0] == "new"
     other.close()

@@ -248,6 +248,22 @@ def test_the_graph_finds_nearly_all_and_a_small_tenant_is_searched_exactly(open_
     assert calls[:2] == [True, False]
 
 
+@pytest.mark.parametrize("key", ["query", "item"])
+def test_what_another_process_adds_of_the_same_task_just_before_a_search_is_not_retrieved(open_bank, monkeypatch, key):
+    bank, other = open_bank(key=key), open_bank(key=key)
+    bank.add(record("one", item(1), query="@1"))
+    real = bank._search._found
+
+    def beside(*words):
+        other.add(record("mine", item(2), query="@2"))
+        other.add(record("merged", item(2), query="@2", parents=("mine",), provenance={"tasks": ["task mine"]}))
+        return real(*words)
+
+    monkeypatch.setattr(bank._search, "_found", beside)
+    assert [hit.record.id for hit in bank.nearest("@2", 9, exclude_task="task mine")] == ["one"]
+    assert {hit.record.id for hit in bank.nearest("@2", 9)} == {"one", "mine", "merged"}
+
+
 def test_ids_and_journal_entries_are_in_the_order_of_commits(open_bank):
     """Who reads up to an id misses nothing below it, whatever commits later."""
     n, banks, seen, missed = 40, [open_bank(namespace=str(n)) for n in range(4)], set(), []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, overload
@@ -148,20 +148,12 @@ class MemoryBank(BankFile, Memory):
         # Also for an empty bank: an embedder that breaks must do so before the attempt, not when its record is added.
         vector = self.embedder.embed([query])[0] if isinstance(query, str) else query
         where, unit, key = self._within(where), unit or self.unit, key or self.key
-        own, store = exclude_task and not self.allow_self, self._store.of(where.namespace)
+        exclude = None if self.allow_self else exclude_task or None
         kinds = {"query": (False,), "item": (True,), "both": (False, True)}[key]
-        one_state = getattr(self._search, "one_state", lambda kinds, dim: nullcontext())
-        hits, version = [], -1
-        with one_state(kinds, len(vector)):
-            # Read no sooner: what another process has just added of this very task is left out, too.
-            exclude = store.rowids_of_task(where.namespace, exclude_task) if own else set()
-            exclude |= store.rowids_below(where)
-            for items in kinds:
-                more, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
-                hits += more
+        hits, seen = self._search.nearest(vector, k, where, exclude, kinds=kinds, distinct=unit == "record")
         if key == "both":
             hits = sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
-        found = self._search.scored(hits, unit, version)
+        found = self._search.scored(hits, unit, seen)
         return (once_each(found, unit) if key == "both" else found)[:k]
 
     def neighbours(self, id: str, k: int) -> list[Scored]:

@@ -238,26 +238,16 @@ class PostgresStore:
         where, values = ("", ()) if rowids is None else (" WHERE r.rowid = ANY (?)", (rowids,))
         return {row[0]: to_record(row) for row in self.rows(f"{RECORDS}{where} ORDER BY r.rowid", values)}
 
-    def rowids_of_task(self, namespace: str, task_id: str) -> set[int]:
-        """The records that came from a task, merged ones too: what the guard against self-retrieval leaves out."""
-        query = "SELECT rowid FROM records WHERE namespace = ? AND task_id = ?"
-        merged = "SELECT record FROM lineage WHERE task_id = ? AND namespace = ?"
-        return {row[0] for row in self.rows(f"{query} UNION {merged}", (namespace, task_id, task_id, namespace))}
-
-    def rowids_below(self, where: Filter) -> set[int]:
-        """None: the search itself holds to a filter's min_confidence."""
-        return set()
-
     def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[tuple[int, float]]:
         """(rowid, BM25) of the k best records that have any of the words, best first, ties to the oldest.
 
         FTS5's formula, k1 = 1.2 and b = 0.75; how rare a word is is counted in the namespace alone.
         """
-        within, values = conditions(where, 3)
+        within, values = conditions(where, 2, exclude_task)
         query = BM25.format(within=within, everyone=EVERYONE, k=int(k))
         store = self.of(None if where.everyone else where.namespace)
         words = [part for word in words for part in words_of(word)]
-        return store.rows(query, (words, store.namespace, exclude_task, *values))
+        return store.rows(query, (words, store.namespace, *values))
 
     def embed_missing(self, embed: Embed) -> int:
         """Give vectors to the records that want one and have none (schema.LACKS_VECTOR). Returns how many."""

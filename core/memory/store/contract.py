@@ -66,12 +66,6 @@ class BankStore(Protocol):
     def get(self, rowids: list[int] | None) -> dict[int, MemoryRecord]:
         """The whole records of some rowids, None for all; those that are gone are left out."""
 
-    def rowids_of_task(self, namespace: str, task_id: str) -> set[int]:
-        """The records that came from a task, merged ones too."""
-
-    def rowids_below(self, where: Filter) -> set[int]:
-        """The records that fail a filter's min_confidence, unless the store's own search sees to it."""
-
     def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[tuple[int, float]]:
         """(rowid, BM25) of the k best records that have any of the words, best first, ties to the oldest."""
 

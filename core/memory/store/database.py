@@ -364,11 +364,13 @@ class Store:
         query = "SELECT record FROM touched WHERE seq > ? AND seq <= ? AND found >= ?"
         return {row[0] for row in self.rows(query, (after, upto, found))}
 
-    def rowids_of_task(self, namespace: str, task_id: str) -> set[int]:
+    def rowids_of_task(self, where: Filter, task_id: str) -> set[int]:
         """The records that came from a task, merged ones too: what the guard against self-retrieval leaves out."""
-        query = "SELECT rowid FROM records WHERE namespace = ? AND task_id = ?"
-        merged = "SELECT record FROM lineage WHERE task_id = ?"
-        return {row[0] for row in self.rows(f"{query} UNION {merged}", (namespace, task_id, task_id))}
+        mine = "" if where.everyone else "namespace = ?2 AND "
+        query = (
+            f"SELECT rowid FROM records WHERE {mine}task_id = ?1 UNION SELECT record FROM lineage WHERE task_id = ?1"
+        )
+        return {row[0] for row in self.rows(query, (task_id,) if where.everyone else (task_id, where.namespace))}
 
     def rowids_below(self, where: Filter) -> set[int]:
         """The records that are believed in less than a filter's min_confidence."""
