@@ -100,8 +100,9 @@ def test_raw_sql_with_the_applications_role_reads_and_writes_one_namespace(open_
     assert ann.ids() == {"r"} and bob.ids() == set()
 
 
-def test_a_role_that_is_bound_to_a_tenant_sees_no_other_whatever_it_says(open_bank, postgres, url):
-    filled(open_bank(namespace="ann"))
+def test_a_role_that_is_bound_to_a_tenant_sees_no_other_whatever_it_says(open_bank, postgres, url, capsys):
+    ann = open_bank(namespace="ann")
+    filled(ann)
     filled(open_bank(namespace="bob"))
     with raw(url) as db:
         db.execute("SELECT bind_role('bob_only', 'bob'), bind_role('bob_only', 'rob')")
@@ -121,6 +122,21 @@ def test_a_role_that_is_bound_to_a_tenant_sees_no_other_whatever_it_says(open_ba
             assert seen == ({"bob"} if said != "ann" else set())
     bank = open_bank(his, namespace="bob")
     assert bank.add(record("new", item(50))) and bank.retrieve("@30", 5) and len(bank) == 3
+
+    # He sees no vectors of the lessons of others, so it is not for him to say what they are made for.
+    vectors = "SELECT record, place, vector FROM item_vectors ORDER BY 1, 2"
+    were = bank._store.of(None).rows(vectors), ann._store.of(None).rows(vectors)
+    postgres.admin(database, "DELETE FROM meta WHERE key = 'items_by'")
+    open_bank(his, namespace="bob", key="both")
+    assert ann._store.meta("items_by") is None
+    postgres.admin(database, "INSERT INTO meta VALUES ('items_by', 'item')")
+    assert main(["reembed", his, "--key", "both"]) == 2
+    assert "the role sees only tenants that it is bound to" in capsys.readouterr().err
+    assert (bank._store.of(None).rows(vectors), ann._store.of(None).rows(vectors)) == were
+    postgres.admin(database, "DELETE FROM item_vectors WHERE namespace = 'bob'")
+    with pytest.raises(UserError, match="memory.key=item and this run uses memory.key=both"):
+        open_bank(his, namespace="bob", key="both")
+    open_bank(namespace="ann", key="item")
     postgres.admin(database, "DROP OWNED BY bob_only", "DROP ROLE bob_only")
 
 

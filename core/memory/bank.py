@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, overload
@@ -19,7 +19,7 @@ from core.memory.experience import record_of
 from core.memory.policies.base import SAME, Policy
 from core.memory.protocol import Memory
 from core.memory.search.hits import once_each
-from core.memory.search.item_key import key_of_items, note_key
+from core.memory.search.item_key import check_key, key_of_items, note_key
 from core.memory.search.searcher import Search
 from core.memory.search.texts import item_texts
 from core.memory.store.bank_file import BankFile
@@ -271,6 +271,12 @@ class MemoryBank(BankFile, Memory):
             added_later = change.put_last(rows)
         return added_later()
 
+    @contextmanager
+    def change(self, reason: str, wait_s: float | None = None) -> Iterator[Change]:
+        with super().change(reason, wait_s) as change:
+            yield change
+            check_key(change, self.key, self.path)
+
     def _accomplices(self, record: MemoryRecord) -> list[str]:
         """The stored records that are to be quarantined together with a screened one."""
         found = getattr(self.hygiene, "accomplices", None)
@@ -302,12 +308,10 @@ class MemoryBank(BankFile, Memory):
         """Make the vectors of every record anew, everyone's; returns how many records. key: another `key` from now on.
 
         Searches compute what is not stored, a server at each start; this stores it. No journal entry: texts stay.
+        UserError for a role in PostgreSQL that is bound to some tenants.
         """
         self.key = key or self.key
-        count = self._store.reembed(self._embed)
-        if self.key != "query":
-            note_key(self._store, self.key)
-        return count
+        return self._store.reembed(self._embed, partial(note_key, key=self.key))
 
     def learn(self, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
         """What a finished episode teaches beyond its record; nothing unless `consolidate` is on.

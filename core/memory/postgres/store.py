@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -264,17 +264,32 @@ class PostgresStore:
             db.execute(MARK_UNEMBEDDED)  # others may have come back meanwhile
         return len(lost)
 
-    def reembed(self, embed: Embed) -> int:
-        """Replace the vectors of every record that has one, and of its items. Returns how many records."""
+    @property
+    def sees_all(self) -> bool:
+        """Whether the session's role is bound to no tenant (`bind_role`)."""
+        return self.rows("SELECT NOT EXISTS (SELECT FROM members WHERE role = session_user)")[0][0]
+
+    def reembed(self, embed: Embed, note: Callable[[Any], None]) -> int:
+        """Replace the vectors of every record that has one, and all of items. Returns how many records.
+
+        UserError for a role that is bound to some tenants.
+        """
+        if not self.sees_all:
+            raise UserError(
+                f"the bank {self.path}: everyone's vectors are made anew together, and the role sees only tenants that "
+                "it is bound to (bind_role): run reembed as another."
+            )
         everyone = self.of(None)
         rows = everyone.rows(f"{RECORDS} WHERE v.vector IS NOT NULL")
         made = [(row[0], record.namespace, *embed(record)) for row in rows for record in [to_record(row)]]
         with everyone.unjournaled() as db:
+            # Also of a record that another has added since `made`: its vectors may be for another key.
+            db.execute("DELETE FROM item_vectors")
             for rowid, namespace, vector, items in made:
                 db.execute("UPDATE vectors SET vector = ? WHERE rowid = ?", (vector, rowid))
-                db.execute("DELETE FROM item_vectors WHERE record = ?", (rowid,))
                 insert = "INSERT INTO item_vectors VALUES (?, ?, ?, ?)"
                 db.executemany(insert, [(rowid, *item, namespace) for item in items])
+            note(db)
         return len(made)
 
     @property

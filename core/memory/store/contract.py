@@ -42,11 +42,15 @@ class BankStore(Protocol):
     with the methods of core/memory/search/searcher.py's Search; without one, that class follows the store.
     UserError says what the user can mend, StopRun that the disk, or the server, refuses.
 
-    remains   what `forget` cannot reach, as one sentence; "": nothing
+    remains    what `forget` cannot reach, as one sentence; "": nothing
+    sees_all   whether everyone's rows are shown to it; a role in PostgreSQL may be bound to some tenants
     """
 
     @property
     def remains(self) -> str: ...
+
+    @property
+    def sees_all(self) -> bool: ...
 
     def of(self, namespace: str | None) -> Self:
         """The same open store for one tenant's rows; None: for everyone's."""
@@ -80,8 +84,11 @@ class BankStore(Protocol):
     def embed_missing(self, embed: Embed) -> int:
         """Give vectors to everyone's records that want one and have none; how many they were."""
 
-    def reembed(self, embed: Embed) -> int:
-        """Replace the vectors of every record that has one, and of its items; how many records."""
+    def reembed(self, embed: Embed, note: Callable[[Any], None]) -> int:
+        """Replace the vectors of every record that has one, and all of items; how many records.
+
+        note   what else is to be executed in the same transaction. UserError for a session that does not see all
+        """
 
     def drop_indexes(self) -> None:
         """Remove copies of what is about to be forgotten."""
