@@ -11,6 +11,7 @@ from core.errors import UserError
 from core.memory.__main__ import main as memory_command
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
+from core.memory.search.index import VectorIndex
 from core.memory.search.texts import PLACES, WINDOW, windows
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson, MemoryRecord
@@ -68,16 +69,15 @@ def test_the_better_of_query_and_items_counts_and_a_record_comes_once(bank):
 
 @pytest.mark.sqlite_file
 def test_a_search_by_query_and_lessons_sees_one_state_of_the_bank(bank, tmp_path, monkeypatch):
-    other, whole = bank_at(tmp_path / "b.sqlite", "both"), bank._search.nearest
+    other, whole = bank_at(tmp_path / "b.sqlite", "both"), VectorIndex.search
 
-    def beside(*given, items, distinct):
-        found = whole(*given, items=items, distinct=distinct)
-        if not items:  # another process stores a lesson between the two
-            other.add(record("new", "something else", "walrus penguin egg"))
+    def beside(*given):
+        found = whole(*given)
+        other.add(record("new", "something else", "walrus penguin egg"))  # another process, between the two
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(bank._search, "nearest", beside)
+        patch.setattr(VectorIndex, "search", beside)
         assert "new" not in ids(bank.nearest("title0 walrus penguin egg", 9))
     assert ids(bank.nearest("title0 walrus penguin egg", 9))[0] == "new"
     other.close()
@@ -203,6 +203,68 @@ def test_vectors_of_lessons_that_were_made_for_another_key_are_not_mixed_in(tmp_
         bank_at(path, "both")
     assert memory_command(["reembed", str(path)]) == 0
     bank_at(path, "both").close()
+
+
+def test_an_open_bank_stores_no_vectors_of_lessons_beside_those_that_another_has_made_for_its_key(tmp_path, bank):
+    path = tmp_path / "b.sqlite"
+    assert memory_command(["reembed", str(path), "--key", "item"]) == 0
+    words = bank._store.rows("SELECT record, place FROM item_vectors")
+    for n in (1, 30):
+        with pytest.raises(UserError, match="memory.key=item and this run uses memory.key=both"):
+            bank.add_many([record(f"new{number}", "q", "walrus") for number in range(n)])
+    assert len(bank) == 3 and bank._store.rows("SELECT record, place FROM item_vectors") == words
+    assert bank.recent(1)[0].id == "c" and [entry["reason"] for entry in bank.journal()] == ["add"]
+    bank.key = "query"
+    assert bank.add(record("new", "q", "walrus"))  # it stores none
+
+
+@pytest.mark.sqlite_file
+def test_the_key_of_the_vectors_is_noted_together_with_them(tmp_path, bank, monkeypatch):
+    other = bank_at(tmp_path / "b.sqlite", "both")
+    was = bank._store.rows("SELECT * FROM item_vectors ORDER BY 1, 2")
+
+    def broken(db, key):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("core.memory.bank.note_key", broken)
+        with pytest.raises(KeyboardInterrupt):
+            other.reembed("item")
+    assert bank._store.rows("SELECT * FROM item_vectors ORDER BY 1, 2") == was
+    whole = other._embed
+
+    def beside(record_):
+        if record_.id == "a":  # while the vectors are made
+            bank.add(record("late", "q", "walrus", tags=("metal",)))
+        return whole(record_)
+
+    monkeypatch.setattr(other, "_embed", beside)
+    assert other.reembed("item") == 3
+    other.close()
+    again = bank_at(tmp_path / "b.sqlite", "item")
+    assert [hit.score for hit in again.nearest("title0\n\nwalrus", 1)] == [1.0]
+    assert ids(again.nearest("title0\n\nwalrus", 1)) == ["late"]
+    again.close()
+
+
+@pytest.mark.parametrize("before", ["opened", "forgotten", "embedded without"])
+def test_a_bank_without_vectors_of_lessons_may_be_opened_with_either_key(tmp_path, before):
+    path = tmp_path / "b.sqlite"
+    bank = bank_at(path, "both")
+    if before != "opened":
+        bank.add(record("one", "q", "walrus"))
+    if before == "forgotten":
+        bank.forget(id="one")
+    if before == "embedded without":
+        bank.key = "query"
+        bank.reembed()
+    bank.close()
+    bank_at(path, "item", read_only=True).close()
+    bank = bank_at(path, "item")
+    bank.add(record("two", "q2", "penguin"))
+    bank.close()
+    with pytest.raises(UserError, match="memory.key=item and this run uses memory.key=both"):
+        bank_at(path, "both")
 
 
 def test_what_an_insight_says_is_found_over_mcp_and_stored_with_its_vectors(tmp_path):

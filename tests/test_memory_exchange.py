@@ -306,7 +306,8 @@ def encoded(*numbers):
         ("tags", ([1], [None])),
         ("parents", ([1],)),
         ("items", ([{"title": 1, "description": "b", "content": "c"}],)),
-        ("provenance", ([], "x", None)),
+        ("provenance", ([], "x", None, {"hygiene": 5}, {"quarantine": "x"}, {"tasks": [1]})),
+        ("status", (None, "weird", ["active"])),
         ("last_used", ("abc", float("inf"))),
         ("query_embedding", (encoded(*[float("nan")] * 256), encoded(*[1e3] * 256))),
     ],
@@ -323,6 +324,36 @@ def test_an_import_of_what_no_record_may_hold_is_refused_as_a_whole(tmp_path, op
         with pytest.raises(UserError):
             formats.load(other, tmp_path / "bad.jsonl", "jsonl")
     assert len(other) == 0 and other.retrieve("boil water") == []
+
+
+@pytest.mark.parametrize("link", [["r0", "weird", "r0", ""], ["r0", "entails"], ["r0", "entails", 5, ""], "r0"])
+def test_an_import_with_a_link_that_is_none_stores_nothing(tmp_path, open_bank, link):  # noqa: F811
+    bank = open_bank()
+    bank.add(record("boil water", id="r0"))
+    formats.export(bank, tmp_path / "x.jsonl", "jsonl")
+    with (tmp_path / "x.jsonl").open("a") as file:
+        file.write(json.dumps({"link": link, "namespace": "default"}))
+    other = open_bank("other.sqlite")
+    with pytest.raises(UserError):
+        formats.load(other, tmp_path / "x.jsonl", "jsonl")
+    assert len(other) == 0
+
+
+def test_a_whole_batch_before_a_bad_record_and_another_embedders_vectors(tmp_path, open_bank, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("core.memory.formats.portable.BATCH", 1)
+    bank = open_bank()
+    bank.add(record("boil water", id="r0"))
+    formats.export(bank, tmp_path / "x.jsonl", "jsonl")
+    head, row = map(json.loads, (tmp_path / "x.jsonl").read_text().splitlines())
+    other = open_bank("other.sqlite")
+    bad = {"record": row["record"] | {"id": "bad", "status": "weird"}}
+    (tmp_path / "bad.jsonl").write_text("\n".join(map(json.dumps, (head, row, bad))))
+    with pytest.raises(UserError, match="status='weird' is not one of active, "):
+        formats.load(other, tmp_path / "bad.jsonl", "jsonl")
+    assert len(other) == 0
+    row["record"]["query_embedding"] = encoded(3.0, float("nan"))  # which are made anew
+    (tmp_path / "theirs.jsonl").write_text("\n".join(map(json.dumps, (head | {"embedder": "another"}, row))))
+    assert formats.load(other, tmp_path / "theirs.jsonl", "jsonl") == (1, 0)
 
 
 @pytest.mark.sqlite_file

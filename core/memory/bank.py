@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, overload
@@ -19,7 +19,7 @@ from core.memory.experience import record_of
 from core.memory.policies.base import SAME, Policy
 from core.memory.protocol import Memory
 from core.memory.search.hits import once_each
-from core.memory.search.item_key import key_of_items, note_key
+from core.memory.search.item_key import check_key, key_of_items, note_key
 from core.memory.search.searcher import Search
 from core.memory.search.texts import item_texts
 from core.memory.store.bank_file import BankFile
@@ -148,20 +148,12 @@ class MemoryBank(BankFile, Memory):
         # Also for an empty bank: an embedder that breaks must do so before the attempt, not when its record is added.
         vector = self.embedder.embed([query])[0] if isinstance(query, str) else query
         where, unit, key = self._within(where), unit or self.unit, key or self.key
-        own, store = exclude_task and not self.allow_self, self._store.of(where.namespace)
+        exclude = None if self.allow_self else exclude_task or None
         kinds = {"query": (False,), "item": (True,), "both": (False, True)}[key]
-        one_state = getattr(self._search, "one_state", lambda kinds, dim: nullcontext())
-        hits, version = [], -1
-        with one_state(kinds, len(vector)):
-            # Read no sooner: what another process has just added of this very task is left out, too.
-            exclude = store.rowids_of_task(where.namespace, exclude_task) if own else set()
-            exclude |= store.rowids_below(where)
-            for items in kinds:
-                more, version = self._search.nearest(vector, k, where, exclude, items=items, distinct=unit == "record")
-                hits += more
+        hits, seen = self._search.nearest(vector, k, where, exclude, kinds=kinds, distinct=unit == "record")
         if key == "both":
             hits = sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
-        found = self._search.scored(hits, unit, version)
+        found = self._search.scored(hits, unit, seen)
         return (once_each(found, unit) if key == "both" else found)[:k]
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
@@ -279,6 +271,12 @@ class MemoryBank(BankFile, Memory):
             added_later = change.put_last(rows)
         return added_later()
 
+    @contextmanager
+    def change(self, reason: str, wait_s: float | None = None) -> Iterator[Change]:
+        with super().change(reason, wait_s) as change:
+            yield change
+            check_key(change, self.key, self.path)
+
     def _accomplices(self, record: MemoryRecord) -> list[str]:
         """The stored records that are to be quarantined together with a screened one."""
         found = getattr(self.hygiene, "accomplices", None)
@@ -310,12 +308,10 @@ class MemoryBank(BankFile, Memory):
         """Make the vectors of every record anew, everyone's; returns how many records. key: another `key` from now on.
 
         Searches compute what is not stored, a server at each start; this stores it. No journal entry: texts stay.
+        UserError for a role in PostgreSQL that is bound to some tenants.
         """
         self.key = key or self.key
-        count = self._store.reembed(self._embed)
-        if self.key != "query":
-            note_key(self._store, self.key)
-        return count
+        return self._store.reembed(self._embed, partial(note_key, key=self.key))
 
     def learn(self, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
         """What a finished episode teaches beyond its record; nothing unless `consolidate` is on.

@@ -151,7 +151,7 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
 
 
 def reembed(bank: Any, given: Namespace) -> Iterator[str]:
-    """store what lessons are found by, as the MCP server searches (memory.key=both); what is there is made anew"""
+    """store the vectors that lessons are found by with memory.key=both or item; those that are there are made anew"""
     yield f"{bank.reembed(given.key)} records embedded anew, with their lessons"
 
 

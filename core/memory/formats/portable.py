@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
+from core.memory.store.changes import RELATIONS
+from core.memory.store.filter import STATUSES
 from core.memory.store.schema import SET_ASIDE
 from core.types import MemoryRecord
 
@@ -40,8 +42,11 @@ def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
     if found.embedder == bank.embedder.name and len(sizes | ({own} if own else set())) > 1:
         there = f", those of the bank {own}" if own else ""
         raise UserError(f"the embeddings have {', '.join(map(str, sorted(sizes)))} numbers{there}.")
+    left_out = () if found.embedder == bank.embedder.name else ("query_embedding",)
     for record in found.records:
-        _check(record)
+        _check(record, left_out)
+    for namespace, links in found.links.items():
+        _check_links(namespace, links)
     added = 0
     for start in range(0, len(found.records), BATCH):
         records = found.records[start : start + BATCH]
@@ -54,12 +59,22 @@ def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
     return added, len(found.records) - added
 
 
-def _check(record: MemoryRecord) -> None:
+def _check(record: MemoryRecord, left_out: tuple[str, ...]) -> None:
     """UserError where a value is none that its field may have: one such would break the searches of all tenants."""
     for name, (fits, wanted) in _FITTING.items():
-        if not fits(value := getattr(record, name)):
+        if name not in left_out and not fits(value := getattr(record, name)):
             shown = "" if name == "query_embedding" else f"={value!r:.60}"
             raise UserError(f"the record {record.id!r:.60} cannot be imported: {name}{shown} is not {wanted}.")
+
+
+def _check_links(namespace: Any, links: list[tuple]) -> None:
+    for link in links:
+        known = len(link) in (3, 4) and _are_texts((namespace, *link)) and link[1] in RELATIONS
+        if not known:
+            raise UserError(
+                f"the link {link!r:.90} cannot be imported: it is no source, relation ({', '.join(RELATIONS)}), target "
+                "and note."
+            )
 
 
 def _is_text(value: Any) -> bool:
@@ -82,11 +97,16 @@ def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value <= 1
 
 
+def _is_provenance(value: Any) -> bool:
+    named = [value.get(name, []) for name in ("hygiene", "quarantine", "tasks")] if isinstance(value, dict) else [None]
+    return all(isinstance(some, list | tuple) and _are_texts(some) for some in named)
+
+
 def _is_direction(value: Any) -> bool:
     return math.hypot(*value) < LONGEST  # which no NaN is
 
 
-_TEXTS = "id namespace status outcome domain task_id original_query source_trajectory_id label_source created_at"
+_TEXTS = "id namespace outcome domain task_id original_query source_trajectory_id label_source created_at"
 _FITTING: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(_TEXTS.split(), (_is_text, "a text")),
     **dict.fromkeys("tick n_used n_used_success n_helpful n_harmful".split(), (_is_count, "a whole number from 0 on")),
@@ -97,7 +117,8 @@ _FITTING: dict[str, tuple[Callable[[Any], bool], str]] = {
     "trust": (_is_share, "a number from 0 to 1"),
     "confidence": (lambda value: value is None or _is_share(value), "a number from 0 to 1"),
     "last_used": (lambda value: value is None or _is_number(value), "a number"),
-    "provenance": (lambda value: isinstance(value, dict), "an object"),
+    "status": (lambda value: value in STATUSES, f"one of {', '.join(STATUSES)}"),
+    "provenance": (_is_provenance, "an object whose hygiene, quarantine and tasks are lists of texts"),
     "query_embedding": (_is_direction, "a vector of length 1"),
 }
 

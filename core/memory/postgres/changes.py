@@ -104,6 +104,7 @@ class PostgresChange(Change):
         new = {(id, namespace): rowid for rowid, id, namespace in added}
         first = {(r.id, r.namespace): (r.namespace, items) for r, _, items in reversed(rows)}
         items = [(new[key], *item, space) for key, (space, found) in first.items() if key in new for item in found]
+        self.stores_items |= bool(items)
         db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?, ?)", items)
         db.see(self._namespace)
         return len(new)

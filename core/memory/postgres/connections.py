@@ -25,6 +25,7 @@ class Connections:
         self._settings = settings
         self._db: Connection | None = None
         self._idle: list[Connection] = []
+        self._idle_lock = threading.Lock()
         self._reader = threading.BoundedSemaphore(READERS)
         self._closed = False
 
@@ -45,10 +46,12 @@ class Connections:
             try:
                 yield db
             finally:
-                if self._closed or len(self._idle) >= KEPT_IDLE or not db.is_idle():
+                with self._idle_lock:  # else many that end at once would all find room
+                    keep = not self._closed and len(self._idle) < KEPT_IDLE and db.is_idle()
+                    if keep:
+                        self._idle.append(db)
+                if not keep:
                     db.close()
-                else:
-                    self._idle.append(db)
 
     def _take(self) -> Connection | None:
         with suppress(IndexError):
@@ -65,7 +68,7 @@ class Connections:
             )
 
     def close(self) -> None:
-        with self.lock:
+        with self.lock, self._idle_lock:
             self._closed = True
             for db in [*self._idle, *filter(None, [self._db])]:
                 db.close()

@@ -26,7 +26,7 @@ _ONE = f"{RECORDS} WHERE r.rowid = h.found"
 FRESH_S = 5.0  # for so long a tenant's size is taken to be the same
 BELIEVED = f"coalesce(r.confidence, CASE r.outcome WHEN 'success' THEN {PRIOR['success']} ELSE {PRIOR['failure']} END)"
 
-# FTS5's formula, k1 = 1.2 and b = 0.75. $1: words, $2: the namespace, $3: the task that is left out.
+# FTS5's formula, k1 = 1.2 and b = 0.75. $1: words, $2: the namespace.
 BM25 = """
     WITH size AS (
         SELECT sum(records) AS n, sum(words) / sum(records) AS mean FROM lexicon_size
@@ -40,8 +40,6 @@ BM25 = """
     ), found AS (
         SELECT l.rowid, l.words, l.n FROM lexicon l JOIN records r USING (rowid)
         WHERE l.words && (SELECT array_agg(w) FROM weighed) AND {within}
-        AND ($3::text IS NULL OR (r.task_id <> $3 AND NOT EXISTS
-            (SELECT FROM lineage t WHERE t.task_id = $3 AND t.record = r.rowid)))
     )
     SELECT rowid, (
         SELECT round(sum(idf * (tf * 2.2) / (tf + 1.2 * (0.25 + 0.75 * n / (SELECT mean FROM size))))::numeric, 9)
@@ -50,8 +48,12 @@ BM25 = """
 """
 
 
-def conditions(where: Filter, n: int) -> tuple[str, list[Any]]:
-    """What a filter asks of a record `r`, as SQL, and its values, numbered from n + 1. Its namespace is filled in."""
+def conditions(where: Filter, n: int, exclude_task: str | None) -> tuple[str, list[Any]]:
+    """What a filter asks of a record `r`, as SQL, and its values, numbered from n + 1. Its namespace is filled in.
+
+    exclude_task   which must not have taught it. In the search's own statement, so that this holds for what others add
+                   just before it
+    """
     values: list[Any] = [list(where.statuses)]
     parts = [f"r.status = ANY (${n + 1})"]
 
@@ -61,6 +63,9 @@ def conditions(where: Filter, n: int) -> tuple[str, list[Any]]:
 
     if not where.everyone:
         more("r.namespace = $$", where.namespace)
+    if exclude_task is not None:
+        merged = "SELECT t.record FROM lineage t WHERE t.task_id = $$"
+        more(f"r.task_id <> $$ AND r.rowid NOT IN ({merged})", exclude_task)
     if where.outcome is not None:
         more("r.outcome = $$", where.outcome)
     if where.domains is not None:
@@ -99,22 +104,37 @@ class PostgresSearch:
             store.ensure_graphs(GRAPH_FROM)
 
     def nearest(
-        self, vector: Any, k: int, where: Filter, exclude: set[int], *, items: bool, distinct: bool
+        self,
+        vector: Any,
+        k: int,
+        where: Filter,
+        exclude_task: str | None,
+        *,
+        kinds: tuple[bool, ...],
+        distinct: bool,
     ) -> tuple[list[Hit], Seen]:
-        """The k nearest of the records' queries, or of their items, and rows that were read with them, for `scored`.
+        """The k nearest of each kind, and rows that were read with them, for `scored`.
 
-        distinct: of a record's items only the best.
+        kinds      False: of the records' queries; True: of their items
+        distinct   of a record's items only the best
         """
         seen: Seen = {}
-        if k <= 0:
-            return [], seen
+        hits: list[Hit] = []
+        if k > 0:
+            for items in kinds:
+                hits += self._nearest(vector, k, where, exclude_task, items, distinct and items, seen)
+        return hits, seen
+
+    def _nearest(
+        self, vector: Any, k: int, where: Filter, exclude_task: str | None, items: bool, distinct: bool, seen: Seen
+    ) -> list[Hit]:
         store = self._store.of(None if where.everyone else where.namespace)
         wanted, graph = k, self._in_graph(store, items)
-        extra = self._unstored(vector, where, exclude) if items else []
+        extra = self._unstored(vector, where, exclude_task) if items else []
         while True:
-            found = self._found(store, vector, wanted + 4, where, exclude, items, graph, seen)
+            found = self._found(store, vector, wanted + 4, where, exclude_task, items, graph, seen)
             hits = sorted((*found, *extra), key=lambda hit: (-hit[2], hit[0], hit[1]))
-            if distinct and items:
+            if distinct:
                 best: dict[int, Hit] = {}
                 for hit in hits:
                     best.setdefault(hit[0], hit)
@@ -125,7 +145,7 @@ class PostgresSearch:
                 continue
             # Equal scores come in any order: ask for more until the k-th score is not shared with the last.
             if len(found) < wanted + 4 or (len(hits) == k and (graph or hits[-1][2] > found[-1][2])):
-                return hits, seen
+                return hits
             wanted *= 2
 
     def scored(self, hits: list[Hit], unit: str, seen: Seen | None = None, *, by_words: bool = False) -> list[Scored]:
@@ -140,15 +160,23 @@ class PostgresSearch:
         """There is no file beside the database."""
 
     def _found(
-        self, store: Any, vector: Any, n: int, where: Filter, exclude: set[int], items: bool, graph: bool, seen: Seen
+        self,
+        store: Any,
+        vector: Any,
+        n: int,
+        where: Filter,
+        exclude_task: str | None,
+        items: bool,
+        graph: bool,
+        seen: Seen,
     ) -> list[Hit]:
         """The n nearest that the store has, best first but for ties; of few hits the records are read as well."""
         table, key, place = ("item_vectors", "record", "v.place") if items else ("vectors", "rowid", "-1")
-        within, values = conditions(where, 2)
+        within, values = conditions(where, 1, exclude_task)
         if not where.everyone:
-            within += f" AND v.namespace = ${3 + len(values)}"
+            within += f" AND v.namespace = ${2 + len(values)}"
             values.append(where.namespace)
-        source = f"FROM {table} v JOIN records r ON r.rowid = v.{key} WHERE {within} AND r.rowid <> ALL ($2)"
+        source = f"FROM {table} v JOIN records r ON r.rowid = v.{key} WHERE {within}"
         if graph:
             kind = f"halfvec({len(vector)})"
             taken = n * self._store.how.oversample
@@ -159,7 +187,7 @@ class PostgresSearch:
         )
         if few := n <= FEW:
             query = f"WITH hits AS MATERIALIZED ({query}) SELECT h.*, o.* FROM hits h JOIN LATERAL ({_ONE}) o ON true"
-        given = (vector.tobytes(), sorted(exclude), *values)
+        given = (vector.tobytes(), *values)
         with store.reading() as db:
             rows = (db.rows_by_graph if graph else db.rows)(query, given)
         if few:
@@ -181,20 +209,20 @@ class PostgresSearch:
             size = size if there else -1
         return size >= least
 
-    def _unstored(self, vector: Any, where: Filter, exclude: set[int]) -> list[Hit]:
+    def _unstored(self, vector: Any, where: Filter, exclude_task: str | None) -> list[Hit]:
         """Hits among the items that the store has no vectors of."""
         import numpy as np
 
         self._look_for_unstored()
         if not self._extra:
             return []
-        within, values = conditions(where, 1)
+        within, values = conditions(where, 1, exclude_task)
         query = (
             f"SELECT r.rowid FROM records r WHERE r.rowid = ANY ($1) AND {within} "
             "AND NOT EXISTS (SELECT FROM item_vectors i WHERE i.record = r.rowid)"
         )
         store = self._store.of(None if where.everyone else where.namespace)
-        rowids = {row[0] for row in store.rows(query, (list(self._extra), *values))} - exclude
+        rowids = {row[0] for row in store.rows(query, (list(self._extra), *values))}
         return [
             (rowid, place, round(float(np.frombuffer(row, dtype=np.float32) @ vector), 6))
             for rowid in rowids

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -238,26 +238,16 @@ class PostgresStore:
         where, values = ("", ()) if rowids is None else (" WHERE r.rowid = ANY (?)", (rowids,))
         return {row[0]: to_record(row) for row in self.rows(f"{RECORDS}{where} ORDER BY r.rowid", values)}
 
-    def rowids_of_task(self, namespace: str, task_id: str) -> set[int]:
-        """The records that came from a task, merged ones too: what the guard against self-retrieval leaves out."""
-        query = "SELECT rowid FROM records WHERE namespace = ? AND task_id = ?"
-        merged = "SELECT record FROM lineage WHERE task_id = ? AND namespace = ?"
-        return {row[0] for row in self.rows(f"{query} UNION {merged}", (namespace, task_id, task_id, namespace))}
-
-    def rowids_below(self, where: Filter) -> set[int]:
-        """None: the search itself holds to a filter's min_confidence."""
-        return set()
-
     def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[tuple[int, float]]:
         """(rowid, BM25) of the k best records that have any of the words, best first, ties to the oldest.
 
         FTS5's formula, k1 = 1.2 and b = 0.75; how rare a word is is counted in the namespace alone.
         """
-        within, values = conditions(where, 3)
+        within, values = conditions(where, 2, exclude_task)
         query = BM25.format(within=within, everyone=EVERYONE, k=int(k))
         store = self.of(None if where.everyone else where.namespace)
         words = [part for word in words for part in words_of(word)]
-        return store.rows(query, (words, store.namespace, exclude_task, *values))
+        return store.rows(query, (words, store.namespace, *values))
 
     def embed_missing(self, embed: Embed) -> int:
         """Give vectors to the records that want one and have none (schema.LACKS_VECTOR). Returns how many."""
@@ -274,17 +264,32 @@ class PostgresStore:
             db.execute(MARK_UNEMBEDDED)  # others may have come back meanwhile
         return len(lost)
 
-    def reembed(self, embed: Embed) -> int:
-        """Replace the vectors of every record that has one, and of its items. Returns how many records."""
+    @property
+    def sees_all(self) -> bool:
+        """Whether the session's role is bound to no tenant (`bind_role`)."""
+        return self.rows("SELECT NOT EXISTS (SELECT FROM members WHERE role = session_user)")[0][0]
+
+    def reembed(self, embed: Embed, note: Callable[[Any], None]) -> int:
+        """Replace the vectors of every record that has one, and all of items. Returns how many records.
+
+        UserError for a role that is bound to some tenants.
+        """
+        if not self.sees_all:
+            raise UserError(
+                f"the bank {self.path}: everyone's vectors are made anew together, and the role sees only tenants that "
+                "it is bound to (bind_role): run reembed as another."
+            )
         everyone = self.of(None)
         rows = everyone.rows(f"{RECORDS} WHERE v.vector IS NOT NULL")
         made = [(row[0], record.namespace, *embed(record)) for row in rows for record in [to_record(row)]]
         with everyone.unjournaled() as db:
+            # Also of a record that another has added since `made`: its vectors may be for another key.
+            db.execute("DELETE FROM item_vectors")
             for rowid, namespace, vector, items in made:
                 db.execute("UPDATE vectors SET vector = ? WHERE rowid = ?", (vector, rowid))
-                db.execute("DELETE FROM item_vectors WHERE record = ?", (rowid,))
                 insert = "INSERT INTO item_vectors VALUES (?, ?, ?, ?)"
                 db.executemany(insert, [(rowid, *item, namespace) for item in items])
+            note(db)
         return len(made)
 
     @property

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from core.errors import UserError
+from core.memory.store.changes import Change
 from core.memory.store.contract import BankStore
 
-_NAME = "items_by"  # in the bank's `meta`; banks of earlier versions have none until `reembed`
+_NAME = "items_by"  # in the bank's `meta`; banks of earlier versions that have such vectors have none until `reembed`
+_NOTE = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+_NOTE_ON_NONE = f"INSERT INTO meta SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM item_vectors) {_NOTE}"
 
 
 def key_of_items(store: BankStore, key: str, *, read_only: bool, path: str) -> str:
-    """What the vectors of lessons in a bank are made for, as the first opening with such a key says.
+    """What the vectors of lessons in a bank are made for. While there are none, this opening says it.
 
     key   of this opening. UserError, and the store is closed, where the bank has the other one's; with key=query it
           stores none, and searches by those that there are
@@ -17,21 +22,32 @@ def key_of_items(store: BankStore, key: str, *, read_only: bool, path: str) -> s
     known = store.meta(_NAME)
     if key == "query":
         return known or "item"
-    if known is None and not read_only and not store.of(None).rows("SELECT 1 FROM item_vectors LIMIT 1"):
-        with store.unjournaled() as db:
-            db.execute("INSERT INTO meta VALUES (?, ?) ON CONFLICT DO NOTHING", (_NAME, key))
+    if known != key and store.sees_all and not store.of(None).rows("SELECT 1 FROM item_vectors LIMIT 1"):
+        if read_only:
+            return key
+        with store.of(None).unjournaled() as db:
+            db.execute(_NOTE_ON_NONE, (_NAME, key))
         known = store.meta(_NAME)  # another may have been first
     if known not in (None, key):
         store.close()
-        raise UserError(
-            f"the bank {path} holds vectors of its lessons for memory.key={known} and this run uses memory.key={key}: "
-            f"give memory.key={known}, or make them anew with `python -m core.memory reembed {path} --key {key}`."
-        )
+        raise _other(path, known, key)
     return key
 
 
-def note_key(store: BankStore, key: str) -> None:
-    """Note that all vectors of lessons were just made for a key."""
-    with store.unjournaled() as db:
-        query = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-        db.execute(query, (_NAME, key))
+def check_key(change: Change, key: str, path: str) -> None:
+    """UserError where a change has stored vectors of lessons in a bank that has those of another key by now."""
+    if change.stores_items and (known := change.meta(_NAME)) not in (None, key):
+        raise _other(path, known, key)
+
+
+def note_key(db: Any, key: str) -> None:
+    """Note, in an open transaction, that all vectors of lessons are made for a key; for key=query there are none."""
+    if key != "query":
+        db.execute(f"INSERT INTO meta VALUES (?, ?) {_NOTE}", (_NAME, key))
+
+
+def _other(path: str, known: str, key: str) -> UserError:
+    return UserError(
+        f"the bank {path} holds vectors of its lessons for memory.key={known} and this run uses memory.key={key}: "
+        f"give memory.key={known}, or make them anew with `python -m core.memory reembed {path} --key {key}`."
+    )

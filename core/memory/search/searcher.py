@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,38 +56,36 @@ class Search:
         self._store, self._graph, self._read_only = store, graph, read_only
         self._item_vectors, self._most_missing = item_vectors, most_missing
         self._lock = threading.RLock()  # an addition beside a search is unsafe in FAISS
-        self._held = False  # whether the thread with the lock has all indexes at one state
         self._indexes: dict[bool, _Followed] = {}
         self._records_lock = threading.Lock()
         self._records: dict[int, MemoryRecord] = {}
         self._records_version, self._records_upto = -1, 0
 
     def nearest(
-        self, vector: Any, k: int, where: Filter, exclude: set[int], *, items: bool, distinct: bool
+        self,
+        vector: Any,
+        k: int,
+        where: Filter,
+        exclude_task: str | None,
+        *,
+        kinds: tuple[bool, ...],
+        distinct: bool,
     ) -> tuple[list[Hit], int]:
-        """The k nearest of the records' queries, or of their items, and the version of the store that they are from.
+        """The k nearest of each kind, as of one state of the store, and the version of the store that they are from.
 
-        distinct: of a record's items only the best.
+        kinds      False: of the records' queries; True: of their items
+        distinct   of a record's items only the best
         """
         with self._lock:
-            if not self._held:
-                self._follow((items,), len(vector))
-            followed = self._indexes[items]
-            return followed.index.search(vector, k, where, exclude, distinct and items), followed.version
-
-    @contextmanager
-    def one_state(self, kinds: tuple[bool, ...], dim: int) -> Iterator[None]:
-        """Searches of this thread in here are of one state of the bank, and what it reads in here is no older.
-
-        kinds   whether of the records' items: of each search that is to come
-        """
-        with self._lock:
-            self._follow(kinds, dim)
-            self._held = True
-            try:
-                yield
-            finally:
-                self._held = False
+            self._follow(kinds, len(vector))
+            # Read no sooner: what another process has just added of this very task is left out, too.
+            exclude = self._store.rowids_below(where)
+            if exclude_task is not None:
+                exclude |= self._store.rowids_of_task(where, exclude_task)
+            hits = []
+            for items in kinds:
+                hits += self._indexes[items].index.search(vector, k, where, exclude, distinct and items)
+            return hits, self._indexes[kinds[0]].version
 
     def scored(self, hits: list[Hit], unit: str, version: int | None = None, *, by_words: bool = False) -> list[Scored]:
         """Hits with their records; for unit=item, a record with nothing but the item that was found.

@@ -44,6 +44,7 @@ class Change:
         self.reason = reason
         self._db, self._namespace, self._embed = db, namespace, embed
         self._before = db.total_changes
+        self.stores_items = False  # vectors of lessons
         self.erased = False  # the journal's file must be written anew
         self.brought_back = False  # records came back that may have no vector: some are then marked as unembedded
 
@@ -51,6 +52,11 @@ class Change:
     def made(self) -> bool:
         """Whether anything was changed so far."""
         return self._db.total_changes > self._before
+
+    def meta(self, key: str) -> str | None:
+        """A fact about the bank as it stands now; None when it was never set."""
+        found = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return found[0] if found else None
 
     def get(self, id: str) -> MemoryRecord | None:
         """The record of an id as it stands now; None when there is none."""
@@ -175,6 +181,7 @@ class Change:
         return self._db.execute(query, (self._namespace, storable(id))).fetchone()
 
     def _put_items(self, rowid: int, vectors: Items) -> None:
+        self.stores_items |= bool(vectors)
         self._db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", [(rowid, *vector) for vector in vectors])
 
 

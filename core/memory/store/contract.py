@@ -42,11 +42,15 @@ class BankStore(Protocol):
     with the methods of core/memory/search/searcher.py's Search; without one, that class follows the store.
     UserError says what the user can mend, StopRun that the disk, or the server, refuses.
 
-    remains   what `forget` cannot reach, as one sentence; "": nothing
+    remains    what `forget` cannot reach, as one sentence; "": nothing
+    sees_all   whether everyone's rows are shown to it; a role in PostgreSQL may be bound to some tenants
     """
 
     @property
     def remains(self) -> str: ...
+
+    @property
+    def sees_all(self) -> bool: ...
 
     def of(self, namespace: str | None) -> Self:
         """The same open store for one tenant's rows; None: for everyone's."""
@@ -66,12 +70,6 @@ class BankStore(Protocol):
     def get(self, rowids: list[int] | None) -> dict[int, MemoryRecord]:
         """The whole records of some rowids, None for all; those that are gone are left out."""
 
-    def rowids_of_task(self, namespace: str, task_id: str) -> set[int]:
-        """The records that came from a task, merged ones too."""
-
-    def rowids_below(self, where: Filter) -> set[int]:
-        """The records that fail a filter's min_confidence, unless the store's own search sees to it."""
-
     def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[tuple[int, float]]:
         """(rowid, BM25) of the k best records that have any of the words, best first, ties to the oldest."""
 
@@ -86,8 +84,11 @@ class BankStore(Protocol):
     def embed_missing(self, embed: Embed) -> int:
         """Give vectors to everyone's records that want one and have none; how many they were."""
 
-    def reembed(self, embed: Embed) -> int:
-        """Replace the vectors of every record that has one, and of its items; how many records."""
+    def reembed(self, embed: Embed, note: Callable[[Any], None]) -> int:
+        """Replace the vectors of every record that has one, and all of items; how many records.
+
+        note   what else is to be executed in the same transaction. UserError for a session that does not see all
+        """
 
     def drop_indexes(self) -> None:
         """Remove copies of what is about to be forgotten."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import fcntl
-import json
-import math
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -15,10 +13,11 @@ from typing import Any, Self
 from core.checks import is_url
 from core.errors import StopRun, UserError
 from core.memory.search import index_file
+from core.memory.store.by_words import BELIEVED, by_words
 from core.memory.store.changes import MADE, Change, Embed, select
 from core.memory.store.clock import now
 from core.memory.store.contract import BankStore, Busy, Lead
-from core.memory.store.filter import PRIOR, Filter, normal_tag
+from core.memory.store.filter import Filter
 from core.memory.store.journal_file import JournalFile, line_of, whole
 from core.memory.store.migrations import migrate, version
 from core.memory.store.reading import ReadOnlyFile
@@ -38,8 +37,6 @@ from core.memory.store.schema import (
 from core.types import MemoryRecord
 
 BUSY_S = 60  # how long a writer waits for others
-# How far a record is believed in.
-_BELIEVED = f"coalesce(r.confidence, iif(r.outcome = 'success', {PRIOR['success']}, {PRIOR['failure']}))"
 # What else is noted of the embedder, once: how many numbers its vectors have, and when the first change named it.
 _MEASURED = "INSERT OR IGNORE INTO meta SELECT 'embedder_dim', length(vector) / 4 FROM vectors LIMIT 1"
 _SINCE = "INSERT OR IGNORE INTO meta SELECT 'embedder_since', at FROM (SELECT at FROM journal ORDER BY seq LIMIT 1)"
@@ -73,6 +70,7 @@ class Store:
     """
 
     remains = ""  # the file is overwritten
+    sees_all = True
 
     def __init__(self, path: str | Path, *, read_only: bool = False) -> None:
         self.path = Path(path)
@@ -214,15 +212,17 @@ class Store:
             db.execute(MARK_UNEMBEDDED)  # others may have come back meanwhile
         return len(lost)
 
-    def reembed(self, embed: Embed) -> int:
-        """Replace the vectors of every record that has one, and of its items. Returns how many records."""
+    def reembed(self, embed: Embed, note: Callable[[Any], None]) -> int:
+        """Replace the vectors of every record that has one, and all of items. Returns how many records."""
         made = [(row[0], *embed(to_record(row))) for row in self.rows(f"{RECORDS} WHERE v.vector IS NOT NULL")]
         with self.unjournaled() as db:
+            # Also of what another has added since `made`: its vectors may be for another key.
+            db.execute("INSERT INTO touched (record, found) SELECT rowid, 1 FROM vectors")
+            db.execute("DELETE FROM item_vectors")
             for rowid, vector, items in made:
                 db.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?)", (rowid, vector))
-                db.execute("DELETE FROM item_vectors WHERE record = ?", (rowid,))
                 db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", [(rowid, *item) for item in items])
-                db.execute("INSERT INTO touched (record, found) VALUES (?, 1)", (rowid,))
+            note(db)
         return len(made)
 
     def rebuild(self) -> Iterator[str]:
@@ -364,36 +364,20 @@ class Store:
         query = "SELECT record FROM touched WHERE seq > ? AND seq <= ? AND found >= ?"
         return {row[0] for row in self.rows(query, (after, upto, found))}
 
-    def rowids_of_task(self, namespace: str, task_id: str) -> set[int]:
+    def rowids_of_task(self, where: Filter, task_id: str) -> set[int]:
         """The records that came from a task, merged ones too: what the guard against self-retrieval leaves out."""
-        query = "SELECT rowid FROM records WHERE namespace = ? AND task_id = ?"
-        merged = "SELECT record FROM lineage WHERE task_id = ?"
-        return {row[0] for row in self.rows(f"{query} UNION {merged}", (namespace, task_id, task_id))}
+        mine = "" if where.everyone else "namespace = ?2 AND "
+        query = f"SELECT rowid FROM records WHERE {mine}task_id = ?1"
+        query += " UNION SELECT record FROM lineage WHERE task_id = ?1"
+        return {row[0] for row in self.rows(query, (task_id,) if where.everyone else (task_id, where.namespace))}
 
     def rowids_below(self, where: Filter) -> set[int]:
         """The records that are believed in less than a filter's min_confidence."""
         if where.min_confidence is None:
             return set()
-        query = f"SELECT rowid FROM records r WHERE (?1 OR namespace = ?2) AND {_BELIEVED} < ?3"
+        query = f"SELECT rowid FROM records r WHERE (?1 OR namespace = ?2) AND {BELIEVED} < ?3"
         return {row[0] for row in self.rows(query, (where.everyone, where.namespace, where.min_confidence))}
 
     def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[tuple[int, float]]:
         """(rowid, BM25) of the k best records that have any of the words, best first, ties to the oldest."""
-        marks = ", ".join("?" * len(where.statuses))
-        same = "t.value = ? OR lower(replace(trim(t.value), ' ', '-')) = ?"  # SQLite's lower: ASCII alone
-        tags = "".join(f" AND EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE {same})" for _ in where.tags)
-        query = (
-            "SELECT r.rowid, round(-bm25(lexicon), 9) AS score FROM lexicon JOIN records r ON r.rowid = lexicon.rowid "
-            "WHERE lexicon MATCH ?1 AND (?6 OR r.namespace = ?2) AND r.task_id IS NOT ?3 "
-            "AND NOT EXISTS (SELECT 1 FROM lineage l WHERE l.task_id = ?3 AND l.record = r.rowid) "
-            "AND coalesce(?4, r.outcome) = r.outcome "
-            "AND (?5 IS NULL OR r.domain IN (SELECT value FROM json_each(?5))) "
-            f"AND {_BELIEVED} >= ?7 "
-            f"AND r.status IN ({marks}){tags} ORDER BY score DESC, r.rowid LIMIT {int(k)}"
-        )
-        domains = None if where.domains is None else json.dumps(where.domains)
-        expression = " OR ".join(f'"{word}"' for word in words)  # quoted: nothing in a text is an operator
-        fixed = (expression, where.namespace, exclude_task, where.outcome, domains, where.everyone)
-        fixed = (*fixed, -math.inf if where.min_confidence is None else where.min_confidence)
-        spelled = [spelling for tag in where.tags for spelling in (tag, normal_tag(tag))]
-        return self.rows(query, (*fixed, *where.statuses, *spelled))
+        return self.rows(*by_words(words, k, where, exclude_task))
