@@ -147,8 +147,11 @@ class WorkerProcess:
             code = _exit_code(process)
             self.kill()
             raise InfraError(f"the worker process died (exit code {code})") from None
-        except OSError as error:  # of a connection that another thread closed
+        except (OSError, TypeError) as error:  # of a connection that another thread closed, perhaps while it was read
+            closed = isinstance(error, OSError) or connection.closed
             self.kill()
+            if not closed:
+                raise
             raise InfraError(f"the worker process was closed ({error})") from None
         except BaseException:
             self.kill()  # a conversation broken off half-way (an interrupt, too) would answer the next call wrongly

@@ -28,14 +28,13 @@ from select import select
 
 from core.errors import InfraError, UserError
 from envs.sandbox_base import ENVIRONMENT, GIVEN, HANG_UP_S, TESTBED, Limits, Ran, Sandbox, collect, unusable
-from envs.sandbox_watch import UsageWatch, check_room, passed, usage
+from envs.sandbox_watch import MEASURE_S, UNMEASURED, TooSlow, UsageWatch, check_room, passed, usage
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = "/opt/tools"  # pytest, as a library
 SCRIPTS = "/opt/scripts"  # pytest, as a program
 PYTHON = "/opt/python"  # the interpreter, where it does not lie in /usr
 SHM_MB = 64
-FIRST_S = 60.0  # to measure a repository
 OLDEST = (0, 8)
 APT = "apt-get install -y bubblewrap"
 PREFIX, LOCK = "reasoningbank-sandbox-", ".lock"
@@ -113,7 +112,7 @@ class Bubblewrap(Sandbox):
         if (refused := unusable(command)) is not None:
             return refused
         folder = self._open_folder()
-        process, first = self._start(command)
+        process, first = self._start(command, folder)
         watch = UsageWatch(limits=self.limits, root=first.pid, folder=folder, before=self._used)
         try:
             output, killed = collect(process, timeout_s, self.limits.output_mb << 20, watch, first.kill)
@@ -122,8 +121,11 @@ class Bubblewrap(Sandbox):
             code = process.wait()
         if self._folder is None:
             raise InfraError("the sandbox was closed while a command ran in it")
-        self._used = usage(folder)  # by what was written since the last look too: a short command was never looked at
-        killed = killed or watch.written(self._used)
+        self._used = usage(folder, MEASURE_S)  # with what was written since the last look; there may have been none
+        over = watch.written(self._used)
+        if killed == UNMEASURED and not over:
+            raise TooSlow("this machine is too slow: what a command writes could not be measured while it ran")
+        killed = over if killed == UNMEASURED else killed or over
         return Ran(output=output, returncode=None if killed else code, killed=killed)
 
     def close(self) -> None:
@@ -164,9 +166,7 @@ class Bubblewrap(Sandbox):
         try:
             self._fill(folder, source)
             check_room(folder)
-            self._used = self._given = usage(folder, FIRST_S)
-            if sys.maxsize in self._given:
-                raise InfraError(f"the sandbox could not be made: measuring its repository took over {FIRST_S:g} s")
+            self._used = self._given = usage(folder, MEASURE_S)
         finally:
             if self._folder is None:  # another thread closed it, but not what was copied since
                 remove(folder)
@@ -183,20 +183,22 @@ class Bubblewrap(Sandbox):
         program = folder / "scripts" / "pytest"
         program.write_text('#!/bin/sh\nexec python -m pytest "$@"\n')
         program.chmod(0o755)
+        for name in PLACES:  # whatever the repository's folder and the umask allow: inside may be another user
+            (folder / name).chmod(0o755)
         if os.geteuid() == 0:
             self._uid = 60_000 + random.SystemRandom().randrange(5_000)
             for place in (folder / "testbed", folder / "tmp"):
                 for path in (place, *place.rglob("*")):
                     os.chown(path, self._uid, self._uid, follow_symlinks=False)
 
-    def _start(self, command: str) -> tuple[subprocess.Popen, FirstProcess]:
+    def _start(self, command: str, folder: Path) -> tuple[subprocess.Popen, FirstProcess]:
         """(bubblewrap, the first process inside)."""
         read, write = os.pipe()
         with os.fdopen(read, "rb") as told:
             try:
                 full = bool(passed(self.limits, self._used, self._given))
                 kept = limited(self.limits, may_write=not full)
-                words = [*enter(self._uid, [*self._binds(), "--info-fd", str(write)]), *kept, command]
+                words = [*enter(self._uid, [*_binds(folder), "--info-fd", str(write)]), *kept, command]
                 # a session of its own: Ctrl-C is for the harness, which then closes its sandboxes
                 process = self._process = subprocess.Popen(
                     words,
@@ -221,12 +223,14 @@ class Bubblewrap(Sandbox):
             with process.stdout:
                 said = process.stdout.read().decode("utf-8", "replace").strip()
             process.wait()
-            raise InfraError(f"bubblewrap did not start: {said[:500]}") from error
+            why = "the sandbox was closed" if self._folder is None else f"bubblewrap did not start: {said[:500]}"
+            raise InfraError(why) from error
 
-    def _binds(self) -> list[str]:
-        testbed, tmp, given, scripts = (str(self._folder / name) for name in PLACES)
-        written = ["--bind", testbed, TESTBED, "--bind", tmp, "/tmp"]
-        return [*written, "--ro-bind", given, GIVEN, "--ro-bind", scripts, SCRIPTS, "--chdir", TESTBED]
+
+def _binds(folder: Path) -> list[str]:
+    testbed, tmp, given, scripts = (str(folder / name) for name in PLACES)
+    written = ["--bind", testbed, TESTBED, "--bind", tmp, "/tmp"]
+    return [*written, "--ro-bind", given, GIVEN, "--ro-bind", scripts, SCRIPTS, "--chdir", TESTBED]
 
 
 def _why(error: OSError, source: str) -> str:

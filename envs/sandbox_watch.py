@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,12 +14,18 @@ from envs.sandbox_base import Limits
 
 FREE_MB = 512  # on the disk that is written to; with less nothing goes on
 FREE_FILES = 2000  # likewise
-MEASURE_S = 5.0  # a folder for which it takes longer is too large
+LOOK_S = 10.0  # to measure what a running command wrote: it may be writing faster than it can be counted
+MEASURE_S = 60.0  # likewise, when nothing runs: for which it takes longer is a machine that is too slow
+UNMEASURED = "unmeasured"
+
+
+class TooSlow(InfraError):
+    """What a sandbox holds could not be found out in time."""
 
 
 @dataclass(kw_only=True)
 class UsageWatch:
-    """Called while the command runs: the limit that it has passed, or "".
+    """Called while the command runs: the limit that it has passed, UNMEASURED where that cannot be found out, or "".
 
     root     its first process: all others descend from it
     folder   all that it can write to
@@ -33,7 +38,12 @@ class UsageWatch:
     before: tuple[int, int]
 
     def __call__(self) -> str:
-        return "memory" if resident(self.root) > self.limits.memory_mb << 20 else self.written(usage(self.folder))
+        if resident(self.root) > self.limits.memory_mb << 20:
+            return "memory"
+        try:
+            return self.written(usage(self.folder, LOOK_S))
+        except TooSlow:  # by the command or by the machine: known when the command has ended
+            return UNMEASURED
 
     def written(self, used: tuple[int, int]) -> str:
         """Which of the two limits of the folder is passed. Raises InfraError where none is, and the disk is full."""
@@ -65,8 +75,8 @@ def check_room(folder: Path) -> None:
     raise InfraError(f"this machine's disk is full: there is no room for {left} where sandboxes are (TMPDIR)")
 
 
-def usage(folder: Path, timeout_s: float = MEASURE_S) -> tuple[int, int]:
-    """(bytes, files) in a folder, each sys.maxsize where it takes longer than timeout_s to find out."""
+def usage(folder: Path, timeout_s: float) -> tuple[int, int]:
+    """(bytes, files) in a folder. Raises TooSlow where one of them takes longer than timeout_s to find out."""
     return measure(folder, "--block-size=1", timeout_s), measure(folder, "--inodes", timeout_s)
 
 
@@ -75,8 +85,8 @@ def measure(folder: Path, unit: str, timeout_s: float) -> int:
     words = ["du", "--summarize", "--one-file-system", unit, "--", str(folder)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        return sys.maxsize
+    except subprocess.TimeoutExpired as error:
+        raise TooSlow(f"this machine is too slow: measuring a sandbox took longer than {timeout_s:g} s") from error
     except OSError as error:
         raise InfraError(f"du: {error}") from error
     return int((done.stdout.split() or ["0"])[0])

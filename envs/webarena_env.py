@@ -58,7 +58,7 @@ MORE_VERIFIED = {  # its evaluators want to be told what kind of task it was, an
     "report_infeasible": "report_infeasible('{...}'): end the task as impossible, by the JSON object that is described "
     "below and its status",
 }
-ADMIN = "/admin"  # where the administration is at its address; its tasks' URLs go on from there
+ADMIN = "/admin"  # where the shop's administration is, at its address
 MISSING = (
     "env=webarena needs the addresses of its sites, here {missing}: start them with Docker, e.g. `webarena-verified "
     "env start --site shopping` (ports: shopping 7770, shopping_admin 7780, reddit 9999, gitlab 8023), and give "

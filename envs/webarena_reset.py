@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from http.client import HTTPException
 from urllib.parse import urlsplit
 
@@ -27,7 +27,7 @@ def control_of(site: str, url: str) -> str:
 def reset_sites(
     controls: Mapping[str, str], within_s: float = READY_S, aborted: Callable[[], bool] = lambda: False
 ) -> None:
-    """All of them at once. Raises InfraError where one is not ready within_s seconds, however slowly it answers.
+    """All of them at once. Raises InfraError as soon as one fails, or is not ready within_s seconds however it answers.
 
     controls   {site: the address of its control port}
     aborted    asked while waiting: whether the attempt is over, so that nothing is waited for any more
@@ -37,13 +37,17 @@ def reset_sites(
         begun[site] = outcome = Future()
         # Not of a pool: nobody waits for a server that hangs, and a socket's own limit is for each of its bytes.
         threading.Thread(target=_ask, args=(site, control, within_s, outcome), name="worker-reset", daemon=True).start()
-    for site, outcome in begun.items():
-        while not wait([outcome], max(0.0, min(LOOK_S, end - time.monotonic()))).done:
-            if aborted():
-                raise InfraError("aborted")
-            if time.monotonic() >= end:
-                raise InfraError(f"{site} cannot be reset by {controls[site]}/init: it took longer than {within_s:g} s")
-        outcome.result()
+    while True:
+        done, waiting = wait(begun.values(), max(0.0, min(LOOK_S, end - time.monotonic())), FIRST_EXCEPTION)
+        for outcome in done:
+            outcome.result()
+        if not waiting:
+            return
+        if aborted():
+            raise InfraError("aborted")
+        if time.monotonic() >= end:
+            site = next(site for site, outcome in begun.items() if outcome in waiting)
+            raise InfraError(f"{site} cannot be reset by {controls[site]}/init: it took longer than {within_s:g} s")
 
 
 def _ask(site: str, control: str, timeout_s: float, outcome: Future) -> None:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,18 @@ def test_a_close_from_another_thread_cuts_a_call_short(worker):
     assert time.monotonic() - began < 4 and [type(error) for error in raised] == [InfraError]
     worker.close()
     with pytest.raises(InfraError, match="start it first"):
+        worker.call("pid")
+
+
+def test_a_close_between_the_answers_arrival_and_its_reading_is_an_infra_error(worker, monkeypatch):
+    read = Connection._recv_bytes
+
+    def closed(connection, *words):
+        worker.close()
+        return read(connection, *words)
+
+    monkeypatch.setattr(Connection, "_recv_bytes", closed)
+    with pytest.raises(InfraError, match="the worker process was closed"):
         worker.call("pid")
 
 

@@ -20,11 +20,12 @@ from swe_kit import bubblewrap, make, on_a_disk_of, stand_in, write_instances
 
 from core.errors import InfraError, UserError
 from core.types import digest
-from envs import sandbox_bubblewrap
+from envs import sandbox_bubblewrap, sandbox_watch
 from envs.sandbox import KINDS, make_sandbox
 from envs.sandbox_base import Limits
 from envs.sandbox_bubblewrap import Bubblewrap
 from envs.sandbox_container import Container
+from envs.sandbox_watch import passed
 
 TIGHT = Limits(memory_mb=256, processes=64, file_mb=16, disk_mb=48, files=3000, output_mb=1)
 CANARY = "canary-7f3a91-do-not-tell"
@@ -490,14 +491,49 @@ def test_short_commands_cannot_write_more_than_a_long_one(box):
 
 
 @bubblewrap
-def test_a_folder_that_takes_too_long_to_measure_frees_nobody_from_the_limits(box, monkeypatch):
-    from envs import sandbox_watch
+def test_on_a_slow_machine_no_command_is_over_a_limit_that_it_is_within(box, source, monkeypatch, tmp_path):
+    """And one that writes faster than can be counted does not get away."""
+    du = shutil.which("du")
+    (tmp_path / "du").write_text(f'#!/bin/sh\nsleep 0.3\nexec {du} "$@"\n')
+    (tmp_path / "du").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(sandbox_watch, "LOOK_S", 0.1)
+    assert box.run("echo here > note", 20).returncode == 0
+    with pytest.raises(InfraError, match="too slow: what a command writes could not be measured"):
+        box.run("sleep 20", 20)
+    monkeypatch.setattr("envs.sandbox_base.POLL_S", 2.0)
+    assert box.run("for n in 1 2 3 4; do head -c 16M /dev/zero > big$n; done; sleep 20", 20).killed == "disk"
+    monkeypatch.setattr(sandbox_bubblewrap, "MEASURE_S", 0.1)
+    for work in (lambda: box.run("ls", 20), lambda: box.open(str(source))):
+        with pytest.raises(InfraError, match="too slow: measuring a sandbox took longer than 0.1 s"):
+            work()
+    assert box._folder is None  # nothing is left of what could not be opened
 
-    monkeypatch.setattr(sandbox_watch, "measure", lambda folder, unit, timeout_s: sys.maxsize)
-    assert box.run("true", 10).killed == "disk"
-    monkeypatch.undo()
-    assert box.run("head -c 1M /dev/zero > one", 10).returncode != 0
-    assert box.run("head -c 1M /dev/zero > one", 10).returncode == 0
+
+@bubblewrap
+def test_a_folder_that_only_its_owner_may_enter_is_readable_inside(source):
+    """Also where the umask says so: root's commands run as another user."""
+    source.chmod(0o700)
+    umask, box = os.umask(0o077), Bubblewrap(limits=TIGHT)
+    try:
+        box.open(str(source))
+        box.give("note", "text\n")
+        said = box.run("ls; cat /given/note; pytest --version > /dev/null && touch new /tmp/new", 20)
+    finally:
+        os.umask(umask)
+        box.close()
+    assert (said.output, said.returncode) == ("conftest.py\ntests\ntext\n", 0)
+
+
+@bubblewrap
+def test_a_close_just_before_a_command_starts_is_no_error_of_ours(box, monkeypatch):
+    def closed(*words):
+        box.close()
+        return passed(*words)
+
+    monkeypatch.setattr(sandbox_bubblewrap, "passed", closed)
+    with pytest.raises(InfraError, match="^the sandbox was closed"):
+        box.run("ls", 10)
 
 
 @bubblewrap

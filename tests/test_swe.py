@@ -9,11 +9,12 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from conftest import command, read_json, read_rows, wait_for
+from conftest import REPO, command, read_json, read_rows, wait_for
 from env_contract import EnvContract
 from swe_kit import (
     INSTANCES,
@@ -218,6 +219,29 @@ env.close()
     said = on_a_disk_of(650, script, tmp_path, data)
     full = "InfraError: this machine's disk is full: there is no room for 512 MB where sandboxes are (TMPDIR)"
     assert said == ["True", full, full]
+
+
+@bubblewrap
+def test_on_a_full_disk_of_containers_no_patch_counts(data, tmp_path, monkeypatch):
+    """Not even one that solves its instance: else those that do not would be left out alone."""
+    programs = stand_in(tmp_path / "bin", "docker", data, "{id}")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(REPO))
+    text, table = (programs / "docker").read_text(), "Filesystem 1024-blocks Used Available\\no 9 9 1000"
+    fills = f"""if "pytest -rp" in words[-1]:
+    (ROOT / "full").touch()
+if words[-1].startswith("df ") and (ROOT / "full").exists():
+    sys.exit(print("{table}"))
+if words[0] == "run":"""
+    (programs / "docker").write_text(text.replace('if words[0] == "run":', fills))
+    it = replace(load(str(data))[0], folder=None)
+    how = {"kind": "docker", "source": it.id.replace("__", "_1776_"), "limits": Limits(), "timeout_s": 60}
+    for begun in (True, False):  # by the tests themselves; before them
+        with pytest.raises(InfraError, match="the disk of its containers is full"):
+            resolve(it.gold, it, **how)
+        log = (programs / "log").read_text()
+        assert ("pytest -rp" in log) is begun
+        (programs / "log").write_text("")
 
 
 @bubblewrap

@@ -172,6 +172,11 @@ def test_the_resets_of_a_tasks_sites_are_limited_together(slow):
     assert time.monotonic() - began < 3
 
 
+def test_a_site_that_cannot_be_reset_is_told_at_once(slow):
+    with pytest.raises(InfraError, match=r"reddit cannot be reset by .*/init: .*refused"):
+        webarena_reset.reset_sites({"shopping": slow, "reddit": "http://127.0.0.1:9"}, within_s=5)
+
+
 def test_an_attempt_that_is_aborted_waits_for_no_reset(slow):
     began = time.monotonic()
     with pytest.raises(InfraError, match="^aborted$"):
