@@ -75,7 +75,7 @@ def test_a_lesson_of_one_seed_solves_the_others(here, goals, tmp_path):
     rows, summary = read_rows(run_dir), read_json(run_dir / "summary.json")
     assert [row["status"] for row in rows] == ["failure"] * 4 + ["success"] * 8
     assert [row["task_type"] for row in rows[:4]] == list(KINDS)
-    assert rate == pytest.approx(8 / 12) and summary["judge_agreement"] == 1.0
+    assert rate == round(8 / 12, 4) and summary["judge_agreement"] == 1.0
     # the record holds every page that was shown, the prompt one at a time
     assert all(PAGE in step["observation"] for row in rows for step in row["trajectories"][0]["steps"])
 

@@ -392,11 +392,14 @@ def test_a_container_that_ends_in_a_command_is_no_failure_of_the_command(contain
 @bubblewrap
 def test_an_abort_ends_a_container_for_good(container):
     box, programs = container
-    threading.Timer(0.5, box.abort).start()
+    abort = threading.Timer(0.5, box.abort)
+    abort.start()
     began = time.monotonic()
     with pytest.raises(InfraError, match="^aborted$"):
         box.run("sleep 60", 60)
-    assert time.monotonic() - began < 20 and not (programs / box._name).exists()
+    assert time.monotonic() - began < 20
+    abort.join(20)  # it is this call that removes the container: what it ended returns meanwhile
+    assert not abort.is_alive() and not (programs / box._name).exists()
     with pytest.raises(InfraError, match="^aborted$"):
         box.open("empty_1776_stats-1")
 
