@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -106,20 +108,25 @@ def cli(tmp_path):
     return run
 
 
+@cache  # a third of a second each time, and many tests start the same run again and again
+def composed(overrides: tuple[str, ...]):
+    from hydra import compose, initialize_config_dir
+
+    import main  # noqa: F401 - registers the resolver
+
+    with initialize_config_dir(str(REPO / "config"), version_base="1.3", job_name="main"):
+        return compose("config", overrides=list(overrides), return_hydra_config=True)
+
+
 @pytest.fixture
 def compose():
     """The composed configuration for some overrides, with Hydra's own part set up as in a run."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.core.hydra_config import HydraConfig
     from omegaconf import open_dict
 
-    import main  # noqa: F401 - registers the resolver
-
     def build(*overrides: str):
-        with initialize_config_dir(str(REPO / "config"), version_base="1.3", job_name="main"):
-            cfg = hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
+        cfg = deepcopy(composed(overrides))
         HydraConfig.instance().set_config(cfg)
         with open_dict(cfg):
             del cfg["hydra"]

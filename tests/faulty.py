@@ -99,7 +99,7 @@ class FaultyServer:
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def fault(self, body: bytes, share: float) -> str | None:
         key = hashlib.sha256(body).hexdigest()

@@ -1,18 +1,22 @@
-"""config/: a value has one home, parts combine freely, and a default in Python is the default in YAML."""
+"""config/: each option binds to what reads it, a value has one home, parts combine freely, defaults are one."""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections import defaultdict
 from contextlib import closing
+from functools import cache
 
 import pytest
 import yaml
 from conftest import REPO, TOY
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
-from omegaconf import OmegaConf
-from test_architecture import choose, options, targets
+from omegaconf import DictConfig, OmegaConf
+from test_architecture import PACKAGES, sources
 
+from core.build import GROUPS, NULLABLE, NUMBERS, OTHERS, SHOWN
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
@@ -33,6 +37,84 @@ REPEATED = (  # what an experiment may learn from is read in one place, each of 
     "core.setting.Setting",
     "core.models.embedding_cache.CachedEmbedder",
 )
+
+
+def options():
+    """(group, option) of every config file but those that are no choice, which lie beside config.yaml."""
+    config = REPO / "config"
+    return [(str(p.parent.relative_to(config)), p.stem) for p in sorted(config.glob("*/**/*.yaml"))]
+
+
+def choose(group: str, option: str) -> list[str]:
+    """The words that choose an option; one of a group within a group goes with an option that has that group."""
+    host = "memory=guarded" if group == "memory/hygiene" else "memory=consolidated"
+    return [host] * ("/" in group) + [f"{group}={option}"]
+
+
+def targets(node, where="") -> list[tuple[str, DictConfig]]:
+    """Every node with a _target_, with its path."""
+    if not isinstance(node, DictConfig):
+        return []
+    found = [(where, node)] if "_target_" in node else []
+    for key in node:
+        if not OmegaConf.is_missing(node, key):
+            found += targets(node[key], f"{where}.{key}")
+    return found
+
+
+def hydra_part(group: str) -> DictConfig:
+    """What was chosen for one of Hydra's own groups, where it stands. What follows from other keys is left empty."""
+    node = OmegaConf.to_container(HydraConfig.get()[group], resolve=False)
+    return OmegaConf.create({"hydra": {group: {key: None if "${" in str(v) else v for key, v in node.items()}}})
+
+
+@cache
+def is_used(key: str, target: str) -> bool:
+    """Whether a part of ours reads one of its fields, or anything does by that name; else it is a knob nobody turns."""
+    made = get_object(target)
+    if not inspect.isclass(made) or made.__module__.split(".")[0] not in PACKAGES:
+        return True
+    text = "".join(inspect.getsource(c) for c in made.__mro__ if c.__module__.split(".")[0] in PACKAGES)
+    return f"self.{key}" in text or f".{key}" in every_source()
+
+
+@cache
+def every_source() -> str:
+    return "".join(path.read_text(encoding="utf-8") for path in sources())
+
+
+@pytest.mark.parametrize(("group", "option"), options())
+def test_every_option_composes_and_binds_to_its_signature(compose, group, option):
+    cfg = compose(*choose(group, option))
+    if group.startswith("hydra/"):  # which a run's own configuration is without
+        cfg = hydra_part(group.removeprefix("hydra/"))
+    if group not in ("arm", "experiment"):
+        assert "_target_" in OmegaConf.select(cfg, group.replace("/", ".")), "not a part: no choice of this group"
+    found = targets(cfg)
+    assert found
+    for where, node in found:
+        shown = SHOWN if where == ".memory" else ()
+        keys = {key: None for key in node if not key.startswith("_") and key not in shown}
+        signature = inspect.signature(get_object(node["_target_"]))
+        kinds = {p.kind for p in signature.parameters.values()}
+        assert inspect.Parameter.VAR_KEYWORD not in kinds, f"{where}: **kwargs would swallow a misspelt key"
+        signature.bind_partial(**keys)
+        for key in (key for key in node if not key.startswith("_")):
+            assert is_used(key, node["_target_"]), f"{where}.{key} of {group}={option} is a knob that nothing reads"
+
+
+def test_the_keys_of_the_config_are_the_keys_that_are_read(compose):
+    typed = set(compose("llm@judge_llm=scripted", "llm@extractor_llm=scripted", "llm@selector_llm=scripted"))
+    assert typed == {*NUMBERS, *GROUPS, *OTHERS}
+    assert set(NULLABLE) < set(NUMBERS)
+
+
+def test_every_key_a_user_types_often_is_top_level(compose):
+    wanted = (
+        "env workflow agent llm embedder memory retrieval judge setting tracker seed limit max_steps max_concurrency "
+        "k r run_dir"
+    )
+    assert set(wanted.split()) <= set(compose())
 
 
 def raw(path):

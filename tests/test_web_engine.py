@@ -48,7 +48,7 @@ class Shop(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def url():
     with ThreadingHTTPServer(("127.0.0.1", 0), Shop) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 

@@ -158,7 +158,7 @@ class SlowControl(BaseHTTPRequestHandler):
 def slow():
     server = ThreadingHTTPServer(("127.0.0.1", 0), SlowControl)
     server.daemon_threads, server.over = True, threading.Event()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.over.set()
     server.shutdown()
