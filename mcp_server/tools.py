@@ -103,8 +103,8 @@ class CoreTools:
             learned = learn_attempt(service, bank, id, payload)
             told = {"status": "success", "message": "Memory extraction successful", "task_id": id, "async_mode": False}
             return result({**told, "agent_id": bank.namespace, **learned})
-        most = service.limits.max_pending_jobs
-        if service.jobs.get(id) is None and service.jobs.counts().get("pending", 0) >= most:
+        most, whose = service.limits.max_pending_jobs, bank.namespace if service.bound else None
+        if service.jobs.get(id) is None and service.jobs.counts(whose).get("pending", 0) >= most:
             raise UserError(f"{most} extractions wait already: try again when some are done.")
         job = service.jobs.put(id, bank.namespace, payload)
         self._worker.wake()

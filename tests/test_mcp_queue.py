@@ -42,6 +42,25 @@ def test_jobs_are_done_once_in_order_and_erased(bank):
     assert (again.state, again.payload, again.result) == ("pending", {"query": "a"}, {})
 
 
+@pytest.mark.parametrize("bank_store", ["sqlite", "postgres"], indirect=True)
+def test_namespaces_take_turns_and_what_was_under_way_goes_first(bank, monkeypatch):
+    seconds = iter(range(100))
+    monkeypatch.setattr(queue, "now", lambda: f"2026-11-23T10:00:{next(seconds):02d}+00:00")
+    jobs, done = bank.jobs(), []
+    for id in ("ann 1", "ann 2", "ann 3", "ann 4", "bob 1", "bob 2"):
+        jobs.put(id, id.partition(" ")[0], {})
+    for _ in range(3):
+        done.append(jobs.next().id)
+        jobs.end(done[-1], "completed", {})
+    assert jobs.next().id == jobs.next().id == "bob 2"  # its worker died
+    jobs.end("bob 2", "failed", {})
+    jobs.put("carl 1", "carl", {})
+    while job := jobs.next():
+        done.append(job.id)
+        jobs.end(job.id, "completed", {})
+    assert done == ["ann 1", "bob 1", "ann 2", "carl 1", "ann 3", "ann 4"]
+
+
 def test_a_job_that_kills_every_server_fails_in_the_end(bank):
     jobs = bank.jobs()
     jobs.put("a", "default", {})

@@ -22,7 +22,7 @@ from mcp.client.client import Client
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer
-from mcp_kit import HELLO, MODEL, TRAJECTORY, ask, here, http_server, run, until_done
+from mcp_kit import HELLO, MODEL, TRAJECTORY, ask, here, http_server, refused, run, until_done
 
 from core.errors import UserError
 from mcp_server import tokens
@@ -157,6 +157,23 @@ def test_no_tenant_reaches_the_lessons_of_another_by_any_tool(tmp_path, capsys, 
     with http_server(tmp_path / "b.sqlite", *words, transport="sse" if path == "/sse" else "http") as url:
         run(go(url))
         assert post(url, path=path).status_code == 401 and post(url, "x" * 40, path=path).status_code == 401
+
+
+def test_a_full_queue_of_one_tenant_is_not_full_for_the_others(tmp_path, monkeypatch):
+    async def go(server, service):
+        async with Client(server) as client:
+            for tenant in ("ann", "bob"):
+                monkeypatch.setattr("mcp_server.server.caller_of", lambda context, tenant=tenant: tenant)
+                for number in range(2):
+                    await ask(client, "extract_memory", query=f"task {number}", trajectory=TRAJECTORY)
+                assert "2 extractions wait already" in await refused(
+                    client, "extract_memory", query="x", trajectory=TRAJECTORY
+                )
+        assert service.jobs.counts() == {"pending": 4}
+
+    with here(tmp_path / "b.sqlite", *MODEL, "server.max_pending_jobs=2") as (server, service):
+        service.bind_agents()
+        run(go(server, service))
 
 
 def test_a_session_serves_the_tenant_alone_that_opened_it_and_a_removed_token_ends(tmp_path, capsys):

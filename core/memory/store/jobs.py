@@ -15,6 +15,14 @@ from core.memory.store.contract import BankStore, Lead
 
 KEPT = 1000  # finished jobs that can still be asked about
 TRIES = 5  # starts of a job whose process died each time
+# What was left under way, else the oldest of the namespace whose last one ended longest ago: one that has thousands
+# waiting is not in the way of the others.
+_NEXT = """
+    SELECT j.* FROM jobs j LEFT JOIN (
+        SELECT namespace, max(changed_at) AS at FROM jobs WHERE state IN ('completed', 'failed') GROUP BY namespace
+    ) ended ON ended.namespace = j.namespace
+    WHERE j.state IN ('pending', 'running') ORDER BY j.state = 'pending', coalesce(ended.at, ''), j.rowid LIMIT 1
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +89,8 @@ class Jobs:
             lead.close()
 
     def next(self) -> Job | None:
-        """The oldest job to do, marked as running; one that was begun TRIES times fails. Only while leading."""
-        query = "SELECT * FROM jobs WHERE state IN ('pending', 'running') ORDER BY rowid LIMIT 1"
-        while found := self._store.rows(query):
+        """The next job to do, marked as running; one that was begun TRIES times fails. Only while leading."""
+        while found := self._store.rows(_NEXT):
             job = _job(found[0])
             if job.tries < TRIES:
                 begin = "UPDATE jobs SET state = 'running', tries = tries + 1, changed_at = ? WHERE id = ?"
