@@ -8,6 +8,7 @@ import platform
 import subprocess
 from collections.abc import Iterable
 from copy import deepcopy
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -209,6 +210,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
+@cache  # a sweep's runs ask again and again
 def _version(package: str) -> str | None:
     try:
         return version(package)
