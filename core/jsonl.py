@@ -68,7 +68,8 @@ class JsonLines:
         os.close(file)
 
     def _line(self, row: dict[str, Any]) -> bytes:
-        row = in_strings(row, self._redact)  # in the finished JSON a secret may look like a part of it
+        if self._redact is not str:
+            row = in_strings(row, self._redact)  # in the finished JSON a secret may look like a part of it
         text = json.dumps(row, ensure_ascii=False) + "\n"
         try:
             return text.encode("utf-8")
