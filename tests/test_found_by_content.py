@@ -233,15 +233,27 @@ def test_the_key_of_the_vectors_is_noted_together_with_them(tmp_path, bank, monk
     assert bank._store.rows("SELECT * FROM item_vectors ORDER BY 1, 2") == was
     whole = other._embed
 
+    assert other.key == "both"
+    embedded, whole = [], other._embed
+
     def beside(record_):
-        if record_.id == "a":  # while the vectors are made
+        embedded.append(record_.id)
+        if embedded == ["a"]:  # while the vectors are made
             bank.add(record("late", "q", "walrus", tags=("metal",)))
+            bank.forget(id="b")
+            with bank.change("shorter") as change:
+                change.update("c", items=record("c", "", "heron").items)
         return whole(record_)
 
     monkeypatch.setattr(other, "_embed", beside)
     assert other.reembed("item") == 3
+    assert embedded == ["a", "b", "c", "c", "late"]
     other.close()
+    left = bank._store.rows("SELECT rowid FROM records")
+    for table in ("SELECT rowid FROM vectors", "SELECT DISTINCT record FROM item_vectors ORDER BY 1"):
+        assert bank._store.rows(table) == left
     again = bank_at(tmp_path / "b.sqlite", "item")
+    assert [hit.score for hit in again.nearest("title0\n\nheron", 1)] == [1.0]
     assert [hit.score for hit in again.nearest("title0\n\nwalrus", 1)] == [1.0]
     assert ids(again.nearest("title0\n\nwalrus", 1)) == ["late"]
     again.close()

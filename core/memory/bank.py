@@ -307,11 +307,14 @@ class MemoryBank(BankFile, Memory):
     def reembed(self, key: str | None = None) -> int:
         """Make the vectors of every record anew, everyone's; returns how many records. key: another `key` from now on.
 
-        Searches compute what is not stored, a server at each start; this stores it. No journal entry: texts stay.
-        UserError for a role in PostgreSQL that is bound to some tenants.
+        Searches compute what is not stored; this stores it. No journal entry: texts stay. UserError for a bound role.
         """
-        self.key = key or self.key
-        return self._store.reembed(self._embed, partial(note_key, key=self.key))
+        before, self.key = self.key, key or self.key
+        try:
+            return self._store.reembed(self._embed, partial(note_key, key=self.key))
+        except BaseException:
+            self.key = before
+            raise
 
     def learn(self, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
         """What a finished episode teaches beyond its record; nothing unless `consolidate` is on.

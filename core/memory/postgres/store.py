@@ -19,7 +19,7 @@ from core.memory.postgres.connection import EVERYONE, SEE_UNTIL_COMMIT, Connecti
 from core.memory.postgres.connections import Connections
 from core.memory.postgres.search import BM25, PostgresSearch, conditions
 from core.memory.postgres.words import words_of
-from core.memory.store.changes import Change, Embed
+from core.memory.store.changes import Change, Embed, embedded
 from core.memory.store.clock import now
 from core.memory.store.contract import Busy, Lead
 from core.memory.store.filter import Filter
@@ -280,15 +280,15 @@ class PostgresStore:
                 "it is bound to (bind_role): run reembed as another."
             )
         everyone = self.of(None)
-        rows = everyone.rows(f"{RECORDS} WHERE v.vector IS NOT NULL")
-        made = [(row[0], record.namespace, *embed(record)) for row in rows for record in [to_record(row)]]
+        query = f"{RECORDS} WHERE v.vector IS NOT NULL"
+        made = embedded(everyone.rows(query), embed)
         with everyone.unjournaled() as db:
-            # Also of a record that another has added since `made`: its vectors may be for another key.
+            made = embedded(db.execute(query).fetchall(), embed, made)  # others may have added, changed, forgotten some
             db.execute("DELETE FROM item_vectors")
-            for rowid, namespace, vector, items in made:
+            for rowid, (about, vector, items) in made.items():
                 db.execute("UPDATE vectors SET vector = ? WHERE rowid = ?", (vector, rowid))
                 insert = "INSERT INTO item_vectors VALUES (?, ?, ?, ?)"
-                db.executemany(insert, [(rowid, *item, namespace) for item in items])
+                db.executemany(insert, [(rowid, *item, about[0]) for item in items])
             note(db)
         return len(made)
 

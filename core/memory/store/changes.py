@@ -33,6 +33,20 @@ FOUND_SINCE = (
 )
 
 
+def embedded(rows: Iterable[tuple], embed: Embed, known: dict[int, tuple] | None = None) -> dict[int, tuple]:
+    """{rowid: (what of a record is embedded, its vector, its items')} for rows of `RECORDS`.
+
+    known   what this gave before; embedded anew is only what is not in it as it now stands
+    """
+    made, known = {}, known or {}
+    for row in rows:
+        record = to_record(row)
+        about = (record.namespace, record.id, record.original_query, record.items, record.tags)
+        earlier = known.get(row[0])
+        made[row[0]] = earlier if earlier and earlier[0] == about else (about, *embed(record))
+    return made
+
+
 class Change:
     """Everything done here, in one namespace, is committed together with one journal entry, or not at all.
 

@@ -14,7 +14,7 @@ from core.checks import is_url
 from core.errors import StopRun, UserError
 from core.memory.search import index_file
 from core.memory.store.by_words import BELIEVED, by_words
-from core.memory.store.changes import MADE, Change, Embed, select
+from core.memory.store.changes import MADE, Change, Embed, embedded, select
 from core.memory.store.clock import now
 from core.memory.store.contract import BankStore, Busy, Lead
 from core.memory.store.filter import Filter
@@ -214,13 +214,14 @@ class Store:
 
     def reembed(self, embed: Embed, note: Callable[[Any], None]) -> int:
         """Replace the vectors of every record that has one, and all of items. Returns how many records."""
-        made = [(row[0], *embed(to_record(row))) for row in self.rows(f"{RECORDS} WHERE v.vector IS NOT NULL")]
+        query = f"{RECORDS} WHERE v.vector IS NOT NULL"
+        made = embedded(self.rows(query), embed)
         with self.unjournaled() as db:
-            # Also of what another has added since `made`: its vectors may be for another key.
+            made = embedded(db.execute(query), embed, made)  # others may have added, changed and forgotten some
             db.execute("INSERT INTO touched (record, found) SELECT rowid, 1 FROM vectors")
             db.execute("DELETE FROM item_vectors")
-            for rowid, vector, items in made:
-                db.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?)", (rowid, vector))
+            for rowid, (_, vector, items) in made.items():
+                db.execute("UPDATE vectors SET vector = ? WHERE rowid = ?", (vector, rowid))
                 db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", [(rowid, *item) for item in items])
             note(db)
         return len(made)
