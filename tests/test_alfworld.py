@@ -49,6 +49,14 @@ class TestGenerated(EnvContract):
         return env._worker.pid
 
 
+class TestOfficial(EnvContract):
+    def make_env(self, folder):
+        return make(folder, split="valid_seen", data=official("valid_seen_140.tar.xz"))
+
+    def worker_pid(self, env):
+        return env._worker.pid
+
+
 def test_generated_games_of_all_six_types_are_won_by_their_walkthrough_and_none_is_solved_at_the_start(env):
     tasks = env.tasks()
     assert {task.type for task in tasks} == set(TASK_TYPES)

@@ -176,7 +176,7 @@ def test_the_gpqa_archive_is_kept_as_it_is(tmp_path, monkeypatch):
 def test_fuzz(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, slowest, _ = script("bench.fuzz_grading").fuzz(count=200, seed=1, timeout_s=1.0)
-    assert slowest < 30  # a second, and what a busy machine adds; without the limit hours
+    assert slowest < 5  # a second, and what a busy machine needs to end and start a process
     assert list(tmp_path.iterdir()) == []
 
 

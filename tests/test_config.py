@@ -1,4 +1,4 @@
-"""config/: each option binds to what reads it, a value has one home, parts combine freely, defaults are one."""
+"""config/: each option binds to what reads it, a value has one home, parts combine freely, and defaults agree."""
 
 from __future__ import annotations
 

@@ -231,9 +231,12 @@ def test_the_key_of_the_vectors_is_noted_together_with_them(tmp_path, bank, monk
         with pytest.raises(KeyboardInterrupt):
             other.reembed("item")
     assert bank._store.rows("SELECT * FROM item_vectors ORDER BY 1, 2") == was
-    whole = other._embed
-
     assert other.key == "both"
+    other.close()
+
+
+def test_reembed_leaves_what_others_do_meanwhile_as_they_did_it(tmp_path, bank, monkeypatch):
+    other = bank_at(tmp_path / "b.sqlite", "both")
     embedded, whole = [], other._embed
 
     def beside(record_):
@@ -249,8 +252,8 @@ def test_the_key_of_the_vectors_is_noted_together_with_them(tmp_path, bank, monk
     assert other.reembed("item") == 3
     assert embedded == ["a", "b", "c", "c", "late"]
     other.close()
-    left = bank._store.rows("SELECT rowid FROM records")
-    for table in ("SELECT rowid FROM vectors", "SELECT DISTINCT record FROM item_vectors ORDER BY 1"):
+    left = bank._store.rows("SELECT rowid FROM records ORDER BY 1")
+    for table in ("SELECT rowid FROM vectors ORDER BY 1", "SELECT DISTINCT record FROM item_vectors ORDER BY 1"):
         assert bank._store.rows(table) == left
     again = bank_at(tmp_path / "b.sqlite", "item")
     assert [hit.score for hit in again.nearest("title0\n\nheron", 1)] == [1.0]

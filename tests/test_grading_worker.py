@@ -23,7 +23,7 @@ def test_an_endless_answer_is_killed_at_the_limit_and_counted():
         assert grader.equal("x+x", "2x")
         begun = time.monotonic()
         assert not grader.equal(ENDLESS, "x+7")
-        assert time.monotonic() - begun < 20
+        assert time.monotonic() - begun < 5
         assert (grader.n_timeouts, grader.n_restarts) == (1, 1)
         assert grader.equal("x+x+1", "2x+1")
 

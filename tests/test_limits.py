@@ -46,8 +46,8 @@ def test_no_try_begins_after_the_total_time_and_the_servers_wait_counts():
 
     began = time.monotonic()
     with pytest.raises(TransientError):
-        Retry(attempts=5, total_s=1.0)(busy, threading.Event())
-    assert (len(tries), time.monotonic() - began < 20) == (1, True)
+        Retry(attempts=5, total_s=10)(busy, threading.Event())
+    assert (len(tries), time.monotonic() - began < 5) == (1, True)
 
 
 def test_closing_ends_a_wait_at_once():

@@ -307,7 +307,8 @@ class MemoryBank(BankFile, Memory):
     def reembed(self, key: str | None = None) -> int:
         """Make the vectors of every record anew, everyone's; returns how many records. key: another `key` from now on.
 
-        Searches compute what is not stored; this stores it. No journal entry: texts stay. UserError for a bound role.
+        Searches compute what is not stored, a server at each start; this stores it. No journal entry: texts stay.
+        UserError for a role in PostgreSQL that is bound to some tenants.
         """
         before, self.key = self.key, key or self.key
         try:

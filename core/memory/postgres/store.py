@@ -285,10 +285,10 @@ class PostgresStore:
         with everyone.unjournaled() as db:
             made = embedded(db.execute(query).fetchall(), embed, made)  # others may have added, changed, forgotten some
             db.execute("DELETE FROM item_vectors")
-            for rowid, (about, vector, items) in made.items():
+            for rowid, ((namespace, *_), vector, items) in made.items():
                 db.execute("UPDATE vectors SET vector = ? WHERE rowid = ?", (vector, rowid))
                 insert = "INSERT INTO item_vectors VALUES (?, ?, ?, ?)"
-                db.executemany(insert, [(rowid, *item, about[0]) for item in items])
+                db.executemany(insert, [(rowid, *item, namespace) for item in items])
             note(db)
         return len(made)
 

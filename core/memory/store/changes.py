@@ -34,9 +34,9 @@ FOUND_SINCE = (
 
 
 def embedded(rows: Iterable[tuple], embed: Embed, known: dict[int, tuple] | None = None) -> dict[int, tuple]:
-    """{rowid: (what of a record is embedded, its vector, its items')} for rows of `RECORDS`.
+    """{rowid: (what is embedded of a record, its namespace first; its vector; its items')} for rows of `RECORDS`.
 
-    known   what this gave before; embedded anew is only what is not in it as it now stands
+    known   what an earlier call gave: a record whose texts are still the same is not embedded again
     """
     made, known = {}, known or {}
     for row in rows:

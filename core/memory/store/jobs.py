@@ -18,10 +18,12 @@ TRIES = 5  # starts of a job whose process died each time
 # What was left under way, else the oldest of the namespace whose last one ended longest ago: one that has thousands
 # waiting is not in the way of the others.
 _NEXT = """
-    SELECT j.* FROM jobs j LEFT JOIN (
-        SELECT namespace, max(changed_at) AS at FROM jobs WHERE state IN ('completed', 'failed') GROUP BY namespace
-    ) ended ON ended.namespace = j.namespace
-    WHERE j.state IN ('pending', 'running') ORDER BY j.state = 'pending', coalesce(ended.at, ''), j.rowid LIMIT 1
+    SELECT * FROM jobs WHERE rowid = ( -- a payload may be large: only that of the next one is read
+        SELECT j.rowid FROM jobs j LEFT JOIN (
+            SELECT namespace, max(changed_at) AS at FROM jobs WHERE state IN ('completed', 'failed') GROUP BY namespace
+        ) ended ON ended.namespace = j.namespace
+        WHERE j.state IN ('pending', 'running') ORDER BY j.state = 'pending', coalesce(ended.at, ''), j.rowid LIMIT 1
+    )
 """
 
 
