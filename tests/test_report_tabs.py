@@ -153,6 +153,20 @@ def test_keys_land_in_sight_after_a_filter_and_a_sort(tab, url):
     tab.wait("document.querySelector('#rows .row.selected').id === 'row0'")
 
 
+def test_a_key_right_after_the_address_changed_is_not_lost(tab, url):
+    tab.open(url + "#matts_parallel-seed-0/")
+    press = "document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'j', bubbles: true }))"
+    tab.run(  # the second key falls between the new address and what the browser says of it, the third behind both
+        "(() => { const later = window.setTimeout; window.setTimeout = (work, ms) => { window.setTimeout = later;"
+        f" return later(() => {{ work(); {press}; later(() => {press}, 20); }}, ms); }}; {press}; }})()"
+    )
+    tab.wait("document.querySelector('article .id')?.innerText === 'toy/cedar/1'")
+    assert tab.run("document.querySelector('#rows .row.selected').id") == "row2"
+    tab.run("history.back()")
+    tab.wait("document.querySelector('article .id')?.innerText === 'toy/amber/1'")
+    assert tab.run("document.querySelector('#rows .row.selected').id") == "row0"
+
+
 def test_the_address_keeps_the_filters(tab, url):
     tab.open(url + "#reasoningbank-seed-0/" + quote("toy/dune/5", safe=""))
     tab.wait("document.querySelector('article .step')")

@@ -137,7 +137,11 @@ function travel(list, place, address, ms) {
   list.reveal();
   list.draw();
   clearTimeout(going);
-  going = setTimeout(() => { location.hash = address; }, ms);
+  going = setTimeout(() => {
+    // followed at once: a key pressed before the browser tells of the change would be lost, its row left for the address's
+    if (location.hash !== address) history.pushState(null, "", address);
+    follow();
+  }, ms);
 }
 
 function go(place, ms = 0) {
