@@ -82,7 +82,8 @@ def test_only_the_gold_patch_solves_it(folder, tmp_path):
     assert not solved(instance, wrong)
     assert all(wrong.get(test) == "PASSED" for test in passes if not hidden(folder, test)), "visible tests are kept"
     now = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime < 3 * 2, "seconds of CPU for three evaluations"
+    # each takes 0.4 to 1.9 seconds of a slow processor, and three times as much of a busy one
+    assert now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime < 3 * 6, "seconds of CPU for three evaluations"
 
 
 def hidden(folder: Path, test: str) -> bool:
