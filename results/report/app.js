@@ -60,6 +60,12 @@ function fillTypes() {
 const PAGES = { results: "results", episodes: "episodes-page", bank: "bank-page" };
 let shown = ""; // what the right side was last drawn for
 
+/** Change the address, and follow it before the browser tells of the change: a key pressed between the two would be lost. */
+function goTo(address) {
+  if (location.hash !== address) history.pushState(null, "", address);
+  follow();
+}
+
 /** Draw what the address names. */
 async function follow() {
   const to = place();
@@ -148,7 +154,7 @@ function filtered(change) {
 function choose() {
   const a = runOf(byId("run").value);
   const b = runOf(byId("other").value);
-  location.hash = linkTo(a, a.byKey.has(view.key) ? view.key : "", alike(a, b) ? b : null, filters());
+  goTo(linkTo(a, a.byKey.has(view.key) ? view.key : "", alike(a, b) ? b : null, filters()));
 }
 
 /** j and k, arrows, Home and End: the place that a key leads to in a list; null for other keys. */
@@ -174,7 +180,7 @@ function pressed(event) {
   const onBank = page === "bank";
   if (event.key === "Escape") {
     if (typing) event.target.blur();
-    else { clearTimeout(going); location.hash = onBank ? "#bank" : "#episodes"; }
+    else { clearTimeout(going); goTo(onBank ? "#bank" : "#episodes"); }
     return;
   }
   if (typing) return;

@@ -47,7 +47,7 @@ function fillBanks() {
   byId("bank-run").replaceChildren(...BANKS.map((run) => el("option", { value: run.key }, `${run.label} (${number(run.lessons)})`)));
   byId("bank-head").replaceChildren(...Object.entries(COLUMNS).map(([name, { word }]) =>
     el("button", { type: "button", class: `sort c-${name}`, "data-sort": name, title: `sort by ${word}`, onclick: () => sortLessons(name) }, word)));
-  byId("bank-run").addEventListener("change", (event) => { location.hash = `#bank:${encodeURIComponent(event.target.value)}/${queryOf(lessonFilters())}`; });
+  byId("bank-run").addEventListener("change", (event) => goTo(`#bank:${encodeURIComponent(event.target.value)}/${queryOf(lessonFilters())}`));
   byId("bank-show").addEventListener("change", (event) => filterLessons({ show: event.target.value }));
   byId("bank-text").addEventListener("input", (event) => filterLessons({ text: event.target.value.trim() }));
 }

@@ -137,11 +137,7 @@ function travel(list, place, address, ms) {
   list.reveal();
   list.draw();
   clearTimeout(going);
-  going = setTimeout(() => {
-    // followed at once: a key pressed before the browser tells of the change would be lost, its row left for the address's
-    if (location.hash !== address) history.pushState(null, "", address);
-    follow();
-  }, ms);
+  going = setTimeout(() => goTo(address), ms);
 }
 
 function go(place, ms = 0) {
