@@ -7,9 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError, metadata
 
 import pytest
 from conftest import REPO
+from packaging.specifiers import SpecifierSet
 
 DOCTOR = ("-m", "scripts.doctor")
 SECRET = "sk-not-to-be-seen-0123456789"
@@ -51,6 +53,21 @@ def test_here_everything_that_a_first_run_needs_is_there_and_works(doctor):
     assert "warmup (79)" in found["datasets here"]["found"]
     for name in ("packages", "versions", "outputs/", "disk", "synced write", "extra local", "extra dev", "Java"):
         assert name in found
+
+
+def test_each_pinned_version_installs_on_every_python_that_is_named():
+    """Also on the first 3.11: Debian 12's is 3.11.2, and pip says no more of it than that two versions conflict."""
+    refused = {}
+    pins = [
+        line.strip() for line in (REPO / "constraints.txt").read_text().splitlines() if "==" in line and line[0] != "#"
+    ]
+    for name in [pin.partition("==")[0] for pin in pins]:
+        try:
+            wants = SpecifierSet(metadata(name)["Requires-Python"] or "")
+        except PackageNotFoundError:  # of an extra that is not installed here
+            continue
+        refused |= {(name, python): str(wants) for python in ("3.11.0", "3.13.0") if not wants.contains(python)}
+    assert len(pins) > 200 and refused == {}
 
 
 def test_quick_loads_no_model(doctor):
