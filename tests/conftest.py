@@ -69,6 +69,7 @@ def postgres():
 def bank_store(request, monkeypatch):
     """With "postgres" each file that a test names as a bank's is a database of its own in PostgreSQL instead."""
     if getattr(request, "param", "sqlite") == "sqlite":
+        yield
         return
     server = request.getfixturevalue("postgres")
     from core.memory.store import bank_file, database
@@ -88,6 +89,9 @@ def bank_store(request, monkeypatch):
     database_open = database.open_store
     monkeypatch.setattr(database, "open_store", opened)
     monkeypatch.setattr(bank_file, "open_store", opened)
+    yield
+    for url in urls.values():
+        server.drop(url)
 
 
 @pytest.fixture

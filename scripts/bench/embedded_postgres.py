@@ -10,6 +10,7 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from core.memory.store.database import open_store
 
@@ -62,6 +63,11 @@ class Server:
         self._n += 1
         self.admin("postgres", f"CREATE DATABASE bank{self._n} TEMPLATE template OWNER {APP}")
         return self.url(f"bank{self._n}")
+
+    def drop(self, url: str) -> None:
+        """Erase a bank of `new`, whoever has it open: in memory each takes megabytes."""
+        name = urlsplit(url).path.removeprefix("/")
+        self.admin("postgres", f"DROP DATABASE {name} WITH (FORCE)")
 
     def admin(self, database: str, *statements: str) -> None:
         """Run statements as the superuser."""
