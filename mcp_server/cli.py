@@ -122,11 +122,13 @@ async def _ask_server(url: str, token: str, name: str, arguments: dict[str, Any]
 
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=600))
+    first: BaseException | None = None
     try:
         async with http, Client(streamable_http_client(url, http_client=http)) as client:
             return await client.call_tool(name, arguments)
     except* (MCPError, httpx2.HTTPError, OSError) as group:
-        first: BaseException = group
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        raise UserError(f"{url} does not answer as a memory server: {first or type(first).__name__}.") from None
+        first = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    # Not raised above: what is raised in an except* is itself put into a group by Python before 3.11.4.
+    raise UserError(f"{url} does not answer as a memory server: {str(first) or type(first).__name__}.")

@@ -189,13 +189,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(given: Any, role: Role) -> dict[str, Any]:
     """`solve`, with what a user or a provider got wrong taken out of the groups that the client wraps it in."""
+    first: BaseException | None = None
     try:
         return asyncio.run(solve(given, role))
     except* (UserError, InfraError, OSError) as group:
-        first: BaseException = group
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        raise UserError(str(first)) from None
+        first = group
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    # Not raised above: what is raised in an except* is itself put into a group by Python before 3.11.4.
+    raise UserError(str(first))
 
 
 if __name__ == "__main__":
