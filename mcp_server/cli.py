@@ -16,6 +16,7 @@ from mcp_types import CallToolResult
 
 from core.errors import UserError
 from mcp_server.ace import AceTools
+from mcp_server.client import running_server, talk
 from mcp_server.config import bank_or_server_options, open_service
 from mcp_server.insights import AllTools
 from mcp_server.server import build_server, list_tools
@@ -99,7 +100,8 @@ def call_tool(
     if given.url is not None and given.bank is not None:
         raise UserError("say where the memory is: --bank PATH, or --url URL of a running server.")
     if given.url is not None:
-        result = asyncio.run(_ask_server(given.url, os.environ.get(given.token_env, ""), name, arguments))
+        server = running_server(given.url, os.environ.get(given.token_env, ""))
+        result = talk(given.url, server, lambda client: client.call_tool(name, arguments))
         if result.is_error:
             raise UserError(result.content[0].text)
         return result
@@ -112,23 +114,3 @@ def call_tool(
         raise UserError(str(error)) from error
     finally:
         service.close()
-
-
-async def _ask_server(url: str, token: str, name: str, arguments: dict[str, Any]) -> CallToolResult:
-    import httpx2
-    from mcp.client.client import Client
-    from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared.exceptions import MCPError
-
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=600))
-    first: BaseException | None = None
-    try:
-        async with http, Client(streamable_http_client(url, http_client=http)) as client:
-            return await client.call_tool(name, arguments)
-    except* (MCPError, httpx2.HTTPError, OSError) as group:
-        first = group
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    # Not raised above: what is raised in an except* is itself put into a group by Python before 3.11.4.
-    raise UserError(f"{url} does not answer as a memory server: {str(first) or type(first).__name__}.")

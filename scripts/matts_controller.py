@@ -24,6 +24,7 @@ from core.build import build_models
 from core.concurrency import ordered_map
 from core.errors import InfraError, UserError
 from core.models.base import Role
+from mcp_server.client import running_server, talk
 from mcp_server.config import TOKEN_ENV, load_config
 from prompts import registry
 from prompts.registry import PROJECT
@@ -117,38 +118,31 @@ def chat_attempts(role: Role, task: str) -> tuple[Callable[[str, int], Turns], C
 
 def connect(given: Any) -> Any:
     """The SDK's client: of a server that it starts on the bank, or of the one at the address."""
-    from mcp.client.client import Client
-    from mcp.client.stdio import StdioServerParameters
-
     if given.url is None:
+        from mcp.client.client import Client
+        from mcp.client.stdio import StdioServerParameters
+
         words = ["-m", "mcp_server", "--bank", str(given.bank.expanduser().resolve()), "--tools", "all"]
         words += [*(("--embedder", given.embedder) if given.embedder else ()), *given.overrides]
         folders = [str(REPO), *filter(None, [os.environ.get("PYTHONPATH")])]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
         return Client(StdioServerParameters(command=sys.executable, args=words, env=env))
-    import httpx2
-    from mcp.client.streamable_http import streamable_http_client
-
-    token = os.environ.get(TOKEN_ENV, "")
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30, read=600))
-    return Client(streamable_http_client(given.url, http_client=http))
+    return running_server(given.url, os.environ.get(TOKEN_ENV, ""))
 
 
-async def solve(given: Any, role: Role) -> dict[str, Any]:
-    """Run the pattern that was asked for."""
-    async with connect(given) as client:
+async def solve(given: Any, role: Role, client: Any) -> dict[str, Any]:
+    """Run the pattern that was asked for. client: of the memory server."""
 
-        async def ask(tool: str, **arguments: Any) -> dict[str, Any]:
-            told = await client.call_tool(tool, arguments | ({"agent_id": given.agent_id} if given.agent_id else {}))
-            if told.is_error:
-                raise UserError(f"{tool}: {told.content[0].text}")
-            return told.structured_content
+    async def ask(tool: str, **arguments: Any) -> dict[str, Any]:
+        told = await client.call_tool(tool, arguments | ({"agent_id": given.agent_id} if given.agent_id else {}))
+        if told.is_error:
+            raise UserError(f"{tool}: {told.content[0].text}")
+        return told.structured_content
 
-        apart, in_rounds = chat_attempts(role, given.task)
-        if given.pattern == "parallel":
-            return await solve_apart(ask, given.task, apart, given.k)
-        return await solve_in_rounds(ask, given.task, in_rounds, given.rounds)
+    apart, in_rounds = chat_attempts(role, given.task)
+    if given.pattern == "parallel":
+        return await solve_apart(ask, given.task, apart, given.k)
+    return await solve_in_rounds(ask, given.task, in_rounds, given.rounds)
 
 
 @plain_errors()
@@ -188,16 +182,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(given: Any, role: Role) -> dict[str, Any]:
-    """`solve`, with what a user or a provider got wrong taken out of the groups that the client wraps it in."""
-    first: BaseException | None = None
-    try:
-        return asyncio.run(solve(given, role))
-    except* (UserError, InfraError, OSError) as group:
-        first = group
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    # Not raised above: what is raised in an except* is itself put into a group by Python before 3.11.4.
-    raise UserError(str(first))
+    """`solve` with the server that was asked for."""
+    return talk(given.url or str(given.bank), connect(given), lambda client: solve(given, role, client))
 
 
 if __name__ == "__main__":

@@ -202,6 +202,15 @@ def test_the_controllers_bad_input_is_one_sentence(tmp_path, capsys, words, why)
     assert why in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("where", [("--url", "http://127.0.0.1:9/mcp"), ("--url", "nonsense"), ("--bank", "{folder}")])
+def test_a_server_that_does_not_answer_is_one_sentence(tmp_path, capfd, where):
+    option, value = where[0], where[1].format(folder=tmp_path)
+    assert matts_controller.main([TASK, option, value, *MODEL]) == 2
+    said = capfd.readouterr().err
+    assert f"error: {value} does not answer as a memory server: " in said and "Traceback" not in said
+    assert said.endswith(".\n") and not said.endswith("..\n")
+
+
 def test_an_attempt_that_breaks_leaves_the_others_and_all_that_break_are_an_error():
     calls = []
 
