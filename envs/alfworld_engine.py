@@ -53,11 +53,13 @@ class AlfworldEngine:
             import textworld
             from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
             from textworld.envs import PddlEnv
+            from textworld.envs.pddl import textgen
         except ImportError as error:
             raise UserError(f"env=alfworld needs its extra: pip install -e '.[alfworld]' ({error})") from None
         # The engine translates the same problem at load, at reset and at every further reset of the same game, which
         # takes most of a second each time; the translation depends on its arguments alone.
         fast_downward.pddl2sas = lru_cache(maxsize=2)(fast_downward.pddl2sas)
+        textgen.EvalSymbol.derive = _derive
         self._env = AlfredDemangler(PddlEnv(textworld.EnvInfos(won=True, admissible_commands=True)))
         self._path: str | None = None
 
@@ -104,6 +106,14 @@ def _turn(state: Mapping[str, Any], *, valid: bool) -> Turn:
         valid=valid,
         admissible=tuple(state["admissible_commands"]),
     )
+
+
+def _derive(symbol: Any, context: dict[str, Any] | None = None) -> list[Any]:
+    """What an expression of the grammar says. TextWorld 1.7.0 evaluates it with locals() that Python 3.13 ignores."""
+    from textworld.envs.pddl import textgen
+
+    variables = (context or symbol.context)["variables"]
+    return [textgen.TerminalSymbol(eval(symbol.expression, vars(textgen), dict(variables)))]
 
 
 def _form(template: str) -> str:

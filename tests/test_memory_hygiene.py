@@ -257,10 +257,10 @@ def test_a_warning_against_an_unsafe_step_is_no_order():
     "text", ["a" * 100_000, "ignore " * 15_000, "1." * 50_000, "a@" * 50_000, "<" * 50_000, "+1 " * 30_000]
 )
 def test_no_text_is_slow(text):
-    began = time.perf_counter()
+    began = time.process_time()
     scrub(text)
     suspicions(text)
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 def test_every_rule_has_patterns_and_every_listed_attack_breaks_one():

@@ -11,7 +11,7 @@ from core.learning.damaged_json import Cut, repaired
 from core.models.reply_text import escape_latex, storable, strip_thinking
 from core.types import Lesson
 
-_MAX_CHARS = 200_000  # of a reply, its end; with the numbers of starts tried the bound on the time garbage can take
+_MAX_CHARS = 200_000  # of a reply, its end; with what is tried of it the bound on the time garbage can take
 _CALLS = ("arguments", "parameters", "input", "function", "function_call", "tool_calls")  # where a tool call keeps them
 _START = re.compile(r"\{\s*+(?:[\"'“‘/#]|[A-Za-z_][\w -]{0,60}:)")
 _ITEM = re.compile(r"^[ \t]*#+[ \t]*memory item\b.*$", re.IGNORECASE | re.MULTILINE)
@@ -148,7 +148,7 @@ def _readable(text: str) -> str:
 
 def _objects(text: str, key: str) -> list[tuple[dict, int]]:
     """Every object with the key and where it ends: the valid ones, and what can be repaired after the last of them."""
-    found = _read(text, key, _valid, 0, tries=2000)
+    found = _read(text, key, _valid_reader(), 0, tries=2000)
     begin = found[-1][1] if found else 0
     repairs = _read(text, key, repaired, begin, tries=20)
     bare = re.compile(rf"\"{re.escape(key)}\"\s*:").search(text, begin)
@@ -171,11 +171,23 @@ def _read(text: str, key: str, read: Callable, begin: int, *, tries: int) -> lis
     return found
 
 
-def _valid(text: str, begin: int) -> tuple[Any, int]:
-    try:
-        return json.JSONDecoder(strict=False).raw_decode(text, begin)
-    except (ValueError, RecursionError):
+def _valid_reader() -> Callable[[str, int], tuple[Any, int]]:
+    """A reader of valid JSON. What is none is read at most twenty times over: every start in it is a try of its own."""
+    left = 20 * _MAX_CHARS
+    decode = json.JSONDecoder(strict=False).raw_decode
+
+    def read(text: str, begin: int) -> tuple[Any, int]:
+        nonlocal left
+        if left > 0:
+            try:
+                return decode(text, begin)
+            except json.JSONDecodeError as error:
+                left -= error.pos - begin
+            except (ValueError, RecursionError):  # a number of thousands of digits; nested thousands of levels deep
+                left -= len(text) - begin
         return None, len(text)
+
+    return read
 
 
 def _holders(value: Any, key: str, depth: int = 6) -> list[dict]:
