@@ -99,7 +99,9 @@ def unpack(into: Path) -> list[Path]:
     for archive in archives:
         folder = into / archive.name.removesuffix(".tar.xz")
         with tarfile.open(archive) as file:
-            file.extractall(folder, filter="data")
+            # Python before 3.11.4 has no such filter; the archives are this repository's own.
+            file.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
+            file.extractall(folder)
         folders.append(folder)
     return folders
 
