@@ -1,4 +1,4 @@
-"""Asking a memory server that runs elsewhere: what is wrong with it is one sentence."""
+"""How a command asks a memory server: whatever is wrong with the server is one sentence."""
 
 from __future__ import annotations
 

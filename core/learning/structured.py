@@ -172,7 +172,10 @@ def _read(text: str, key: str, read: Callable, begin: int, *, tries: int) -> lis
 
 
 def _valid_reader() -> Callable[[str, int], tuple[Any, int]]:
-    """A reader of valid JSON. What is none is read at most twenty times over: every start in it is a try of its own."""
+    """A reader of valid JSON for one text: (value, end), the value None where there is none.
+
+    Text that is no JSON after all is read again from every bracket in it, so how much is read in vain has a bound.
+    """
     left = 20 * _MAX_CHARS
     decode = json.JSONDecoder(strict=False).raw_decode
 
