@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import random
 import subprocess
@@ -317,6 +318,81 @@ def test_a_lesson_that_is_sent_together_with_its_commit_is_noted_once_and_only_i
     assert bank._store.rows("SELECT count(*) FROM records") == [(3,)]  # it sees its own tenant's again
     assert bank.rollback(1) == 2 and [one.id for one in bank.recent(9)] == ["0"]
     assert len(other.recent(9)) == 1
+    vectors = (
+        "SELECT r.namespace, r.id, v.namespace FROM vectors v LEFT JOIN records r ON vector_row = v.rowid ORDER BY 1"
+    )
+    assert bank._store.of(None).rows(vectors) == [("a", "0", "a"), ("b", "1", "b"), ("c", "2", "c"), (None, None, "a")]
+
+
+def test_a_vector_is_in_the_graph_before_the_turn_to_write_comes(open_bank, url):
+    """What takes longest of an addition keeps nobody waiting."""
+    bank, other = open_bank(), open_bank()
+    bank.add(record("0", item(0), query="@10 first"))
+    db, waiting = raw(url), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    thread = threading.Thread(target=other.add, args=(record("1", item(1), query="@20 second"),))
+    with bank._store.unjournaled() as held:
+        held.execute("SELECT 1")
+        thread.start()
+        wait_for(lambda: db.execute(waiting).fetchone()[0] == 1)
+        assert db.execute("SELECT last_value FROM vectors_rowid_seq").fetchone() == (2,)
+    thread.join()
+    assert [hit.record.id for hit in bank.retrieve("@20", 1)] == ["1"]
+
+
+def test_a_record_that_is_taken_out_and_comes_back_has_its_vector_again(open_bank):
+    bank = open_bank()
+    for n in range(3):
+        bank.add(record(str(n), item(n), query=f"@{40 * n} query"))
+    with bank.change("out") as change:
+        change.remove("1")
+    bank.add(record("1", item(1), query="@200 another"))  # of the same id
+    assert [hit.record.original_query for hit in bank.retrieve("@40", 3)][-1] == "@200 another"
+    embedded = list(bank.embedder.texts)
+    assert bank.rollback(3) == 2
+    assert bank.retrieve("@40", 1)[0].record.original_query == "@40 query"
+    assert bank.embedder.texts == [*embedded, "@40"]
+
+
+def test_a_bank_of_the_first_schema_is_brought_up_to_date(postgres, url):
+    """tests/data/postgres_schema_1.sql.xz: pg_dump's of a bank with a record taken out and one without its vector."""
+    dump = lzma.decompress((REPO / "tests" / "data" / "postgres_schema_1.sql.xz").read_bytes()).decode()
+    postgres.admin("postgres", "CREATE DATABASE earlier OWNER bank_app")
+    postgres.admin("earlier", "CREATE EXTENSION vector", "GRANT ALL ON SCHEMA public TO bank_app")
+    earlier = postgres.url("earlier")
+    with raw(earlier) as db:
+        db.execute(dump)
+    with pytest.raises(UserError, match="older version"):
+        MemoryBank(path=earlier, embedder=Compass(), policy=Cosine(), read_only=True)
+    opened = []
+    threads = [threading.Thread(target=lambda: opened.append(Postgres().open(earlier))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for store in opened:
+        store.close()
+    assert len(opened) == 3
+    bank = MemoryBank(path=earlier, embedder=Compass(), policy=Cosine())
+    fresh = MemoryBank(path=url, embedder=Compass(), policy=Cosine())
+    columns = (
+        "SELECT table_name, column_name, is_nullable FROM information_schema.columns WHERE table_schema = 'public'"
+    )
+    for made in (
+        columns,
+        "SELECT indexname FROM pg_indexes WHERE schemaname = 'public'",
+        "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal",
+        "SELECT proname, prosrc FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace WHERE nspname = 'public'",
+        "SELECT value FROM meta WHERE key = 'schema'",
+    ):
+        assert sorted(bank._store.rows(made)) == sorted(fresh._store.rows(made)), made
+    assert bank.add(record("e", item(60), query="@60 e"))
+    assert [hit.record.id for hit in bank.retrieve("@10", 9)] == ["a", "b", "e"]
+    assert bank.rollback(4) == 4 and bank.embedder.texts == ["@60 e", "@10", "@40 d"]  # which had lost its vector
+    assert [(hit.record.id, hit.record.n_used) for hit in bank.retrieve("@10", 9)] == [(id, 0) for id in "abcd"]
+    assert bank.forget(id="c") == ["c"]
+    assert bank._store.of(None).rows("SELECT count(*) FROM vectors") == [(5,)]  # e's waits for its return
+    for one in (bank, fresh):
+        one.close()
 
 
 def test_a_lesson_that_the_server_refuses_with_its_commit_leaves_nothing(open_bank):

@@ -9,7 +9,7 @@ from typing import Any
 from core.memory.postgres.connection import EVERYONE, SEE_UNTIL_COMMIT, Late
 from core.memory.postgres.words import words_of_record
 from core.memory.store.changes import Change, Embed, Items, check_status
-from core.memory.store.schema import FIELDS, INSERT, to_column
+from core.memory.store.schema import FIELDS, to_column
 from core.types import MemoryRecord
 
 MANY = 20  # records from which they are copied into the table rather than inserted one by one
@@ -22,12 +22,19 @@ _WORDS = (
 )
 
 
-def _putting(record: MemoryRecord, vector: bytes | None) -> tuple[str, tuple]:
-    """The statement that adds a record, its words and its vector, and gives its number; none where it is there."""
-    values = [to_column(name, getattr(record, name)) for name in FIELDS]
-    query = f"WITH r AS ({INSERT}, namespace), {_WORDS.format(words='?', source='r')}"
-    query += "" if vector is None else ", v AS (INSERT INTO vectors SELECT rowid, ?, namespace FROM r)"
-    return f"{query} SELECT rowid FROM r", (*values, words_of_record(record), *(() if vector is None else (vector,)))
+ENTER_VECTOR = "INSERT INTO vectors OVERRIDING SYSTEM VALUE SELECT"  # into the row that its record names
+_VECTOR = "INSERT INTO vectors (vector, namespace) VALUES (?, ?)"
+_PUT = (
+    f"WITH r AS (INSERT INTO records ({', '.join(FIELDS)}, vector_row) "
+    f"VALUES ({', '.join('?' * len(FIELDS))}, {{row}}) ON CONFLICT DO NOTHING RETURNING rowid, namespace, vector_row), "
+    f"{_WORDS.format(words='?', source='r')}{{vector}} SELECT rowid FROM r"
+)
+_NEXT, _MINE = "nextval('vectors_rowid_seq')", "(SELECT currval('vectors_rowid_seq'))"
+_PUT_WITH = _PUT.format(row=_NEXT, vector=f", v AS ({ENTER_VECTOR} vector_row, ?, namespace FROM r)")
+_PUT_WITHOUT = _PUT.format(row=_NEXT, vector="")
+_PUT_AFTER = _PUT.format(  # after _VECTOR, which is taken back if the record is there already
+    row=_MINE, vector=f", v AS (DELETE FROM vectors WHERE rowid = {_MINE} AND NOT EXISTS (SELECT FROM r))"
+)
 
 
 class PostgresChange(Change):
@@ -47,8 +54,9 @@ class PostgresChange(Change):
     def put(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> bool:
         """`add` with the vectors at hand; None for one that is set aside and has none."""
         check_status(record.status)
+        putting = self._putting(record, vector)
         self._db.see(record.namespace)
-        row = self._db.execute(*_putting(record, vector)).fetchone()
+        row = self._db.execute(*putting).fetchone()
         if row is not None:
             self._db.total_changes += 1
             self._put_items(row[0], items)
@@ -62,7 +70,8 @@ class PostgresChange(Change):
             return super().put_last(rows)
         self.last, vector, _ = rows[0]
         check_status(self.last.status)
-        self.at_commit = [Late(SEE_UNTIL_COMMIT, (self.last.namespace,)), Late(*_putting(self.last, vector))]
+        putting = self._putting(self.last, vector)
+        self.at_commit = [Late(SEE_UNTIL_COMMIT, (self.last.namespace,)), Late(*putting)]
         return lambda: len(self.at_commit[-1].found)
 
     def put_all(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> int:
@@ -71,6 +80,20 @@ class PostgresChange(Change):
         while some := list(islice(rows, BATCH)):
             added += sum(self.put(*row) for row in some) if len(some) < MANY else self._copy(some)
         return added
+
+    def _putting(self, record: MemoryRecord, vector: bytes | None) -> tuple[str, tuple]:
+        """The statement that adds a record, its words and its vector, and gives its row id; none where it is there.
+
+        The vector is entered before this change has its turn to write, if that is still to come: the graph takes
+        longest.
+        """
+        values = (*(to_column(name, getattr(record, name)) for name in FIELDS), words_of_record(record))
+        if vector is None:
+            return _PUT_WITHOUT, values
+        if self._db.before_lock(SEE_UNTIL_COMMIT, (record.namespace,)):
+            self._db.before_lock(_VECTOR, (vector, record.namespace))
+            return _PUT_AFTER, values
+        return _PUT_WITH, (*values, vector)
 
     def _copy(self, rows: list[tuple[MemoryRecord, bytes | None, Items]]) -> int:
         db, names = self._db, ", ".join(FIELDS)
@@ -94,11 +117,13 @@ class PostgresChange(Change):
             (*FIELDS, "vector", "words", "n"),
         )
         added = db.execute(
-            f"WITH r AS (INSERT INTO records ({names}) SELECT {names} FROM incoming ORDER BY n "
-            "ON CONFLICT DO NOTHING RETURNING rowid, id, namespace), "
+            f"WITH r AS (INSERT INTO records ({names}, vector_row) "
+            f"SELECT {names}, nextval('vectors_rowid_seq') FROM incoming ORDER BY n "
+            "ON CONFLICT DO NOTHING RETURNING rowid, id, namespace, vector_row), "
             "i AS (SELECT DISTINCT ON (r.rowid) r.*, words, vector FROM incoming JOIN r USING (namespace, id) "
             f"ORDER BY r.rowid, n), {_WORDS.format(words='words', source='i')}, "
-            "v AS (INSERT INTO vectors SELECT rowid, vector, namespace FROM i WHERE vector IS NOT NULL) SELECT * FROM r"
+            f"v AS ({ENTER_VECTOR} vector_row, vector, namespace FROM i WHERE vector IS NOT NULL) "
+            "SELECT rowid, id, namespace FROM r"
         ).fetchall()
         db.total_changes += len(added)
         new = {(id, namespace): rowid for rowid, id, namespace in added}

@@ -31,6 +31,7 @@ _TO_WRITE = _SEE + (
     ", set_config('lock_timeout', $2, true), set_config('synchronous_commit', 'off', true), "
     "set_config('plan_cache_mode', 'auto', true)"
 )
+_DIALECT = {" IS NOT (": " IS DISTINCT FROM (", "ON v.rowid = r.rowid": "ON v.rowid = r.vector_row"}
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 
@@ -174,6 +175,13 @@ class Connection:
             with self._begun():
                 pass
 
+    def before_lock(self, query: str, values: Sequence[Any]) -> bool:
+        """Let a statement be sent before the turn to write is waited for; False where that is had already."""
+        if not self._first:
+            return False
+        self._first.insert(-1, (self._translated(query), values))
+        return True
+
     @contextmanager
     def _begun(self) -> Iterator[None]:
         """Around a statement: sends what `begin` has left to be sent before it."""
@@ -232,7 +240,9 @@ class Connection:
         if found is None:
             places = count(1)
             found = re.sub(r"\?(\d*)", lambda place: f"${place[1] or next(places)}", query)
-            found = self._texts[query] = found.replace(" IS NOT (", " IS DISTINCT FROM (")
+            for ours, theirs in _DIALECT.items():
+                found = found.replace(ours, theirs)
+            self._texts[query] = found
         return found
 
 

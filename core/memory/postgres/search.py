@@ -171,18 +171,21 @@ class PostgresSearch:
         seen: Seen,
     ) -> list[Hit]:
         """The n nearest that the store has, best first but for ties; of few hits the records are read as well."""
-        table, key, place = ("item_vectors", "record", "v.place") if items else ("vectors", "rowid", "-1")
+        table, joined, place = "vectors", "ON v.rowid = r.rowid", "-1"
+        if items:
+            table, joined, place = "item_vectors", "ON v.record = r.rowid", "v.place"
         within, values = conditions(where, 1, exclude_task)
         if not where.everyone:
             within += f" AND v.namespace = ${2 + len(values)}"
             values.append(where.namespace)
-        source = f"FROM {table} v JOIN records r ON r.rowid = v.{key} WHERE {within}"
+        source, found = f"FROM {table} v JOIN records r {joined} WHERE {within}", "r.rowid"
         if graph:
             kind = f"halfvec({len(vector)})"
             taken = n * self._store.how.oversample
-            source = f"FROM (SELECT v.* {source} ORDER BY v.vector::{kind} <#> $1::vector::{kind} LIMIT {taken}) v"
+            source = f"{source} ORDER BY v.vector::{kind} <#> $1::vector::{kind} LIMIT {taken}"
+            source, found = f"FROM (SELECT v.*, r.rowid AS found {source}) v", "v.found"
         query = (
-            f"SELECT v.{key} AS found, {place} AS place, -(v.vector <#> $1::vector) + 0 AS score {source} "
+            f"SELECT {found} AS found, {place} AS place, -(v.vector <#> $1::vector) + 0 AS score {source} "
             f"ORDER BY score DESC, 1, 2 LIMIT {n}"
         )
         if few := n <= FEW:

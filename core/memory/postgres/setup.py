@@ -10,13 +10,14 @@ from typing import Any
 from core.errors import UserError
 from core.memory.store.schema import TRACKED
 
-SCHEMA = "1"
+SCHEMA, OLDER = "2", "1"
 LOCK = "hashtext('reasoningbank:' || current_schema())"
 GRAPHS = {"vectors": "vectors_graph", "item_vectors": "item_vectors_graph"}  # table: its index
 TENANTS = (  # tables whose rows belong to a namespace
     *("records", "vectors", "item_vectors", "lineage", "links", "facts", "jobs", "lexicon", "lexicon_size"),
     *(f"undo_{table}" for table in TRACKED),
 )
+_TRACKED = TRACKED | {"records": ((*TRACKED["records"][0], "vector_row"), TRACKED["records"][1])}
 _HERE = "to_regclass(quote_ident(current_schema()) || '.{name}')"  # not what another schema of search_path has
 HAS_GRAPH = (
     f"SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = {_HERE.format(name='{table}_graph')} AND indisvalid)"
@@ -45,20 +46,34 @@ def version(db: Any) -> str | None:
 
 
 def create(db: Any) -> None:
-    """Make the bank, inside the transaction of its caller; nothing where another has just made it."""
-    if version(db) is not None:
+    """Make the bank, or an older one's tables those of today, inside the transaction of its caller.
+
+    Nothing where another has just done it.
+    """
+    if (found := version(db)) is not None:
+        if found == OLDER:
+            _upgrade(db)
         return
     known = {row[0] for row in db.execute("SELECT collname::text FROM pg_collation").fetchall()}
     letters = next((name for name in LETTERS if name in known), "default")
-    here = Path(__file__).parent
     run = db.script
-    run((here / "tables.sql").read_text(encoding="utf-8").replace("{words}", f'"{letters}"'))
-    run((here / "triggers.sql").read_text(encoding="utf-8"))
-    for table, (columns, n_key) in TRACKED.items():
-        run(_undo(table, columns, n_key))
+    run(_file("tables.sql").replace("{words}", f'"{letters}"'))
+    run(_file("triggers.sql"))
+    for table, (columns, n_key) in _TRACKED.items():
+        run(_undo(table, columns, n_key) + _keep_undo(table, columns, n_key))
+    run(_file("vector_rows.sql"))
     for table in TENANTS:
         run(_held_apart(table))
     db.execute("INSERT INTO meta VALUES ('schema', ?)", (SCHEMA,))
+
+
+def _upgrade(db: Any) -> None:
+    db.script(_file("schema_1.sql") + _keep_undo("records", *_TRACKED["records"]) + _file("vector_rows.sql"))
+    db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (SCHEMA,))
+
+
+def _file(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
 def _undo(table: str, columns: tuple[str, ...], n_key: int) -> str:
@@ -68,7 +83,11 @@ def _undo(table: str, columns: tuple[str, ...], n_key: int) -> str:
     for name in columns[n_key:]:
         made += f"ALTER TABLE undo_{table} ALTER COLUMN {name} DROP NOT NULL;"
     made += f"CREATE INDEX undo_{table}_by_seq ON undo_{table} (seq);"
-    made += f"CREATE INDEX undo_{table}_by_key ON undo_{table} ({', '.join(columns[:n_key])});"
+    return made + f"CREATE INDEX undo_{table}_by_key ON undo_{table} ({', '.join(columns[:n_key])});"
+
+
+def _keep_undo(table: str, columns: tuple[str, ...], n_key: int) -> str:
+    made = ""
     for event, rows in (("INSERT", "NEW"), ("UPDATE", "OLD"), ("DELETE", "OLD")):
         names = ", ".join(columns if rows == "OLD" else columns[:n_key])
         made += f"""

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from core.checks import check_numbers, is_url
 from core.errors import StopRun, UserError
 from core.memory.postgres import setup
-from core.memory.postgres.changes import PostgresChange
+from core.memory.postgres.changes import ENTER_VECTOR, PostgresChange
 from core.memory.postgres.connection import EVERYONE, SEE_UNTIL_COMMIT, Connection, Late
 from core.memory.postgres.connections import Connections
 from core.memory.postgres.search import BM25, PostgresSearch, conditions
@@ -97,7 +97,11 @@ class PostgresStore:
                 self._shared.warn_of_superuser(db)
             if found is None and read_only:
                 raise UserError(f"memory.path={url} holds no bank, and a frozen bank is only read.")
-            if found is None:
+            if found == setup.OLDER and read_only:
+                raise UserError(
+                    f"the bank {url} is of an older version: let the owner of its tables open it to write once."
+                )
+            if found in (None, setup.OLDER):
                 with self.unjournaled(lock=setup.LOCK) as db:
                     setup.create(db)
             elif found != setup.SCHEMA:
@@ -256,7 +260,7 @@ class PostgresStore:
         made = [(embed(record)[0], record.namespace, record.id) for record in lost]
         with everyone.unjournaled() as db:
             db.executemany(
-                "INSERT INTO vectors SELECT rowid, ?1, namespace FROM records WHERE namespace = ?2 AND id = ?3 "
+                f"{ENTER_VECTOR} vector_row, ?1, namespace FROM records WHERE namespace = ?2 AND id = ?3 "
                 "ON CONFLICT DO NOTHING",
                 made,
             )
@@ -286,7 +290,8 @@ class PostgresStore:
             made = embedded(db.execute(query).fetchall(), embed, made)  # others may have added, changed, forgotten some
             db.execute("DELETE FROM item_vectors")
             for rowid, ((namespace, *_), vector, items) in made.items():
-                db.execute("UPDATE vectors SET vector = ? WHERE rowid = ?", (vector, rowid))
+                row = "(SELECT vector_row FROM records WHERE rowid = ?)"
+                db.execute(f"UPDATE vectors SET vector = ? WHERE rowid = {row}", (vector, rowid))
                 insert = "INSERT INTO item_vectors VALUES (?, ?, ?, ?)"
                 db.executemany(insert, [(rowid, *item, namespace) for item in items])
             note(db)

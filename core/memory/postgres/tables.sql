@@ -32,15 +32,17 @@ CREATE TABLE records (
     trust double precision NOT NULL,
     parents text NOT NULL,
     provenance text NOT NULL,
+    vector_row bigint NOT NULL, -- of `vectors`, for its whole life, also while that has no such row
     UNIQUE (namespace, id),
     UNIQUE (rowid, id, namespace) -- what `put_back` names
 );
 CREATE INDEX records_by_task ON records (namespace, task_id);
 CREATE INDEX records_by_tick ON records (tick);
 
--- Apart from the records, so that no change to a record touches the index of the vectors.
+-- Apart from the records, so that no change to a record touches the index of the vectors; with row ids of their own, so
+-- that a writer enters a vector there, which takes longest, before it has the writers' lock.
 CREATE TABLE vectors (
-    rowid bigint PRIMARY KEY,
+    rowid bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- so that no process of an earlier version gives one
     vector vector NOT NULL,
     namespace text COLLATE "C" NOT NULL DEFAULT current_setting('reasoningbank.namespace') CHECK (namespace <> '*')
 );

@@ -20,6 +20,10 @@ Items = Collection[tuple[int, bytes]]  # (place, vector) of each text that the i
 Embed = Callable[[MemoryRecord], tuple[bytes, Items]]  # (query's vector, items' vectors) as float32 bytes
 Rows = dict[str, list[tuple]]  # {table: rows of (was there, *columns)}; of one that was not there its key alone
 
+_DELETE_VECTORS = (
+    "DELETE FROM vectors WHERE rowid IN "
+    "(SELECT v.rowid FROM {rows} r JOIN vectors v ON v.rowid = r.rowid WHERE {which})"
+)
 # Rows of each tracked table: as a change found them; as they are now, while it is the last; as all since an entry did.
 FOUND = "SELECT was_there, {columns} FROM undo_{table} WHERE seq = ?1 ORDER BY step"
 MADE = (
@@ -134,7 +138,7 @@ class Change:
         """Delete the vectors of a record that is set aside. It is embedded anew when it comes back, however it does."""
         if (row := self._find(id)) and row[1 + FIELDS.index("status")] in SET_ASIDE:
             self._db.execute("INSERT INTO meta VALUES ('drops_vectors', '1') ON CONFLICT DO NOTHING")
-            self._db.execute("DELETE FROM vectors WHERE rowid = ?", row[:1])
+            self._db.execute(_DELETE_VECTORS.format(rows="records", which="r.rowid = ?"), row[:1])
             self._db.execute("DELETE FROM item_vectors WHERE record = ?", row[:1])
 
     def remove(self, id: str) -> bool:
@@ -166,7 +170,8 @@ class Change:
         about = f"namespace = ?1 AND state = 'completed' AND json_extract(result, '$.memory_id') IN {named}"
         self._db.execute(f"DELETE FROM records WHERE namespace = ?1 AND id IN {named}", values)
         self._db.execute(f"DELETE FROM links WHERE {linked}", values)
-        self._db.execute(f"DELETE FROM vectors WHERE rowid IN (SELECT rowid {past})", values)
+        these = f"r.namespace = ?1 AND r.id IN {named}"
+        self._db.execute(_DELETE_VECTORS.format(rows="undo_records", which=these), values)
         self._db.execute(f"DELETE {past}", values)  # with what the triggers have just kept
         self._db.execute(f"DELETE FROM undo_links WHERE {linked}", values)
         self._db.execute(f"DELETE FROM jobs WHERE {about}", values)
