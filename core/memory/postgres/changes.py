@@ -15,13 +15,10 @@ from core.types import MemoryRecord
 MANY = 20  # records from which they are copied into the table rather than inserted one by one
 BATCH = 5_000  # of one COPY
 
-
 _WORDS = (
     "w AS (INSERT INTO lexicon SELECT rowid, namespace, a, cardinality(a) "
     "FROM {source}, string_to_array({words}, ' ') a)"
 )
-
-
 ENTER_VECTOR = "INSERT INTO vectors OVERRIDING SYSTEM VALUE SELECT"  # into the row that its record names
 _VECTOR = "INSERT INTO vectors (vector, namespace) VALUES (?, ?)"
 _PUT = (
@@ -54,6 +51,7 @@ class PostgresChange(Change):
     def put(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> bool:
         """`add` with the vectors at hand; None for one that is set aside and has none."""
         check_status(record.status)
+        self._db.before_lock(SEE_UNTIL_COMMIT, (record.namespace,))
         putting = self._putting(record, vector)
         self._db.see(record.namespace)
         row = self._db.execute(*putting).fetchone()
@@ -70,8 +68,9 @@ class PostgresChange(Change):
             return super().put_last(rows)
         self.last, vector, _ = rows[0]
         check_status(self.last.status)
-        putting = self._putting(self.last, vector)
-        self.at_commit = [Late(SEE_UNTIL_COMMIT, (self.last.namespace,)), Late(*putting)]
+        see = SEE_UNTIL_COMMIT, (self.last.namespace,)
+        self.at_commit = [] if self._db.before_lock(*see) else [Late(*see)]
+        self.at_commit.append(Late(*self._putting(self.last, vector)))
         return lambda: len(self.at_commit[-1].found)
 
     def put_all(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> int:
@@ -85,13 +84,12 @@ class PostgresChange(Change):
         """The statement that adds a record, its words and its vector, and gives its row id; none where it is there.
 
         The vector is entered before this change has its turn to write, if that is still to come: the graph takes
-        longest.
+        longest. The session must see the record's namespace.
         """
         values = (*(to_column(name, getattr(record, name)) for name in FIELDS), words_of_record(record))
         if vector is None:
             return _PUT_WITHOUT, values
-        if self._db.before_lock(SEE_UNTIL_COMMIT, (record.namespace,)):
-            self._db.before_lock(_VECTOR, (vector, record.namespace))
+        if self._db.before_lock(_VECTOR, (vector, record.namespace)):
             return _PUT_AFTER, values
         return _PUT_WITH, (*values, vector)
 
