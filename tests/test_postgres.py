@@ -324,9 +324,9 @@ def test_a_lesson_that_is_sent_together_with_its_commit_is_noted_once_and_only_i
     assert bank._store.of(None).rows(vectors) == [("a", "0", "a"), ("b", "1", "b"), ("c", "2", "c"), (None, None, "a")]
 
 
-def test_a_vector_is_in_the_graph_before_the_turn_to_write_comes(open_bank, url):
+def test_vectors_are_in_the_graph_before_the_turn_to_write_comes(open_bank, url):
     """What takes longest of an addition keeps nobody waiting."""
-    bank, other = open_bank(), open_bank()
+    bank, other = open_bank(), open_bank(key="both")
     bank.add(record("0", item(0), query="@10 first"))
     db, waiting = raw(url), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
     thread = threading.Thread(target=other.add, args=(record("1", item(1), query="@20 second"),))
@@ -334,9 +334,15 @@ def test_a_vector_is_in_the_graph_before_the_turn_to_write_comes(open_bank, url)
         held.execute("SELECT 1")
         thread.start()
         wait_for(lambda: db.execute(waiting).fetchone()[0] == 1)
-        assert db.execute("SELECT last_value FROM vectors_rowid_seq").fetchone() == (2,)
+        entered = "SELECT last_value, pg_relation_size('item_vectors') > 0 FROM vectors_rowid_seq"
+        assert db.execute(entered).fetchone() == (2, True)
     thread.join()
     assert [hit.record.id for hit in bank.retrieve("@20", 1)] == ["1"]
+    kept = "SELECT r.id, i.place FROM item_vectors i LEFT JOIN records r ON r.vector_row = i.record ORDER BY 2"
+    before = bank._store.of(None).rows(kept)
+    assert before and {id for id, _ in before} == {"1"}
+    assert not other.add(record("1", item(1)))  # nor does what is there already leave any
+    assert bank._store.of(None).rows(kept) == before
 
 
 def test_a_record_that_is_taken_out_and_comes_back_has_its_vector_again(open_bank):

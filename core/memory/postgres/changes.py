@@ -20,6 +20,7 @@ _WORDS = (
     "FROM {source}, string_to_array({words}, ' ') a)"
 )
 ENTER_VECTOR = "INSERT INTO vectors OVERRIDING SYSTEM VALUE SELECT"  # into the row that its record names
+ENTER_ITEM = "INSERT INTO item_vectors SELECT vector_row, ?2, ?3, namespace FROM records WHERE rowid = ?1"
 _VECTOR = "INSERT INTO vectors (vector, namespace) VALUES (?, ?)"
 _PUT = (
     f"WITH r AS (INSERT INTO records ({', '.join(FIELDS)}, vector_row) "
@@ -29,9 +30,12 @@ _PUT = (
 _NEXT, _MINE = "nextval('vectors_rowid_seq')", "(SELECT currval('vectors_rowid_seq'))"
 _PUT_WITH = _PUT.format(row=_NEXT, vector=f", v AS ({ENTER_VECTOR} vector_row, ?, namespace FROM r)")
 _PUT_WITHOUT = _PUT.format(row=_NEXT, vector="")
-_PUT_AFTER = _PUT.format(  # after _VECTOR, which is taken back if the record is there already
-    row=_MINE, vector=f", v AS (DELETE FROM vectors WHERE rowid = {_MINE} AND NOT EXISTS (SELECT FROM r))"
-)
+_ITEM = f"INSERT INTO item_vectors VALUES ({_MINE}, ?, ?, ?)"
+# After _VECTOR and _ITEM, which are taken back if the record is there already.
+_TAKEN_BACK = f", v AS (DELETE FROM vectors WHERE rowid = {_MINE} AND NOT EXISTS (SELECT FROM r))"
+_PUT_AFTER = _PUT.format(row=_MINE, vector=_TAKEN_BACK)
+_TAKEN_BACK += f", i AS (DELETE FROM item_vectors WHERE record = {_MINE} AND NOT EXISTS (SELECT FROM r))"
+_PUT_AFTER_ITEMS = _PUT.format(row=_MINE, vector=_TAKEN_BACK)
 
 
 class PostgresChange(Change):
@@ -52,19 +56,21 @@ class PostgresChange(Change):
         """`add` with the vectors at hand; None for one that is set aside and has none."""
         check_status(record.status)
         self._db.before_lock(SEE_UNTIL_COMMIT, (record.namespace,))
-        putting = self._putting(record, vector)
+        query, values = self._putting(record, vector, items)
         self._db.see(record.namespace)
-        row = self._db.execute(*putting).fetchone()
+        row = self._db.execute(query, values).fetchone()
         if row is not None:
             self._db.total_changes += 1
-            self._put_items(row[0], items)
+            self.stores_items |= bool(items)
+            if query is not _PUT_AFTER_ITEMS:
+                self._put_items(row[0], items)
         self._db.see(self._namespace)
         return row is not None
 
     def put_last(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> Callable[[], int]:
         """`put_all` as the last thing of the change; how many were new is to be asked after it."""
         rows = list(rows)
-        if self._first or len(rows) != 1 or rows[0][2]:  # the vectors of items need the record's number
+        if self._first or len(rows) != 1 or rows[0][2]:  # of vectors of items the bank asks more before it commits
             return super().put_last(rows)
         self.last, vector, _ = rows[0]
         check_status(self.last.status)
@@ -80,17 +86,23 @@ class PostgresChange(Change):
             added += sum(self.put(*row) for row in some) if len(some) < MANY else self._copy(some)
         return added
 
-    def _putting(self, record: MemoryRecord, vector: bytes | None) -> tuple[str, tuple]:
+    def _put_items(self, rowid: int, vectors: Items) -> None:
+        self.stores_items |= bool(vectors)
+        self._db.executemany(ENTER_ITEM, [(rowid, *vector) for vector in vectors])
+
+    def _putting(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> tuple[str, tuple]:
         """The statement that adds a record, its words and its vector, and gives its row id; none where it is there.
 
-        The vector is entered before this change has its turn to write, if that is still to come: the graph takes
-        longest. The session must see the record's namespace.
+        The vector and those of items are entered before this change has its turn to write, if that is still to come:
+        the graph takes longest. The session must see the record's namespace.
         """
         values = (*(to_column(name, getattr(record, name)) for name in FIELDS), words_of_record(record))
         if vector is None:
             return _PUT_WITHOUT, values
         if self._db.before_lock(_VECTOR, (vector, record.namespace)):
-            return _PUT_AFTER, values
+            for item in items:
+                self._db.before_lock(_ITEM, (*item, record.namespace))
+            return _PUT_AFTER_ITEMS if items else _PUT_AFTER, values
         return _PUT_WITH, (*values, vector)
 
     def _copy(self, rows: list[tuple[MemoryRecord, bytes | None, Items]]) -> int:
@@ -121,10 +133,10 @@ class PostgresChange(Change):
             "i AS (SELECT DISTINCT ON (r.rowid) r.*, words, vector FROM incoming JOIN r USING (namespace, id) "
             f"ORDER BY r.rowid, n), {_WORDS.format(words='words', source='i')}, "
             f"v AS ({ENTER_VECTOR} vector_row, vector, namespace FROM i WHERE vector IS NOT NULL) "
-            "SELECT rowid, id, namespace FROM r"
+            "SELECT vector_row, id, namespace FROM r"
         ).fetchall()
         db.total_changes += len(added)
-        new = {(id, namespace): rowid for rowid, id, namespace in added}
+        new = {(id, namespace): row for row, id, namespace in added}
         first = {(r.id, r.namespace): (r.namespace, items) for r, _, items in reversed(rows)}
         items = [(new[key], *item, space) for key, (space, found) in first.items() if key in new for item in found]
         self.stores_items |= bool(items)

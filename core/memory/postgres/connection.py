@@ -31,7 +31,11 @@ _TO_WRITE = _SEE + (
     ", set_config('lock_timeout', $2, true), set_config('synchronous_commit', 'off', true), "
     "set_config('plan_cache_mode', 'auto', true)"
 )
-_DIALECT = {" IS NOT (": " IS DISTINCT FROM (", "ON v.rowid = r.rowid": "ON v.rowid = r.vector_row"}
+_DIALECT = {
+    " IS NOT (": " IS DISTINCT FROM (",
+    "ON v.rowid = r.rowid": "ON v.rowid = r.vector_row",
+    "ON i.record = r.rowid": "ON i.record = r.vector_row",
+}
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 

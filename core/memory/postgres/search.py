@@ -171,9 +171,9 @@ class PostgresSearch:
         seen: Seen,
     ) -> list[Hit]:
         """The n nearest that the store has, best first but for ties; of few hits the records are read as well."""
-        table, joined, place = "vectors", "ON v.rowid = r.rowid", "-1"
+        table, joined, place = "vectors", "ON v.rowid = r.vector_row", "-1"
         if items:
-            table, joined, place = "item_vectors", "ON v.record = r.rowid", "v.place"
+            table, joined, place = "item_vectors", "ON v.record = r.vector_row", "v.place"
         within, values = conditions(where, 1, exclude_task)
         if not where.everyone:
             within += f" AND v.namespace = ${2 + len(values)}"
@@ -222,7 +222,7 @@ class PostgresSearch:
         within, values = conditions(where, 1, exclude_task)
         query = (
             f"SELECT r.rowid FROM records r WHERE r.rowid = ANY ($1) AND {within} "
-            "AND NOT EXISTS (SELECT FROM item_vectors i WHERE i.record = r.rowid)"
+            "AND NOT EXISTS (SELECT FROM item_vectors i WHERE i.record = r.vector_row)"
         )
         store = self._store.of(None if where.everyone else where.namespace)
         rowids = {row[0] for row in store.rows(query, (list(self._extra), *values))}
@@ -241,7 +241,7 @@ class PostgresSearch:
         changed = "" if self._checked < 0 else "r.rowid IN (SELECT rowid FROM undo_records WHERE seq > $1) AND "
         query = (
             f"{RECORDS} WHERE {changed}NOT (v.vector IS NULL AND r.status IN {SET_ASIDE}) "
-            "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.rowid) ORDER BY r.rowid"
+            "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.vector_row) ORDER BY r.rowid"
         )
         found = everyone.rows(query, (self._checked,) if changed else ())
         if self._most_missing is not None and len(found) > self._most_missing:

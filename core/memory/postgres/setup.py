@@ -58,10 +58,9 @@ def create(db: Any) -> None:
     letters = next((name for name in LETTERS if name in known), "default")
     run = db.script
     run(_file("tables.sql").replace("{words}", f'"{letters}"'))
-    run(_file("triggers.sql"))
+    run(_file("vector_rows.sql") + _file("triggers.sql"))
     for table, (columns, n_key) in _TRACKED.items():
         run(_undo(table, columns, n_key) + _keep_undo(table, columns, n_key))
-    run(_file("vector_rows.sql"))
     for table in TENANTS:
         run(_held_apart(table))
     db.execute("INSERT INTO meta VALUES ('schema', ?)", (SCHEMA,))

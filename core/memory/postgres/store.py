@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from core.checks import check_numbers, is_url
 from core.errors import StopRun, UserError
 from core.memory.postgres import setup
-from core.memory.postgres.changes import ENTER_VECTOR, PostgresChange
+from core.memory.postgres.changes import ENTER_ITEM, ENTER_VECTOR, PostgresChange
 from core.memory.postgres.connection import EVERYONE, SEE_UNTIL_COMMIT, Connection, Late
 from core.memory.postgres.connections import Connections
 from core.memory.postgres.search import BM25, PostgresSearch, conditions
@@ -289,11 +289,10 @@ class PostgresStore:
         with everyone.unjournaled() as db:
             made = embedded(db.execute(query).fetchall(), embed, made)  # others may have added, changed, forgotten some
             db.execute("DELETE FROM item_vectors")
-            for rowid, ((namespace, *_), vector, items) in made.items():
+            for rowid, (_, vector, items) in made.items():
                 row = "(SELECT vector_row FROM records WHERE rowid = ?)"
                 db.execute(f"UPDATE vectors SET vector = ? WHERE rowid = {row}", (vector, rowid))
-                insert = "INSERT INTO item_vectors VALUES (?, ?, ?, ?)"
-                db.executemany(insert, [(rowid, *item, namespace) for item in items])
+                db.executemany(ENTER_ITEM, [(rowid, *item) for item in items])
             note(db)
         return len(made)
 

@@ -40,7 +40,7 @@ CREATE INDEX records_by_task ON records (namespace, task_id);
 CREATE INDEX records_by_tick ON records (tick);
 
 -- Apart from the records, so that no change to a record touches the index of the vectors; with row ids of their own, so
--- that a writer enters a vector there, which takes longest, before it has the writers' lock.
+-- that a writer enters vectors there, which takes longest, before it has the writers' lock.
 CREATE TABLE vectors (
     rowid bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, -- so that no process of an earlier version gives one
     vector vector NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE vectors (
 );
 CREATE INDEX vectors_by_namespace ON vectors (namespace);
 CREATE TABLE item_vectors (
-    record bigint NOT NULL,
+    record bigint NOT NULL, -- its vector_row
     place bigint NOT NULL,
     vector vector NOT NULL,
     namespace text COLLATE "C" NOT NULL DEFAULT current_setting('reasoningbank.namespace') CHECK (namespace <> '*'),

@@ -18,35 +18,6 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION change_words() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE reworded bigint[] := (
-    SELECT array_agg(rowid) FROM fresh JOIN old_rows USING (rowid) WHERE fresh.items <> old_rows.items
-);
-BEGIN
-    IF reworded IS NOT NULL THEN
-        DELETE FROM item_vectors WHERE record = ANY (reworded);
-        WITH was AS (SELECT rowid, n FROM lexicon WHERE rowid = ANY (reworded)),
-        made AS (
-            UPDATE lexicon l SET words = w, n = cardinality(w) FROM fresh, words_of(original_query, items) w
-            WHERE fresh.rowid = l.rowid AND l.rowid = ANY (reworded) RETURNING l.rowid, l.namespace, l.n
-        )
-        UPDATE lexicon_size s SET words = s.words + d.more
-        FROM (SELECT namespace, sum(made.n - was.n) AS more FROM made JOIN was USING (rowid) GROUP BY 1) d
-        WHERE d.namespace = s.namespace;
-    END IF;
-    RETURN NULL;
-END $$;
-
-CREATE FUNCTION drop_words() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    DELETE FROM item_vectors WHERE record IN (SELECT rowid FROM old_rows);
-    WITH gone AS (DELETE FROM lexicon WHERE rowid IN (SELECT rowid FROM old_rows) RETURNING namespace, n)
-    UPDATE lexicon_size s SET records = s.records - d.k, words = s.words - d.more
-    FROM (SELECT namespace, count(*) AS k, sum(n) AS more FROM gone GROUP BY 1) d WHERE d.namespace = s.namespace;
-    DELETE FROM lineage WHERE record IN (SELECT rowid FROM old_rows);
-    RETURN NULL;
-END $$;
-
 CREATE TRIGGER record_added AFTER INSERT ON records REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION enter_words();
 CREATE TRIGGER record_changed AFTER UPDATE ON records REFERENCING NEW TABLE AS fresh OLD TABLE AS old_rows

@@ -24,6 +24,11 @@ _DELETE_VECTORS = (
     "DELETE FROM vectors WHERE rowid IN "
     "(SELECT v.rowid FROM {rows} r JOIN vectors v ON v.rowid = r.rowid WHERE {which})"
 )
+_DELETE_ITEM_VECTORS = (
+    "DELETE FROM item_vectors WHERE record IN "
+    "(SELECT i.record FROM records r JOIN item_vectors i ON i.record = r.rowid WHERE r.rowid = ?)"
+)
+
 # Rows of each tracked table: as a change found them; as they are now, while it is the last; as all since an entry did.
 FOUND = "SELECT was_there, {columns} FROM undo_{table} WHERE seq = ?1 ORDER BY step"
 MADE = (
@@ -139,7 +144,7 @@ class Change:
         if (row := self._find(id)) and row[1 + FIELDS.index("status")] in SET_ASIDE:
             self._db.execute("INSERT INTO meta VALUES ('drops_vectors', '1') ON CONFLICT DO NOTHING")
             self._db.execute(_DELETE_VECTORS.format(rows="records", which="r.rowid = ?"), row[:1])
-            self._db.execute("DELETE FROM item_vectors WHERE record = ?", row[:1])
+            self._db.execute(_DELETE_ITEM_VECTORS, row[:1])
 
     def remove(self, id: str) -> bool:
         """Take a record out; its links stay. The journal keeps it whole, so that this can be undone: see `forget`."""
