@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,7 +54,18 @@ class _Asked:
     bank: MemoryBank
     query: str
     make: Callable[[], Made]
-    answer: Future = field(default_factory=Future)
+    answer: asyncio.Future = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    found: Any = None
+    error: Exception | None = None
+
+    def deliver(self) -> None:
+        """Give the answer, in its loop's thread."""
+        if self.answer.done():  # its client has gone
+            return
+        if self.error is None:
+            self.answer.set_result(self.found)
+        else:
+            self.answer.set_exception(self.error)
 
 
 class Retrievals:
@@ -73,37 +84,37 @@ class Retrievals:
         """What `make` gives, made in a batch after the query was embedded with the others of the batch."""
         asked = _Asked(bank=bank, query=query, make=make)
         self._waiting.append(asked)
-        self._worker.submit(self._serve)
-        return await asyncio.wrap_future(asked.answer)
+        if len(self._waiting) == 1:  # else it is found by the call that is under way for those before it
+            self._worker.submit(self._serve)
+        return await asked.answer
 
     def _serve(self) -> None:
-        """Answer those that wait, where an earlier call has not done so already."""
-        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
-        batch = [asked for asked in batch if asked.answer.set_running_or_notify_cancel()]  # whose client is there
-        if not batch:
-            return
+        """Answer those that wait, batch after batch."""
+        while self._waiting:
+            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
+            if batch := [asked for asked in batch if not asked.answer.cancelled()]:  # whose client is there
+                self._make(batch)
+                _deliver(batch)
+
+    def _make(self, batch: list[_Asked]) -> None:
+        """Make the answers of a batch, and count what they show."""
         embed_together(batch[0].bank.embedder, [asked.query for asked in batch])
-        done: list[tuple[Future, Any]] = []
         banks: dict[str, MemoryBank] = {}
         shown: dict[str, Counter] = defaultdict(Counter)  # by namespace
         for asked in batch:
             try:
-                found, ids = asked.make()
+                asked.found, ids = asked.make()
             except Exception as error:  # noqa: BLE001 - is raised where it was asked
-                asked.answer.set_exception(error)
+                asked.error = error
                 continue
-            done.append((asked.answer, found))
             banks[asked.bank.namespace] = asked.bank
             shown[asked.bank.namespace].update(dict.fromkeys(ids, 1))
         self.made, self.batches = self.made + len(batch), self.batches + 1
         try:
             self._count_each([(banks[name], times) for name, times in shown.items()])
         except Exception as error:  # noqa: BLE001 - else those who asked would wait for ever
-            for answer, _ in done:
-                answer.set_exception(error)
-            return
-        for answer, found in done:
-            answer.set_result(found)
+            for asked in batch:
+                asked.error = asked.error or error
 
     def _count_each(self, shown: list[tuple[MemoryBank, dict[str, int]]]) -> None:
         """Count each as often as it was shown, up to the first that could not be: all retrievals would wait again."""
@@ -113,6 +124,16 @@ class Retrievals:
 
     def close(self) -> None:
         self._worker.shutdown()
+
+
+def _deliver(batch: list[_Asked]) -> None:
+    """Give all answers of a batch at once: to wake their loop for each would take longer than to give it."""
+    loops = defaultdict(list)
+    for asked in batch:
+        loops[asked.answer.get_loop()].append(asked)
+    for loop, theirs in loops.items():
+        with suppress(RuntimeError):  # the loop is closed: nobody waits in it
+            loop.call_soon_threadsafe(lambda theirs=theirs: [asked.deliver() for asked in theirs])
 
 
 def embed_together(embedder: Any, queries: list[str]) -> None:

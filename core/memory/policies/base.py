@@ -124,7 +124,8 @@ class Reranking(Pooled):
     ) -> list[Scored]:
         age = ages(bank, self.ticks_per_day)
         pool = self.candidates(bank, query, top_k, exclude_task, where)
-        scored = [replace(hit, score=round(self.score(hit.record, hit.score, age(hit.record)), 6)) for hit in pool]
+        scores = (round(self.score(hit.record, hit.score, age(hit.record)), 6) for hit in pool)
+        scored = [Scored(record=h.record, score=score, similarity=h.similarity) for h, score in zip(pool, scores)]
         return self.pick(self.good_enough(scored), top_k)
 
     def score(self, record: MemoryRecord, similarity: float, age_days: float) -> float:

@@ -194,11 +194,12 @@ class Store:
 
     def _enter(self, db: sqlite3.Connection, change: Change, embedder: str) -> None:
         """Add a change to the journal and to its file."""
-        db.execute("INSERT INTO meta VALUES ('embedder', ?) ON CONFLICT DO NOTHING", (embedder,))
         query = "INSERT INTO journal (at, tick, reason) SELECT ?, coalesce(max(tick), 0), ? FROM records RETURNING *"
         entry = db.execute(query, (now(), storable(change.reason))).fetchone()
-        db.execute(_MEASURED)
-        db.execute(_SINCE)
+        if change.meta("embedder_dim") is None:  # what is last to be noted
+            db.execute("INSERT INTO meta VALUES ('embedder', ?) ON CONFLICT DO NOTHING", (embedder,))
+            db.execute(_SINCE)
+            db.execute(_MEASURED)
         if change.erased or not self._journal.append(line_of(db, entry) | {"now": select(db, MADE, entry[:1])}):
             self._journal.rewrite(whole(db))
 
