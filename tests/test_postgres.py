@@ -24,7 +24,7 @@ from core.memory.bank import MemoryBank
 from core.memory.consolidation.consolidator import Consolidator
 from core.memory.consolidation.episode_feedback import EpisodeFeedback
 from core.memory.policies.cosine import Cosine
-from core.memory.postgres import search
+from core.memory.postgres import connection, search
 from core.memory.postgres.connections import KEPT_IDLE, READERS
 from core.memory.postgres.setup import TENANTS
 from core.memory.postgres.store import Postgres
@@ -253,6 +253,17 @@ def test_the_graph_finds_nearly_all_and_a_small_tenant_is_searched_exactly(open_
         assert found / 200 >= least
     assert bank.add_many([record("new", item(1), query="7", namespace="big")], keep_namespaces=True) == 1
     assert {hit.record.id for hit in bank.of("big").nearest("7", 2)} == {"7", "new"}
+    with bank._store.of("big").reading() as db:  # the plan was made once, and walks the graph
+        plans = "SELECT name FROM pg_prepared_statements WHERE generic_plans > 20 AND statement LIKE '%halfvec%'"
+        [(name,)] = db.rows(plans, ())
+        db.script(f"BEGIN; {connection._IN_ITS_ORDER}")
+        plan = db.rows(f"EXPLAIN EXECUTE {name}({', '.join(['NULL'] * 4)})", ())
+        db.script("ROLLBACK")
+        assert any("Index Scan using vectors_graph" in line for (line,) in plan)
+    with bank.of("big").change("a search within it"):
+        assert bank.of("big").nearest("7", 1)
+        settings = "SELECT current_setting('enable_sort'), current_setting('plan_cache_mode')"
+        assert bank._store.of("big").rows(settings) == [("on", "auto")]
     # A filter that few pass: the walk through the graph ends before it has met them, and the search is made exactly.
     short = open_bank(f"{url}&options=-c%20hnsw.max_scan_tuples%3D60", embedder=Rows(), index="hnsw", store=bank.store)
     where, calls, real = Filter(namespace="big", outcome="failure"), [], short._search._found
