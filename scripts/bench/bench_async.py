@@ -40,11 +40,13 @@ RULE = re.compile(r"[Ee]very (\w+) machine must be started with its (\w+) button
 TOY = "env=toy env.boxes_per_family=20"
 WORLDS = {  # {name: (words, player)}; in warmup no lesson helps
     "toy": (TOY, "toy"),
+    "toy, long": (TOY.replace("=20", "=100"), "toy"),
     "toy, k=3": (f"{TOY} workflow=matts_parallel k=3", "toy"),
     "toy_chance": ("env=toy_chance limit=80", "toy"),
     "customs": ("env=customs env.families=8 env.jobs_per_family=10", "customs"),
     "warmup": ("env=warmup limit=40", "by_lot"),
 }
+LONG = 2_000  # tasks of a stream whose end, when fewer tasks than may overlap are left, weighs next to nothing
 ONE = "one after another"
 ORDER = "stream.order_from=order{}-${{seed}}"  # in the folder in which the program is started
 
@@ -162,6 +164,21 @@ def in_world(lines: Lines, folder: Path, world: str, wide: int, seeds: int) -> l
     return list(table.values())
 
 
+def in_the_long_run(lines: Lines, wide: int, seeds: int) -> None:
+    """The simulated time alone, of streams that are long."""
+    times = [[duration(seed, f"task {number}", 1) for number in range(LONG)] for seed in range(seeds)]
+    one = sum(map(sum, times))
+    mine = one / sum(overlapped(took, wide)[0] for took in times)
+    theirs = one / sum(in_batches(took, wide) for took in times)
+    name, note = f"{LONG} tasks: async, {wide} wide, beside batches", f"{mine:.2f} x and {theirs:.2f} x of {ONE}"
+    lines.add(name, mine / theirs, 1.8, "x as fast", least=True, note=note)
+
+
+def in_batches(took: list[float], wide: int) -> float:
+    """When the last task ends where each batch waits for its longest."""
+    return sum(max(took[n : n + wide]) for n in range(0, len(took), wide))
+
+
 def simulated(runs: Path, folder: Path, k: int, wide: int, windows: dict[str, int]) -> dict[str, list[float]]:
     """{mode: the simulated time of each seed}; writes the orders in which overlapping tasks end."""
     times: dict[str, list[float]] = {mode: [] for mode in (ONE, f"batches of {wide}", *windows)}
@@ -170,7 +187,7 @@ def simulated(runs: Path, folder: Path, k: int, wide: int, windows: dict[str, in
         seed, ids = manifest["config"]["seed"], manifest["task_ids"]
         took = [duration(seed, task, k) for task in ids]
         times[ONE].append(sum(took))
-        times[f"batches of {wide}"].append(sum(max(took[n : n + wide]) for n in range(0, len(took), wide)))
+        times[f"batches of {wide}"].append(in_batches(took, wide))
         for mode, window in windows.items():
             end, order = overlapped(took, window)
             times[mode].append(end)
@@ -200,6 +217,7 @@ def main() -> None:
     options.add_argument("--worlds", nargs="+", choices=WORLDS, default=list(WORLDS), help="those to run in")
     given = options.parse_args()
     lines, table = Lines(), []
+    in_the_long_run(lines, given.wide, given.seeds)
     for world in given.worlds:
         with tempfile.TemporaryDirectory() as name:
             table += in_world(lines, Path(name), world, given.wide, given.seeds)
