@@ -56,6 +56,7 @@ class _Asked:
     make: Callable[[], Made]
     answer: asyncio.Future = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     found: Any = None
+    shows: list[str] = field(default_factory=list)
     error: Exception | None = None
 
     def deliver(self) -> None:
@@ -71,13 +72,17 @@ class _Asked:
 class Retrievals:
     """Up to `most` retrievals at once, in one thread: they would wait for each other in the bank anyway.
 
+    What they show is counted in another thread, while the next ones are made. An answer waits for its count.
+
     count   counts records of a bank as shown, {id: how often}; False where that could not be done
     """
 
     def __init__(self, most: int, count: Callable[[MemoryBank, dict[str, int]], bool]) -> None:
         self._most, self._count = most, count
         self._waiting: deque[_Asked] = deque()
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="retrieval")
+        self._made: deque[_Asked] = deque()
+        self._maker = ThreadPoolExecutor(1, thread_name_prefix="retrieval")
+        self._counter = ThreadPoolExecutor(1, thread_name_prefix="retrieval-count")
         self.made = self.batches = 0
 
     async def retrieve(self, bank: MemoryBank, query: str, make: Callable[[], Made]) -> Any:
@@ -85,51 +90,56 @@ class Retrievals:
         asked = _Asked(bank=bank, query=query, make=make)
         self._waiting.append(asked)
         if len(self._waiting) == 1:  # else it is found by the call that is under way for those before it
-            self._worker.submit(self._serve)
+            self._maker.submit(self._make_all)
         return await asked.answer
 
-    def _serve(self) -> None:
-        """Answer those that wait, batch after batch."""
+    def _make_all(self) -> None:
+        """Make the answers of those that wait, batch after batch."""
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
             if batch := [asked for asked in batch if not asked.answer.cancelled()]:  # whose client is there
                 self._make(batch)
-                _deliver(batch)
+                self._made.extend(batch)
+                self._counter.submit(self._finish)
 
     def _make(self, batch: list[_Asked]) -> None:
-        """Make the answers of a batch, and count what they show."""
         embed_together(batch[0].bank.embedder, [asked.query for asked in batch])
-        banks: dict[str, MemoryBank] = {}
-        shown: dict[str, Counter] = defaultdict(Counter)  # by namespace
         for asked in batch:
             try:
-                asked.found, ids = asked.make()
+                asked.found, asked.shows = asked.make()
             except Exception as error:  # noqa: BLE001 - is raised where it was asked
                 asked.error = error
-                continue
-            banks[asked.bank.namespace] = asked.bank
-            shown[asked.bank.namespace].update(dict.fromkeys(ids, 1))
         self.made, self.batches = self.made + len(batch), self.batches + 1
-        try:
-            self._count_each([(banks[name], times) for name, times in shown.items()])
-        except Exception as error:  # noqa: BLE001 - else those who asked would wait for ever
-            for asked in batch:
-                asked.error = asked.error or error
 
-    def _count_each(self, shown: list[tuple[MemoryBank, dict[str, int]]]) -> None:
+    def _finish(self) -> None:
+        """Count and answer what is made by now, where an earlier call has not done so already."""
+        done = [self._made.popleft() for _ in range(len(self._made))]
+        shown: dict[str, tuple[MemoryBank, Counter[str]]] = {}  # by namespace
+        for asked in done:
+            _, times = shown.setdefault(asked.bank.namespace, (asked.bank, Counter()))
+            times.update(dict.fromkeys(asked.shows, 1))
+        try:
+            self._count_each(list(shown.values()))
+        except Exception as error:  # noqa: BLE001 - else those who asked would wait for ever
+            for asked in done:
+                asked.error = asked.error or error
+        _deliver(done)
+
+    def _count_each(self, shown: list[tuple[MemoryBank, Counter[str]]]) -> None:
         """Count each as often as it was shown, up to the first that could not be: all retrievals would wait again."""
         for bank, times in shown:
             if not self._count(bank, times):
                 return
 
     def close(self) -> None:
-        self._worker.shutdown()
+        self._maker.shutdown()
+        self._counter.shutdown()
 
 
-def _deliver(batch: list[_Asked]) -> None:
-    """Give all answers of a batch at once: to wake their loop for each would take longer than to give it."""
+def _deliver(done: list[_Asked]) -> None:
+    """Give answers at once: to wake their loop for each would take longer than to give it."""
     loops = defaultdict(list)
-    for asked in batch:
+    for asked in done:
         loops[asked.answer.get_loop()].append(asked)
     for loop, theirs in loops.items():
         with suppress(RuntimeError):  # the loop is closed: nobody waits in it

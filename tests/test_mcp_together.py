@@ -197,6 +197,41 @@ def test_a_batch_waits_once_for_others_that_write(tmp_path, caplog):
         assert [bank.get("a").n_used for bank in banks] == [1] * 8
 
 
+def test_the_next_are_made_while_what_was_shown_is_counted_and_then_are_counted_together(tmp_path, monkeypatch):
+    made, counted, over = [], [], threading.Event()
+
+    def count(bank, times):
+        counted.append(dict(times))
+        return over.wait(30)
+
+    async def go(retrievals):
+        calls = []
+        for number in range(4):
+            calls.append(
+                asyncio.create_task(retrievals.retrieve(bank, "", lambda n=number: made.append(n) or (n, ["a"])))
+            )
+            await until(lambda n=number: len(made) == n + 1)
+            await until(lambda: counted)
+        assert counted == [{"a": 1}] and not any(call.done() for call in calls)  # none is answered before its count
+        calls[3].cancel()  # its client goes; what it was shown counts all the same
+        over.set()
+        return await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 20)
+
+    with here(tmp_path / "bank") as (_, service):
+        bank, retrievals = service.bank, service.retrievals
+        monkeypatch.setattr(retrievals, "_count", count)
+        *found, gone = run(go(retrievals))
+    assert found == [0, 1, 2] and isinstance(gone, asyncio.CancelledError)
+    assert counted == [{"a": 1}, {"a": 3}]
+
+
+async def until(true):
+    """Wait for a condition, at most 20 s."""
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
 def asked_together(service, shown):
     """One batch of retrievals, each of a bank and the ids that it shows: they gather while another is made."""
     at_work, gathered, asked = threading.Event(), threading.Event(), service.retrievals
