@@ -89,18 +89,16 @@ class Retrievals:
         """What `make` gives, made in a batch after the query was embedded with the others of the batch."""
         asked = _Asked(bank=bank, query=query, make=make)
         self._waiting.append(asked)
-        if len(self._waiting) == 1:  # else it is found by the call that is under way for those before it
-            self._maker.submit(self._make_all)
+        self._maker.submit(self._make_next)
         return await asked.answer
 
-    def _make_all(self) -> None:
-        """Make the answers of those that wait, batch after batch."""
-        while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
-            if batch := [asked for asked in batch if not asked.answer.cancelled()]:  # whose client is there
-                self._make(batch)
-                self._made.extend(batch)
-                self._counter.submit(self._finish)
+    def _make_next(self) -> None:
+        """Make the answers of those that wait, where an earlier call has not done so already."""
+        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
+        if batch := [asked for asked in batch if not asked.answer.cancelled()]:  # whose client is there
+            self._make(batch)
+            self._made.extend(batch)
+            self._counter.submit(self._finish)
 
     def _make(self, batch: list[_Asked]) -> None:
         embed_together(batch[0].bank.embedder, [asked.query for asked in batch])
@@ -113,7 +111,8 @@ class Retrievals:
 
     def _finish(self) -> None:
         """Count and answer what is made by now, where an earlier call has not done so already."""
-        done = [self._made.popleft() for _ in range(len(self._made))]
+        if not (done := [self._made.popleft() for _ in range(len(self._made))]):
+            return
         shown: dict[str, tuple[MemoryBank, Counter[str]]] = {}  # by namespace
         for asked in done:
             _, times = shown.setdefault(asked.bank.namespace, (asked.bank, Counter()))
