@@ -196,7 +196,7 @@ class Store:
         """Add a change to the journal and to its file."""
         query = "INSERT INTO journal (at, tick, reason) SELECT ?, coalesce(max(tick), 0), ? FROM records RETURNING *"
         entry = db.execute(query, (now(), storable(change.reason))).fetchone()
-        if change.meta("embedder_dim") is None:  # what is last to be noted
+        if change.meta("embedder_dim") is None:  # of what is noted once, the last
             db.execute("INSERT INTO meta VALUES ('embedder', ?) ON CONFLICT DO NOTHING", (embedder,))
             db.execute(_SINCE)
             db.execute(_MEASURED)
