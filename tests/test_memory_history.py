@@ -140,6 +140,21 @@ def test_a_run_is_forgotten_by_its_name(bank):
     bank.add(record("of a run", id="p", provenance={"run": "seven"}))
     assert bank.forget(run="seven") == ["p"]
     assert bank.forget(run="seven") == []
+
+
+def test_an_id_with_a_nul_byte_is_forgotten_and_no_other(bank):
+    odd = "r1\0more"  # SQLite's JSON ends a text at the NUL byte
+    bank.add(record("query number 9", task="t9", id=odd))
+    bank.forget(id=odd)
+    assert bank.get(odd) is None and bank.get("r1").id == "r1"
+
+
+def test_more_records_are_forgotten_than_fit_in_one_statement(bank):
+    many = [record(f"query {n}", task="many", id=f"many{n}") for n in range(1_050)]
+    bank.add_many(many)
+    assert len(bank.forget(task="many")) == 1_050
+    assert sorted(bank.ids() - {each.id for each in many}) == [f"r{n}" for n in range(6)]
+    assert bank._store.rows("SELECT count(*) FROM undo_records WHERE task_id = ?", ("many",)) == [(0,)]
     with pytest.raises(UserError, match="say what"):
         bank.forget()
 

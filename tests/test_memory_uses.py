@@ -12,6 +12,7 @@ from contextlib import closing
 import pytest
 from memory_kit import Compass, item, open_life_bank, record
 
+from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.consolidator import Consolidator
@@ -55,6 +56,20 @@ def test_a_showing_is_counted_once_in_one_change_that_can_be_undone(bank):
     assert bank.get("r0").confidence is None
     bank.rollback(before)
     assert bank.records() == records
+
+
+def test_many_are_counted_at_once_each_as_often_as_it_was_shown(bank):
+    bank.add(record("r1\0more", item(40)))  # no other id, though SQLite's JSON would end it at the NUL byte
+    before = bank.seq()
+    bank.count_shown({"r2": 2, "r1\0more": 5, "nobody": 1, "r0": 1})
+    assert bank.seq() == before + 1
+    assert [counters(bank, id)[0] for id in ("r0", "r1", "r2", "r1\0more")] == [1, 0, 2, 5]
+
+
+def test_nothing_but_counts_is_set_by_counting(bank):
+    with pytest.raises(UserError, match="status"), bank.change("mistake") as change:
+        change.count(["r0"], lambda id, record: {"status": "archived"})
+    assert bank.get("r0").status == "active"
 
 
 def test_nothing_known_was_shown(bank):

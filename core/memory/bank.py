@@ -18,7 +18,7 @@ from core.memory.consolidation.uses import after_use
 from core.memory.experience import record_of
 from core.memory.policies.base import SAME, Policy
 from core.memory.protocol import Memory
-from core.memory.search.hits import once_each
+from core.memory.search.hits import best_of_each, each_item_once
 from core.memory.search.item_key import check_key, key_of_items, note_key
 from core.memory.search.searcher import Search
 from core.memory.search.texts import item_texts
@@ -153,8 +153,9 @@ class MemoryBank(BankFile, Memory):
         hits, seen = self._search.nearest(vector, k, where, exclude, kinds=kinds, distinct=unit == "record")
         if key == "both":
             hits = sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
+            hits = best_of_each(hits) if unit == "record" else hits
         found = self._search.scored(hits, unit, seen)
-        return (once_each(found, unit) if key == "both" else found)[:k]
+        return (each_item_once(found) if (key, unit) == ("both", "item") else found)[:k]
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
         """The k records nearest to a record's query, itself left out. UserError for an unknown id."""
@@ -364,8 +365,8 @@ class MemoryBank(BankFile, Memory):
     def _revise_uses(self, change: Change, shown: Mapping[str, int], label: str | None) -> None:
         life = {"confidence": getattr(self.consolidate, "confidence", None)}
         life["ticks_per_day"] = getattr(self.consolidate, "ticks_per_day", 1.0)
-        for id, n in shown.items():
-            change.revise(id, lambda record, n=n: after_use(self, record, label, shown=n, **life))
+        fields = after_use(self, label, **life)
+        change.count(shown, lambda id, record: fields(record, shown[id]))
 
     def spent(self) -> Usage | None:
         """What the models that `consolidate` and `hygiene` asked have cost in this run; None where neither may ask."""

@@ -134,10 +134,8 @@ class Consolidator:
         except LaterVersion as error:
             log.warning(f"stored, but no round will look at it before `python -m core.memory consolidate`: {error}")
             return
-        life = {"confidence": self.confidence, "ticks_per_day": self.ticks_per_day}
-        for id in dict.fromkeys(seen.used):
-            if (record := bank.get(id)) is not None:
-                change.update(id, **after_use(bank, record, seen.label, shown=int(not seen.counted), **life))
+        fields = after_use(bank, seen.label, confidence=self.confidence, ticks_per_day=self.ticks_per_day)
+        change.count(dict.fromkeys(seen.used), lambda _, record: fields(record, int(not seen.counted)))
         added = [(record, sure) for id, sure in seen.new if (record := bank.get(id)) is not None]
         for record, sure in added:
             if record.confidence is None and self.confidence is not None:

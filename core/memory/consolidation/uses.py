@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from core.memory.consolidation.confidence import Confidence
@@ -13,22 +14,24 @@ if TYPE_CHECKING:
 
 
 def after_use(
-    bank: MemoryBank,
-    record: MemoryRecord,
-    label: str | None,
-    *,
-    confidence: Confidence | None,
-    ticks_per_day: float = 1.0,
-    shown: int = 1,
-) -> dict[str, Any]:
-    """The new fields of a record that was shown to an agent whose attempt was judged `label` (None: not yet).
+    bank: MemoryBank, label: str | None, *, confidence: Confidence | None, ticks_per_day: float = 1.0
+) -> Callable[[MemoryRecord, int], dict[str, Any]]:
+    """fields(record, shown): the new fields of one that was shown to an agent whose attempt was judged `label`.
 
+    The present is read once, so that all records of one change see one. shown is how often it was shown; 0: that was
+    counted before.
+
+    label           success | failure, None: not yet judged
     confidence      its arithmetic, where the bank keeps it
     ticks_per_day   of a clock that counts tasks
-    shown           how often it was; 0: that was counted before
     """
-    n_success = record.n_used_success + (label == "success")
-    fields = {"n_used": max(record.n_used + shown, n_success), "n_used_success": n_success}
-    if confidence is not None:
-        fields["confidence"] = confidence.after_use(record, idles(bank, ticks_per_day)(record), label)
-    return fields | {"last_used": clock_time(bank)}
+    idle, at = idles(bank, ticks_per_day), clock_time(bank)
+
+    def fields(record: MemoryRecord, shown: int) -> dict[str, Any]:
+        n_success = record.n_used_success + (label == "success")
+        counted = {"n_used": max(record.n_used + shown, n_success), "n_used_success": n_success}
+        if confidence is not None:
+            counted["confidence"] = confidence.after_use(record, idle(record), label)
+        return counted | {"last_used": at}
+
+    return fields

@@ -81,7 +81,7 @@ class Ranking:
 
     def good_enough(self, hits: list[Scored]) -> list[Scored]:
         """The hits that reach min_score."""
-        return [hit for hit in hits if self.reaches(hit)]
+        return hits if self.min_score is None else [hit for hit in hits if self.reaches(hit)]
 
     def relevance(self, score: float) -> float:
         """A score of this policy on a scale from 0 to 1, for who is shown it."""
@@ -158,5 +158,5 @@ def confidence_of(record: MemoryRecord) -> float:
 
 def best(scored: list[Scored], top_k: int) -> list[Scored]:
     """The top_k by score, rounded as the index rounds; equal scores keep their order, so that a run repeats exactly."""
-    ranked = sorted(((round(hit.score, 6), hit) for hit in scored), key=lambda pair: -pair[0])[:top_k]
-    return [hit if hit.score == score else replace(hit, score=score) for score, hit in ranked]
+    ranked = sorted(scored, key=lambda hit: -round(hit.score, 6))[:top_k]
+    return [replace(hit, score=round(hit.score, 6)) for hit in ranked]

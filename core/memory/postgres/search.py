@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from core.memory.postgres.setup import HAS_GRAPH
-from core.memory.search.hits import Hit, with_records
+from core.memory.search.hits import Hit, best_of_each, with_records
 from core.memory.store.changes import Items
 from core.memory.store.filter import PRIOR, Filter, normal_tag
 from core.memory.store.schema import RECORDS, SET_ASIDE, to_record
@@ -135,10 +135,7 @@ class PostgresSearch:
             found = self._found(store, vector, wanted + 4, where, exclude_task, items, graph, seen)
             hits = sorted((*found, *extra), key=lambda hit: (-hit[2], hit[0], hit[1]))
             if distinct:
-                best: dict[int, Hit] = {}
-                for hit in hits:
-                    best.setdefault(hit[0], hit)
-                hits = list(best.values())
+                hits = best_of_each(hits)
             hits = hits[:k]
             if graph and len(found) < wanted + 4:
                 graph = False  # hnsw.max_scan_tuples may have ended the walk before enough had passed the filter

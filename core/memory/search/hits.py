@@ -29,10 +29,17 @@ def with_records(hits: list[Hit], records: dict[int, MemoryRecord], unit: str, *
     return found
 
 
-def once_each(hits: list[Scored], unit: str) -> list[Scored]:
-    """Of several hits of one record, or with unit=item of one lesson, the first."""
+def best_of_each(hits: list[Hit]) -> list[Hit]:
+    """Of several hits of one record the first."""
+    found: dict[int, Hit] = {}
+    for hit in hits:
+        found.setdefault(hit[0], hit)
+    return list(found.values())
+
+
+def each_item_once(hits: list[Scored]) -> list[Scored]:
+    """Of several hits of one item, as unit=item has them, the first."""
     found: dict[tuple, Scored] = {}
     for hit in hits:
-        key = (hit.record.namespace, hit.record.id, hit.record.items if unit == "item" else ())
-        found.setdefault(key, hit)
+        found.setdefault((hit.record.namespace, hit.record.id, hit.record.items), hit)
     return list(found.values())

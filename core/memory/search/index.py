@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from core.memory.search.hits import Hit, best_of_each
 from core.memory.store.filter import Attributes, Filter
 
 GONE = 0  # the code of an entry whose record was removed
@@ -101,8 +102,8 @@ class VectorIndex:
 
     def search(
         self, vector: Any, k: int, where: Filter, exclude: set[int] = frozenset(), distinct: bool = False
-    ) -> list[tuple[int, int, float]]:
-        """The k nearest (rowid, place, score), best first. Scores are rounded to 6 digits, ties go to the oldest.
+    ) -> list[Hit]:
+        """The k nearest, best first. Scores are rounded to 6 digits, ties go to the oldest.
 
         distinct keeps only the best entry of a record.
         FAISS orders equal scores as it likes, so it is asked for more until the k-th score is not shared with the last.
@@ -120,10 +121,7 @@ class VectorIndex:
             hits = [hit for hit in found if hit[0] not in exclude] if exclude else found
             hits = sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
             if distinct:
-                best: dict[int, tuple[int, int, float]] = {}
-                for hit in hits:
-                    best.setdefault(hit[0], hit)
-                hits = list(best.values())
+                hits = best_of_each(hits)
             hits = hits[:k]
             if n == total or len(found) < n or (len(hits) == k and hits[-1][2] > found[-1][2]):
                 return hits

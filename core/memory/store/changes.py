@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -10,12 +9,15 @@ from typing import Any
 from core.errors import UserError
 from core.memory.store import schema
 from core.memory.store.filter import STATUSES
-from core.memory.store.schema import FIELDS, RECORDS, SET_ASIDE, TRACKED, storable, to_column, to_record
+from core.memory.store.schema import BARE, FIELDS, RECORDS, SET_ASIDE, TRACKED, storable, to_column, to_record
 from core.types import MemoryRecord
 
 _WEIGHT = re.compile(r"\bcosine (-?\d\.\d+)$")
 RELATIONS = ("entails", "contradicts", "refines", "duplicate_of", "supersedes")
 FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
+CHANGEABLE = frozenset(FIELDS) - {*FIXED}
+COUNTED = frozenset("confidence n_used n_used_success n_helpful n_harmful last_used trust".split())
+TOGETHER = 500  # ids in one statement
 Items = Collection[tuple[int, bytes]]  # (place, vector) of each text that the items are found by
 Embed = Callable[[MemoryRecord], tuple[bytes, Items]]  # (query's vector, items' vectors) as float32 bytes
 Rows = dict[str, list[tuple]]  # {table: rows of (was there, *columns)}; of one that was not there its key alone
@@ -123,16 +125,31 @@ class Change:
             self._set(row, fields_of(to_record(row)))
         return row is not None
 
-    def _set(self, row: tuple, fields: dict[str, Any]) -> None:
-        for name in fields:
-            if name not in FIELDS or name in FIXED:
-                raise UserError(f"{name} of a record cannot be changed.")
-        check_status(fields.get("status", "active"))
-        columns = {name: to_column(name, value) for name, value in fields.items()}
-        if columns.items() <= dict(zip(FIELDS, row[1:])).items():
+    def count(self, ids: Collection[str], fields_of: Callable[[str, MemoryRecord], dict[str, Any]]) -> None:
+        """`revise` many at once, in fields of COUNTED alone; unknown ids are passed over.
+
+        fields_of   is given an id and its record, this without its embedding
+        """
+        if not ids:
             return
-        query = f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)} WHERE rowid = ?"
-        self._db.execute(query, (*columns.values(), row[0]))
+        # No json_each: it ends a text at a NUL byte.
+        query = f"{BARE} FROM records WHERE namespace = ? AND id IN ({', '.join('?' * len(ids))})"
+        found = {row[1]: row for row in self._db.execute(query, (self._namespace, *map(storable, ids)))}
+        changed: dict[str, list[tuple]] = {}  # {statement: its values}: each is prepared once
+        for id in ids:
+            if (row := found.get(storable(id))) is not None:
+                columns = _changed(row, fields_of(id, to_record(row)), COUNTED)
+                if columns:
+                    changed.setdefault(_update(columns), []).append((*columns.values(), row[0]))
+        for statement, values in changed.items():
+            self._db.executemany(statement, values)
+
+    def _set(self, row: tuple, fields: dict[str, Any]) -> None:
+        check_status(fields.get("status", "active"))
+        columns = _changed(row, fields, CHANGEABLE)
+        if not columns:
+            return
+        self._db.execute(_update(columns), (*columns.values(), row[0]))
         if fields.get("status", "archived") not in SET_ASIDE and row[-1] is None:
             self._db.execute("INSERT INTO meta VALUES ('unembedded', '1') ON CONFLICT DO NOTHING")
             self.brought_back = True
@@ -169,7 +186,20 @@ class Change:
 
     def erase(self, ids: Collection[str]) -> None:
         """Take records out for good, with their links and with all that the journal and the queue hold of them."""
-        values, named = (self._namespace, json.dumps(list(ids))), "(SELECT value FROM json_each(?2))"
+        remaining = list(map(storable, ids))
+        while some := remaining[:TOGETHER]:
+            self._erase(some)
+            remaining = remaining[TOGETHER:]
+        self._db.execute(
+            "INSERT INTO meta SELECT 'forgot', CAST(coalesce(max(seq), 0) + 1 AS TEXT) FROM journal WHERE true "
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        )
+        self._erase_words()
+        self.erased = True
+
+    def _erase(self, ids: list[str]) -> None:
+        # A mark for each, as SQLite's json_each ends a text at a NUL byte: it would name other records.
+        values, named = (self._namespace, *ids), f"({', '.join(f'?{n + 2}' for n in range(len(ids)))})"
         past = f"FROM undo_records WHERE namespace = ?1 AND id IN {named}"
         linked = f"namespace = ?1 AND (source IN {named} OR target IN {named})"
         about = f"namespace = ?1 AND state = 'completed' AND json_extract(result, '$.memory_id') IN {named}"
@@ -180,12 +210,6 @@ class Change:
         self._db.execute(f"DELETE {past}", values)  # with what the triggers have just kept
         self._db.execute(f"DELETE FROM undo_links WHERE {linked}", values)
         self._db.execute(f"DELETE FROM jobs WHERE {about}", values)
-        self._db.execute(
-            "INSERT INTO meta SELECT 'forgot', CAST(coalesce(max(seq), 0) + 1 AS TEXT) FROM journal WHERE true "
-            "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-        )
-        self._erase_words()
-        self.erased = True
 
     def _erase_words(self) -> None:
         """Take out of the full-text index what it still holds of deleted rows."""
@@ -207,6 +231,19 @@ class Change:
     def _put_items(self, rowid: int, vectors: Items) -> None:
         self.stores_items |= bool(vectors)
         self._db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", [(rowid, *vector) for vector in vectors])
+
+
+def _changed(row: tuple, fields: dict[str, Any], changeable: frozenset[str]) -> dict[str, Any]:
+    """The columns of a row with new values; none where they are so already. UserError for a field that is fixed."""
+    for name in fields:
+        if name not in changeable:
+            raise UserError(f"{name} of a record cannot be changed.")
+    columns = {name: to_column(name, value) for name, value in fields.items()}
+    return {} if columns.items() <= dict(zip(FIELDS, row[1:])).items() else columns
+
+
+def _update(columns: Collection[str]) -> str:
+    return f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)} WHERE rowid = ?"
 
 
 def weight_of(note: str) -> float | None:
