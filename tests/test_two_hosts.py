@@ -37,8 +37,9 @@ def without_networks() -> str | None:
     """Why there can be no two hosts here; None where there can."""
     if os.geteuid() != 0 or not shutil.which("ip"):
         return "network namespaces need root and the program `ip` (apt install iproute2)"
-    done = subprocess.run(["ip", "netns", "add", "rbtry"], capture_output=True, text=True)
-    subprocess.run(["ip", "netns", "del", "rbtry"], capture_output=True)
+    name = f"rbtry{os.getpid()}"  # other processes of the same test run try, too
+    done = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True)
     return f"no network namespace can be made: {done.stderr.strip()}" if done.returncode else None
 
 
