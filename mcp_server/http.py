@@ -199,7 +199,7 @@ def serve_http(app: Gate, host: str, port: int, proxies: list[str]) -> None:
     """Serve until interrupted; nothing is written to stdout. proxies: whose X-Forwarded-For is believed."""
     import uvicorn
 
-    how = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies, "timeout_graceful_shutdown": 2}
-    config = uvicorn.Config(app, host=host, port=port, log_level="warning", access_log=False, **how)
+    behind = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies}
+    config = uvicorn.Config(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=2, **behind)
     redact_logs(app.server.service.redact, "uvicorn")  # it has handlers of its own
     uvicorn.Server(config).run()

@@ -21,6 +21,7 @@ from core.memory.consolidation.merge import Merge
 from core.memory.consolidation.merge_authors import Voting
 from core.memory.policies.cosine import Cosine
 from core.memory.store.database import Busy
+from core.memory.store.filter import Filter
 
 LOCK = """
 import fcntl, os, sys
@@ -82,8 +83,10 @@ def test_nothing_known_was_shown(bank):
 def test_last_used_is_by_the_banks_clock(tmp_path):
     with closing(plain(tmp_path / "b.sqlite", clock="wall")) as bank:
         bank.add(record("r0", item(0)))
-        bank.count_shown(["r0"])
+        bank.add(record("r1", item(10)))
+        bank.count_shown(["r0", "r1"])
         assert abs(bank.get("r0").last_used - time.time()) < 60
+        assert bank.get("r0").last_used == bank.get("r1").last_used  # one change, one time
 
 
 def test_a_bank_that_is_only_read_counts_nothing(bank):
@@ -231,3 +234,21 @@ def test_a_change_may_be_given_its_patience(bank):
         with pytest.raises(Busy), bank.change("hasty", wait_s=0.05) as change:
             change.update("r0", n_used=9)
     assert counters(bank) == (0, 0, None)
+
+
+@pytest.mark.parametrize("find", ["retrieve", "lexical"])
+def test_a_task_whose_id_has_a_nul_byte_does_not_get_back_what_was_merged_from_it(bank, find):
+    merged = record("m", item(0), parents=("x",), provenance={"tasks": ["odd\0one", "other"]})
+    bank.add(merged)
+    found = getattr(bank, find)
+    assert "m" in {hit.record.id for hit in found(merged.original_query, 9, "task r0")}
+    assert "m" not in {hit.record.id for hit in found(merged.original_query, 9, "odd\0one")}
+
+
+def test_a_domain_with_a_nul_byte_is_no_other_domain(bank):
+    bank.add(record("d", item(50), domain="odd"))
+    query = bank.get("d").original_query
+    for domain, ids in (("odd", ["d"]), ("odd\0one", []), (("odd\0one", "odd"), ["d"])):
+        where = Filter(domain=domain)
+        assert [hit.record.id for hit in bank.lexical(query, 9, where=where)] == ids
+        assert [hit.record.id for hit in bank.nearest(query, 9, where=where)] == ids

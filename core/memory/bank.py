@@ -363,10 +363,11 @@ class MemoryBank(BankFile, Memory):
             self._revise_uses(change, shown, label)
 
     def _revise_uses(self, change: Change, shown: Mapping[str, int], label: str | None) -> None:
-        life = {"confidence": getattr(self.consolidate, "confidence", None)}
-        life["ticks_per_day"] = getattr(self.consolidate, "ticks_per_day", 1.0)
-        fields = after_use(self, label, **life)
-        change.count(shown, lambda id, record: fields(record, shown[id]))
+        if shown:  # else the clock need not be read
+            life = {"confidence": getattr(self.consolidate, "confidence", None)}
+            life["ticks_per_day"] = getattr(self.consolidate, "ticks_per_day", 1.0)
+            fields = after_use(self, label, **life)
+            change.count(shown, lambda id, record: fields(record, shown[id]))
 
     def spent(self) -> Usage | None:
         """What the models that `consolidate` and `hygiene` asked have cost in this run; None where neither may ask."""

@@ -134,8 +134,9 @@ class Consolidator:
         except LaterVersion as error:
             log.warning(f"stored, but no round will look at it before `python -m core.memory consolidate`: {error}")
             return
-        fields = after_use(bank, seen.label, confidence=self.confidence, ticks_per_day=self.ticks_per_day)
-        change.count(dict.fromkeys(seen.used), lambda _, record: fields(record, int(not seen.counted)))
+        if seen.used:  # else the clock need not be read
+            fields = after_use(bank, seen.label, confidence=self.confidence, ticks_per_day=self.ticks_per_day)
+            change.count(dict.fromkeys(seen.used), lambda _, record: fields(record, int(not seen.counted)))
         added = [(record, sure) for id, sure in seen.new if (record := bank.get(id)) is not None]
         for record, sure in added:
             if record.confidence is None and self.confidence is not None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from core.memory.postgres.connection import ESCAPE
 from core.memory.postgres.setup import HAS_GRAPH
 from core.memory.search.hits import Hit, best_of_each, with_records
 from core.memory.store.changes import Items
@@ -64,7 +65,8 @@ def conditions(where: Filter, n: int, exclude_task: str | None) -> tuple[str, li
     if not where.everyone:
         more("r.namespace = $$", where.namespace)
     if exclude_task is not None:
-        merged = "SELECT t.record FROM lineage t WHERE t.task_id = $$"
+        # An id may stand there as json_each gives it (tables.sql): with a blank for a NUL byte.
+        merged = f"SELECT t.record FROM lineage t WHERE t.task_id IN ($$, replace($$, '{ESCAPE}0', ' '))"
         more(f"r.task_id <> $$ AND r.rowid NOT IN ({merged})", exclude_task)
     if where.outcome is not None:
         more("r.outcome = $$", where.outcome)

@@ -16,8 +16,8 @@ _WEIGHT = re.compile(r"\bcosine (-?\d\.\d+)$")
 RELATIONS = ("entails", "contradicts", "refines", "duplicate_of", "supersedes")
 FIXED = ("id", "namespace", "original_query", "created_at")  # no update: a new record supersedes the old one
 CHANGEABLE = frozenset(FIELDS) - {*FIXED}
-COUNTED = frozenset("confidence n_used n_used_success n_helpful n_harmful last_used trust".split())
-TOGETHER = 500  # ids in one statement
+COUNTED = frozenset(("n_used", "n_used_success", "last_used", "confidence"))
+IDS = 500  # in one statement
 Items = Collection[tuple[int, bytes]]  # (place, vector) of each text that the items are found by
 Embed = Callable[[MemoryRecord], tuple[bytes, Items]]  # (query's vector, items' vectors) as float32 bytes
 Rows = dict[str, list[tuple]]  # {table: rows of (was there, *columns)}; of one that was not there its key alone
@@ -137,17 +137,16 @@ class Change:
         found = {row[1]: row for row in self._db.execute(query, (self._namespace, *map(storable, ids)))}
         changed: dict[str, list[tuple]] = {}  # {statement: its values}: each is prepared once
         for id in ids:
-            if (row := found.get(storable(id))) is not None:
-                columns = _changed(row, fields_of(id, to_record(row)), COUNTED)
-                if columns:
-                    changed.setdefault(_update(columns), []).append((*columns.values(), row[0]))
+            if (row := found.get(storable(id))) is None:
+                continue
+            if columns := _changed(row, fields_of(id, to_record(row)), COUNTED):
+                changed.setdefault(_update(columns), []).append((*columns.values(), row[0]))
         for statement, values in changed.items():
             self._db.executemany(statement, values)
 
     def _set(self, row: tuple, fields: dict[str, Any]) -> None:
         check_status(fields.get("status", "active"))
-        columns = _changed(row, fields, CHANGEABLE)
-        if not columns:
+        if not (columns := _changed(row, fields, CHANGEABLE)):
             return
         self._db.execute(_update(columns), (*columns.values(), row[0]))
         if fields.get("status", "archived") not in SET_ASIDE and row[-1] is None:
@@ -186,10 +185,9 @@ class Change:
 
     def erase(self, ids: Collection[str]) -> None:
         """Take records out for good, with their links and with all that the journal and the queue hold of them."""
-        remaining = list(map(storable, ids))
-        while some := remaining[:TOGETHER]:
-            self._erase(some)
-            remaining = remaining[TOGETHER:]
+        ids = list(map(storable, ids))
+        for start in range(0, len(ids), IDS):
+            self._erase(ids[start : start + IDS])
         self._db.execute(
             "INSERT INTO meta SELECT 'forgot', CAST(coalesce(max(seq), 0) + 1 AS TEXT) FROM journal WHERE true "
             "ON CONFLICT (key) DO UPDATE SET value = excluded.value"

@@ -13,7 +13,7 @@ from typing import Any, Self
 from core.checks import is_url
 from core.errors import StopRun, UserError
 from core.memory.search import index_file
-from core.memory.store.by_words import BELIEVED, by_words
+from core.memory.store.by_words import BELIEVED, as_in_lineage, by_words
 from core.memory.store.changes import MADE, Change, Embed, embedded, select
 from core.memory.store.clock import now
 from core.memory.store.contract import BankStore, Busy, Lead
@@ -370,8 +370,8 @@ class Store:
         """The records that came from a task, merged ones too: what the guard against self-retrieval leaves out."""
         mine = "" if where.everyone else "namespace = ?2 AND "
         query = f"SELECT rowid FROM records WHERE {mine}task_id = ?1"
-        query += " UNION SELECT record FROM lineage WHERE task_id = ?1"
-        return {row[0] for row in self.rows(query, (task_id,) if where.everyone else (task_id, where.namespace))}
+        query += " UNION SELECT record FROM lineage WHERE task_id IN (?1, ?3)"
+        return {row[0] for row in self.rows(query, (task_id, where.namespace, as_in_lineage(task_id)))}
 
     def rowids_below(self, where: Filter) -> set[int]:
         """The records that are believed in less than a filter's min_confidence."""
