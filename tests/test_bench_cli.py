@@ -45,6 +45,42 @@ def test_lines_are_printed_counted_and_saved(tmp_path, capsys):
     assert (saved["held"], saved["of"], [row["held"] for row in saved["lines"]]) == (1, 2, [True, False])
 
 
+def timed_run(folder, *wall_s, **stream):
+    """The files of a run that the benchmark of overlapping tasks reads the lengths of its tasks from."""
+    folder.mkdir()
+    config = {"stream": {"mode": "in_order", "batch": 1} | stream, "max_concurrency": 1}
+    (folder / "manifest.json").write_text(json.dumps({"config": config}), encoding="utf-8")
+    write(folder / "timings.jsonl", *({"index": n, "wall_s": took} for n, took in enumerate(wall_s)))
+    return str(folder)
+
+
+def test_what_overlapping_tasks_gain_follows_from_the_lengths_of_a_runs_tasks(tmp_path, capsys):
+    main, file = script("bench.bench_async").main, tmp_path / "figures.json"
+    unequal, equal = timed_run(tmp_path / "unequal", 90.0, 1.0, 3.0), timed_run(tmp_path / "equal", 90.0, 2.0, 2.0)
+    assert main(["--lengths-of", unequal, equal, "--wide", "2", "--json", str(file)]) == 0
+    first, second = json.loads(file.read_text())["timings"]
+    # By hand: of two tasks of 1 s or 3 s the longer one takes 2.5 s in the mean. The first, of 90 s, also loads.
+    assert (first["tasks"], first["mean_s"], first["sd_s"]) == (2, 2.0, 1.0)
+    assert (first["batches"], first["async"]) == (pytest.approx(4 / 2.5, rel=0.02), pytest.approx(2, rel=0.01))
+    assert second["gain"] == pytest.approx(1)
+    assert f"{first['gain']:.2f} x as fast" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "stream", "why"),
+    [
+        ((5.0, 1.0, 3.0), {"mode": "async"}, "one after another"),
+        ((5.0, 1.0, 3.0), {"batch": 4}, "one after another"),
+        ((5.0,), {}, "two tasks at least"),
+        ((5.0, None, 3.0), {}, "no run whose times can be read"),
+    ],
+)
+def test_a_run_that_does_not_tell_the_lengths_of_its_tasks_is_refused(tmp_path, capsys, wall_s, stream, why):
+    run = timed_run(tmp_path / "run", *wall_s, **stream)
+    assert script("bench.bench_async").main(["--lengths-of", run]) == 2
+    assert why in capsys.readouterr().err
+
+
 def write(path, *rows):
     path.write_text("".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path

@@ -1,12 +1,16 @@
 """Speed against success of a stream whose tasks overlap: one after another, in batches, and with stream.mode=async.
 
     python -m scripts.bench.bench_async [--json FILE] [--seeds N] [--wide N] [--worlds toy customs ...] [--real S]
+    python -m scripts.bench.bench_async --lengths-of RUN [RUN ...] [--seeds N] [--wide N]
 
 Every run is the whole program, in a world whose result is known, with players that know their prompt alone. Tasks are
 shuffled by the seed. Time is simulated: a task is an attempt, a verdict and a distillation, and each of these calls
-takes as long as a hash of its task and role says, lognormal as the lengths of real replies are. Tasks that overlap end
-in the order of that time, which the program is given by stream.order_from; so a busy machine changes no figure. With
---real S, the calls of further runs take S seconds in the mean, and time and order are the clock's.
+takes as long as a hash of its task and role says, lognormal. Tasks that overlap end in the order of that time, which
+the program is given by stream.order_from; so a busy machine changes no figure. With --real S, the calls of further runs
+take S seconds in the mean, and time and order are the clock's.
+
+How much is gained depends on how unequal the tasks are. --lengths-of says what it would be for long streams of tasks
+that take as long as those of finished runs did (`wall_s` of timings.jsonl), drawn with replacement; nothing is run.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
+import random
 import re
 import statistics
 import subprocess
@@ -24,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core.errors import UserError
 from core.models.base import Reply
 from core.models.free import FreePlayer
 from core.models.scripted import ScriptedModel
@@ -32,7 +38,7 @@ from core.types import Message
 from envs import toy_script
 from envs.customs import BRANDS
 from scripts.bench.lines import Lines, lines_parser
-from scripts.command_line import REPO
+from scripts.command_line import REPO, plain_errors
 from single_turn_bench.files import read_objects
 
 SPREAD = 1.0  # standard deviation of the logarithm of a call's time
@@ -167,12 +173,50 @@ def in_world(lines: Lines, folder: Path, world: str, wide: int, seeds: int) -> l
 def in_the_long_run(lines: Lines, wide: int, seeds: int) -> None:
     """The simulated time alone, of streams that are long."""
     times = [[duration(seed, f"task {number}", 1) for number in range(LONG)] for seed in range(seeds)]
-    one = sum(map(sum, times))
-    mine = one / sum(overlapped(took, wide)[0] for took in times)
-    theirs = one / sum(in_batches(took, wide) for took in times)
+    mine, theirs = speeds(times, wide)
     name, note = f"{LONG} tasks: async, {wide} wide", f"{mine:.2f} x and {theirs:.2f} x of {ONE}"
     lines.add(name, 100 * mine / wide, 98, "% of ideal", least=True)
     lines.add(f"{name}, beside batches of {wide}", mine / theirs, 1.8, "x as fast", least=True, note=note)
+
+
+def speeds(times: list[list[float]], wide: int) -> tuple[float, float]:
+    """Of streams of tasks that take so long: how much faster than one after another overlapping and batches are."""
+    one = sum(map(sum, times))
+    return one / sum(overlapped(took, wide)[0] for took in times), one / sum(in_batches(took, wide) for took in times)
+
+
+def lengths_of(run: Path) -> list[float]:
+    """Seconds that each task of a run took, without the first one: the program also loads its libraries and model then.
+
+    UserError for a run whose tasks did not come one after another: only then is it known.
+    """
+    try:
+        config = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["config"]
+        stream, together = config["stream"], config["max_concurrency"]
+        took = [float(row["wall_s"]) for _, row in read_objects(run / "timings.jsonl")][1:]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{run}: no run whose times can be read ({type(error).__name__}: {error}).") from error
+    if stream["mode"] == "async" or stream["batch"] != 1 or together != 1:
+        raise UserError(f"{run}: how long a task takes is known only where tasks came one after another.")
+    if sum(took) <= 0:
+        raise UserError(f"{run}: it takes two tasks at least: the first one's time is not only its own.")
+    return took
+
+
+def like_runs(runs: list[Path], wide: int, seeds: int) -> list[dict[str, Any]]:
+    """A row a run: what long streams of tasks like its own would gain."""
+    table = []
+    for run in runs:
+        took = lengths_of(run)
+        times = [random.Random(seed).choices(took, k=LONG) for seed in range(seeds)]
+        mine, theirs = speeds(times, wide)
+        row = {"run": str(run), "tasks": len(took), "mean_s": statistics.mean(took), "sd_s": statistics.pstdev(took)}
+        row |= {"wide": wide, "async": mine, "batches": theirs, "gain": mine / theirs}
+        about = "{run}: {tasks} tasks of {mean_s:.1f} s, standard deviation {sd_s:.1f} s\n"
+        gained = "     async, {wide} wide {async:.2f} x, batches of {wide} {batches:.2f} x: {gain:.2f} x as fast"
+        print((about + gained).format(**row), flush=True)
+        table.append(row)
+    return table
 
 
 def in_batches(took: list[float], wide: int) -> float:
@@ -210,22 +254,25 @@ def by_the_clock(folder: Path, world: str, wide: int, mean_s: float) -> None:
         print(f"     {world:<12} {mode:<20} {first / took:5.2f} x   {success(run):.3f} in {took:.1f} s", flush=True)
 
 
-def main() -> None:
+@plain_errors()
+def main(arguments: list[str] | None = None) -> None:
     options = lines_parser(__doc__)
     options.add_argument("--seeds", type=int, default=10, help="runs of each kind")
     options.add_argument("--wide", type=int, default=4, help="tasks at once")
     options.add_argument("--real", type=float, metavar="S", help="also by the clock, with calls of S seconds")
     options.add_argument("--worlds", nargs="+", choices=WORLDS, default=list(WORLDS), help="those to run in")
-    given = options.parse_args()
-    lines, table = Lines(), []
-    in_the_long_run(lines, given.wide, given.seeds)
-    for world in given.worlds:
-        with tempfile.TemporaryDirectory() as name:
-            table += in_world(lines, Path(name), world, given.wide, given.seeds)
-            if given.real:
-                by_the_clock(Path(name), world, given.wide, given.real)
+    options.add_argument("--lengths-of", type=Path, nargs="+", metavar="RUN", help="what tasks as long as its own gain")
+    given = options.parse_args(arguments)
+    lines, table = Lines(), like_runs(given.lengths_of or [], given.wide, given.seeds)
+    if not table:
+        in_the_long_run(lines, given.wide, given.seeds)
+        for world in given.worlds:
+            with tempfile.TemporaryDirectory() as name:
+                table += in_world(lines, Path(name), world, given.wide, given.seeds)
+                if given.real:
+                    by_the_clock(Path(name), world, given.wide, given.real)
     lines.end(given.json, table)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
