@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ from core.seeding import derive_seed
 from core.types import Message
 from envs import toy_script
 from envs.customs import BRANDS
+from results.inspect_log import clock
+from results.load import explaining, read_run
 from scripts.bench.lines import Lines, lines_parser
 from scripts.command_line import REPO, plain_errors
 from single_turn_bench.files import read_objects
@@ -185,21 +188,22 @@ def speeds(times: list[list[float]], wide: int) -> tuple[float, float]:
     return one / sum(overlapped(took, wide)[0] for took in times), one / sum(in_batches(took, wide) for took in times)
 
 
-def lengths_of(run: Path) -> list[float]:
-    """Seconds that each task of a run took, without the first one: the program also loads its libraries and model then.
+def lengths_of(folder: Path) -> list[float]:
+    """Seconds of each task of a run that began as the one before it ended; the first of every start also loads things.
 
     UserError for a run whose tasks did not come one after another: only then is it known.
     """
-    try:
-        config = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["config"]
-        stream, together = config["stream"], config["max_concurrency"]
-        took = [float(row["wall_s"]) for _, row in read_objects(run / "timings.jsonl")][1:]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{run}: no run whose times can be read ({type(error).__name__}: {error}).") from error
+    run = read_run(folder)
+    with explaining(folder):
+        stream, together = run.config["stream"], run.config["max_concurrency"]
+        spans = sorted(clock(run).values())
     if stream["mode"] == "async" or stream["batch"] != 1 or together != 1:
-        raise UserError(f"{run}: how long a task takes is known only where tasks came one after another.")
+        raise UserError(f"{folder}: how long a task takes is known only where tasks came one after another.")
+    took = [end - begin for (_, before), (begin, end) in pairwise(spans) if abs(begin - before) < 1]
     if sum(took) <= 0:
-        raise UserError(f"{run}: it takes two tasks at least: the first one's time is not only its own.")
+        raise UserError(
+            f"{folder}: its timings.jsonl must hold two tasks at least, the second as soon as the first ended."
+        )
     return took
 
 
@@ -261,8 +265,12 @@ def main(arguments: list[str] | None = None) -> None:
     options.add_argument("--wide", type=int, default=4, help="tasks at once")
     options.add_argument("--real", type=float, metavar="S", help="also by the clock, with calls of S seconds")
     options.add_argument("--worlds", nargs="+", choices=WORLDS, default=list(WORLDS), help="those to run in")
-    options.add_argument("--lengths-of", type=Path, nargs="+", metavar="RUN", help="what tasks as long as its own gain")
+    options.add_argument(
+        "--lengths-of", type=Path, nargs="+", metavar="RUN", help="only what tasks as long as theirs gain"
+    )
     given = options.parse_args(arguments)
+    if given.wide < 2 or given.seeds < 1:
+        options.error("--wide is 2 or more, --seeds 1 or more")
     lines, table = Lines(), like_runs(given.lengths_of or [], given.wide, given.seeds)
     if not table:
         in_the_long_run(lines, given.wide, given.seeds)
