@@ -27,7 +27,7 @@ def funnel_part(cells: Cells, study: Study, several: bool, addresses: Addresses)
     return {
         "title": f"{study.env}, {study.model}" if several else "",
         "arms": [
-            _arm(cell, [row for row in rows if row["cell"] == cell["cell"]], base, addresses)
+            _funnel_of_arm(cell, [row for row in rows if row["cell"] == cell["cell"]], base, addresses)
             for cell in study.cells
             if any(row["cell"] == cell["cell"] for row in rows)
         ],
@@ -37,7 +37,7 @@ def funnel_part(cells: Cells, study: Study, several: bool, addresses: Addresses)
     }
 
 
-def _arm(cell: dict[str, Any], rows: list[dict[str, Any]], base: str, addresses: Addresses) -> dict[str, Any]:
+def _funnel_of_arm(cell: dict[str, Any], rows: list[dict[str, Any]], base: str, addresses: Addresses) -> dict[str, Any]:
     """A funnel: each step's tasks as a share of all, and of these the solved ones; lengths are in percent."""
     total = rows[0]["n"]
     return {

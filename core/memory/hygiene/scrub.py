@@ -10,7 +10,7 @@ def scrub(text: str) -> tuple[str, tuple[str, ...]]:
 
     Scrubbing its own result changes nothing.
     """
-    found = [(start, end, "secret", kind) for start, end, kind in secrets.spans(text)]
+    found = [(start, end, "secret", kind) for start, end, kind in secrets.credential_spans(text)]
     found += [(start, end, kind, kind) for start, end, kind in pii.spans(text)]
     parts, at = [], 0
     for start, end, label in _merged(found):

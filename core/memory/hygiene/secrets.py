@@ -21,7 +21,7 @@ _IN_URL = re.compile(
 _LONG = re.compile(r"(?<![A-Za-z0-9\\])[A-Za-z0-9]{32,400}(?![A-Za-z0-9])")
 
 
-def spans(text: str) -> list[tuple[int, int, str]]:
+def credential_spans(text: str) -> list[tuple[int, int, str]]:
     """Where credentials stand: (start, end, kind), in no order, possibly overlapping."""
     found = [(m.start(), m.end(), kind) for kind, pattern in FORMS.items() for m in pattern.finditer(text)]
     found += [(m.start(1), m.end(1), "assigned") for m in _ASSIGNED.finditer(text) if _is_opaque(m.group(1))]
