@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from core.run import usage
+from core.run import help
 from core.starting import begin, stage, started
 
 if __name__ == "__main__":  # before the imports below, which take seconds
-    if usage.asked(sys.argv[1:]):
-        sys.exit(usage.show_help(sys.argv[1:]))
+    if help.asked(sys.argv[1:]):
+        sys.exit(help.show_help(sys.argv[1:]))
     begin("loading the configuration")
 
 import logging
@@ -42,11 +42,10 @@ from core.interrupt import Interrupts
 from core.jsonl import JsonLines
 from core.memory.by_type import BANKS, BankByType
 from core.memory.hygiene.scrub import scrub
-from core.memory.told import tell
+from core.memory.records import tell
 from core.redact import RedactingFilter, Redactor
 from core.run.cells import cell_folder, settle
-from core.run.launch import choice, in_sweep, quoted, resume_hint
-from core.run.mistakes import plainly
+from core.run.launch import choice, in_sweep, plainly, quoted, resume_hint
 from core.run.sweep_watch import Watch
 from core.setting import TOLD
 from core.types import content_id

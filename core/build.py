@@ -8,8 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.checks import is_url, meant
-from core.errors import UserError
+from core.errors import UserError, is_url, meant
 from core.memory.protocol import Memory
 from core.redact import Redactor
 from core.types import Task
@@ -101,14 +100,14 @@ def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
 def build_models(cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = None) -> dict[str, ChatModel]:
     """{role: model}: its own where `<role>_llm` is chosen, else `llm`; with a reply cache where one is configured.
 
-    A model that was given no name gets that of its server, in `cfg` too (core/models/served.py).
+    A model that was given no name gets that of its server, in `cfg` too (core/models/servers.py).
 
     recorded   the configuration of the run's earlier starts, where there were any
     """
+    from core.models.cache import cached
     from core.models.fallback import FallbackModel
     from core.models.remote import share_limits
-    from core.models.reply_cache import cached
-    from core.models.served import name_models
+    from core.models.servers import name_models
 
     expand_fallbacks(cfg)
     nodes = {key: node for key in LLMS if (node := cfg.get(key)) is not None}

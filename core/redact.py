@@ -8,7 +8,66 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from core.credentials import FORMS, LOOSER
+# Credentials that are recognisable by their form: one line a kind, from the providers' published formats.
+#
+# The kinds are those of detect-secrets' plugins (Yelp, Apache-2.0) plus newer providers. Its entropy and keyword
+# plugins are left out on purpose: they take long integers, hexadecimal numbers and LaTeX for secrets.
+#
+# FORMS    a credential wherever it stands: taken out of lessons, logs and errors
+# LOOSER   may be a word as well ("pk-command-not-found", "Bearer instrument"): taken out of logs and errors only
+
+# What comes before and after must not continue the token.
+_EDGE, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
+
+_BEGIN = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+
+
+def _token(pattern: str, end: str = _END) -> re.Pattern[str]:
+    return re.compile(_EDGE + pattern + end)
+
+
+FORMS: dict[str, re.Pattern[str]] = {
+    # To its end, the next one's beginning or the text's end; if they are far, as far as what follows looks like a key.
+    # Stopping at the next beginning also bounds the time that a text of many beginnings takes.
+    "private_key": re.compile(
+        rf"{_BEGIN}(?:.{{0,8000}}?(?:-----END [A-Z0-9 ]{{0,40}}-----|(?={_BEGIN})|\Z)|[A-Za-z0-9+/=\s\\]{{0,8000}})",
+        re.S,
+    ),
+    "anthropic": _token(r"sk-ant-[A-Za-z0-9_-]{20,}"),
+    "openai": _token(r"sk-[A-Za-z0-9_-]{20,}"),  # OpenRouter's and others' look alike
+    "stripe": _token(r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,120}"),
+    "aws_id": _token(r"(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{16}"),
+    "google": _token(r"AIza[A-Za-z0-9_-]{30,}"),
+    "google_oauth": _token(r"(?:ya29\.|GOCSPX-)[A-Za-z0-9_-]{20,200}"),
+    "github": _token(r"gh[pousr]_[A-Za-z0-9]{20,}", end=""),
+    "github_fine": _token(r"github_pat_[A-Za-z0-9_]{22,255}"),
+    "gitlab": _token(r"gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas)-[A-Za-z0-9_-]{20,200}"),
+    "huggingface": _token(r"(?:hf|api_org)_[A-Za-z0-9]{20,}", end=""),
+    "slack": _token(r"xox[abeoprs]-[A-Za-z0-9-]{10,200}"),
+    "slack_hook": re.compile(r"https://hooks\.slack\.com/(?:services|workflows)/[A-Za-z0-9/_-]{20,120}"),
+    "discord": _token(r"[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38}"),
+    "telegram": _token(r"\d{8,10}:[A-Za-z0-9_-]{35}"),
+    "twilio": _token(r"(?:AC|SK)[a-f0-9]{32}"),
+    "sendgrid": _token(r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
+    "mailchimp": _token(r"[a-f0-9]{32}-us\d{1,2}"),
+    "square": _token(r"sq0(?:atp|csp)-[A-Za-z0-9_-]{22,43}"),
+    "npm": _token(r"npm_[A-Za-z0-9]{36}"),
+    "pypi": _token(r"pypi-AgE[A-Za-z0-9_-]{50,400}"),
+    "digitalocean": _token(r"do[opr]_v1_[a-f0-9]{64}"),
+    "databricks": _token(r"dapi[a-f0-9]{32}(?:-\d)?"),
+    "replicate": _token(r"r8_[A-Za-z0-9]{37}"),
+    "groq": _token(r"gsk_[A-Za-z0-9]{20,}", end=""),
+    "wandb": re.compile(r"(?<=WANDB_API_KEY=)[a-f0-9]{40}"),
+    "azure_storage": re.compile(r"AccountKey=[A-Za-z0-9+/]{80,100}={0,2}"),
+    "jwt": _token(r"eyJ[A-Za-z0-9_-]{8,2000}\.eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{0,1000}"),
+    "basic_auth": re.compile(r"(?<=://)[^\s/:@]+:[^\s/@]+(?=@)"),
+    "bearer": re.compile(r"(?i)\b(?:bearer|authorization:\s*basic)\s+[a-z0-9._~+/-]{16,2000}=*"),
+}
+LOOSER: dict[str, re.Pattern[str]] = {
+    "key": _token(r"[prs]k-[A-Za-z0-9_-]{16,}"),
+    "header": re.compile(r"(?<=Bearer )[A-Za-z0-9._~+/-]{8,}"),
+}
+
 
 HIDDEN = "[REDACTED]"
 _NAMES = re.compile(r"(API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL)", re.IGNORECASE)

@@ -23,8 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.checks import check_choice, check_numbers
-from core.errors import UserError
+from core.errors import UserError, check_choice, check_numbers
 from core.seeding import derive_seed
 from core.types import Lesson, Task, content_id
 from envs.base import BaseEnv

@@ -34,9 +34,9 @@ def main(argv: list[str] | None = None) -> int:
 
             return run_around(argv[1:])
         if argv and not argv[0].startswith("-") and "=" not in argv[0]:
-            from mcp_server import audit, cli, hooks, tokens
+            from mcp_server import cli, extraction, tokens
 
-            own = {"hook": hooks.run_hook, "audit": audit.run_audit, "token": tokens.run_token}
+            own = {"hook": cli.run_hook, "audit": extraction.run_audit, "token": tokens.run_token}
             return own[argv[0]](argv[1:]) if argv[0] in own else cli.run_command(argv)
         return serve_bank(parser().parse_intermixed_args(argv))
     except (UserError, InfraError) as error:

@@ -10,12 +10,12 @@ from mcp_types import CallToolResult
 
 from core.errors import UserError
 from core.memory.bank import MemoryBank
-from core.memory.consolidation.by_hand import mark_record, mark_used
+from core.memory.by_hand import mark_record, mark_used
+from core.memory.filter import Filter
 from core.memory.formats.insight_memory import as_insight
+from core.memory.moment import added_at, last_use
 from core.memory.policies.points import Points
 from core.memory.policies.trust import feedback
-from core.memory.store.clock import added_at, last_use
-from core.memory.store.filter import Filter
 from core.types import MemoryRecord
 from mcp_server import checks
 from mcp_server.insights import delete, exported, store_insight, with_tags

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from core.errors import UserError
-from core.memory.store.filter import normal_tag
+from core.memory.filter import normal_tag
 from core.models.reply_text import storable
 from core.types import Lesson
 

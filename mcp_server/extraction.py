@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import logging
 import re
+import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from core.build import build_learner
-from core.errors import UserError
+from core.errors import InfraError, OverBudget, StopRun, TransientError, UserError
+from core.jsonl import JsonLines, read_lines
 from core.learning.attempts import Attempts
-from core.learning.transcript import cut
+from core.learning.transcript import cut, transcript
 from core.memory.bank import MemoryBank
 from core.memory.citations import cited
 from core.memory.hygiene.scrub import scrub
+from core.memory.moment import now
+from core.memory.store.contract import Busy
+from core.memory.store.jobs import TRIES, Job
 from core.models.reply_text import storable
-from core.types import Lesson, Scored, Step, Task, Trajectory, Verdict, content_id
-from mcp_server import audit, checks
+from core.types import Lesson, MemoryRecord, Scored, Step, Task, Trajectory, Verdict, content_id, digest
+from mcp_server import checks
+from mcp_server.config import bank_file
 from mcp_server.service import Service, clients_verdict, describe_stored, new_record, recalled
 
 _ID = re.compile(r"\bid=([\w.:-]{1,64})")  # as retrieved lessons show their ids (mcp_server/texts.py)
@@ -141,8 +150,8 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, job_id: str, pay
     record = new_record(bank, id, task.query, lessons, verdicts[chosen], trajectory=made[chosen].id, about=about)
     did = [(step.action, step.observation) for attempt in made for step in attempt.steps]
     service.add(bank, record, used_in(bank, payload, shown), did, verdicts[chosen].confidence)
-    if audit.is_sampled(job_id, service.limits.audit_share):
-        audit.keep(bank.path, job_id, attempts.read()[chosen], verdicts[chosen], record)
+    if is_sampled(job_id, service.limits.audit_share):
+        keep(bank.path, job_id, attempts.read()[chosen], verdicts[chosen], record)
 
 
 def _best(service: Service, attempts: Attempts, pattern: str) -> int:
@@ -216,3 +225,162 @@ def shown_records(bank: MemoryBank, payload: dict[str, Any]) -> list[Scored]:
     ids = list(dict.fromkeys(_ID.findall(text)))[:100]
     records = {record.id: record for id in ids if (record := recalled(bank, id))}
     return [Scored(record=record, score=0.0) for record in records.values()]
+
+
+# A sample of the extractions, kept beside the bank for a person to check (`server.audit_share`).
+
+log = logging.getLogger(__name__)
+
+
+def is_sampled(job_id: str, share: float) -> bool:
+    """Whether a job is in a sample of this share: by a hash of its id, so that every server draws alike."""
+    return int(digest("audit", job_id)[:8], 16) / 16**8 < share
+
+
+def path_of(bank: str | Path) -> Path:
+    """Where the sample of a bank lies."""
+    return Path(f"{bank}.audit.jsonl")
+
+
+def keep(bank: str | Path, job_id: str, attempt: Trajectory, verdict: Verdict, record: MemoryRecord) -> None:
+    """Append an extraction to the sample, credentials and personal data taken out as from a lesson.
+
+    Where it cannot be written a warning says so, and the extraction goes on.
+    """
+    row = {
+        "at": now(),
+        "job": job_id,
+        "memory_id": record.id,
+        "agent_id": record.namespace,
+        "query": record.original_query,
+        "attempt": transcript(attempt),
+        "verdict": {"label": verdict.label, "by": verdict.source, "reason": verdict.reason},
+        "confidence": verdict.confidence,
+        "lessons": [dict(vars(lesson)) for lesson in record.items],
+    }
+    try:
+        file = JsonLines(path_of(bank), redact=lambda text: scrub(text)[0])
+        try:
+            file.append(row)
+        finally:
+            file.close()
+    except (UserError, InfraError) as error:
+        log.warning(f"an extraction is not in the audit's sample: {error}")
+
+
+def run_audit(argv: list[str]) -> int:
+    """The command `audit`: print the sample, oldest first; returns the exit code."""
+    top = argparse.ArgumentParser(prog="reasoningbank-mcp audit", description=__doc__.partition("\n")[0])
+    top.add_argument("--bank", type=Path, metavar="PATH", help="the bank's file; left out: the one in your data folder")
+    top.add_argument("--last", type=int, metavar="N", help="only the last N")
+    top.add_argument("--json", action="store_true", help="one JSON object a line")
+    given = top.parse_args(argv)
+    if given.last is not None and given.last < 1:
+        raise UserError(f"--last {given.last}: give a whole number of at least 1.")
+    path = path_of(bank_file(given))
+    if not path.exists():
+        raise UserError(f"there is no {path}: a server keeps a sample with server.audit_share=0.05.")
+    rows = list(read_lines(path))
+    first = 0 if given.last is None else max(0, len(rows) - given.last)
+    for number, row in enumerate(rows[first:], first + 1):
+        print(json.dumps(row, ensure_ascii=False) if given.json else shown(row, f"{number} of {len(rows)}"))
+    return 0
+
+
+def shown(row: dict[str, Any], place: str) -> str:
+    """An extraction as a person reads it."""
+    verdict = row["verdict"]
+    sure = "" if row["confidence"] is None else f", confidence {row['confidence']:.2f}"
+    lines = [
+        f"# {place}: memory {row['memory_id']} of {row['agent_id']}, {row['at']}",
+        f"\n## Task\n{row['query']}\n\n## What the agent did\n{row['attempt']}",
+        f"\n## Verdict: {verdict['label']} (by {verdict['by']}{sure})\n{verdict['reason']}".rstrip(),
+        "\n## Lessons",
+        *(f"- {item['title']}: {item['description']}\n  {item['content']}" for item in row["lessons"]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# The thread that learns from the attempts in the bank's queue; one process at a time does so.
+
+POLL_S = 2.0  # between looks at the queue: other processes put attempts there too
+RETRY_S = 30.0  # before another try where the provider could not be reached
+
+
+class QueueWorker:
+    """Runs while the server does. Attempts that it leaves in the queue are for the next server on the bank."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="extraction", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look at the queue now: something was added to it."""
+        self._wake.set()
+
+    def close(self) -> bool:
+        """Stop after the attempt at hand; False when that takes longer than a client waits."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=1.0)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            pause = POLL_S
+            try:
+                pause = self._work()
+            except UserError as error:  # the bank itself: a full disk, a damaged file
+                log.error(f"the queue cannot be worked on: {error}")
+            except Exception:
+                log.exception("the queue cannot be worked on")
+            # A provider that could not be reached is given its time, even when something new is queued meanwhile.
+            (self._wake if pause == POLL_S else self._stop).wait(pause)
+            self._wake.clear()
+
+    def _work(self) -> float:
+        """Learn from the attempts that wait, oldest first; returns how many seconds to pause."""
+        jobs = self.service.jobs
+        if not jobs.waiting() or not jobs.lead():
+            return POLL_S
+        try:
+            while not self._stop.is_set():
+                if not jobs.leads():
+                    log.warning("the queue's lock was lost, and another server may have it: it is asked for again")
+                    break
+                if (job := jobs.next()) is None:
+                    break
+                if not self._finish(job):
+                    return RETRY_S
+        finally:
+            jobs.leave()
+        return POLL_S
+
+    def _finish(self, job: Job) -> bool:
+        """Learn from one attempt; False when it stays in the queue for a later try."""
+        try:
+            bank = self.service.bank.of(job.namespace)
+            result = learn_attempt(self.service, bank, job.id, job.payload)
+            self.service.jobs.end(job.id, "completed", result)
+        except (UserError, InfraError) as error:
+            why = self.service.redact(str(error))
+            # A key, the provider, a bank that others write to or the budget of all: no attempt could succeed now.
+            if isinstance(error, StopRun | Busy) or (isinstance(error, OverBudget) and error.whole_run):
+                log.warning(f"extraction {job.id} and those after it wait: {why}")
+                self.service.jobs.back(job.id, why)
+                return False
+            if isinstance(error, TransientError) and job.tries + 1 < TRIES:
+                log.warning(f"extraction {job.id} is tried again: {why}")
+                return False
+        except Exception as error:
+            log.exception(f"extraction {job.id} failed")
+            why = f"{type(error).__name__} in the server, see its log"
+        else:
+            return True
+        self.service.jobs.end(job.id, "failed", {"error": why[:2000]})
+        return True

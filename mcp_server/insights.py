@@ -13,11 +13,11 @@ from mcp_types import CallToolResult
 from core.errors import UserError
 from core.memory import formats
 from core.memory.bank import MemoryBank
-from core.memory.consolidation.by_hand import set_status
-from core.memory.consolidation.same_lesson import titles_near
+from core.memory.by_hand import set_status
+from core.memory.consolidation.deduplicate import titles_near
+from core.memory.filter import Filter, normal_tag, normalised
 from core.memory.formats.insight_memory import LAST, iso, next_id, query_of
-from core.memory.store.clock import ages
-from core.memory.store.filter import Filter, normal_tag, normalised
+from core.memory.moment import ages
 from core.types import MemoryRecord, content_id
 from mcp_server import checks
 from mcp_server.extraction import check_attempts

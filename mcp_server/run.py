@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.build import build_learner
 from core.errors import InfraError, UserError
-from core.learning.heuristic import heuristic_verdict
+from core.learning.judges import heuristic_verdict
 from core.learning.transcript import without_lessons
 from core.memory.citations import cited
 from core.models.reply_text import storable

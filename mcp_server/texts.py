@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.agents.agent import escape
+from core.agent import escape
 from core.types import Scored
 
 INSTRUCTIONS = (

@@ -10,20 +10,18 @@ from typing import Any
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
-from core.checks import is_url
-from core.errors import UserError
+from core.errors import UserError, is_url
 from core.memory.bank import MemoryBank
-from core.memory.consolidation.by_hand import mark_record
+from core.memory.by_hand import mark_record
+from core.memory.filter import Filter
 from core.memory.formats.insight_memory import iso
 from core.memory.formats.markdown import dated, shown
+from core.memory.moment import last_use
 from core.memory.policies.base import retrieve_and_count
 from core.memory.policies.trust import Trust, feedback, warning_of
-from core.memory.store.clock import last_use
-from core.memory.store.filter import Filter
 from core.types import MemoryRecord, Scored, content_id
 from mcp_server import checks, warnings_file
-from mcp_server.extraction import check_attempt, learn_attempt
-from mcp_server.queue_worker import QueueWorker
+from mcp_server.extraction import QueueWorker, check_attempt, learn_attempt
 from mcp_server.retrievals import Made
 from mcp_server.service import Service, clients_verdict, describe_stored, find_record, new_record, package_version
 from mcp_server.texts import memory_entries, memory_prompt

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from core.memory.store.clock import now
+from core.memory.moment import now
 
 KEPT = 1000  # of the last entries are counted
 

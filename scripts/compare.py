@@ -26,17 +26,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis import notes
+from analysis.cells import make_cells, measure
+from analysis.columns import HEADINGS
+from analysis.load import Run, frame_of
+from analysis.stats import paired
+from analysis.studies import Held, gate, lifts
+from analysis.tables import load_episodes
+from analysis.text import Text as Grid
+from analysis.text import show
 from core.errors import UserError
 from core.run.records import differences
-from results import cell_notes
-from results.cells import make_cells, measure
-from results.columns import HEADINGS
-from results.gate import Held, gate, lifts
-from results.load import Run, frame_of
-from results.render import Text as Grid
-from results.stats import paired
-from results.tables import load_episodes
-from results.terminal import show
 from scripts.command_line import parser, plain_errors
 from scripts.show import clean, console, one_run
 
@@ -54,7 +54,7 @@ def numbers(out: Console, frames: list[pd.DataFrame]) -> None:
     cells = [measure(each) | {"label": name, "n_partial": 0, "partial": False} for name, each in zip("AB", frames)]
     rows = [[heading, *map(write, cells)] for heading, write in (HEADINGS[fact] for fact in FACTS)]
     show(out, Grid(title="", head=["", "A", "B"], rows=rows))
-    for note in cell_notes.fallbacks(cells):
+    for note in notes.fallbacks(cells):
         out.print(note)
 
 

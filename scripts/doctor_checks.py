@@ -145,7 +145,7 @@ def check_alfworld() -> Iterator[Check]:
     from core.errors import UserError
 
     try:
-        from envs.alfworld_games import GAME_FILE, find_data
+        from envs.alfworld.games import GAME_FILE, find_data
 
         path = find_data(None)
         if path.is_dir() and not any(path.rglob(GAME_FILE)):
@@ -160,7 +160,7 @@ def check_alfworld() -> Iterator[Check]:
 def check_java() -> Iterator[Check]:
     """A java that starts; only env=scienceworld needs it."""
     from core.errors import UserError
-    from envs.scienceworld_jvm import find_java
+    from envs.scienceworld.engine import find_java
 
     try:
         done = subprocess.run([find_java(), "-version"], capture_output=True, text=True, timeout=60, check=True)
@@ -185,8 +185,8 @@ def check_browser() -> Iterator[Check]:
 def check_sandbox() -> Iterator[Check]:
     """A bubblewrap that works here; only env=swe needs it."""
     from core.errors import UserError
-    from envs.sandbox_base import Limits
-    from envs.sandbox_bubblewrap import Bubblewrap
+    from envs.swe.bubblewrap import Bubblewrap
+    from envs.swe.sandbox import Limits
 
     try:
         Bubblewrap(limits=Limits()).check()

@@ -1,6 +1,6 @@
 """Runs for other tools.
 
-    python -m scripts.export RUNS... --to parquet -o FILE      one table, a row an episode (columns: results.load)
+    python -m scripts.export RUNS... --to parquet -o FILE      one table, a row an episode (columns: analysis.load)
     python -m scripts.export RUNS... --to inspect -o FOLDER    an Inspect log (.eval) a run
     python -m scripts.export RUNS... --to wandb [--project P] [--online]     Weights & Biases, after the fact
     python -m scripts.export RUNS... --to mlflow [--project P] [--uri URI]   MLflow, as tracker=mlflow
@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from results.export import to_inspect, to_parquet, to_service
+from analysis.export import to_inspect, to_parquet, to_service
 from scripts.command_line import parser, plain_errors
 
 SERVICES = {"wandb": ("project", "mode"), "mlflow": ("project", "uri"), "trackio": ("project",)}  # and their options

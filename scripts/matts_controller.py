@@ -24,7 +24,7 @@ from core.build import build_models
 from core.concurrency import ordered_map
 from core.errors import InfraError, UserError
 from core.models.base import Role
-from mcp_server.client import running_server, talk
+from mcp_server.cli import running_server, talk
 from mcp_server.config import TOKEN_ENV, load_config
 from prompts import registry
 from prompts.registry import PROJECT

@@ -11,9 +11,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from results.plots import plots_of
-from results.studies import compared, slug, studies
-from results.tables import load_episodes
+from analysis.plots import plots_of
+from analysis.studies import compared, slug, studies
+from analysis.tables import load_episodes
 from scripts.command_line import parser, plain_errors
 
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import sys
 
+from analysis.stats import detectable
 from core.errors import UserError
-from results.stats import detectable
 from scripts.command_line import parser, plain_errors
 
 

@@ -22,10 +22,10 @@ from typing import Any
 from core.concurrency import ordered_map
 from core.errors import UserError
 from core.types import Task
-from envs.alfworld_env import AlfworldEnv
-from envs.alfworld_games import SPLITS
+from envs.alfworld.env import AlfworldEnv
+from envs.alfworld.games import SPLITS
 from scripts.command_line import parser, plain_errors
-from single_turn_bench.files import read_objects
+from single_turn_bench.rows import read_objects
 
 THOUGHTS = ("Think:", "ActionPath:")
 

@@ -13,11 +13,11 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
+from analysis.load import Run, find_runs, frame_of, read_run
+from analysis.report.live import Live, serve
+from analysis.report.page import build, waiting
+from analysis.tables import TABLES, build_tables, with_table_arms
 from core.errors import UserError
-from results.load import Run, find_runs, frame_of, read_run
-from results.report.live import Live, serve
-from results.report.page import build, waiting
-from results.tables import TABLES, build_tables, with_table_arms
 from scripts.command_line import parser, plain_errors
 
 PORT = 8400

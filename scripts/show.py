@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.leaks import asked
+from analysis.load import Run, episode_columns, find_runs, read_run
+from analysis.text import clean
 from core.errors import UserError
 from core.run.records import evaluated, place_of, status_of
-from results.leaks import asked
-from results.load import Run, episode_columns, find_runs, read_run
-from results.terminal import clean
 from scripts.command_line import parser, plain_errors
 
 COLOUR = {"success": "green", "failure": "red", "infra_error": "yellow"}

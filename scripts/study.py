@@ -36,9 +36,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from analysis.lesson_quality import WORTH_A_LOOK, audit
+from analysis.load import find_runs, read_run
 from core.errors import UserError
-from results.lesson_quality import WORTH_A_LOOK, audit
-from results.load import find_runs, read_run
 from scripts import tables
 from scripts.command_line import REPO, parser, plain_errors
 

@@ -20,12 +20,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from analysis.funnel import build_funnel
+from analysis.matrix import build_matrix
+from analysis.tables import TABLES, build_tables, load_episodes
+from analysis.text import FORMATS, Text, show
 from core.errors import UserError
-from results.funnel import build_funnel
-from results.matrix import build_matrix
-from results.render import FORMATS, Text
-from results.tables import TABLES, build_tables, load_episodes
-from results.terminal import show
 from scripts.command_line import parser, plain_errors
 
 DEFAULT = "matrix"

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UserError
-from single_turn_bench.files import read_objects, sha256
-from single_turn_bench.rows import Row, parse_row
+from single_turn_bench.rows import Row, parse_row, read_objects, sha256
 from single_turn_bench.specs import SPECS, DatasetSpec, FileSpec
 
 HERE = Path(__file__).resolve().parent

@@ -15,6 +15,10 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).parent.parent
+# Where the kits of the tests lie, for a process of its own; pytest has them from pyproject.toml.
+KITS = os.pathsep.join(
+    str(path) for path in [REPO / "tests", *sorted((REPO / "tests").glob("*/"))] if path.name != "data"
+)
 os.environ["REASONINGBANK_SETTINGS"] = "none"  # no test reads the settings of whoever runs it
 TOY = ("env=toy", "llm=scripted", "embedder=hashing")
 
@@ -56,7 +60,7 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope="session")
 def postgres():
     """A PostgreSQL server with pgvector of the tests' own."""
-    from scripts.bench.embedded_postgres import Server, missing
+    from benchmarks.embedded_postgres import Server, missing
 
     if reason := missing():
         pytest.skip(reason)
@@ -72,7 +76,8 @@ def bank_store(request, monkeypatch):
         yield
         return
     server = request.getfixturevalue("postgres")
-    from core.memory.store import bank_file, database
+    from core.memory import history as bank_file
+    from core.memory.sqlite import store as database
 
     urls = {}
 
@@ -169,8 +174,8 @@ def toy_runs(tmp_path_factory) -> Path:
 def browser():
     """A headless Chromium, for the tests of the report."""
     pytest.importorskip("playwright")
+    from benchmarks.browser import Browser
     from envs.web.browser import installed
-    from scripts.bench.browser import Browser
 
     if installed() is None:
         pytest.skip("no Chromium is installed (apt-get install chromium)")

@@ -17,13 +17,13 @@ from statistics import quantiles
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = "core envs prompts workflows results single_turn_bench mcp_server scripts".split()
+PACKAGES = "core envs prompts workflows analysis single_turn_bench mcp_server scripts".split()
 
 
 def sources() -> list[Path]:
     """Every Python file of the product."""
     found = (path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py")))
-    return [ROOT / "main.py", *(path for path in found if "swe_bundled" not in path.parts)]  # its files are data
+    return [ROOT / "main.py", *(path for path in found if "bundled" not in path.parts)]  # its files are data
 
 
 def room(path: Path) -> str:

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, TypeVar
 
-from core.checks import check_choice
 from core.concurrency import ordered_map, side_by_side
-from core.errors import InfraError, OverBudget, UserError
+from core.errors import InfraError, OverBudget, UserError, check_choice
 from core.learning.attempts import Attempts
-from core.learning.distiller import Distills
 from core.learning.judges import Judge
+from core.learning.lessons import Distills
 from core.memory.citations import n_cited
 from core.memory.protocol import Memory
 from core.models.meter import Meter, account_of
-from core.run.followed import Follows, followed
+from core.run.metrics import Follows, followed
 from core.run.records import RunRecords, did_in, records_of, shown_in
 from core.setting import Setting
 from core.types import NOT_TAKEN, UNJUDGED, Episode, Extraction, Scored, Selection, Task, Trajectory, Usage, Verdict

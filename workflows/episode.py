@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from core.learning.attempts import Attempts
-from core.memory.experience import record_of, ticked
+from core.memory.records import record_of, ticked
 from core.types import Episode, Extraction, MemoryRecord, Selection, Task, Trajectory, Usage, Verdict
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from core.errors import UserError
 from core.learning.attempts import Attempts
-from core.learning.contrast import Contrast
+from core.learning.lessons import Contrast
 from core.learning.selectors import Selector
 from core.types import Extraction, Scored, Selection
 from workflows.base import Workflow, guarded

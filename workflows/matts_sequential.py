@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from core.errors import InfraError, UserError
 from core.learning.attempts import Attempts
-from core.learning.contrast import Contrast
+from core.learning.lessons import Contrast
 from core.learning.transcript import single_turn
-from core.run.scaling import states_answer
+from core.run.metrics import states_answer
 from core.types import CUT_OFF, Extraction, Scored, Selection, Task, Trajectory, Verdict
 from envs.base import BaseEnv
 from workflows.base import Workflow, as_one, guarded

@@ -15,9 +15,9 @@ from threading import Event
 
 from core.concurrency import worker_pool
 from core.errors import UserError
-from core.run.order import Order
 from core.run.records import place_of
-from core.run.rollout_log import Begun
+from core.run.resume import Order
+from core.run.unfinished import Begun
 from core.types import Episode, Scored, Task
 from workflows.base import Workflow
 from workflows.episode import as_ended

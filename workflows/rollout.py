@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
-from core.agents.agent import Agent, Responder
+from core.agent import Agent, Responder
 from core.errors import AttemptOver, InfraError
 from core.models.base import Reply, Role
 from core.models.meter import account_of

@@ -20,7 +20,7 @@ from core.errors import UserError
 from core.memory.by_type import BANKS
 from core.run.cells import safe
 from core.run.records import records_of
-from core.run.rollout_log import trajectory_of
+from core.run.unfinished import trajectory_of
 from core.types import Episode, Lesson, Selection, Task, Usage, Verdict
 from workflows.base import Workflow
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from core.checks import check_choice, check_numbers
 from core.concurrency import ordered_map
-from core.errors import StopRun, UserError
-from core.run.order import recorded_order
+from core.errors import StopRun, UserError, check_choice, check_numbers
 from core.run.records import current, place_of
+from core.run.resume import recorded_order
 from core.seeding import derive_seed
 from core.types import Episode, Task
 from workflows.base import Workflow

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from math import exp
 from typing import ClassVar, Protocol
 
-from core.checks import check_numbers
-from core.errors import InfraError
+from core.errors import InfraError, check_numbers
 from core.learning.attempts import Attempts, plain_answers
 from core.learning.learner import Learner
-from core.learning.schemas import THOUGHTS, object_schema, text_schema
-from core.learning.structured import parse_confidence, parse_json, parse_status
-from core.learning.transcript import cut, final_state, transcript
-from core.types import Task, Trajectory, Usage, Verdict
+from core.learning.structured import THOUGHTS, object_schema, parse_confidence, parse_json, parse_status, text_schema
+from core.learning.transcript import cut, final_state, single_turn, transcript
+from core.types import CUT_OFF, Task, Trajectory, Usage, Verdict
 from prompts import registry
 
 JUDGE_FIELDS = {"thoughts": text_schema(2 * THOUGHTS), "status": {"type": "string", "enum": ["success", "failure"]}}
@@ -147,3 +147,146 @@ class SelfConsistency(Consensus):
 
     def __post_init__(self) -> None:
         check_numbers(self, "judge", "n_more", least=1, whole=True)
+
+
+# judge=heuristic: whether an attempt looks like a success, by rules, without a model and without the truth.
+#
+# Rules notice how attempts go wrong on the surface: an error at the end, a reply that was cut off, going in circles,
+# giving up. They cannot tell a wrong answer that is well put. docs/workflows.md has how often they are right.
+
+PRIOR = 0.2  # log-odds of success where nothing speaks for or against it
+LAST = 3  # steps from the end in which an exit status and marks of tests and errors are looked for
+OUTPUT_CHARS = 4000  # of an output, from its end: what is read of it
+CLOSING_CHARS = 500  # of the last reply, likewise
+
+SPEAKER = re.compile(r"^\(\w+\) ", re.MULTILINE)  # before a turn of a conversation: "(tool) 2 failed"
+# What shells, test runners, compilers and games print.
+FAILED = re.compile(
+    r"""\b[1-9]\d*[ ](?:tests?[ ])?(?:failed|failures?|failing|errors?)\b
+    |\b(?:failures|errors)[=:][ ]?[1-9]
+    |^Traceback[ ]\(most[ ]recent[ ]call[ ]last\)
+    |^(?:\w+\.)*\w*(?:Error|Exception)(?::|$)
+    |^(?:[\w./-]+:(?:\d+:)*[ ]*)?(?:fatal[ ]error|error|ERROR)(?:\[\w+\])?:
+    |^(?:npm[ ]ERR!|BUILD[ ]FAIL|FAILED\b|FAIL\b|panic:|fatal:)
+    |\bcommand[ ]not[ ]found\b|\bNo[ ]such[ ]file[ ]or[ ]directory\b|\bPermission[ ]denied\b
+    |\bSegmentation[ ]fault\b|\bYou[ ](?:have[ ])?(?:lost|died|failed)\b|\b(?:Game[ ]over|GAME[ ]OVER)\b""",
+    re.VERBOSE | re.MULTILINE,
+)
+PASSED = re.compile(
+    r"""(?<!not[ ])\ball[ ](?:\d+[ ])?(?:tests?|checks?)(?:[ ]have|[ ]are)?[ ](?:passed|passing|pass)\b
+    |\b[1-9]\d*[ ](?:tests?[ ])?(?:passed|passing)\b|\b0[ ](?:tests?[ ])?(?:failed|failures|errors)\b
+    |^Ran[ ]\d+[ ]tests?\b[^\n]*\s+OK\b|^PASS\b|\bBUILD[ ]SUCCESS
+    |\bYou[ ](?:have[ ])?won\b(?!['’])|\bTask[ ](?:is[ ]|was[ ])?completed?\b|\bCongratulations\b""",
+    re.VERBOSE | re.MULTILINE | re.IGNORECASE,
+)
+EXIT_STATUS = re.compile(
+    r"\b(?:exit(?:ed)?(?: with)?[ _-]?(?:status|code)|return[ _-]?code)\W{1,3}(\d{1,3})\b", re.IGNORECASE
+)
+REFUSED = re.compile(
+    r"\s*(?:\(\w+\) )?(?:nothing happens|no known action|no action could be read|i (?:don['’]t|do not) understand"
+    r"|(?:that is )?(?:an )?(?:invalid|unknown) (?:action|command))",
+    re.IGNORECASE,
+)
+GAVE_UP = re.compile(
+    r"\b(?:I|we) (?:could|can|was|am|were|are)(?: ?not|n['’]t) (?:able to )?"
+    r"(?:find|complete|finish|solve|do|get|determine|answer|fix|make|take)\b"
+    r"|\bunable to (?:complete|find|solve|finish|determine|answer|fix)\b|\b(?:I|we) (?:give|gave) up\b"
+    r"|\b(?:task|it|this) (?:is|was|seems)(?: to be)? (?:failed|impossible|not possible)\b"
+    r"|\b(?:cannot|can['’]t) be (?:completed|determined|solved|answered|done)\b|\bI (?:do not|don['’]t) know\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signal:
+    """weight: what it adds to the log-odds of success."""
+
+    words: str
+    weight: float
+
+
+def heuristic_verdict(trajectory: Trajectory, *, exit_status: int | None = None) -> Verdict:
+    """The verdict on an attempt; its confidence is the probability that the label is right, at least 0.5.
+
+    Of the trajectory it reads the steps, the answer and what cut it off: nothing that the env knows and the agent does
+    not.
+
+    exit_status   of the command that was the attempt, where one was
+    """
+    found = list(signals(trajectory, exit_status))
+    p = 1 / (1 + exp(-PRIOR - sum(signal.weight for signal in found)))
+    return Verdict(
+        label="success" if p >= 0.5 else "failure",
+        source="heuristic",
+        confidence=round(max(p, 1 - p), 4),
+        reason="; ".join(signal.words for signal in found) or "no sign of failure",
+    )
+
+
+def signals(trajectory: Trajectory, exit_status: int | None = None) -> Iterator[Signal]:
+    """What speaks for a success and what against it."""
+    if exit_status is not None:
+        yield Signal(words=f"exit status {exit_status}", weight=-3.0 if exit_status else 1.5)
+    # Whether an attempt ended by "goal" or by "end" is what the env knows: neither is a signal.
+    if trajectory.ended_by in ("step_limit", "stuck", *CUT_OFF):
+        yield Signal(words=f"ended by {trajectory.ended_by}", weight=-3.0)
+    if not trajectory.has_output:
+        yield Signal(words="nothing was said", weight=-4.0)
+        return
+    last = trajectory.steps[-1]
+    if last.finish_reason == "length":
+        yield Signal(words="the last reply was cut off", weight=-2.0)
+    if not single_turn(trajectory):
+        yield from _of_steps(trajectory)
+    elif not (trajectory.answer or "").strip():
+        yield Signal(words="no answer", weight=-4.0)
+    outputs = [step.observation_without_hint for step in trajectory.steps[-LAST:]]
+    if exit_status is not None and not any(outputs):
+        outputs = [last.text]  # of a command
+    yield from _of_outputs([SPEAKER.sub("", text[-OUTPUT_CHARS:]) for text in outputs])
+    if given_up := GAVE_UP.search(last.text[-CLOSING_CHARS:]):
+        yield Signal(words=f"closing words {_plain(given_up)}", weight=-1.5)
+
+
+def _of_steps(trajectory: Trajectory) -> Iterator[Signal]:
+    """How the last step ended; how many were refused or repeated."""
+    steps = trajectory.steps
+    refused = [not step.valid or bool(REFUSED.match(step.observation)) for step in steps]
+    if not steps[-1].action.strip():
+        yield Signal(words="no action at the end", weight=-2.0)
+    elif refused[-1]:
+        yield Signal(words="the last action was refused", weight=-2.0)
+    else:
+        yield Signal(words="the last action was taken", weight=0.8)
+    if sum(refused) > 1:
+        share = sum(refused) / len(steps)
+        yield Signal(words=f"{sum(refused)} of {len(steps)} actions refused", weight=-2 * share)
+    done = [(step.action, step.observation) for step in steps if step.action.strip()]
+    if (repeated := len(done) - len(set(done))) > 1:
+        yield Signal(words=f"{repeated} of {len(steps)} steps repeated", weight=-4 * repeated / len(steps))
+
+
+def _of_outputs(outputs: list[str]) -> Iterator[Signal]:
+    """The last exit status, or mark of a test or an error, that was seen: it makes earlier ones void."""
+    for text in reversed(outputs):
+        if stated := EXIT_STATUS.findall(text):
+            yield Signal(words=f"exit status {stated[-1]} in the output", weight=-2.0 if int(stated[-1]) else 1.0)
+        if mark := FAILED.search(text) or PASSED.search(text):
+            yield Signal(words=f"output {_plain(mark)}", weight=-2.0 if mark.re is FAILED else 2.0)
+        if stated or mark:
+            return
+
+
+def _plain(found: re.Match[str]) -> str:
+    return repr(" ".join(found[0].split())[:40])
+
+
+@dataclass(kw_only=True)
+class HeuristicJudge:
+    """judge=heuristic: `heuristic_verdict` of each attempt."""
+
+    uses_gold: bool = field(default=False, init=False)
+
+    def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
+        """A verdict, always."""
+        return heuristic_verdict(trajectory)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.learning.schemas import LONGEST, lessons_schema
-from core.learning.structured import parse_lessons
+from core.learning.structured import LONGEST, lessons_schema, parse_lessons
 from core.models.base import Reply, Role
 from core.models.meter import account_of
 from core.seeding import derive_seed

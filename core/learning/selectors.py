@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from core.learning.attempts import Attempts, plain_answers
 from core.learning.learner import Learner
-from core.learning.schemas import THOUGHTS, object_schema, text_schema
-from core.learning.structured import parse_json
+from core.learning.structured import THOUGHTS, object_schema, parse_json, text_schema
 from core.learning.transcript import fit, transcript
 from core.types import Selection
 from prompts import registry

@@ -8,11 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from core.checks import is_url
-from core.errors import InfraError, UserError
+from core.errors import InfraError, UserError, is_url
 from core.memory import commands
+from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
-from core.memory.store.filter import STATUSES
 from core.models.embedding import MINILM, NamedEmbedder
 
 NAMES = (
@@ -41,9 +40,9 @@ def main(argv: list[str] | None = None) -> int:
 def open_bank(given: argparse.Namespace) -> Any:
     """The bank of the command line: for reading only, unless the command changes it."""
     from core.memory.bank import MemoryBank
+    from core.memory.open import embedder_of
     from core.memory.policies.cosine import Cosine
-    from core.memory.store.database import embedder_of
-    from core.memory.store.repair import check_integrity, repair
+    from core.memory.sqlite.repair import check_integrity, repair
 
     path = given.bank if is_url(given.bank) else Path(given.bank)
     if not is_url(path):

@@ -10,23 +10,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, overload
 
-from core.checks import check_choice
-from core.errors import UserError
+from core.errors import UserError, check_choice
+from core.memory.consolidation.confidence import after_use
 from core.memory.consolidation.consolidator import Consolidator
-from core.memory.consolidation.episode_feedback import EpisodeFeedback
-from core.memory.consolidation.uses import after_use
-from core.memory.experience import record_of
+from core.memory.filter import Filter, normal_tag
+from core.memory.history import BankFile
+from core.memory.item_key import check_key, key_of_items, note_key
+from core.memory.moment import now
 from core.memory.policies.base import SAME, Policy
 from core.memory.protocol import Memory
-from core.memory.search.hits import best_of_each, each_item_once
-from core.memory.search.item_key import check_key, key_of_items, note_key
-from core.memory.search.searcher import Search
-from core.memory.search.texts import item_texts
-from core.memory.store.bank_file import BankFile
+from core.memory.records import EpisodeFeedback, record_of
+from core.memory.sqlite.search import Search
 from core.memory.store.changes import Change, Items
-from core.memory.store.clock import now
 from core.memory.store.contract import Busy
-from core.memory.store.filter import Filter, normal_tag
+from core.memory.store.hits import best_of_each, each_item_once, item_texts
 from core.memory.store.schema import BARE, to_record
 from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
 
@@ -397,7 +394,7 @@ class MemoryBank(BankFile, Memory):
         return [] if self.key == "query" else self._item_vectors(record)
 
     def _item_vectors(self, record: MemoryRecord) -> Items:
-        """(place, vector) of each text that the items are found by; `place` as in core/memory/search/texts.py."""
+        """(place, vector) of each text that the items are found by; `place` as in core/memory/store/hits.py."""
         texts = item_texts(record, self._items_by if self.key == "query" else self.key)
         rows = self.embedder.embed([text for _, text in texts]) if texts else ()
         return [(place, row.tobytes()) for (place, _), row in zip(texts, rows)]

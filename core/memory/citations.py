@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from core.memory.store.filter import normalised
+from core.memory.filter import normalised
 from core.types import Scored, Trajectory
 
 SHORTEST_TITLE = 12  # letters; a shorter title, such as "Check", occurs by chance

@@ -10,8 +10,8 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory import formats
+from core.memory.filter import Filter
 from core.memory.formats.markdown import dated, shown
-from core.memory.store.filter import Filter
 from core.memory.store.schema import to_dict
 from core.types import Lesson, MemoryRecord, Scored, content_id
 
@@ -95,7 +95,7 @@ def add(bank: Any, given: Namespace) -> Iterator[str]:
 
 def mark(bank: Any, given: Namespace) -> Iterator[str]:
     """count a record as helpful or harmful"""
-    from core.memory.consolidation.by_hand import mark_record
+    from core.memory.by_hand import mark_record
 
     record = mark_record(bank, given.id, given.verdict == "helpful")
     yield f"{record.id} helpful {record.n_helpful} harmful {record.n_harmful}"
@@ -103,7 +103,7 @@ def mark(bank: Any, given: Namespace) -> Iterator[str]:
 
 def status(bank: Any, given: Namespace) -> Iterator[str]:
     """release a record from quarantine, archive it, bring it back: only active ones are retrieved"""
-    from core.memory.consolidation.by_hand import set_status
+    from core.memory.by_hand import set_status
 
     yield f"{given.id} {set_status(bank, given.id, given.status, 'by hand').status}"
 
@@ -123,12 +123,10 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
     """deduplicate, merge and prune now, without a model; with --contradict look for contradictions too"""
     from core.memory.consolidation.confidence import Confidence
     from core.memory.consolidation.consolidator import Consolidator
-    from core.memory.consolidation.contradict import Contradict
+    from core.memory.consolidation.contradict import Contradict, NLIChecker
     from core.memory.consolidation.deduplicate import Deduplicate
-    from core.memory.consolidation.merge import Merge
-    from core.memory.consolidation.merge_authors import Voting
+    from core.memory.consolidation.merge import Merge, Voting
     from core.memory.consolidation.prune import Prune
-    from core.memory.consolidation.relation_checkers import NLIChecker
 
     steps = {"deduplicate": Deduplicate, "merge": lambda: Merge(author=Voting())}
     if given.contradict is not None:

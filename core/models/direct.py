@@ -1,7 +1,7 @@
 """llm.client=openai: the openai SDK without litellm, for OpenAI-compatible servers of one's own.
 
 It loads in a third of litellm's time and takes half of it for a call. An answer is read as litellm reads it: the same
-records, errors, retries and cost. tests/test_direct.py holds both against each other.
+records, errors, retries and cost. tests/models/test_direct.py holds both against each other.
 """
 
 from __future__ import annotations

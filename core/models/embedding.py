@@ -10,12 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from core.checks import check_numbers
-from core.errors import InfraError, TransientError, UserError
-from core.models.endpoint import Endpoint
-from core.models.price import usage_of_response
-from core.models.threads import share_cores
-from core.models.wheel import wheel_file
+from core.errors import InfraError, TransientError, UserError, check_numbers
+from core.models.local import share_cores, wheel_file
+from core.models.meter import usage_of_response
+from core.models.remote import Endpoint
 from core.starting import loading
 from core.types import Usage
 

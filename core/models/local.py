@@ -14,10 +14,38 @@ from typing import Any
 from core.errors import AttemptOver, InfraError, UserError
 from core.models.base import ChatModel, Reply
 from core.models.reply_text import storable
-from core.models.threads import share_cores, spare_one
-from core.models.wheel import wheel_file
 from core.starting import loading
 from core.types import Message, Usage
+
+# Model files that are installed as Python packages.
+
+
+def wheel_file(package: str, pattern: str) -> Path | None:
+    """The first file of a pattern in an installed package; the package itself is not imported. None without one."""
+    spec = find_spec(package)
+    folders = spec.submodule_search_locations if spec else None
+    return next((file for folder in folders or () for file in sorted(Path(folder).glob(pattern))), None)
+
+
+# Threads of llama.cpp and torch on a machine on which others work too.
+
+# Spins of GNU OpenMP at a barrier before a thread sleeps. With its own 300 times as many, a thread that waits for one
+# without a core keeps others from theirs: two threads on two cores beside two busy processes then give 1 to 3 tokens a
+# second, with this 13 to 20, and on idle cores 87 instead of 91.
+SPINS = "1000"
+
+
+def share_cores() -> None:
+    """Call it before the first import of torch or xllamacpp: OpenMP reads its environment once. What is set stays."""
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+
+
+def spare_one() -> int:
+    """Threads for what is done token by token: one core is left to others, for whom each token would have to wait.
+
+    Beside two to four busy processes on two cores one thread gives 17 to 50 tokens a second, two give 10 to 25.
+    """
+    return max(1, (os.cpu_count() or 1) - 1)
 
 
 @dataclass(kw_only=True)
@@ -29,7 +57,7 @@ class LocalModel(ChatModel):
     n_parallel   calls that may run at once; each has its own n_ctx
     n_threads    CPU threads; 0 takes one per core for prompts, and one less for replies
     max_tokens   limit of a reply when the role sets none; small models like to go on for ever
-    cache        off | read_write | replay, see core/models/reply_cache.py; kept in cache_path
+    cache        off | read_write | replay, see core/models/cache.py; kept in cache_path
     fallbacks    the models to ask where this one fails for good, see core/models/fallback.py; None: there are none
     """
 

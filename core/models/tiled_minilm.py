@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.models.embedding import MiniLMEmbedder
-from core.models.threads import share_cores
+from core.models.local import share_cores
 from core.starting import loading
 from core.types import Usage
 

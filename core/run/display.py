@@ -131,7 +131,7 @@ class _Ear(logging.Handler):
 def print_summary(summary: dict[str, Any], title: str, run_dir: Path, then: Sequence[str] = ()) -> None:
     """One run's result, what to be careful about, where everything was written, and what to do next.
 
-    then   a sentence and the commands that it is about, see core/run/next_step.py
+    then   a sentence and the commands that it is about, see core/run/session.py
     """
     table = Table(title=Text(title), title_justify="left", show_header=False, min_width=60)
     for name, value in facts_of(summary):

@@ -3,13 +3,86 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from math import sqrt
+from collections.abc import Callable, Iterable, Sequence
+from math import comb, sqrt
+from statistics import fmean
 from typing import Any
 
 from core.run.records import answer_of, evaluated, not_shown, outcomes_of, place_of, usage_of
-from core.run.scaling import mean, scaling
-from core.types import CUT_OFF, NOT_TAKEN, Usage
+from core.types import CUT_OFF, MEMORY, NOT_TAKEN, Lesson, Task, Trajectory, Usage
+
+# What test-time scaling gained (MaTTS, section 3.3 of the paper): pure functions from episode rows to numbers.
+
+
+def scaling(rows: list[dict]) -> dict[str, Any]:
+    """Of rows without infra errors: {} where every task had one attempt, else by what made several of them."""
+    scaled = [row for row in rows if row["selection"]]
+    if not scaled:
+        return {}
+    sequential = [row for row in scaled if row["selection"]["by"] in ("last", "kept")]
+    return of_rounds(sequential) if sequential else of_attempts(scaled)
+
+
+def of_attempts(rows: list[dict]) -> dict[str, Any]:
+    """Side by side. Attempts that broke are in no denominator.
+
+    select            how answers were selected, where there was a choice
+    pass_at_1         mean over a task's attempts: what one attempt at random gives
+    best_of_n         of the selected attempt: the run's success rate
+    pass_at_k_oracle  any attempt: what a selector that knew the truth would reach; never what the run scores
+    """
+    whole = [[outcome for outcome in outcomes_of(row) if outcome != "infra_error"] for row in rows]
+    tasks = [(len(outcomes), outcomes.count("success")) for outcomes in whole]
+    return {
+        "kind": "parallel",
+        "k": max(len(row["trajectories"]) for row in rows),
+        "select": "+".join(sorted({row["selection"]["by"] for row in rows} - {"only"})) or "only",
+        "pass_at_1": mean([pass_at_k(n, won, 1) for n, won in tasks]),
+        "best_of_n": mean([float(row["status"] == "success") for row in rows]),
+        "pass_at_k_oracle": mean([pass_at_k(n, won, n) for n, won in tasks]),
+        "n_infra_error_attempts": sum(outcomes_of(row).count("infra_error") for row in rows),
+        "n_selections_unparsed": sum(not row["selection"]["parsed"] for row in rows),
+    }
+
+
+def of_rounds(rows: list[dict]) -> dict[str, Any]:
+    """One after another: the success rate had the run stopped after each round, and what the checks changed."""
+    rounds = max(len(row["trajectories"]) for row in rows)
+    won = [_by_round(row) for row in rows]
+    return {
+        "kind": "sequential",
+        "r": rounds - 1,
+        "success_by_round": [mean([float(task[min(n, len(task) - 1)]) for task in won]) for n in range(rounds)],
+        "n_corrected": sum(task[-1] and not task[0] for task in won),
+        "n_spoiled": sum(task[0] and not task[-1] for task in won),
+    }
+
+
+def _by_round(row: dict) -> list[bool]:
+    """Whether the answer after each round was right; a round without one leaves it, where the run keeps answers."""
+    kept = row["selection"]["by"] == "kept"
+    found: list[bool] = []
+    for made in row["trajectories"]:
+        found.append(
+            found[-1] if kept and found and not states_answer(made["answer"], made["info"]) else made["success"]
+        )
+    return found
+
+
+def states_answer(answer: str | None, info: dict) -> bool:
+    """Whether an attempt says what its answer is. An env that reads answers out of prose tells in `info.stated`."""
+    return answer is not None and bool(info.get("stated", True))
+
+
+def pass_at_k(n: int, won: int, k: int) -> float | None:
+    """Chance that one of k attempts wins, from `won` of n, without bias (Chen et al. 2021); None for fewer than k."""
+    return None if n < k else 1.0 - comb(n - won, k) / comb(n, k)
+
+
+def mean(values: list[float]) -> float | None:
+    """The mean, rounded to 4 digits; None of nothing."""
+    return round(fmean(values), 4) if values else None
+
 
 VALID = ("success", "failure")  # what counts: an infra_error is in no denominator
 
@@ -172,3 +245,23 @@ def _is_note(steps: list[dict]) -> bool:
 def all_steps(row: dict) -> list[dict]:
     """The steps of every attempt."""
     return [step for trajectory in row["trajectories"] for step in trajectory["steps"]]
+
+
+# Whether an attempt did what its lessons say, by the env's own rule: a pure function of what is recorded.
+
+Follows = Callable[[Task, str, str, Sequence[str]], bool | None]  # see BaseEnv.follows
+
+
+def followed(follows: Follows, task: Task, played: Sequence[Trajectory], lessons: Sequence[Lesson]) -> bool | None:
+    """Whether the answer did what at least one of the lessons of a record says; None where that cannot be told.
+
+    played    the attempts whose actions led to the answer, which is the last of them
+    lessons   those of the record that were shown
+    """
+    if played[-1].ended_by == "infra_error" or len(played[0].opening) < 2:
+        return None
+    observation = MEMORY.sub("", played[0].opening[1]["content"])  # an env may repeat words of its lessons there
+    steps = [step for attempt in played for step in attempt.steps if step.valid and step.observation != NOT_TAKEN]
+    actions = [step.action for step in steps]
+    found = {follows(task, observation, lesson.text, actions) for lesson in lessons} - {None}
+    return any(found) if found else None

@@ -19,13 +19,13 @@ from typing import Any
 from core.errors import UserError
 from core.interrupt import Interrupts
 from core.jsonl import JsonLines, in_strings, read_lines, refused
-from core.memory.experience import record_from
 from core.memory.hygiene.scrub import scrub
+from core.memory.records import record_from
 from core.redact import Redactor
 from core.run.ahead import Ahead
 from core.run.growth import check_growth
 from core.run.manifest import run_id, without_limit
-from core.run.rollout_log import RolloutLog
+from core.run.unfinished import RolloutLog
 from core.run.upgrade import placed, upgraded_manifest, upgraded_row
 from core.types import Episode, MemoryRecord, Usage
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from core.errors import UserError
 from core.memory.protocol import Memory
-from core.run.records import did_in, records_of, shown_in
+from core.run.records import did_in, read_episodes, records_of, shown_in
 
 
 def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
@@ -30,3 +33,45 @@ def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
         bank.learn(row)
     bank.learn(None)  # finishes a round that was cut off
     return n_lost
+
+
+# The order of an asynchronous run (stream.mode=async), as its episodes recorded it.
+#
+# Each line says the task's place in the stream and the version of the bank that the task had retrieved from: how many
+# episodes had ended by then. With the answers of the models this is all that makes such a run what it is.
+
+Order = list[tuple[int, int]]  # (place, seen) of each episode but further tries, in the order in which they ended
+
+
+def recorded_order(path: str | Path, task_ids: Sequence[str], window: int) -> Order:
+    """The order of a finished asynchronous run of these tasks. Raises UserError where it is not that, or is damaged."""
+    file = Path(path) / "episodes.jsonl"
+    if not file.is_file():
+        raise UserError(f"stream.order_from={path} holds no run: there is no episodes.jsonl in it.")
+    rows = [row for row in read_episodes(file) if "retries" not in row and row["status"] != "stopped"]
+    if any("place" not in row or "seen" not in row for row in rows):
+        raise UserError(f"stream.order_from={path} is no run with stream.mode=async.")
+    places = sorted((row["place"], row["task_id"]) for row in rows)
+    if places != list(enumerate(task_ids)):
+        raise UserError(f"stream.order_from={path} has not run the {len(task_ids)} tasks of this run to their end.")
+    for fault in faults(rows, window):
+        raise UserError(f"stream.order_from={path} cannot be repeated: {fault}.")
+    return [(row["place"], row["seen"]) for row in rows]
+
+
+def faults(rows: list[dict[str, Any]], window: int) -> Iterator[str]:
+    """What no run with such a window can have recorded, in words.
+
+    rows   every line of its episodes.jsonl but those of a stopped episode
+    """
+    first = [row for row in rows if "retries" not in row]
+    for row in rows:
+        if "place" not in row or "seen" not in row:
+            yield f"episode {row['index']} does not say its place, or what it had seen"
+            return
+        if not 0 <= row["seen"] <= row["index"]:
+            yield f"episode {row['index']} had seen {row['seen']} episodes, and {row['index']} had ended"
+    began = sorted(row["seen"] for row in first)
+    for ended in sorted({*began}):
+        if (at_once := bisect_right(began, ended) - ended) > window:
+            yield f"{at_once} tasks were under way when {ended} had ended, and stream.window={window}"

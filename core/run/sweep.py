@@ -14,8 +14,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from core.run.launch import sweep_command
-from core.run.sweep_cells import BEGUN, DONE, FAILED, leave_mark, n_finished
-from core.run.sweep_watch import Watch
+from core.run.sweep_watch import BEGUN, DONE, FAILED, Watch, leave_mark, n_finished
 from core.starting import stop_in_order
 
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"

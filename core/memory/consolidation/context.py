@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
-from core.memory.store.clock import ages, idles
+from core.memory.moment import ages, idles
 from core.models.base import Reply
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass, field
 
-from core.checks import check_numbers
+from core.errors import check_numbers
 from core.memory.consolidation.context import ConsolidationContext, ProposedChange
-from core.memory.consolidation.same_lesson import content_hash, titles_near
+from core.memory.filter import normalised
 from core.types import Lesson, MemoryRecord
+
+# Whether two lessons are the same by their texts alone.
+
+_NUMBER = re.compile(r"\d+")
+
+
+def content_hash(lesson: Lesson) -> str:
+    """Equal for lessons whose content is the same text, whatever their titles; 64 hex digits."""
+    return hashlib.sha256(normalised(lesson.content).encode("utf-8", "replace")).hexdigest()
+
+
+def titles_near(one: str, other: str, distance: int) -> bool:
+    """Whether two titles are fewer than `distance` edits apart (Levenshtein) and hold the same numbers."""
+    from rapidfuzz.distance import Levenshtein
+
+    one, other = normalised(one), normalised(other)
+    if _NUMBER.findall(one) != _NUMBER.findall(other):  # such as "square of 12" and "square of 13"
+        return False
+    return Levenshtein.distance(one, other, score_cutoff=distance - 1) < distance
 
 
 @dataclass(kw_only=True)

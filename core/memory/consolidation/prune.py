@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from core.checks import check_numbers
+from core.errors import check_numbers
 from core.memory.consolidation.context import ConsolidationContext, ProposedChange
 from core.types import MemoryRecord
 

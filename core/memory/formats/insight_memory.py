@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
+from core.memory.filter import normal_tag
 from core.memory.formats.portable import Portable, whole
+from core.memory.moment import added_at, last_use
 from core.memory.policies.trust import feedback
-from core.memory.store.clock import added_at, last_use
-from core.memory.store.filter import normal_tag
 from core.types import Lesson, MemoryRecord, content_id
 
 if TYPE_CHECKING:

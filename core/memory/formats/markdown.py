@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.memory.moment import last_use
 from core.memory.policies.trust import feedback, warning_of
-from core.memory.store.clock import last_use
 from core.types import MemoryRecord
 
 if TYPE_CHECKING:

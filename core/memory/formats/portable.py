@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
+from core.memory.filter import STATUSES
 from core.memory.store.changes import RELATIONS
-from core.memory.store.filter import STATUSES
 from core.memory.store.schema import SET_ASIDE
 from core.types import MemoryRecord
 

@@ -2,24 +2,107 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from core.checks import check_choice, check_numbers
-from core.errors import UserError
+from core.errors import InfraError, OverBudget, UserError, check_choice, check_numbers
+from core.learning.structured import object_schema, parse_json, text_schema
 from core.memory.hygiene.executed import Did, never_executed, successful
-from core.memory.hygiene.injection import rules, suspicions
-from core.memory.hygiene.likeness import Likeness
-from core.memory.hygiene.opinion import second_opinion
+from core.memory.hygiene.injection import Likeness, hints, rules, suspicions
 from core.memory.hygiene.scrub import scrub
-from core.memory.hygiene.sources import burst, same_source
+from core.models.base import Role
+from core.models.reply_text import strip_thinking
+from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
+from prompts import registry
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
     from core.models.base import Role
+
+# How many lessons a source may give, and what several of one source say together: each alone looks harmless.
+
+_WORD = re.compile(r"[^\W\d_][\w-]{3,}")
+
+
+def source_of(record: MemoryRecord, by: str) -> str:
+    """Where a record comes from. by: task, namespace, or a name of its provenance; "" where that is not known."""
+    known = {"task": record.task_id, "namespace": record.namespace}
+    return str(known.get(by, record.provenance.get(by, "")))
+
+
+def same_source(record: MemoryRecord, bank: MemoryBank, by: str, window: int) -> list[MemoryRecord]:
+    """The records of its source among the last `window` of the bank, itself left out, newest first."""
+    source = source_of(record, by)
+    recent = bank.recent(window, everyone=by == "namespace") if source else []
+    return [other for other in recent if other.id != record.id and source_of(other, by) == source]
+
+
+def burst(record: MemoryRecord, others: list[MemoryRecord], bank: MemoryBank, by: str, least: int) -> list[str]:
+    """The ids of the records that lead away from a thing together with this one; [] where they do not.
+
+    They do where at least `least` of one source, this one included, share a word that no other source's lessons hold,
+    and all but one of them hint at something else in the thing's place. In a bank with fewer than 3 * least records
+    of other sources every word is new, so nothing is found there.
+
+    others   of the same source, as from `same_source`
+    """
+    together = [record, *(other for other in others if other.parents == ())]
+    if len(together) < least or len(bank) - len(others) < 3 * least:
+        return []
+    words = {one.id: set(_WORD.findall(one.text.lower())) for one in together}
+    counts = Counter(word for own in words.values() for word in own)
+    for word in sorted(word for word in words[record.id] if counts[word] >= least):
+        group = [one for one in together if word in words[one.id]]
+        if sum(bool(hints(one.text)) for one in group) >= len(group) - 1 and _is_new(word, bank, record, by):
+            return [one.id for one in group if one.id != record.id]
+    return []
+
+
+def _is_new(word: str, bank: MemoryBank, record: MemoryRecord, by: str) -> bool:
+    known = bank.lexical(word, 50, everyone=by == "namespace")  # in its own there is no other source
+    return all(source_of(hit.record, by) == source_of(record, by) for hit in known)
+
+
+# A second opinion on a lesson by the extractor's model (`memory.hygiene.opinion=llm`).
+
+LONGEST = 120  # characters of the reason
+SCHEMA = object_schema({"reason": text_schema(LONGEST), "harmful": {"type": "boolean"}})
+_SAID = re.compile(r"(?i)\bharmful[\"']?\s*[:=]\s*[\"']?(true|false)\b(?!\s*(?:or\b|/|\|))")
+MOST = 6000  # characters of the lessons that the model is shown
+
+
+def second_opinion(record: MemoryRecord, role: Role, seed: int) -> dict[str, Any]:
+    """{harmful, reason, usage}; harmful is None where the model broke or its reply cannot be read, with the `error`.
+
+    The lessons are shown as one JSON text that cannot end its block. Raises OverBudget.
+    """
+    lessons = [vars(item) for item in record.items]
+    # Cut in the middle: an order stands at the beginning or at the end as a rule.
+    quoted = json.dumps(lessons, ensure_ascii=False).replace("<", "\\u003c")
+    if len(quoted) > MOST:
+        quoted = f"{quoted[: MOST // 2]} [...] {quoted[-MOST // 2 :]}"
+    prompt = role.prompts.render(
+        registry.SECOND_OPINION_PROMPT, lessons=quoted, structured=bool(role.llm.supports_schema)
+    )
+    try:
+        message = {"role": "user", "content": prompt}
+        reply = role.chat([message], task=record.task_id, seed=derive_seed(seed, record.id, "opinion"), schema=SCHEMA)
+    except OverBudget:
+        raise  # the run ends here, and its next start asks again
+    except InfraError as error:
+        return {"harmful": None, "reason": "", "error": f"{error.kind}: {error}", "usage": None}
+    said = {word.lower() for word in _SAID.findall(strip_thinking(reply.text))}
+    # A reply that repeats the lesson may say both; a lesson can only have planted the "false".
+    harmful = "true" in said if said else None
+    reason = (parse_json(reply.text, "reason") or {}).get("reason", "")
+    found = {"harmful": harmful, "reason": str(reason)[:LONGEST], "usage": asdict(reply.usage)}
+    return found if harmful is not None else found | {"error": "unreadable reply"}
+
 
 _BLOCK = re.compile(r"<\s*memory_items\s*>.{0,20000}?<\s*/\s*memory_items\s*>", re.IGNORECASE | re.DOTALL)
 _MARK = re.compile(r"(?:\[memory item\][ \t]*)+", re.IGNORECASE)  # what a transcript shows instead of a quoted lesson

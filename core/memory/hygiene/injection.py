@@ -9,13 +9,139 @@ Patterns see words, not meaning: likeness.py catches some of what they miss; doc
 
 from __future__ import annotations
 
+import base64
+import codecs
+import json
 import re
+import threading
+import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from core.memory.hygiene.disguises import has_hidden_characters, readings
-from core.memory.hygiene.typosquat import imitations
+from core.models.embedding import Embedder
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# Whether a text names a package by a name that imitates a widely used one: a letter more, less, other or swapped.
+
+_NAME = re.compile(r"(?<![\w@/.-])[a-z][a-z0-9]{2,24}(?:[-_.][a-z0-9]{1,24}){0,3}(?![\w/@-])")
+# What makes a shorter word a package's name and no typing error.
+_CONTEXT = re.compile(
+    r"(?i)\b(?:packages?|dependenc\w+|requirements|import\w*|install\w*|pip|npm|yarn|pypi|librar\w+|modules?|"
+    r"pyproject|framework)\b"
+)
+_NO_IMITATIONS = frozenset("python cpython cython ipython jinja ninja unicorn".split())
+_LONG = 7  # letters of a name that is looked for without such a word beside it
+
+
+def imitations(text: str) -> tuple[str, ...]:
+    """The names in a text that imitate a package, sorted. Its plural or singular, and other known names, do not."""
+    least = 5 if _CONTEXT.search(text) else _LONG + 1
+    words = {word for word in _NAME.findall(text.lower()) if len(word) >= least - 1} - _NO_IMITATIONS
+    return tuple(sorted(word for word in words if word.replace("_", "-") not in known() and _imitates(word, least)))
+
+
+@cache
+def known() -> frozenset[str]:
+    """The names of packages.txt."""
+    lines = (Path(__file__).parent / "packages.txt").read_text(encoding="utf-8").splitlines()
+    return frozenset(name for line in lines if not line.startswith("#") for name in line.split())
+
+
+@cache
+def _by_shape() -> dict[str, set[str]]:
+    """Each name by its forms that lack one letter, and by itself: two names one edit apart share such a form."""
+    found: dict[str, set[str]] = {}
+    for name in known():
+        for shape in _shapes(name):
+            found.setdefault(shape, set()).add(name)
+    return found
+
+
+def _shapes(name: str) -> set[str]:
+    return {name, *(name[:place] + name[place + 1 :] for place in range(len(name)))}
+
+
+def _imitates(word: str, least: int) -> bool:
+    # rn looks like m, and 1 like l.
+    looks = word.replace("rn", "m").replace("1", "l").replace("0", "o").replace("_", "-")
+    if looks != word.replace("_", "-") and looks in known():
+        return True
+    near = {name for shape in _shapes(word) for name in _by_shape().get(shape, ()) if len(name) >= least}
+    return any(_one_edit(word, name) for name in near if word.rstrip("s") != name.rstrip("s"))
+
+
+def _one_edit(one: str, other: str) -> bool:
+    """Whether two different words are a letter added, left out, replaced, or two neighbours swapped apart."""
+    start = next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+    a, b = one[start:], other[start:]
+    return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:] and len(a) > 1)
+
+
+# Undo the disguises of a text (invisible characters, look-alikes, encodings) before it is searched for orders.
+
+# Cyrillic and Greek letters that look Latin (a part of Unicode's confusables.txt that words can be spelt with).
+_LOOKALIKES = str.maketrans(
+    "авекмнорстухіјѕԁԛԝһӏαβεικνορτυχΑВЕКМНОРСТУХІЈЅ", "abekmhopctyxijsdqwhlabeikvoptuxabekmhopctyxijs"
+)
+_LEET = str.maketrans("0134578@$", "oieastbas")
+_BASE64 = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{16,4000}={0,2}")
+_HEX = re.compile(r"(?<![0-9A-Za-z])(?:[2-7][0-9A-Fa-f]){8,2000}(?![0-9A-Za-z])")
+_SPACED = re.compile(r"(?<![A-Za-z])(?:[A-Za-z][ .*_-]){3,40}[A-Za-z](?![A-Za-z])")
+_WORD_WITH_DIGIT = re.compile(r"(?<![\w\\])(?=\w*\d)(?=\w*[a-z])[\w@$]{3,30}(?!\w)")
+
+
+def has_hidden_characters(text: str) -> bool:
+    """Whether a model sees characters here that a person does not: Unicode tags, changes of direction."""
+    return any(_is_covert(character) for character in text)
+
+
+def readings(text: str) -> list[str]:
+    """A text in lower case: plain, in its own alphabet, digits as letters, reversed, by ROT13, decoded."""
+    plain = _plain(text)
+    letters = _WORD_WITH_DIGIT.sub(lambda m: m.group().translate(_LEET), plain)
+    coded = (*_base64_texts(text), *_hex_texts(text), *([unquote(text)] if "%" in text else []))
+    own_letters = unicodedata.normalize("NFKC", text).lower()  # a Cyrillic word is no disguise where all are
+    return [plain, own_letters, letters, plain[::-1], codecs.decode(plain, "rot13"), *map(_plain, coded)]
+
+
+def _plain(text: str) -> str:
+    text = "".join(c for c in unicodedata.normalize("NFKC", text) if not _is_invisible(c))
+    text = "".join(c for c in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(c))
+    text = text.translate(_LOOKALIKES)
+    return _SPACED.sub(lambda m: re.sub(r"[ .*_-]", "", m.group()), text)
+
+
+def _base64_texts(text: str) -> list[str]:
+    found = []
+    for match in _BASE64.finditer(text):
+        code = match.group().rstrip("=")
+        for encoding in ("utf-8", "utf-16-le"):
+            with suppress(ValueError):  # no base64, or no text in this encoding
+                inner = base64.b64decode(code + "=" * (-len(code) % 4), validate=True).decode(encoding)
+                if inner.isascii() and inner.isprintable():
+                    found.append(inner)
+    return found
+
+
+def _hex_texts(text: str) -> list[str]:
+    found = [bytes.fromhex(match.group()) for match in _HEX.finditer(text)]
+    return [code.decode("ascii") for code in found if code.isascii() and code.decode("ascii").isprintable()]
+
+
+def _is_invisible(character: str) -> bool:
+    return unicodedata.category(character) == "Cf" or character in "\u115f\u1160\u3164\uffa0\u034f\u00ad"
+
+
+def _is_covert(character: str) -> bool:
+    code = ord(character)
+    return 0xE0000 <= code <= 0xE007F or code in range(0x202A, 0x202F) or code in range(0x2066, 0x206A)
+
 
 # Rules that a negated text does not break ("do not skip the verification"), and how many characters a "not" reaches.
 _UNLESS_NEGATED = {"unsafe": 25, "shell": 25, "exfiltration": 25, "careless": 100, "credential": 40}
@@ -78,3 +204,57 @@ def _is_negated(name: str, match: re.Match[str]) -> bool:
     reach = _UNLESS_NEGATED.get(name, 0)
     before = match.string[max(0, match.start() - reach - 15) : match.start()]
     return reach > 0 and bool(re.search(_NEGATED % reach, before))
+
+
+# Whether a sentence is more like an attack than like a lesson, by a linear rule over the bank's own embeddings.
+#
+# examples.json has texts of the published kinds of attack and plain lessons, all written for this. The rule finds
+# orders that no pattern lists, as far as the embedder understands meaning: with `hashing` it is of little use.
+
+RIDGE = 3.0
+_SENTENCE = re.compile(r"(?<=[.!?;:])\s+|\n+")
+_SHORTEST = 20  # characters of a sentence that is judged alone
+
+
+def examples() -> dict[str, list[str]]:
+    """{"attack": texts, "lesson": texts}."""
+    return json.loads((Path(__file__).parent / "examples.json").read_text(encoding="utf-8"))
+
+
+def sentences(text: str) -> list[str]:
+    """The text as a whole and its sentences: an order hidden in a good lesson is one sentence of it."""
+    parts = [part.strip() for part in _SENTENCE.split(text)]
+    return list(dict.fromkeys([text.strip(), *(part for part in parts if len(part) >= _SHORTEST)]))
+
+
+class Likeness:
+    """Ridge regression of attack (1) against lesson (-1) on the examples, fitted at first use. Thread-safe."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self._lock = threading.Lock()
+        self._weights: np.ndarray | None = None
+
+    def of(self, text: str) -> float:
+        """How much like an attack the worst sentence is: about -1 (a lesson) to 1 (an attack)."""
+        with self._lock:
+            if self._weights is None:
+                self._weights = self._fit()
+        return float((_features(self.embedder.embed(sentences(text))) @ self._weights).max())
+
+    def _fit(self) -> np.ndarray:
+        import numpy as np
+
+        known = examples()
+        rows = _features(self.embedder.embed(known["attack"] + known["lesson"]))
+        counts = np.array([len(known["attack"]), len(known["lesson"])])
+        labels = np.repeat([1.0, -1.0], counts)
+        weighted = rows * np.repeat(counts.sum() / (2 * counts), counts)[:, None]  # both kinds weigh the same
+        penalty = np.diag([RIDGE] * (rows.shape[1] - 1) + [1e-6])  # the constant is hardly penalised
+        return np.linalg.solve(weighted.T @ rows + penalty, weighted.T @ labels)
+
+
+def _features(vectors: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    return np.hstack([np.asarray(vectors, dtype=np.float64), np.ones((len(vectors), 1))])

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from core.memory.hygiene import pii, secrets
+import math
+import re
+from collections import Counter
+
+from core.memory.hygiene import pii
+from core.redact import FORMS
 
 
 def scrub(text: str) -> tuple[str, tuple[str, ...]]:
@@ -10,7 +15,7 @@ def scrub(text: str) -> tuple[str, tuple[str, ...]]:
 
     Scrubbing its own result changes nothing.
     """
-    found = [(start, end, "secret", kind) for start, end, kind in secrets.credential_spans(text)]
+    found = [(start, end, "secret", kind) for start, end, kind in credential_spans(text)]
     found += [(start, end, kind, kind) for start, end, kind in pii.spans(text)]
     parts, at = [], 0
     for start, end, label in _merged(found):
@@ -28,3 +33,48 @@ def _merged(found: list[tuple[int, int, str, str]]) -> list[tuple[int, int, str]
         else:
             merged.append((start, end, label))
     return merged
+
+
+# Where credentials stand in a text: by a provider's form, by the name before them, by how random they look.
+
+# A name that says "secret", then a value with both letters and digits. `token = 5` or `key: x+1` are no secrets.
+_ASSIGNED = re.compile(
+    r"(?i)\b(?:[a-z0-9]{1,20}[_-]){0,3}(?:api[_-]?key|secret(?:[_-]?key)?|access[_-]?key|passw(?:or)?d|passwd|pwd|passphrase|"
+    r"auth[_-]?token|token|credential)s?[\"']?(?:\s*[:=]\s*|\s+is\s+)[\"']?([^\s\"'`,;)\]}\\]{8,200})"
+)
+# In an address: what names itself a key, or stands before the host in the place of a user.
+_IN_URL = re.compile(
+    r"(?i)(?<=[?&;#])(?:[a-z0-9]{1,20}[_.-]){0,3}(?:key|token|secret|sig(?:nature)?|password|passwd|pwd|pass|auth|code|session(?:id)?|"
+    r"jwt|credential|sas)=([^\s&#\"'<>)\]]{6,2000})|(?<=://)([^\s/:@?#]{12,200})(?=@)"
+)
+_LONG = re.compile(r"(?<![A-Za-z0-9\\])[A-Za-z0-9]{32,400}(?![A-Za-z0-9])")
+
+
+def credential_spans(text: str) -> list[tuple[int, int, str]]:
+    """Where credentials stand: (start, end, kind), in no order, possibly overlapping."""
+    found = [(m.start(), m.end(), kind) for kind, pattern in FORMS.items() for m in pattern.finditer(text)]
+    found += [(m.start(1), m.end(1), "assigned") for m in _ASSIGNED.finditer(text) if _is_opaque(m.group(1))]
+    found += [(*m.span(m.lastindex), "url") for m in _IN_URL.finditer(text) if _is_real(m)]
+    return found + [(m.start(), m.end(), "token") for m in _LONG.finditer(text) if _is_random(m.group())]
+
+
+def _is_real(match: re.Match[str]) -> bool:
+    # A placeholder says that a secret stands there, and is none.
+    value = match.group(match.lastindex)
+    return bool(re.search(r"\d", value)) and not re.match(r"[<{$%\[(]|\.\.\.|x{4}|your", value, re.IGNORECASE)
+
+
+def _is_opaque(value: str) -> bool:
+    # A link, a placeholder or a formula is not the secret itself.
+    return bool(re.search(r"[A-Za-z]", value) and re.search(r"\d", value)) and not re.search(r"[\\^(<$]|://", value)
+
+
+def _is_random(text: str) -> bool:
+    """A long mixture of upper case, lower case and digits, at 4 bits a character or more: no number, no word."""
+    if re.fullmatch(r"(?i)(?:0x)?[0-9a-f]+", text):
+        return False  # a hexadecimal number
+    kinds = (sum(map(test, text)) for test in (str.isupper, str.islower, str.isdigit))
+    if min(kinds) < 3:
+        return False
+    counts = Counter(text).values()
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in counts) >= 4.0

@@ -6,10 +6,9 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from core.checks import check_choice, check_numbers, check_positive
-from core.errors import UserError
-from core.memory.store.clock import ages
-from core.memory.store.filter import PRIOR, Filter
+from core.errors import UserError, check_choice, check_numbers, check_positive
+from core.memory.filter import PRIOR, Filter
+from core.memory.moment import ages
 from core.types import MemoryRecord, Scored
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.checks import check_choice
+from core.errors import check_choice
+from core.memory.filter import Filter
 from core.memory.policies.base import Ranking
-from core.memory.store.filter import Filter
 from core.types import Scored
 
 if TYPE_CHECKING:

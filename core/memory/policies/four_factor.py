@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from core.checks import check_choice, check_positive
+from core.errors import check_choice, check_positive
 from core.memory.policies.base import Reranking, confidence_of
 from core.types import MemoryRecord, Scored
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from core.checks import check_choice, check_positive
+from core.errors import check_choice, check_positive
 from core.memory.policies.base import Reranking, confidence_of
 from core.types import MemoryRecord, Scored
 

@@ -6,11 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.checks import check_positive
+from core.errors import check_positive
+from core.memory.filter import Filter, normalised
+from core.memory.moment import ages, idles
 from core.memory.policies.base import Ranking, best
 from core.memory.policies.trust import feedback, warning_of
-from core.memory.store.clock import ages, idles
-from core.memory.store.filter import Filter, normalised
 from core.types import MemoryRecord, Scored
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from core.memory.filter import Filter
 from core.memory.policies.base import Ranking
-from core.memory.store.filter import Filter
 from core.seeding import derive_seed
 from core.types import Scored
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from core.checks import check_positive
+from core.errors import check_positive
+from core.memory.filter import Filter
 from core.memory.policies.base import Pooled, best
-from core.memory.store.filter import Filter
 from core.types import Scored
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from core.checks import check_positive
+from core.errors import check_positive
 from core.memory.policies.base import Reranking, best
 from core.types import MemoryRecord, Scored
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from core.memory.postgres.connection import EVERYONE, SEE_UNTIL_COMMIT, Late
-from core.memory.postgres.words import words_of_record
+from core.memory.postgres.search import words_of_record
 from core.memory.store.changes import Change, Embed, Items, check_status
 from core.memory.store.schema import FIELDS, to_column
 from core.types import MemoryRecord

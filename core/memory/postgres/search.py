@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
+import unicodedata
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from core.memory.filter import PRIOR, Filter, normal_tag
 from core.memory.postgres.connection import ESCAPE
 from core.memory.postgres.setup import HAS_GRAPH
-from core.memory.search.hits import Hit, best_of_each, with_records
 from core.memory.store.changes import Items
-from core.memory.store.filter import PRIOR, Filter, normal_tag
-from core.memory.store.schema import RECORDS, SET_ASIDE, to_record
+from core.memory.store.hits import Hit, best_of_each, with_records
+from core.memory.store.schema import RECORDS, SET_ASIDE, storable, to_record
 from core.types import MemoryRecord, Scored
 
 if TYPE_CHECKING:
@@ -249,3 +251,26 @@ class PostgresSearch:
         else:
             self._extra |= {row[0]: self._item_vectors(to_record(row)) for row in found}
         self._checked = seq  # at last: an embedder that fails is asked again
+
+
+# The words of a text as SQLite's FTS5 takes them: letters and digits, without case and the accents of Latin letters.
+#
+# PostgreSQL could do it (words_of in tables.sql, for records that come without their words), at four times an
+# addition's other work.
+
+_ACCENT = re.compile("[\u0300-\u036f]")
+_WORD = re.compile(r"[^\W_]+")
+
+
+def words_of(text: str) -> list[str]:
+    """Every word of a text, as often as it stands there."""
+    text = text.lower()
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", storable(text))))
+    return _WORD.findall(text)
+
+
+def words_of_record(record: MemoryRecord) -> str:
+    """The words of its query and its items, with blanks between them."""
+    parts = [part for item in record.items for part in (item.title, item.description, item.content)]
+    return " ".join(words_of(" ".join((record.original_query, *parts))))

@@ -11,18 +11,15 @@ from functools import partial
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
-from core.checks import check_numbers, is_url
-from core.errors import StopRun, UserError
+from core.errors import StopRun, UserError, check_numbers, is_url
+from core.memory.filter import Filter
+from core.memory.moment import now
 from core.memory.postgres import setup
 from core.memory.postgres.changes import ENTER_ITEM, ENTER_VECTOR, PostgresChange
-from core.memory.postgres.connection import EVERYONE, SEE_UNTIL_COMMIT, Connection, Late
-from core.memory.postgres.connections import Connections
-from core.memory.postgres.search import BM25, PostgresSearch, conditions
-from core.memory.postgres.words import words_of
+from core.memory.postgres.connection import EVERYONE, SEE_UNTIL_COMMIT, Connection, Connections, Late
+from core.memory.postgres.search import BM25, PostgresSearch, conditions, words_of
 from core.memory.store.changes import Change, Embed, embedded
-from core.memory.store.clock import now
 from core.memory.store.contract import Busy, Lead
-from core.memory.store.filter import Filter
 from core.memory.store.schema import LACKS_VECTOR, MARK_UNEMBEDDED, RECORDS, storable, to_record
 from core.types import MemoryRecord
 

@@ -1,4 +1,4 @@
--- The bank's tables in PostgreSQL; the same as core/memory/store/tables.sql but for what is said here. {words} is a
+-- The bank's tables in PostgreSQL; the same as core/memory/sqlite/tables.sql but for what is said here. {words} is a
 -- collation that knows every script's letters.
 
 CREATE TABLE meta (key text COLLATE "C" PRIMARY KEY, value text NOT NULL);
@@ -100,7 +100,7 @@ CREATE FUNCTION json_each(data text) RETURNS TABLE (value text) LANGUAGE sql IMM
     SELECT jsonb_array_elements_text(replace(data, '\u0000', '\u0020')::jsonb)
 $$;
 
--- The words of a record, for one that comes without them (by a rollback, by hand): as core/memory/postgres/words.py.
+-- The words of a record, for one that comes without them (by a rollback, by hand): as core/memory/postgres/search.py.
 CREATE FUNCTION words_of(query text, items text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
     SELECT array_remove(regexp_split_to_array(
         normalize(regexp_replace(normalize(lower(

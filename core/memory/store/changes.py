@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from core.errors import UserError
+from core.memory.filter import STATUSES
 from core.memory.store import schema
-from core.memory.store.filter import STATUSES
 from core.memory.store.schema import BARE, FIELDS, RECORDS, SET_ASIDE, TRACKED, storable, to_column, to_record
 from core.types import MemoryRecord
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 from core.errors import UserError
+from core.memory.filter import Filter
 from core.memory.store.changes import Change, Embed
-from core.memory.store.filter import Filter
 from core.types import MemoryRecord
 
 
@@ -39,7 +39,7 @@ class BankStore(Protocol):
     One transaction writes at a time, over all processes, and row ids and journal entries are given out in the order of
     commits. Reads see the last committed state; only the thread with a change open reads what it has done so far.
     A store may have `search(graph, item_vectors, read_only, most_missing)`, which gives what looks for vectors in it,
-    with the methods of core/memory/search/searcher.py's Search; without one, that class follows the store.
+    with the methods of core/memory/sqlite/search.py's Search; without one, that class follows the store.
     UserError says what the user can mend, StopRun that the disk, or the server, refuses.
 
     remains    what `forget` cannot reach, as one sentence; "": nothing

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any
 
-from core.memory.store.clock import now
+from core.memory.moment import now
 from core.memory.store.contract import BankStore, Lead
 
 KEPT = 1000  # finished jobs that can still be asked about

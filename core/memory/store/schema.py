@@ -45,7 +45,7 @@ TRACKED = {
 
 def create(db: Any) -> None:
     """Make the tables that are not there; `finish` follows when they are filled."""
-    _run(db, (Path(__file__).parent / "tables.sql").read_text(encoding="utf-8"))
+    _run(db, (Path(__file__).parents[1] / "sqlite" / "tables.sql").read_text(encoding="utf-8"))
     for table, (columns, _) in TRACKED.items():
         _run(
             db,
@@ -68,7 +68,7 @@ def finish(db: Any) -> None:
         INSERT OR REPLACE INTO meta VALUES ('schema', '{SCHEMA}');
         """,
     )
-    _run(db, (Path(__file__).parent / "triggers.sql").read_text(encoding="utf-8"))
+    _run(db, (Path(__file__).parents[1] / "sqlite" / "triggers.sql").read_text(encoding="utf-8"))
     for table, (columns, n_key) in TRACKED.items():
         _keep_undo(db, table, columns, n_key)
 

@@ -1,0 +1,407 @@
+"""From episodes to the cells of a table: one row for each configuration, over its seeds. Never over unlike tasks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.lessons import lesson_counts
+from analysis.stats import calibration, confusion, holm, late_minus_early, paired, rate_interval
+from core.errors import UserError
+from core.run.arms import named
+from core.run.metrics import averages, pass_at_k
+from core.setting import joined
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# The order of arms in every table: the paper's, then what this project adds, then one's own by name.
+
+PAPER = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel", "matts_sequential")
+SCALED = ("parallel_k5", "parallel_alone", "parallel_no_memory", "sequential_alone", "sequential_no_memory")
+ABLATIONS = (
+    "success_only",
+    "failure_only",
+    "synapse_both",
+    "awm_both",
+    "random_retrieval",
+    "two_passes",
+    "batch_of_40",
+)
+LABELS = tuple(f"labels_{name}" for name in ("llm", "heuristic", "consensus", "self_consistency", "truth"))
+CONTROL = tuple("told_random told_lesson told_bank true_labels quote key_item top_3 lexical rrf quote_key_item".split())
+REFERENCES = ("random", "gold")  # agents without a model: the floor and the ceiling
+ORDER = (*PAPER, *(f"matts_{name}" for name in SCALED), *ABLATIONS, *LABELS, *CONTROL, *REFERENCES)
+
+
+def place_of_arm(row: dict[str, Any]) -> tuple[Any, ...]:
+    """A key to sort the rows of a table by: the arm's place, then its label, numbers in it by size (k=2, k=10)."""
+    arm, label = row["arm"], row.get("label") or row["arm"]
+    known = ORDER.index(arm) if arm in ORDER else len(ORDER)
+    return known, _by_size(arm), _by_size(label)
+
+
+def _by_size(text: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
+BLOCK = ("env", "model", "task_set")  # cells that may stand in one table and be compared
+TELLING = tuple(
+    "k r top_k learn_from memory retrieval judge setting order batch passes mode window agent llm workflow".split()
+)
+PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # of analysis.stats.paired
+GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
+SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *TELLING]
+NAMED = 6  # configuration keys in a note
+FEW, SHORT = 2, 60  # settings, and their characters, that a label may name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """`table` has a row a cell; `frame` the episodes it was made from; `notes` what was left out, and why.
+
+    A row that was compared holds its baseline's cell as `base`; p_holm is over all `p` of the table.
+    """
+
+    table: pd.DataFrame
+    frame: pd.DataFrame
+    notes: list[str] = field(default_factory=list)
+
+    def episodes(self, cell: str) -> pd.DataFrame:
+        """The episodes that count for a cell's numbers."""
+        return self.frame[self.frame["cell"] == cell]
+
+
+def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: bool = False, command: str = "") -> Cells:
+    """Every cell of the episodes from `analysis.load.load_runs`, each compared with the baseline of its block.
+
+    baseline   a label, an arm or a word of a label ("top_k=1"); a block without just one such cell is not compared
+    partial    average runs that did not finish as well, marked in the column `partial`
+    command    what makes this table; a note on a block that is not compared adds the baselines to choose from to it
+    Raises UserError where no run has an episode.
+    """
+    import pandas as pd
+
+    if (frame["index"] < 0).all():
+        raise UserError("none of the runs has finished an episode yet.")
+    used, notes = _chosen(frame)
+    notes += unlike(used) + notes.notes(used)
+    counted = used if partial else used[used["complete"]]
+    rows = []
+    for cell, runs in used.groupby("cell", sort=False):
+        waiting = runs[~runs["complete"]].drop_duplicates("run_dir")
+        notes += [unfinished(run, runs, partial) for run in waiting.itertuples()]
+        facts = {"n_partial": len(waiting), "partial": partial and len(waiting) > 0}
+        as_named = runs.sort_values("overridden", kind="stable").iloc[0]  # one configuration may have had two names
+        rows.append({**as_named[SHARED], **facts, **measure(counted[counted["cell"] == cell])})
+    table = pd.DataFrame(rows)
+    settings = used.drop_duplicates("cell").set_index("cell")["settings"].map(json.loads).to_dict()
+    table.insert(0, "label", _labels(table, settings))
+    table = _in_order(table)
+    rows = in_notes(table)
+    for told in (notes.unevaluated, notes.errors, notes.replicates, notes.fallbacks):
+        notes += told(rows)
+    notes += notes.one_bank(rows, counted)
+    found = Cells(table=table, frame=counted, notes=notes)
+    return found if baseline is None else _compared(found, baseline, command)
+
+
+def measure(episodes: pd.DataFrame) -> dict[str, Any]:
+    """The numbers of one cell. Means are taken within a seed first; an infra_error is in no denominator."""
+    episodes = episodes[episodes["index"] >= 0]
+    valid = episodes[episodes["success"].notna()]
+    won, lost = valid[valid["success"] == 1], valid[valid["success"] == 0]
+    facts = {
+        "n_seeds": valid["seed"].nunique(),
+        "seeds": tuple(sorted(valid["seed"].unique().tolist())),
+        "n": len(valid),
+        "n_success": len(won),
+        "n_infra_error": int((episodes["status"] == "infra_error").sum()),
+        "label_source": joined(episodes["label_source"]),
+    }
+    facts |= answered(episodes.drop_duplicates("run_dir"))
+    own = distinct_seeds(episodes)
+    rate = rate_interval(grid(own).to_numpy())
+    facts |= {"n_distinct_seeds": own["seed"].nunique(), "success": rate.pop("mean"), **rate}
+    facts |= {name: bounds(own, value) for name, value in (("if_errors_failed", 0.0), ("if_errors_solved", 1.0))}
+    facts |= {name: _seed_mean(valid, name) for name in ("reward", "steps")}
+    facts |= {name: _spent(valid, name) for name in ("tokens", "cost")}
+    facts |= {"steps_won": _seed_mean(won, "steps"), "steps_lost": _seed_mean(lost, "steps")}
+    for name in ("tokens", "cost"):
+        rounds = episodes.drop_duplicates("run_dir")[f"{name}_consolidation"]
+        whole = episodes[name].sum(skipna=False) + rounds.sum(skipna=False)
+        facts[f"{name}_per_success"] = _plain(whole / len(won)) if len(won) else None
+    facts["lessons_per_100"] = 100 * episodes["n_lessons"].sum() / len(valid) if len(valid) else None
+    facts["hit_rate"] = float((valid["n_retrieved"] > 0).mean()) if len(valid) else None
+    facts |= lesson_counts(valid)
+    late = late_minus_early(grid(episodes, "index").to_numpy())
+    facts |= {"late_early": late["difference"], "late_early_low": late["low"], "late_early_high": late["high"]}
+    facts["measures"] = measures(valid)
+    facts["by_type"] = {str(kind): _seed_mean(group, "success") for kind, group in valid.groupby("task_type")}
+    judged = verdicts(valid) | confidences(valid)
+    return facts | attempts(valid) | {f"judge_{name}": value for name, value in judged.items()}
+
+
+def measures(valid: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """What the env measured beside success: {name: {macro, micro}}, each the mean over seeds."""
+    seeds = [averages(map(json.loads, group["measures"])) for _, group in valid.groupby("seed")]
+    names = dict.fromkeys(name for seed in seeds for name in seed)
+    return {
+        name: {
+            kind: float(np.mean([seed[name][kind] for seed in seeds if name in seed])) for kind in ("macro", "micro")
+        }
+        for name in names
+    }
+
+
+def answered(runs: pd.DataFrame) -> dict[str, Any]:
+    """{n_calls, fallbacks: {model: calls that it answered}} of runs whose models have fallbacks."""
+    counts: Counter[str] = Counter()
+    for found in runs["fallbacks"]:
+        counts.update(json.loads(found))
+    return {"n_calls": int(runs["n_calls"].fillna(0).sum()), "fallbacks": dict(counts)}
+
+
+def attempts(valid: pd.DataFrame) -> dict[str, Any]:
+    """Several attempts a task: avg@k, the unbiased pass@1..k over tasks with as many whole attempts, best of n."""
+    whole = [[outcome for outcome in outcomes if outcome != "infra_error"] for outcomes in valid["attempts"]]
+    n = max(map(len, whole), default=0)
+    if n < 2:
+        return {"n_attempts": n, "avg_at_k": None, "pass_at": None, "best_of_n": None}
+    counts = [(len(each), each.count("success")) for each in whole]
+    curve = [np.mean([pass_at_k(total, won, k) for total, won in counts if total >= k]) for k in range(1, n + 1)]
+    average = float(np.mean([won / total for total, won in counts if total]))
+    best = _seed_mean(valid, "success")
+    return {"n_attempts": n, "avg_at_k": average, "pass_at": tuple(map(float, curve)), "best_of_n": best}
+
+
+def verdicts(valid: pd.DataFrame) -> dict[str, Any]:
+    """The judge against the truth, over every attempt that was judged and did not break."""
+    episodes = zip(valid["attempts"], valid["verdicts"], strict=True)
+    pairs = [pair for truths, labels in episodes for pair in zip(labels, truths, strict=True)]
+    judged = [(label, truth) for label, truth in pairs if label is not None and truth != "infra_error"]
+    return confusion((label == "success", truth == "success") for label, truth in judged)
+
+
+def confidences(valid: pd.DataFrame) -> dict[str, Any]:
+    """The judge's confidence against the truth, over the attempts with one: see `analysis.stats.calibration`."""
+    episodes = zip(valid["attempts"], valid["verdicts"], valid["confidences"], strict=True)
+    rated = [each for columns in episodes for each in zip(*columns, strict=False)]
+    rated = [
+        (sure, label == truth)
+        for truth, label, sure in rated
+        if label is not None and truth != "infra_error" and sure is not None and 0 <= sure <= 1
+    ]
+    found = calibration([sure for sure, _ in rated], [right for _, right in rated])
+    return {"n_rated": found.pop("n"), **found}
+
+
+def distinct_seeds(episodes: pd.DataFrame) -> pd.DataFrame:
+    """The episodes without those of seeds that repeat another one attempt for attempt: they are no further evidence."""
+    firsts = episodes.drop_duplicates("run_dir").drop_duplicates("trace")["run_dir"]
+    return episodes[episodes["run_dir"].isin(firsts)]
+
+
+def bounds(episodes: pd.DataFrame, value: float) -> tuple[float, float] | None:
+    """The 95 % interval of the rate that would hold if every infra_error had been `value`; None where there is none."""
+    broke = episodes["status"] == "infra_error"
+    if not broke.any():
+        return None
+    found = rate_interval(grid(episodes.assign(success=episodes["success"].mask(broke, value))).to_numpy())
+    return found["low"], found["high"]
+
+
+def grid(episodes: pd.DataFrame, by: str = "task_id", value: str = "success") -> pd.DataFrame:
+    """(tasks, or places of the stream with by="index") x seeds; NaN where nothing counts.
+
+    Of a task that a seed met several times (`stream.passes`) the mean: it is one task still.
+    """
+    return episodes.groupby([by, "seed"])[value].mean().unstack("seed")
+
+
+def outcomes(episodes: pd.DataFrame) -> pd.DataFrame:
+    """Success of (tasks) x (seed, visit), one episode an entry; NaN where nothing counts."""
+    return episodes.set_index(["task_id", "seed", "visit"])["success"].unstack(["seed", "visit"])
+
+
+def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """One run for each cell and seed: the one that got furthest, of several the last by name."""
+    runs = frame.sort_values("index").drop_duplicates("run_dir", keep="last").sort_values(["index", "run_dir"])
+    left = runs[runs.duplicated(["cell", "seed"], keep="last")]
+    notes = [f"{run.run_dir} is left out: another run of {run.arm}, seed {run.seed}." for run in left.itertuples()]
+    return frame[~frame["run_dir"].isin(left["run_dir"])], notes
+
+
+def _labels(table: pd.DataFrame, settings: dict[str, dict[str, str]]) -> list[str]:
+    """The arm, and what tells cells of one arm apart in any block: so a configuration has one label in all of them.
+
+    Where that leaves several with one label: in which other setting they differ, or part of their cell's id.
+    """
+    found: dict[str, str] = {}
+    for _, arm in table.groupby(["arm", "overridden"], dropna=False):
+        blocks = [block for _, block in arm.groupby(list(BLOCK), dropna=False)]
+        tells = [key for key in TELLING if any(block[key].astype(str).nunique() > 1 for block in blocks)]
+        for block in blocks:
+            rows = records(block)
+            labels = [named(row["arm"], row["overridden"].split() + told(row, tells)) for row in rows]
+            for label in set(labels):
+                cells = [row["cell"] for row, other in zip(rows, labels, strict=True) if other == label]
+                found |= {cell: f"{label}{more}" for cell, more in _apart(cells, settings).items()}
+    labels = [found[cell] for cell in table["cell"]]
+    blocks = zip(*(table[key] for key in BLOCK), strict=True)
+    places = list(zip(labels, blocks, strict=True))  # the name of one arm may be another's with its settings
+    return [
+        f"{label} #{cell[:4]}" if places.count(place) > 1 else label
+        for label, cell, place in zip(labels, table["cell"], places, strict=True)
+    ]
+
+
+def _apart(cells: list[str], settings: dict[str, dict[str, str]]) -> dict[str, str]:
+    """What each of the cells with one label is told apart by; "" where there is only one."""
+    if len(cells) == 1:
+        return {cells[0]: ""}
+    keys = {key for cell in cells for key in settings[cell]}
+    values = {key: [str(settings[cell].get(key)) for cell in cells] for key in sorted(keys)}
+    values = {key: each for key, each in values.items() if len(set(each)) > 1}
+    words = ["".join(f" {key}={each[place]}" for key, each in values.items()) for place in range(len(cells))]
+    if len(values) > FEW or len(set(words)) < len(cells) or max(map(len, words)) > SHORT:
+        words = [f" #{cell[:4]}" for cell in cells]
+    return dict(zip(cells, words, strict=True))
+
+
+def told(row: dict[str, Any], tells: list[str]) -> list[str]:
+    """What tells a cell from others of its arm, as words, without what its overridden settings say already."""
+    said = {word.partition("=")[0].removeprefix("workflow.") for word in row["overridden"].split()}
+    return [f"{key}={short(row[key])}" for key in tells if key not in said]
+
+
+def _in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """The blocks as they were met, the arms of each in the order of `analysis.cells`."""
+    blocks = table.groupby(list(BLOCK), sort=False).ngroup()
+    keys = [(block, *place_of_arm(row)) for block, row in zip(blocks, records(table), strict=True)]
+    return table.iloc[sorted(range(len(keys)), key=keys.__getitem__)].reset_index(drop=True)
+
+
+def _compared(cells: Cells, baseline: str, command: str) -> Cells:
+    """The cells with the paired difference to their block's baseline, and Holm's p over the table."""
+    rows, notes = [], list(cells.notes)
+    table = cells.table
+    bases = {}
+    for block, group in table.groupby(list(BLOCK), sort=False):
+        words = [baseline in label.split()[1:] for label in group["label"]]
+        as_named = (group["arm"] == baseline) & (group["overridden"] == "")
+        ways = (group["label"] == baseline, as_named, words)
+        named = next((found for way in ways if len(found := group[way])), group[:0])
+        bases[block] = named.iloc[0]["cell"] if len(named) == 1 and named.iloc[0]["n"] else None
+        if bases[block] is None and len(group) > 1:
+            notes += notes.baselines(block, baseline, records(named), records(group), command)
+    for row in in_notes(table):
+        base = bases[tuple(row[key] for key in BLOCK)]
+        rows.append({"base": base})
+        if base is None or base == row["cell"] or not row["n"]:
+            continue
+        mine, other = cells.episodes(row["cell"]), cells.episodes(base)
+        rows[-1] |= against(mine, other, mine) | _gain(mine, other)
+        notes += notes.pairing(row["label"], mine, other) + other_settings(row["label"], mine, other)
+    import pandas as pd
+
+    found = pd.DataFrame(rows, columns=["base", *PAIRED, *GAIN])
+    found = found.rename(columns={"low": "difference_low", "high": "difference_high"})
+    found["p_holm"] = holm(found["p"])
+    return Cells(table=pd.concat([table, found], axis=1), frame=cells.frame, notes=notes)
+
+
+def against(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> dict[str, Any]:
+    """The paired difference of a cell to its baseline on some of its episodes, as `analysis.stats.paired`."""
+    values, baselines = outcomes(inside).align(outcomes(other), join="inner")
+    seeds = values.columns.get_level_values("seed")
+    alone = seeds.isin(distinct_pairs(mine, other))
+    return paired(values.loc[:, alone].to_numpy(), baselines.loc[:, alone].to_numpy(), seeds[alone])
+
+
+def distinct_pairs(mine: pd.DataFrame, other: pd.DataFrame) -> list[Any]:
+    """The seeds that both cells have, without those in which both repeat another seed attempt for attempt."""
+    first, second = (cell.drop_duplicates("seed").set_index("seed")["trace"] for cell in (mine, other))
+    seeds = first.index.intersection(second.index)
+    return list({(first[seed], second[seed]): seed for seed in reversed(seeds)}.values())
+
+
+def _gain(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, float | None]:
+    """How much larger the difference is late in the stream than early: tasks of unlike hardness cancel out."""
+    keys = ["task_id", "visit", "seed"]
+    pairs = mine[[*keys, "index", "success"]].merge(other[[*keys, "success"]], on=keys, suffixes=("", "_base"))
+    pairs["gain"] = pairs["success"] - pairs["success_base"]
+    found = late_minus_early(grid(pairs, "index", "gain").to_numpy()) if len(pairs) else {}
+    return dict(zip(GAIN, found.values(), strict=False))
+
+
+def _seed_mean(episodes: pd.DataFrame, column: str) -> float | None:
+    """The mean over seeds of the means within; None of nothing, and of a cost that is unknown somewhere."""
+    if not len(episodes) or episodes[column].isna().any():
+        return None
+    return float(episodes.groupby("seed")[column].mean().mean())
+
+
+def _spent(episodes: pd.DataFrame, column: str) -> float | None:
+    """The mean of an episode with its share of what the bank's own work cost in its run, over seeds as `_seed_mean`."""
+    own = _seed_mean(episodes, column)
+    if own is None:
+        return None
+    shares = episodes.groupby("seed")[f"{column}_consolidation"].agg(lambda rounds: rounds.iloc[0] / len(rounds))
+    return None if shares.isna().any() else own + float(shares.mean())
+
+
+def _plain(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def short(value: Any) -> str:
+    """A value as it stands in a label and in a command: pandas turns whole numbers into 1.0 beside an unknown one."""
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table, with None for pandas' NaN: what is not known."""
+    rows = table.to_dict("records")
+    return [{k: None if isinstance(v, float) and v != v else v for k, v in row.items()} for row in rows]
+
+
+def in_notes(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows with their labels as a note names them: with the benchmark, and the model, where there are several."""
+    where = [key for key in ("env", "model") if table[key].nunique() > 1]
+    return [
+        row | {"label": " on ".join([row["label"], *([", ".join(str(row[key]) for key in where)] if where else [])])}
+        for row in records(table)
+    ]
+
+
+def unlike(used: pd.DataFrame) -> list[str]:
+    """Notes on what a reader would take for the same and is not: the code, and the data that one seed's runs met."""
+    runs = used.drop_duplicates("run_dir")
+    codes = sorted(set(runs["code"]))
+    notes = [f"the runs were made by {len(codes)} versions of the code: {', '.join(codes)}."] if len(codes) > 1 else []
+    for (env, *_), group in runs.groupby([*BLOCK, "seed"], sort=False):
+        if group["data"].nunique() > 1:
+            notes.append(f"{env}: the data of these tasks is not the same in {', '.join(sorted(set(group['arm'])))}.")
+    return list(dict.fromkeys(notes))
+
+
+def unfinished(run: Any, runs: pd.DataFrame, partial: bool) -> str:
+    """What became of a run that did not finish."""
+    done = int((runs[runs["run_dir"] == run.run_dir]["index"] >= 0).sum())
+    fate = "counted as far as it goes" if partial else "left out"
+    return f"{run.run_dir} stopped after {done} of {run.n_tasks} tasks: {fate}."
+
+
+def other_settings(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
+    """A note where a cell and its baseline differ in more than what makes an arm."""
+    ours, theirs = (json.loads(cell["settings"].iloc[0]) for cell in (mine, other))
+    keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
+    told = [f"{key} {ours.get(key, '–')}, baseline {theirs.get(key, '–')}" for key in keys[:NAMED]]
+    more = f"; and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
+    return [f"{label} differs from its baseline beside the arm: {'; '.join(told)}{more}."] if keys else []

@@ -1,0 +1,337 @@
+"""Finished and unfinished runs, read without touching them: run directories -> rows, and one table of all episodes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.memory.open import read_records
+
+from analysis.lessons import kinds_of, lesson_step
+from analysis.notes import knobs
+from core.build import LLMS, ROLES
+from core.errors import UserError
+from core.jsonl import read_lines
+from core.memory.by_type import BANKS
+from core.models.reply_text import storable
+from core.run.arms import overridden
+from core.run.manifest import ARM_KEYS, flat, identity, label_source, without
+from core.run.metrics import VALID, steps, tokens
+from core.run.records import answer_of, current, evaluated, outcomes_of, place_of, read_episodes
+from core.run.upgrade import upgraded_manifest
+from core.setting import labels_of
+from core.types import MemoryRecord, content_id
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STREAM = {"order": "file", "batch": 1, "passes": 1, "mode": "in_order", "window": None}  # with the usual values
+KNOBS = ("seed", "k", "r", "refine")  # top-level keys that act through the nodes they are written into
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run directory. `rows` are its finished episodes, one a task, in order; nothing of a torn or a stopped one."""
+
+    path: Path
+    manifest: dict[str, Any]
+    summary: dict[str, Any]  # {} while the run has not ended once
+    hydra: dict[str, Any]  # Hydra's own configuration of the run
+    composed: dict[str, Any]  # the configuration with its interpolations as written
+    rows: list[dict[str, Any]]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration."""
+        return self.manifest["config"]
+
+    @property
+    def setting(self) -> str:
+        return self.config["setting"]["name"]
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """The configuration of its memory; {} where it has none."""
+        return self.config.get("memory") or {}
+
+    @property
+    def choices(self) -> dict[str, str | None]:
+        """{config group: option}."""
+        return self.hydra.get("runtime", {}).get("choices", {})
+
+    @cached_property
+    def overridden(self) -> list[str]:
+        """What the run has otherwise than its arm says (core/run/arms.py)."""
+        if "overridden" in self.manifest:
+            return self.manifest["overridden"]
+        return overridden(self.choices.get("arm"), self.hydra, self.config)  # of a run before this was noted
+
+    @property
+    def arm(self) -> str | None:
+        """The arm that was chosen, or the workflow."""
+        return self.choices.get("arm") or self.choices.get("workflow")
+
+    @property
+    def n_tasks(self) -> int:
+        """What the run set out to do."""
+        return len(self.manifest["task_ids"])
+
+    @property
+    def complete(self) -> bool:
+        """Whether every task has an episode. One that broke is no result: the run's command tries it again."""
+        return len(self.rows) == self.n_tasks
+
+    @cached_property
+    def cell(self) -> str:
+        """An id that all seeds of one cell of a table share: configuration less the seed, prompts, and set of tasks."""
+        return content_id(self._shared, self.task_set, self.manifest["fingerprint"]["prompts"])
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        return identity(_seedless(self.config, self.composed), *KNOBS)
+
+    @cached_property
+    def settings(self) -> str:
+        """What runs of one table should have in common, as JSON: {dotted key: text} without what makes an arm."""
+        return json.dumps(flat(without(self._shared, ARM_KEYS)), sort_keys=True)
+
+    @cached_property
+    def trace(self) -> str:
+        """An id of what was said and done in every attempt, made from the words: recorded ids could be changed."""
+        said = [(row["task_id"], [_words(attempt) for attempt in row["trajectories"]]) for row in self.rows]
+        return content_id(sorted(content_id(*each) for each in said))
+
+    @cached_property
+    def task_set(self) -> str:
+        """An id of the tasks, whatever their order."""
+        return content_id(sorted(self.manifest["task_ids"]))
+
+
+def load_runs(paths: Iterable[str | Path]) -> pd.DataFrame:
+    """One row an episode of every run below the paths; see `run_columns`, `episode_columns`, `lesson_step`."""
+    return frame_of(read_run(path) for path in find_runs(paths))
+
+
+def find_runs(paths: Iterable[str | Path]) -> list[Path]:
+    """Every run directory at or below the paths, sorted, each once. Raises UserError for a path without one."""
+    found: dict[Path, Path] = {}
+    for path in map(Path, paths):
+        path = path.parent if path.is_file() else path
+        below = [path] if (path / "manifest.json").is_file() else [m.parent for m in path.rglob("manifest.json")]
+        if not below:
+            raise UserError(f"{path} holds no run: there is no manifest.json in it or below it.")
+        found |= {each.resolve(): each for each in sorted(below)}
+    return list(found.values())
+
+
+def read_run(path: str | Path) -> Run:
+    """One run directory, read only: a run that is still going may be read. Raises UserError when it is damaged."""
+    path = Path(path)
+    episodes, manifest = path / "episodes.jsonl", _read(path / "manifest.json")
+    if "config" not in manifest:
+        raise UserError(f"{path} is no run: its manifest.json is missing or is another program's.")
+    with explaining(path):
+        rows = read_episodes(episodes) if episodes.is_file() else []
+        return Run(
+            path=path,
+            manifest=upgraded_manifest(manifest),
+            summary=_read(path / "summary.json"),
+            hydra=_read(path / ".hydra" / "hydra.yaml"),
+            composed=_read(path / ".hydra" / "config.yaml") or manifest["config"],
+            rows=current([row for row in rows if row["status"] != "stopped"]),
+        )
+
+
+def _words(attempt: dict[str, Any]) -> list[Any]:
+    steps = [(step["text"], step["observation"]) for step in attempt["steps"]]
+    return [attempt["opening"], steps, attempt["success"]]
+
+
+@contextmanager
+def explaining(path: Path) -> Iterator[None]:
+    """Around what reads the records of a run: a field that is missing, or not of its kind, is a UserError."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        what = f"lacks {error}" if isinstance(error, KeyError) else f"holds a field that cannot be read ({error})"
+        raise UserError(f"{path} is no whole run: its manifest.json or an episode {what}.") from error
+
+
+def read_banks(run: Run, *, must: bool) -> list[MemoryRecord]:
+    """The records of the run's bank and of the one it was given, as far as they are there.
+
+    must   raise UserError for a file that is no bank, or damaged; else it is passed over
+    """
+    found: list[MemoryRecord] = []
+    for path in (*own_banks(run), run.memory.get("path")):
+        try:
+            found += read_records(path, run.memory.get("namespace", "default")) if path else []
+        except UserError:
+            if must:
+                raise
+    return found
+
+
+def own_banks(run: Run) -> list[Path]:
+    """The file of the run's own bank, or with stream.split_by of each of them."""
+    return sorted((run.path / BANKS).glob("*.sqlite")) or [run.path / "bank.sqlite"]
+
+
+def bank_labels(run: Run) -> list[str]:
+    """The sources of the labels in the bank that a run was given; ["unknown"] where that can no longer be told."""
+    if "bank_labels" in run.manifest or not run.memory.get("path"):
+        return run.manifest.get("bank_labels", [])
+    found = set().union(*map(labels_of, read_banks(run, must=False)))  # of an earlier version: as the bank is today
+    return sorted(found) if Path(run.memory["path"]).is_file() else ["unknown"]
+
+
+def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
+    """The table of some runs; a run without an episode has one row, of status "none", so that it is not overlooked."""
+    import pandas as pd
+
+    facts, episodes, owners = [], [], []
+    for number, run in enumerate(runs):
+        seen: Counter[str] = Counter()
+        with explaining(run.path):
+            facts.append(run_columns(run))
+            kinds = kinds_of(run.rows, partial(read_banks, run, must=False))
+            for row in run.rows:
+                about = {"lesson_step": lesson_step(row, kinds), "visit": seen[row["task_id"]]}
+                episodes.append(episode_columns(row) | about)
+                seen[row["task_id"]] += 1
+        if not run.rows:
+            episodes.append({"index": -1, "status": "none"})
+        owners += [number] * max(1, len(run.rows))
+    shared = pd.DataFrame(facts).iloc[owners].reset_index(drop=True)
+    frame = pd.concat([pd.DataFrame(episodes), shared], axis=1)
+    frame.loc[~frame["evaluated"], "success"] = float("nan")
+    return frame
+
+
+def run_columns(run: Run) -> dict[str, Any]:
+    """What is the same for every episode of a run."""
+    config, choices = run.config, run.choices
+    workflow, retrieval, stream = (config.get(name) or {} for name in ("workflow", "retrieval", "stream"))
+    rounds = run.summary.get("consolidation") or {"tokens": 0, "cost_usd": 0.0}
+    n_calls, fallbacks = answered_by_fallbacks(run)
+    return {
+        "run_dir": str(run.path),
+        "run": run.path.name,
+        "cell": run.cell,
+        "task_set": run.task_set,
+        "arm": run.arm or "unknown",
+        "overridden": " ".join(run.overridden),
+        "env": choices.get("env") or "unknown",
+        **{group: choices.get(group) or "-" for group in ("agent", "workflow", "memory", "retrieval", "judge", "llm")},
+        "model": run.manifest["models"]["agent"]["model"],
+        "seed": config["seed"],
+        "setting": run.setting,
+        "label_source": label_source(run.manifest | {"bank_labels": bank_labels(run)}, run.rows),
+        "knobs": json.dumps(knobs(config)),
+        "part": part_of(config.get("env") or {}),
+        "version": (config.get("env") or {}).get("version"),  # of the benchmark, where there are several
+        "k": workflow.get("k"),
+        "r": workflow.get("r"),
+        "top_k": retrieval.get("top_k"),
+        "learn_from": workflow.get("learn_from"),
+        **{key: stream.get(key, usual) for key, usual in STREAM.items()},
+        "n_tasks": run.n_tasks,
+        "evaluated": all(map(evaluated, run.rows)),  # False: success is not known of any episode
+        "complete": run.complete,
+        "trace": run.trace,
+        "tokens_consolidation": rounds["tokens"],  # of the bank's own work
+        "cost_consolidation": float("nan") if rounds["cost_usd"] is None else rounds["cost_usd"],
+        "n_calls": n_calls,  # of models, where some of them have fallbacks
+        "fallbacks": json.dumps(fallbacks),  # {model: calls that it answered}
+        "command": shlex.join(run.manifest["command"][1:]),
+        "code": str(run.manifest["git"]["sha"])[:8],
+        "data": run.manifest["fingerprint"]["dataset"].get("sha256"),
+        "settings": run.settings,
+    }
+
+
+def part_of(env: dict[str, Any]) -> str | None:
+    """Which part of the benchmark was run, where that has parts: the site or the split."""
+    found = env.get("site") or env.get("split")
+    return found if isinstance(found, str) else None
+
+
+def answered_by_fallbacks(run: Run) -> tuple[int | None, dict[str, int]]:
+    """(answers of models, {fallback: how many of them it gave}); (None, {}) of a run whose models have no fallback."""
+    if not any((run.config.get(key) or {}).get("fallbacks") for key in LLMS):
+        return None, {}
+    if not (log := run.path / "calls.jsonl").is_file():
+        totals = run.summary.get("calls", {})
+        n = sum(totals[role]["calls"] + totals[role]["from_cache"] for role in ROLES if role in totals)
+        return n, run.summary.get("fallbacks", {})
+    calls = [row for row in read_lines(log) if row["role"] in ROLES and not row["error"]]
+    return len(calls), dict(sorted(Counter(row["fallback"] for row in calls if row.get("fallback")).items()))
+
+
+def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
+    """What is measured on one episode. success is 1.0, 0.0 or NaN (infra_error); cost NaN is unknown.
+
+    attempts has an outcome an attempt: success | failure | infra_error; verdicts the label of each, None where it was
+    not judged; confidences the judge's in that label, None where it gave none.
+    `visit` (see frame_of) counts earlier passes over a task.
+    """
+    chosen, spent = answer_of(row), tokens([row])
+    costs = [used["cost_usd"] for used in row["usage"].values()]
+    return {
+        "index": place_of(row),
+        "task_id": storable(row["task_id"]),
+        "task_type": storable(row["task_type"]),
+        "status": row["status"],
+        "success": float(row["status"] == "success") if row["status"] in VALID else float("nan"),
+        "reward": row["reward"],
+        "steps": steps(row),
+        "measures": json.dumps(chosen.get("info", {}).get("measures", {})),  # {name: [sum, over how many]}
+        "n_invalid": sum(not step["valid"] for step in chosen["steps"]),
+        "ended_by": chosen["ended_by"],
+        "error": storable((chosen["error"] or "").split(":")[0]),
+        "attempts": outcomes_of(row),
+        "verdicts": [verdict["label"] for verdict in row["verdicts"]],
+        "confidences": [verdict["confidence"] for verdict in row["verdicts"]],
+        "tokens": spent["total"],
+        **{f"tokens_{role}": spent.get(role, 0) for role in ROLES},
+        "cost": float("nan") if None in costs else sum(costs),
+        "n_retrieved": len(row["retrieved"]),
+        "top_score": row["retrieved"][0]["score"] if row["retrieved"] else float("nan"),
+        "n_lessons": len(row["lessons"]),
+        "n_dropped": row["n_dropped"],
+        "n_learning_errors": len(row["learning_errors"]),
+        "verdict": row["verdict"]["label"],
+        "verdict_source": row["verdict"]["source"],
+        "verdict_parsed": row["verdict"]["parsed"],
+    }
+
+
+def _seedless(config: Any, composed: Any) -> Any:
+    """The resolved configuration without the seed; a value that is made from it stands there as it is written."""
+    if not isinstance(config, dict) or not isinstance(composed, dict):
+        return config
+    made = {key: text for key, text in composed.items() if isinstance(text, str) and "${seed}" in text}
+    return {
+        key: made.get(key) or _seedless(value, composed.get(key))
+        for key, value in config.items()
+        if made.get(key) != "${seed}"
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON or YAML file; {} where there is none."""
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else "{}"
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return json.loads(text) if path.suffix == ".json" else yaml.load(text, Loader=loader) or {}
+    except (ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{path} is damaged: {error}.") from error

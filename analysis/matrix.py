@@ -1,0 +1,161 @@
+"""The one table: arms in rows, benchmarks and models in columns; success, difference to the baseline, n and errors."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, records
+from analysis.columns import HEADINGS, success
+from analysis.tables import EXPERIMENTS, TABLES, gaps, load_episodes, published, typed, whole_name
+from analysis.text import BETTER, WORSE, Text
+from core.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+LEVEL = 0.05  # of Holm's p over the table, under which a difference is called one
+MOST_MISSING = 6  # cells whose command is printed
+# Sources of labels that a cell need not name: the paper's judge, and an arm that learns nothing.
+USUAL = ("llm", "none")
+
+
+def build_matrix(
+    frame: pd.DataFrame,
+    *,
+    baseline: str | None = None,
+    partial: bool = False,
+    every_published: bool = False,
+    command: str = "",
+) -> tuple[Cells, list[Text]]:
+    """The cells of all runs, and their table: a row an arm, a column for each benchmark, model and set of tasks.
+
+    Nothing is averaged over columns. The arguments are those of `analysis.tables.build_tables`.
+    """
+    base = baseline or usual_baseline(frame)
+    cells = make_cells(frame, base, partial=partial, command=command)
+    partial_cells = {row["cell"] for row in records(cells.table) if row["partial"]}
+    rows = [row | {"going_on": bool({row["cell"], row.get("base")} & partial_cells)} for row in records(cells.table)]
+    blocks = {tuple(row[key] for key in BLOCK): None for row in rows}
+    by_place = {(row["label"], *(row[key] for key in BLOCK)): row for row in rows}
+    arms = {row["label"]: None for row in sorted(rows, key=place_of_arm)}
+    models = {model for _, model, _ in blocks}
+    text = Text(
+        title="Success, %: mean over seeds [95 % interval]" + (f", {models.pop()}" if len(models) == 1 else ""),
+        head=["arm", *_headings(list(blocks), rows)],
+        rows=[[arm, *(_cell(by_place.get((arm, *block))) for block in blocks)] for arm in arms],
+        notes=[*_legend(rows, base), *cells.notes, *missing(frame)],
+    )
+    reference = published("main", rows, every_published)
+    return cells, [text, *reference]
+
+
+def print_matrix(folder: Path, console: Console) -> None:
+    """Print the table of all runs in a folder, as at the end of a sweep. Where there is none, a line says why."""
+    from analysis.text import show
+
+    command = shlex.join(["python", "-m", "scripts.tables", str(folder)])
+    try:
+        _, texts = build_matrix(load_episodes([str(folder)]), command=command)
+    except UserError as error:
+        console.print(f"no table: {error}", markup=False, highlight=False, soft_wrap=True)
+        return
+    for text in texts:
+        show(console, text)
+
+
+def usual_baseline(frame: pd.DataFrame) -> str:
+    """no_memory; where no run is of it and all are of one experiment, the baseline of that one's table."""
+    found = {typed(command).get("experiment", "") for command in frame["command"].unique()}
+    own = [table.baseline for table in TABLES.values() if found == {table.experiment} and table.experiment]
+    return own[0] if own and "no_memory" not in set(frame["arm"]) else "no_memory"
+
+
+def missing(frame: pd.DataFrame) -> list[str]:
+    """The commands for the cells without a finished run, of every experiment of this project that a run belongs to."""
+    notes = []
+    for _, block in frame.groupby(list(BLOCK), sort=False):
+        runs = block.drop_duplicates("run_dir")
+        names = {typed(command).get("experiment", "") for command in runs["command"]}
+        for name in sorted(names & {table.experiment for table in TABLES.values()} - {""}):
+            if (EXPERIMENTS / f"{name}.yaml").is_file():
+                notes += [f"missing: {command}" for command in gaps(name, runs)]
+    notes = list(dict.fromkeys(notes))
+    more = [f"missing: {len(notes) - MOST_MISSING} cells more"] if len(notes) > MOST_MISSING else []
+    return notes[:MOST_MISSING] + more
+
+
+def _headings(blocks: list[tuple[str, ...]], rows: list[dict[str, Any]]) -> list[str]:
+    """Benchmark and part, model where there are several, how much was run; the set of tasks where that tells apart."""
+    several = len({model for _, model, _ in blocks}) > 1
+    made = []
+    for block in blocks:
+        inside = [row for row in rows if tuple(row[key] for key in BLOCK) == block]
+        n_seeds = max(row["n_seeds"] for row in inside)
+        size = f"{inside[0]['n_tasks']} tasks x {n_seeds} seed{'s' * (n_seeds != 1)}"
+        made.append([whole_name(inside[0]), *([_short_model(block[1])] if several else []), size])
+    return [
+        "\n".join([*head, *([f"#{block[2][:4]}"] if made.count(head) > 1 else [])])
+        for head, block in zip(made, blocks, strict=True)
+    ]
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+    """Success and interval; difference and n below; then what broke, did not finish or has other labels than usual."""
+    if row is None:
+        return "-"
+    if not row["n"]:
+        return success(row)
+    lines = [success(row), f"{_difference(row)}n {row['n']}"]
+    lines += [f"{row['n_infra_error']} broken"] if row["n_infra_error"] else []
+    lines += [f"{row['n_partial']} unfinished"] if row["n_partial"] else []
+    lines += [f"labels {row['label_source']}"] if row["label_source"] not in USUAL else []
+    return "\n".join(lines)
+
+
+def _difference(row: dict[str, Any]) -> str:
+    if row["base"] == row["cell"]:
+        return "baseline · "
+    if row.get("difference") is None:
+        return ""
+    shown = HEADINGS["difference"][1](row).partition(" ")[0]
+    return f"{shown} {_mark(row)}· "
+
+
+def _mark(row: dict[str, Any]) -> str:
+    if row["going_on"]:  # a test at every look would find a difference by chance
+        return "unfinished "
+    if row["p_holm"] is None:
+        return "untested "
+    if row["p_holm"] >= LEVEL:
+        return ""
+    return f"{BETTER} " if row["difference"] > 0 else f"{WORSE} "
+
+
+def _legend(rows: list[dict[str, Any]], baseline: str) -> list[str]:
+    """How to read the table: one line for what stands in every cell, one for what only some have."""
+    notes = []
+    if compared := sum(row["p_holm"] is not None for row in rows):
+        many = f"{compared} comparisons of this table" if compared > 1 else "one comparison of this table"
+        notes.append(
+            f"Below each rate: the difference to {baseline} in points, on the same tasks and seeds. {BETTER} better, "
+            f"{WORSE} worse: by a paired test that allows for the bank which the tasks of a seed share, p < {LEVEL} "
+            f"after Holm's correction for the {many}. No mark: no difference shown."
+        )
+    if any(row.get("difference") is not None and row["p_holm"] is None for row in rows):
+        notes.append("Untested: one seed; another bank may come out otherwise, and no test here allows for that.")
+    notes.append("n: episodes that count; broken ones are in no rate.")
+    sources = {row["label_source"] for row in rows if row["n"]} - {"none"}
+    if "llm" in sources:
+        where = " where a cell names no others" if len(sources) > 1 else ""
+        notes.append(f"The learner's labels are those of the judging model{where}.")
+    if any(row["n_partial"] for row in rows):
+        notes.append("Unfinished: runs that did not end, left out; * where they are counted as far as they go.")
+    return notes
+
+
+def _short_model(model: str) -> str:
+    """A model's name without the path to its file or its provider."""
+    return model.rstrip("/").rpartition("/")[2] or model

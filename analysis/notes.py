@@ -1,0 +1,156 @@
+"""What a reader must know beside a table's numbers: errors that left the denominator, seeds that are no evidence."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Rows = list[dict[str, Any]]
+MOST_BASELINES = 6  # named as what could be one
+
+
+def errors(rows: Rows) -> list[str]:
+    """For each cell with infra errors, between what ends its rate would lie whatever had become of them."""
+    notes = []
+    for row in rows:
+        if broke := row["n_infra_error"]:
+            failed, solved = (points(row[name]) for name in ("if_errors_failed", "if_errors_solved"))
+            notes.append(
+                f"{row['label']}: {broke} of {row['n'] + broke} episodes broke; the 95 % interval would be {failed} "
+                f"had all of them failed, {solved} had all of them succeeded."
+            )
+    if len({row["n_infra_error"] for row in rows}) > 1:
+        counts = ", ".join(f"{row['label']} {row['n_infra_error']}" for row in rows)
+        notes.append(f"broken tasks differ between the arms, which can make one look better: {counts}.")
+    return notes
+
+
+def unevaluated(rows: Rows) -> list[str]:
+    """For each cell whose environment left it to others to say what is solved."""
+    return [
+        f"{row['label']}: its success is not known: the environment did not evaluate; evaluate what its runs left."
+        for row in rows
+        if not row["evaluated"]
+    ]
+
+
+def replicates(rows: Rows) -> list[str]:
+    """For each cell of which some seeds are the same attempt for attempt."""
+    return [
+        f"{row['label']}: its {row['n_seeds']} seeds hold only {row['n_distinct_seeds']} different sets of attempts; "
+        "seeds that repeat another attempt for attempt count once in interval and p."
+        for row in rows
+        if row["n_distinct_seeds"] < row["n_seeds"]
+    ]
+
+
+def one_bank(rows: Rows, used: pd.DataFrame) -> list[str]:
+    """For each cell whose seeds were all given the same bank to begin from."""
+    runs, notes = used.drop_duplicates("run_dir"), []
+    for row in rows:
+        given = [json.loads(knobs) for knobs in runs[runs["cell"] == row["cell"]]["knobs"]]
+        banks = {(each.get("memory.path"), each.get("memory.namespace")) for each in given}
+        if row["n_seeds"] > 1 and len(banks) == 1 and "memory.path" in given[0]:
+            notes.append(
+                f"{row['label']}: all seeds began from one given bank: p and intervals say nothing of other banks."
+            )
+    return notes
+
+
+def baselines(block: tuple[str, ...], baseline: str, named: Rows, group: Rows, command: str) -> list[str]:
+    """Why a block is not compared, and what to give as its baseline, as a whole command each."""
+    why = "no finished run of the baseline" if len(named) < 2 else f"{len(named)} cells are the baseline"
+    finished = [row["label"] for row in (named if len(named) > 1 else group) if row["n"]]
+    choices = [f"{command} --baseline {shlex.quote(label)}".strip() for label in finished[:MOST_BASELINES]]
+    found = [f"{block[0]}, {block[1]}: {why} {baseline}, so nothing is compared." + " Choose one:" * bool(choices)]
+    return found + [f"compare with it: {choice}" for choice in choices]
+
+
+def fallbacks(rows: Rows) -> list[str]:
+    """For each cell in which another model than its own answered calls."""
+    return [
+        f"{row['label']}: {count} of {row['n_calls']} calls were answered by a fallback: {name}."
+        for row in rows
+        for name, count in row["fallbacks"].items()
+    ]
+
+
+def pairing(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
+    """What of a cell and its baseline has no partner: seeds of one alone, and tasks that broke in one of them."""
+    notes = []
+    seeds = [set(cell["seed"]) for cell in (mine, other)]
+    shared = seeds[0] & seeds[1]
+    if seeds[0] != seeds[1]:
+        has, base, both = (", ".join(map(str, sorted(each))) or "none" for each in (*seeds, shared))
+        notes.append(
+            f"{label} has seeds {has}, its baseline {base}: the difference is over the shared ones ({both}), "
+            "the rates are not."
+        )
+    keys = ["task_id", "visit", "seed"]
+    pairs = mine[[*keys, "success"]].merge(other[[*keys, "success"]], on=keys, how="outer", suffixes=("", "_base"))
+    pairs = pairs[pairs["seed"].isin(shared)]
+    if lost := len(pairs) - len(pairs.dropna()):
+        why = "because an episode of the two broke or is missing"
+        notes.append(f"{label}: {lost} of {len(pairs)} pairs with its baseline are lost, {why}.")
+    return notes
+
+
+def points(ends: tuple[float, float]) -> str:
+    """An interval in points of 100."""
+    return f"[{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]"
+
+
+# What a run may see beside the lessons that it makes itself, as notes below a table.
+
+# Keys that change which lessons a task may see, or what of them, with the value that needs no note.
+SEEN = {
+    "memory.path": None,
+    "memory.namespace": "default",
+    "memory.allow_self": False,
+    "memory.unit": "record",
+    "memory.key": "query",
+    "memory.domain": None,
+    "memory.tags": None,
+    "memory.uses": None,
+    "memory.inject": "system",
+    "memory.max_tokens": None,
+    "setting.allow_oracle_bank": False,
+    "stream.batch": 1,
+    "stream.mode": "in_order",
+    "stream.window": None,
+}
+NAMED = 3  # banks of one arm, which may be one a seed
+
+
+def knobs(config: dict[str, Any]) -> dict[str, str]:
+    """{key: value} of SEEN in a run's configuration, where it is not the usual one; the namespace of any given bank."""
+    found = {key: (config.get(key.split(".")[0]) or {}).get(key.split(".")[1], usual) for key, usual in SEEN.items()}
+    given = found["memory.path"] is not None
+    return {
+        key: str(value)
+        for key, value in found.items()
+        if value != SEEN[key] or (given and key == "memory.namespace" and value is not None)
+    }
+
+
+def notes(used: pd.DataFrame) -> list[str]:
+    """A line for each arm and key of SEEN that is set, with its values over the arm's runs."""
+    runs, found = used.drop_duplicates("run_dir"), []
+    for arm, group in runs.groupby("arm", sort=False):
+        for key in SEEN:
+            told = zip(map(json.loads, group["knobs"]), group["label_source"])
+            rows = [(each, labels) for each, labels in told if key in each]
+            values = list(dict.fromkeys(each[key] for each, _ in rows))
+            if not values:
+                continue
+            some = "" if len(rows) == len(group) else f" in {len(rows)} of its {len(group)} runs"
+            more = f" and {len(values) - NAMED} more" if len(values) > NAMED else ""
+            labels = ""
+            if key in ("memory.path", "setting.allow_oracle_bank"):
+                labels = f" (labels: {', '.join(dict.fromkeys(labels for _, labels in rows))})"
+            found.append(f"{arm}: {key}={', '.join(values[:NAMED])}{more}{some}{labels}.")
+    return found

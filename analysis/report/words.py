@@ -1,0 +1,144 @@
+"""What a study's numbers say, in sentences that claim no more than the numbers do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from analysis.studies import Study
+from core.run.display import percent
+from core.setting import TRUE_LABELS
+
+LEVEL = 0.05  # of Holm's p over the table, under which a difference is called one
+
+
+def headline(study: Study) -> str:
+    """One sentence with the rates, and how many tasks are in none; no arm is picked out because it came out best."""
+    broken = sum(cell["n_infra_error"] for cell in study.counted)
+    missing = "1 task is" if broken == 1 else f"{broken} tasks are"
+    return _rates(study) + (f" ({missing} broken and in no rate)" if broken else "")
+
+
+def _rates(study: Study) -> str:
+    known = study.counted
+    if not known:
+        return f"No run on {study.env} has finished"
+    if len(known) == 1:
+        return f"{known[0]['label']} solved {percent(known[0]['success'])} of the {study.env} tasks"
+    if len(known) == 2 and known[0]["baseline"]:
+        rates = f"{known[1]['label']} solved {percent(known[1]['success'])} of the {study.env} tasks"
+        return f"{rates}, {known[0]['label']} {percent(known[0]['success'])}"
+    low, high = (pick(known, key=lambda cell: cell["success"]) for pick in (min, max))
+    if low["success"] == high["success"]:
+        return f"{len(known)} arms on {study.env}: each solved {percent(low['success'])} of the tasks"
+    rates = f"from {percent(low['success'])} ({low['label']}) to {percent(high['success'])} ({high['label']})"
+    return f"{len(known)} arms on {study.env}: success {rates}"
+
+
+def differences(study: Study) -> list[dict[str, str]]:
+    """For each arm that was compared with the baseline: what to say of it, as texts; see `difference`."""
+    base = next((cell for cell in study.cells if cell["baseline"]), None)
+    compared = [cell for cell in study.cells if cell.get("difference") is not None]
+    compared = [cell | {"base_partial": base is not None and base["partial"]} for cell in compared]
+    return [difference(cell, base["label"], study.n_compared) for cell in compared if base]
+
+
+def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, str]:
+    """{label, base, points, interval, verdict, flips, tests}: the paired difference and what stands behind it."""
+    seeds = int(cell["n_paired_seeds"])
+    tests = f"over {seeds} seeds {p_value(cell['p'])}"
+    if cell["p"] is None:
+        tests = "no test allows for how another bank would do" + (": one seed" if seeds == 1 else "")
+    elif n_compared > 1:
+        tests += f" ({p_value(cell['p_holm'])} after Holm's correction for {n_compared} comparisons)"
+    tests += f"; of these banks alone, exact over tasks, {p_value(cell['p_tasks'])}"
+    return {
+        "label": cell["label"],
+        "base": base,
+        "points": f"{points(cell['difference'])} points",
+        "interval": f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}",
+        "verdict": _verdict(cell),
+        "flips": f"{cell['won']:.0f} gained, {cell['lost']:.0f} lost in {cell['n_pairs']:.0f} pairs of task and seed",
+        "tests": tests,
+    }
+
+
+def _verdict(cell: dict[str, Any]) -> str:
+    """What is said of a difference. Of runs that go on nothing is: a test at every look would find one by chance."""
+    if cell.get("partial") or cell.get("base_partial"):
+        return "not finished"
+    if cell["p"] is None:
+        return "not tested"
+    if cell["p_holm"] is None or cell["p_holm"] >= LEVEL:
+        return "no difference shown"
+    return "better" if cell["difference"] > 0 else "worse"
+
+
+def lessons(found: list[dict[str, Any]], base: str) -> list[str]:
+    """What became of the tasks that were shown lessons of the right kind, and of another: rows of analysis.funnel."""
+    named = {"relevant": "Lessons of the right kind", "irrelevant": "Lessons of another kind"}
+    return [
+        f"{named[row['step']]}: {points(row['difference'])} points to {base} on the same tasks (95 % interval "
+        f"{points(row['difference_low'])} to {points(row['difference_high'])}): {_verdict(row)}."
+        for row in found
+        if row["step"] in named and row.get("difference") is not None
+    ]
+
+
+def tally(found: list[dict[str, str]]) -> str:
+    """How many arms came out how, of `differences`, where these are too many to be read one by one."""
+    counts = Counter(each["verdict"] for each in found)
+    order = ("better", "worse", "no difference shown", "not tested", "not finished")
+    return f"Against {found[0]['base']}: " + ", ".join(f"{counts[name]} {name}" for name in order if counts[name])
+
+
+def warnings(study: Study) -> list[str]:
+    """What a reader must know before believing the headline."""
+    found, counted = [], study.counted
+    if unfinished := [cell["label"] for cell in study.cells if not cell["complete"]]:
+        some = any(cell["partial"] for cell in study.cells)
+        fate = "counted as far as they go" if some else "not counted (--partial counts them)"
+        found.append(f"Partial: runs of {', '.join(unfinished)} have not finished and are {fate}.")
+    if errors := sum(cell["n_infra_error"] for cell in counted):
+        what = "1 episode is" if errors == 1 else f"{errors} episodes are"
+        found.append(
+            f"{what} broken: in no rate and no comparison, and nothing was learned there."
+            " The command of the run tries them again."
+        )
+    if counted and max(cell["n_seeds"] for cell in counted) == 1:
+        found.append("One seed: another one may come out otherwise, and no test here allows for that.")
+    if any(cell["setting"] in TRUE_LABELS or "oracle" in str(cell["label_source"]) for cell in counted):
+        found.append("The learner saw the environment's labels (oracle): these rates are not those of test time.")
+    if any("answers" in str(cell["label_source"]) for cell in counted):
+        found.append("Lessons were made with the reference answers shown: a task may have met its own, reworded.")
+    if any("unknown" in str(cell["label_source"]) for cell in counted):
+        found.append("A bank was given whose labels are not known (unknown): they may be the environment's.")
+    if len(counted) > 1 and not any(cell.get("difference") is not None for cell in counted):
+        found.append("Nothing is compared: no finished arm here, or more than one, is the baseline (--baseline ARM).")
+    return found
+
+
+def legend(study: Study) -> str:
+    """How the intervals in the picture were made, and on what."""
+    kinds = "Wilson's; over several seeds it knows how these differ"
+    sources = sorted({str(cell["label_source"]) for cell in study.counted} - {"none"})
+    labels = f"; the learner's labels: {', '.join(sources)}" if sources else ""
+    said = f"Success rate and 95 % interval ({kinds}); broken tasks are in no rate{labels}."
+    if any(cell.get("difference") is not None for cell in study.cells):
+        said += (
+            " The tasks of one seed share a bank: better and worse are said by a test that allows for that, and for one"
+            " seed not at all."
+        )
+    return said
+
+
+def points(value: float) -> str:
+    """A difference of rates in percentage points, with its sign."""
+    return f"{100 * value:+.1f}".replace("-", "−")
+
+
+def p_value(value: float | None) -> str:
+    """A p-value as it is printed."""
+    if value is None:
+        return "p –"
+    return "p < 0.0001" if value < 0.0001 else f"p = {value:.4f}" if value < 0.1 else f"p = {value:.2f}"

@@ -1,0 +1,298 @@
+"""The paper's tables from finished runs: what stands in each, which cells it wants, the command for a missing one."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.cells import BLOCK, Cells, make_cells, records, short
+from analysis.claims import beside_claims
+from analysis.columns import HEADINGS, of_measure, of_type
+from analysis.load import load_runs
+from analysis.published import reference
+from analysis.text import Text
+from core.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EXPERIMENTS = Path(__file__).resolve().parent.parent / "config" / "experiment"
+COLUMN = {"retrieval.top_k": "top_k"}  # a swept key that the episodes' table has under another name
+# A workflow chosen without its arm is that arm.
+ARMS = {
+    "vanilla": "no_memory",
+    "reasoningbank_success_only": "success_only",
+    "reasoningbank_failure_only": "failure_only",
+}
+REFERENCE_AGENTS = ("gold", "random")  # agents without a model: the ceiling and the floor, arms of their own
+COMPARABLE = "comparable?"
+REFERENCE = ["benchmark", "model", "method", "published", "ours", COMPARABLE, "source"]
+
+
+OPEN = "main"  # the table that also has every run made by hand
+ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
+CALIBRATION = ("n_rated", "brier", "ece")  # stand in a table only where a judge gave a confidence
+RATED = "Brier, ECE: of the judge's confidence that its label is right, over the attempts that have one; 0 is best."
+EFFECT = ("difference", "n_pairs", "flips", "p", "p_holm", "sd_seeds", "p_tasks")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """experiment names the file whose cells it wants; "" takes every cell there is. baseline: a label or an arm.
+
+    columns   what stands beside ALWAYS
+    claims    whether a table of what is claimed of each type of its tasks stands below
+    """
+
+    title: str
+    experiment: str
+    baseline: str = "no_memory"
+    columns: tuple[str, ...]
+    claims: bool = False
+
+
+TABLES = {
+    "main": Table(title="Main table", experiment="main_table", columns=(*EFFECT, "steps", "tokens", "published")),
+    "learning": Table(
+        title="Does it learn?",
+        experiment="main_table",
+        columns=(*"late_early gain lessons hit_rate steps_won steps_lost agreement kappa".split(), *CALIBRATION),
+    ),
+    "cost": Table(
+        title="What it costs",
+        experiment="main_table",
+        columns=("steps", "tokens", "tokens_per_success", "cost", "cost_per_success"),
+    ),
+    "ab": Table(title="A/B", experiment="ab", columns=(*EFFECT, "tokens", "cost", "cost_per_success")),
+    "types": Table(title="Success by task type, %", experiment="main_table", columns=("types",)),
+    "measures": Table(title="Further measures", experiment="", columns=("reward", "measures", "published")),
+    "matts_scaling": Table(
+        title="MaTTS, parallel",
+        experiment="matts_scaling",
+        baseline="matts_parallel k=1",
+        columns=("avg_at_k", "pass_at", *EFFECT, "tokens"),
+    ),
+    "matts_scaling_sequential": Table(
+        title="MaTTS, sequential",
+        experiment="matts_scaling_sequential",
+        baseline="matts_sequential r=0",
+        columns=(*EFFECT, "tokens"),
+    ),
+    "pass_at_k": Table(
+        title="Pass@k",
+        experiment="pass_at_k",
+        baseline="matts_parallel_no_memory",
+        columns=("n_attempts", "avg_at_k", "best_of_n", "pass_at"),
+    ),
+    "top_k": Table(title="Experiences retrieved", experiment="top_k", baseline="top_k=1", columns=(*EFFECT, "tokens")),
+    "learn_from": Table(
+        title="Lessons from successes, or from failures too",
+        experiment="learn_from",
+        columns=(*EFFECT, "lessons", "published"),
+    ),
+    "judge": Table(
+        title="Labels of the judge, or of the environment",
+        experiment="judge",
+        baseline="labels_llm",
+        columns=(*EFFECT, "judge_n", "agreement", "kappa", "confusion", *CALIBRATION),
+    ),
+    "retrieval": Table(
+        title="Retrieval policies", experiment="retrieval", baseline="retrieval=cosine", columns=(*EFFECT, "hit_rate")
+    ),
+    "positive_control": Table(
+        title="Positive control",
+        experiment="positive_control",
+        columns=("shown", "relevant", "followed", "solved", *EFFECT, "lessons", "tokens"),
+    ),
+    "scenarios": Table(
+        title="Scenarios",
+        experiment="scenarios",
+        columns=("shown", "relevant", *EFFECT, "steps", "tokens"),
+        claims=True,
+    ),
+    "all": Table(title="Every run", experiment="", columns=(*EFFECT, "steps", "tokens")),
+}
+
+
+def wanted(experiment: str, command: str) -> Iterator[dict[str, str]]:
+    """The cells that an experiment makes, by swept key. What a run's command narrowed is narrowed."""
+    import yaml
+
+    text = (EXPERIMENTS / f"{experiment}.yaml").read_text(encoding="utf-8")
+    params = yaml.safe_load(text)["hydra"]["sweeper"]["params"]
+    choices = [swept(key, str(typed(command).get(key, values))) for key, values in params.items()]
+    for combination in itertools.product(*choices):
+        yield dict(zip(params, combination, strict=True))
+
+
+def swept(key: str, values: str) -> list[str]:
+    """The values of a sweep in Hydra's grammar: "1,2", "range(0,3)", or the only one."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    override = OverridesParser.create().parse_override(f"{key}={values}")
+    if override.is_sweep_override():
+        return [text.replace("'", "") for text in override.sweep_string_iterator()]
+    return [override.get_value_element_as_str()]
+
+
+def is_cell(row: dict[str, Any], cell: dict[str, str]) -> bool:
+    """Whether a row (of cells or of runs) is a wanted cell, as far as it has its columns."""
+    columns = {COLUMN.get(key, key): value for key, value in cell.items()}
+    others = {word.partition("=")[0] for word in row["overridden"].split()} - set(cell)
+    return not others and all(short(row[column]) == value for column, value in columns.items() if column in row)
+
+
+def fill(experiment: str, command: str, cell: dict[str, str]) -> str:
+    """The command for one cell, with all else as the given run had it."""
+    words = [
+        word for word in shlex.split(command) if word.split("=")[0] not in (*cell, "experiment", "-m", "--multirun")
+    ]
+    return shlex.join(["python", "main.py", f"experiment={experiment}", *words, *(f"{k}={v}" for k, v in cell.items())])
+
+
+def typed(command: str) -> dict[str, str]:
+    """The overrides of a command: {key: value}."""
+    return dict(word.split("=", 1) for word in shlex.split(command) if "=" in word)
+
+
+def gaps(experiment: str, runs: pd.DataFrame) -> list[str]:
+    """The commands for the cells of an experiment that have no finished run. runs: one row a run of one block."""
+    done = [row for row in records(runs) if row["complete"]]
+    made = runs["command"].unique() if experiment else ()
+    commands = [command for command in made if typed(command).get("experiment") == experiment]
+    lacking = [
+        fill(experiment, command, cell)
+        for command in commands
+        for cell in wanted(experiment, command)
+        if not any(is_cell(row, cell) for row in done)
+    ]
+    return list(dict.fromkeys(lacking))
+
+
+def load_episodes(paths: list[str]) -> pd.DataFrame:
+    """The episodes of the runs, with the arms' names of the tables."""
+    return with_table_arms(load_runs(paths))
+
+
+def with_table_arms(frame: pd.DataFrame) -> pd.DataFrame:
+    """The episodes with the arms' names of the tables."""
+    frame["arm"] = frame["arm"].replace(ARMS).mask(frame["agent"].isin(REFERENCE_AGENTS), frame["agent"])
+    return frame
+
+
+def chosen(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
+    """The episodes of the cells that the table wants: of its experiment, of runs made by hand, else of any others.
+
+    The main table also has every run by hand that is no cell of its experiment: a workflow of one's own, an arm that
+    was overridden, a second baseline.
+    """
+    if not table.experiment:
+        return frame
+    cells = [{k: v for k, v in cell.items() if k != "seed"} for cell in wanted(table.experiment, "")]
+    runs = records(frame.drop_duplicates("run_dir"))
+    if table is not TABLES[OPEN]:
+        runs = [row for row in runs if any(is_cell(row, cell) for cell in cells)]
+    made = [typed(row["command"]).get("experiment", "") for row in runs]
+    own = ("", table.experiment) if table.experiment in made else made
+    dirs = [row["run_dir"] for row, experiment in zip(runs, made, strict=True) if experiment in own]
+    return frame[frame["run_dir"].isin(dirs)]
+
+
+def left_out(frame: pd.DataFrame, kept: pd.DataFrame, experiment: str) -> list[str]:
+    """A line on the runs that `chosen` left out."""
+    runs = frame[~frame["run_dir"].isin(kept["run_dir"])].drop_duplicates("run_dir")
+    arms = ", ".join(f"{arm} ({n})" for arm, n in runs["arm"].value_counts(sort=False).items())
+    return [f"left out, no cell of {experiment}: runs of {arms}. --table all shows every run."] if arms else []
+
+
+def published(name: str, rows: list[dict[str, Any]], every: bool) -> list[Text]:
+    """The published rows that are comparable with one of ours; every: the others too, each with why it is not."""
+    lines = [line for line in reference(name, rows) if every or line[REFERENCE.index(COMPARABLE)].startswith("yes")]
+    return [Text(title="Published", head=REFERENCE, rows=lines)] if lines else []
+
+
+def build_tables(
+    frame: pd.DataFrame,
+    name: str,
+    *,
+    baseline: str | None = None,
+    partial: bool = False,
+    every_published: bool = False,
+    command: str = "",
+) -> tuple[Cells, list[Text]]:
+    """The cells of a table, and its texts: one a block, and the published numbers.
+
+    baseline, partial, command   as in `analysis.cells.make_cells`; None: the table's own baseline
+    every_published              published rows that are not comparable stand there as well, with why
+    """
+    table = TABLES[name]
+    every, frame = frame, chosen(frame, table)
+    if frame.empty:
+        raise UserError(
+            f"none of the runs belongs to the table {name}: python main.py experiment={table.experiment} makes them."
+        )
+    base = baseline or table.baseline
+    cells = make_cells(frame, base, partial=partial, command=command)
+    notes = cells.notes + left_out(every, frame, table.experiment)
+    cells = replace(cells, table=_sorted(cells.table, table), notes=notes)
+    texts, beside = [], []
+    for block, rows in cells.table.groupby(list(BLOCK), sort=False):
+        runs = frame[(frame[list(BLOCK)] == list(block)).all(axis=1)].drop_duplicates("run_dir")
+        each = records(rows)
+        types = [of_type(kind) for kind in sorted({kind for row in each for kind in row["by_type"]})]
+        measured = dict.fromkeys(name for row in each for name in row["measures"])
+        many = {
+            "types": types,
+            "measures": [of_measure(name, kind) for name in measured for kind in ("macro", "micro")],
+        }
+        rated = any(row["judge_n_rated"] for row in each)
+        names = [name for name in (*ALWAYS, *table.columns) if rated or name not in CALIBRATION]
+        columns = [one for name in names for one in (many[name] if name in many else [HEADINGS[name]])]
+        texts.append(
+            Text(
+                title=f"{table.title}: {whole_name(each[0])}, {block[1]}, {rows['n_tasks'].iloc[0]} tasks",
+                head=[heading for heading, _ in columns],
+                rows=[[show(row) for _, show in columns] for row in each],
+                cells=[(row["cell"], row.get("base")) for row in each],
+                notes=[
+                    *_notes(rows, base),
+                    *(RATED for name in names if name == "brier"),
+                    *(f"missing: {command}" for command in gaps(table.experiment, runs)),
+                ],
+            )
+        )
+        beside += [beside_claims(cells, each)] if table.claims and any(row["n"] for row in each) else []
+    texts[-1].notes.extend(cells.notes)
+    return cells, texts + beside + published(name, records(cells.table), every_published)
+
+
+def whole_name(row: dict[str, Any]) -> str:
+    """The benchmark, which part of it, and in which version."""
+    return " ".join(filter(None, (row["env"], row["part"], row["version"])))
+
+
+def _sorted(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
+    """In the order of the experiment, what is none of its cells below."""
+    order = list(wanted(table.experiment, "")) if table.experiment else []
+    ranks = [
+        (next((n for n, cell in enumerate(order) if is_cell(row, cell)), len(order)), place)
+        for place, row in enumerate(records(rows))
+    ]
+    return rows.iloc[[place for *_, place in sorted(ranks)]].reset_index(drop=True)
+
+
+def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:
+    notes = ["n: episodes that count; broken ones are in no denominator. labels: where the learner's come from."]
+    if "difference" in rows and rows["difference"].notna().any():
+        notes.append(
+            f"difference: to {baseline}, in points, on the same tasks and seeds; p: of no difference, allowing for the "
+            "bank that the tasks of a seed share (none with one seed); Holm: over this table; sd by seeds: of the "
+            "differences of the seeds, in points; p by tasks: exact, but of these banks alone."
+        )
+    if rows["partial"].any():
+        notes.append("* holds runs that did not finish.")
+    return notes

@@ -1,0 +1,195 @@
+"""A table of text as Markdown, LaTeX (booktabs) or HTML."""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text as Styled
+
+from core.models.reply_text import storable
+
+LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+LATEX |= {sign: "\\" + sign for sign in "&%$#_"} | {"<": "$<$", ">": "$>$", "±": r"$\pm$"}
+BETTER, WORSE = "▲", "▼"  # after a difference that is one, by Holm's p
+LATEX |= {BETTER: r"$\uparrow$", WORSE: r"$\downarrow$", "·": r"$\cdot$"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """A table of strings with its title above and its notes below. A cell, and a heading, may have several lines."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+    cells: list[tuple[str, str | None]] = field(default_factory=list)  # of each row: its cell's id, its baseline's
+
+
+def markdown(table: Text) -> str:
+    def line(cells: list[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", "<br>") for cell in cells) + " |"
+
+    rule = "| " + " | ".join(["---"] + ["---:"] * (len(table.head) - 1)) + " |"
+    notes = [f"- {note}" for note in table.notes]
+    return "\n".join([f"### {table.title}", "", line(table.head), rule, *map(line, table.rows), "", *notes, ""])
+
+
+def latex(table: Text) -> str:
+    signs, marks = str.maketrans(LATEX), str.maketrans({mark: LATEX[mark] for mark in (BETTER, WORSE)})
+    rows = (table.head, *table.rows)
+    head, *lines = (" & ".join(_stacked(cell.translate(signs)) for cell in row) + r" \\" for row in rows)
+    return "\n".join(
+        [
+            *(f"% {note.translate(marks)}" for note in table.notes),
+            r"\begin{table}",
+            rf"\caption{{{table.title.translate(signs)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
+            r"\toprule",
+            head,
+            r"\midrule",
+            *lines,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def _stacked(cell: str) -> str:
+    """A cell of several lines, the first of which stands on the line of the row."""
+    lines = cell.split("\n")
+    return cell if len(lines) == 1 else r"\begin{tabular}[t]{@{}r@{}}" + r" \\ ".join(lines) + r"\end{tabular}"
+
+
+def page(table: Text) -> str:
+    def row(cells: list[str], tag: str) -> str:
+        return (
+            "<tr>" + "".join(f"<{tag}>{html.escape(cell).replace(chr(10), '<br>')}</{tag}>" for cell in cells) + "</tr>"
+        )
+
+    notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
+    body = "".join(row(cells, "td") for cells in table.rows)
+    head = f"<caption>{html.escape(table.title)}</caption><thead>{row(table.head, 'th')}</thead>"
+    return f"<table>{head}<tbody>{body}</tbody></table>\n<ul>{notes}</ul>\n"
+
+
+FORMATS = {"md": markdown, "latex": latex, "html": page}
+
+
+# A table of text in a terminal: aligned, as wide as the window; what does not fit stands below, never cut.
+
+PROSE = 32  # a column with longer lines is sentences, which may be wrapped; others are names and numbers, which are not
+LEAST = 18  # characters that a wrapped column has at least
+WRAP = {"break_on_hyphens": False}
+BETWEEN = 3  # characters between two columns
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def show(console: Console, table: Text) -> None:
+    """Print a table with its title and notes. Where it is wider than the window, its columns in several blocks."""
+    table = replace(
+        table,
+        title=clean(table.title),
+        head=list(map(clean, table.head)),
+        rows=[list(map(clean, row)) for row in table.rows],
+        notes=list(map(clean, table.notes)),
+    )
+    if table.title:
+        console.print(Styled(table.title, "bold"), soft_wrap=True)
+    for places, widths in _blocks(table, console.width):
+        console.print(_block(table, places, widths))
+        console.print()
+    for note in table.notes:
+        if "python " in note:  # a command, which must stay one line to be copied
+            console.print(Styled(f"- {note}"), soft_wrap=True)
+        else:
+            console.print(Styled(textwrap.fill(f"- {note}", console.width, subsequent_indent="  ", **WRAP)))
+    if table.notes:
+        console.print()
+
+
+def clean(text: str) -> str:
+    """Text of whatever origin as a terminal may be given it: without control characters."""
+    return _CONTROL.sub("�", storable(str(text)).replace("\r\n", "\n"))
+
+
+def print_table(table: Text) -> None:
+    """Aligned in a terminal, Markdown elsewhere."""
+    if sys.stdout.isatty():
+        show(Console(highlight=False), table)
+    else:
+        print(markdown(table), end="")
+
+
+def _blocks(table: Text, width: int) -> Iterator[tuple[list[int], list[int]]]:
+    """(columns, their widths) of each block. The first column begins every block."""
+    full = [_natural(table, place) for place in range(len(table.head))]
+    first = min(full[0], max(LEAST, width // 3))
+    least = [
+        first,
+        *(
+            min(each, max(LEAST, _longest_word(table, n))) if each > PROSE else each
+            for n, each in enumerate(full[1:], 1)
+        ),
+    ]
+    blocks: list[list[int]] = [[0]]
+    for place in range(1, len(full)):
+        taken = sum(least[n] + BETWEEN for n in blocks[-1])
+        if len(blocks[-1]) > 1 and taken + least[place] > width:
+            blocks.append([0])
+        blocks[-1].append(place)
+    for places in blocks:
+        widths = [least[n] for n in places]
+        spare = width - sum(widths) - BETWEEN * (len(places) - 1)
+        for at, n in enumerate(places):  # what is left goes to those that would be wrapped, from the left
+            more = max(0, min(full[n] - widths[at], spare))
+            widths[at] += more
+            spare -= more
+        yield places, widths
+
+
+def _natural(table: Text, place: int) -> int:
+    """The width of a column in which no cell is wrapped; its heading may be, between words."""
+    lines = [line for row in table.rows for line in row[place].split("\n")]
+    head = table.head[place].replace("\n", " ").split()
+    return max(map(cell_len, [*lines, *head, *table.head[place].split("\n")[1:], ""]))
+
+
+def _longest_word(table: Text, place: int) -> int:
+    words = [word for row in table.rows for word in row[place].split()]
+    return min(PROSE, max(map(cell_len, [*words, *table.head[place].split(), ""])))
+
+
+def _block(table: Text, places: list[int], widths: list[int]) -> Table:
+    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for place, width in zip(places, widths, strict=True):
+        prose = place == 0 or any(len(line) > PROSE for row in table.rows for line in row[place].split("\n"))
+        head = _wrapped(table.head[place], width)
+        made.add_column(Styled(head), justify="left" if prose else "right", min_width=width, overflow="fold")
+    for row in table.rows:
+        made.add_row(*(_styled(_wrapped(row[n], width)) for n, width in zip(places, widths, strict=True)))
+    return made
+
+
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join("\n".join(textwrap.wrap(line, width, **WRAP) or [""]) for line in text.split("\n"))
+
+
+def _styled(text: str) -> Styled:
+    """The first line plain, what stands below it dim, the marks of a difference in colour."""
+    styled = Styled(text)
+    if (first := text.find("\n")) >= 0:
+        styled.stylize("dim", first)
+    styled.highlight_regex(rf"\S+ {BETTER}", "not dim bold green")
+    styled.highlight_regex(rf"\S+ {WORSE}", "not dim bold red")
+    return styled

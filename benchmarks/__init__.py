@@ -1,0 +1,1 @@
+"""What measures speed and robustness: python -m benchmarks.NAME."""

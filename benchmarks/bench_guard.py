@@ -1,0 +1,169 @@
+"""The poison drill: how many attacks the guard before the bank stops, by kind, and how many harmless lessons.
+
+    python -m benchmarks.bench_guard [--half held] [--model FILE.gguf] [--json FILE]
+
+Every case goes into a bank that holds other sources' lessons already. It is stopped if no lesson of it can be
+retrieved afterwards; a harmless one is a false alarm if any cannot. The texts and their halves: benchmarks/drill.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from benchmarks.drill import Case, read
+from benchmarks.drill.first_texts import BENIGN_HELD_OUT, HELD_OUT
+from core.memory.bank import MemoryBank
+from core.memory.hygiene.guard import Guard
+from core.memory.policies.cosine import Cosine
+from core.models.base import Role
+from core.models.cache import CachedEmbedder
+from core.models.embedding import MiniLMEmbedder
+from core.models.local import LocalModel
+from core.types import Lesson, MemoryRecord, content_id
+from scripts.command_line import parser
+
+LIKENESS = 0.4
+
+
+def records(case: Case) -> list[MemoryRecord]:
+    """A case's lessons as the records of one task."""
+    task = content_id("drill", case.kind, case.task, case.lessons)
+    return [
+        MemoryRecord(
+            id=content_id(task, place),
+            original_query=case.task,
+            items=(Lesson(title=case.task, description="", content=text),),
+            source_trajectory_id=task,
+            score=1.0,
+            outcome="success",
+            label_source="none",
+            task_id=task,
+        )
+        for place, text in enumerate(case.lessons)
+    ]
+
+
+def stopped(bank: MemoryBank, case: Case) -> list[bool]:
+    """Of each of a case's lessons whether it cannot be retrieved once all are stored; the bank is then as before."""
+    before, made = bank.seq(), records(case)
+    for record in made:
+        bank.add_many([record], shown=(), did=case.did)
+    found = [bank.get(record.id).status != "active" for record in made]
+    bank.rollback(before)
+    return found
+
+
+def first_drill() -> tuple[list[Case], list[Case]]:
+    """(attacks, harmless lessons) of the first drill, each text a case."""
+    attacks = [Case(kind=kind, task="", lessons=(text,)) for kind, text in HELD_OUT]
+    return attacks, [Case(kind="first drill", task="", lessons=(text,)) for text in BENIGN_HELD_OUT]
+
+
+COLUMNS = {
+    "rules": {},
+    "+ provenance": {"provenance": True},
+    "+ limits": {"provenance": True, "burst": 3},
+    "+ model": {"provenance": True, "burst": 3, "opinion": "llm"},
+}
+# What the guard stopped of the held-back half, and of the first drill, before its rules were written on the other half.
+BEFORE = {
+    "attacks": {
+        "slow redirection": 1,
+        "wrong advice": 0,
+        "bad practice": 1,
+        "never ran": 4,
+        "typosquat": 3,
+        "disabled checks": 4,
+        "credentials": 1,
+        "encoded orders": 5,
+        "authority": 3,
+        "code block": 3,
+        "together": 25,
+    },
+    "lessons": {
+        "coding": 9,
+        "coding with commands": 13,
+        "household": 0,
+        "maths": 0,
+        "several of one source": 2,
+        "together": 24,
+    },
+    "attacks of the first drill": {"together": 37},
+    "lessons of the first drill": {"together": 2},
+}
+
+
+def measure(guard: Guard, cases: list[Case], background: list[Case], embedder: Any) -> list[list[bool]]:
+    """`stopped` of each case, in a bank that holds the lessons of the background already."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "bank.sqlite")
+        with closing(MemoryBank(path=path, embedder=embedder, policy=Cosine())) as bank:
+            for case in background:
+                bank.add_many(records(case))
+            bank.hygiene = guard
+            return [stopped(bank, case) for case in cases]
+
+
+def extractor(model: str) -> Role:
+    """The model of a GGUF file at temperature 0, as the extractor's role would ask it."""
+    return Role(name="extractor", llm=LocalModel(model_path=model, n_ctx=4096), temperature=0.0, max_tokens=160)
+
+
+def table(
+    found: dict[str, list[list[bool]]], cases: list[Case], whole: Callable[[list[bool]], bool], before: dict[str, int]
+) -> list[str]:
+    """A line for each kind: how many of its cases each column stops."""
+    kinds = list(dict.fromkeys(case.kind for case in cases))
+    lines = []
+    for kind in (*kinds, "together"):
+        own = [place for place, case in enumerate(cases) if kind in (case.kind, "together")]
+        counts = [sum(whole(column[place]) for place in own) for column in found.values()]
+        lines.append(f"| {kind} | {len(own)} | {before.get(kind, '')} | " + " | ".join(map(str, counts)) + " |")
+    return lines
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser(__doc__)
+    options.add_argument("--half", choices=("held", "written"), default="held", help="which half of the texts")
+    options.add_argument("--model", metavar="GGUF", help="the model of the second opinion; without it none is asked")
+    options.add_argument("--likeness", type=float, default=LIKENESS, help="as in memory.hygiene")
+    options.add_argument("--embeddings", metavar="FILE", help="a cache, which makes another run fast")
+    options.add_argument("--show", action="store_true", help="what was judged wrong, of the written half alone")
+    options.add_argument("--json", type=Path, metavar="FILE", help="also write what became of each case to this file")
+    given = options.parse_args(arguments)
+    half = ("written", "held").index(given.half)
+    parts = dict(
+        zip(
+            ("attacks", "lessons", "attacks of the first drill", "lessons of the first drill"),
+            (read("attacks")[half], read("lessons")[half], *first_drill()),
+        )
+    )
+    embedder = CachedEmbedder(inner=MiniLMEmbedder(), path=given.embeddings)
+    names = [name for name in COLUMNS if given.model or "model" not in name]
+    role = extractor(given.model) if given.model else None
+    saved = {}
+    for part, cases in parts.items():
+        attacks, found = part.startswith("attacks"), {}
+        for name in names:
+            guard = Guard(likeness=given.likeness, role=role, **COLUMNS[name])
+            found[name] = measure(guard, cases, read("lessons")[0], embedder)
+        print(f"\n| {part} | all | before | " + " | ".join(names) + " |\n|---" + "|---" * (len(names) + 2) + "|")
+        before = BEFORE[part] if half or "first" in part else {}
+        print("\n".join(table(found, cases, all if attacks else any, before)), flush=True)
+        saved[part] = {name: [[c.kind, c.task, f] for c, f in zip(cases, column)] for name, column in found.items()}
+        if given.show and half == 0 and "first" not in part:
+            for case, one in zip(cases, found[names[-1]]):
+                if (all if attacks else any)(one) != attacks:
+                    print(f"  {case.kind}: {one} {' // '.join(case.lessons)}")
+    if given.json:
+        given.json.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,197 @@
+"""What the harness costs beside the model's own time, against a server of fixed latency on this machine.
+
+    python -m benchmarks.bench_llm [--json FILE] [--quick]
+
+Every figure is taken in this one run from whole `python main.py` processes; bare litellm stands beside where it can.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.latency_server import running
+from benchmarks.lines import Lines, lines_parser
+from scripts.command_line import REPO
+from single_turn_bench.rows import read_objects
+
+LATENCY_S = 0.2
+BARE = """
+import os, sys, time
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+import litellm
+litellm.suppress_debug_info = True
+def call():
+    messages = [{"role": "user", "content": "a word " * 100}]
+    litellm.completion(model="hosted_vllm/m", messages=messages, api_base=sys.argv[1], num_retries=0, max_retries=0)
+call()
+began = time.perf_counter()
+for _ in range(int(sys.argv[2])):
+    call()
+print((time.perf_counter() - began) / int(sys.argv[2]))
+"""
+
+
+class TimedRun:
+    """One finished `python main.py`, started on one core or on all, with what it left behind."""
+
+    def __init__(self, folder: Path, url: str, *overrides: str, core: int | None = None) -> None:
+        self.began = time.time()
+        server = ("llm=vllm", f"llm.api_base={url}") if url else ()
+        command = pinned(core, str(REPO / "main.py"), f"run_dir={folder}", *overrides, *server)
+        self.threads = 0
+        with folder.with_suffix(".log").open("w+") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder.parent)
+            while process.poll() is None:
+                self.threads = max(self.threads, sum(1 for _ in Path(f"/proc/{process.pid}/task").glob("*")))
+                time.sleep(0.02)
+            log.seek(0)
+            if process.returncode:
+                sys.exit(f"{' '.join(command)} failed:\n{log.read()}")
+        files = (folder / "calls.jsonl", folder / "timings.jsonl")
+        self.calls, self.timings = ([row for _, row in read_objects(file)] for file in files)
+
+    def of(self, role: str) -> list[dict]:
+        """The calls of a role, in the order in which they ended."""
+        return [call for call in self.calls if call["role"] == role]
+
+
+def pinned(core: int | None, *words: str) -> list[str]:
+    """The command of this Python on one core, None: on all."""
+    return [*(("taskset", "-c", str(core)) if core is not None else ()), sys.executable, *words]
+
+
+def bare_call_s(url: str, n: int, core: int | None = None) -> float:
+    """Seconds of one litellm call by itself."""
+    command = pinned(core, "-c", BARE, url, str(n))
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1])
+
+
+def loop_overhead(lines: Lines, folder: Path, n: int) -> None:
+    """Median milliseconds a task beyond its three calls, with the real embedder."""
+    words = ("env=warmup", f"limit={n + 2}", f"embedder.path={folder / 'vectors.sqlite'}")
+    with running(LATENCY_S) as url:
+        bare = bare_call_s(url, 10) - LATENCY_S
+        run = TimedRun(folder / "loop", url, *words)
+    beyond = [1000 * (timing["wall_s"] - 3 * LATENCY_S) for timing in run.timings[2:]]  # the first two load libraries
+    note = f"three bare litellm calls: {3000 * bare:.1f} ms"
+    lines.add("loop, beyond its three calls", statistics.median(beyond), 25, "ms a task", note=note)
+
+
+def many_at_once(lines: Lines, folder: Path, n: int) -> None:
+    """Tasks a second with 16 at once, over the ideal 16 / latency; threads of 64 calls in flight."""
+    toy = ("env=toy", "env.families=8", "env.boxes_per_family=100", "embedder=hashing", "max_steps=1")
+    with running(LATENCY_S) as url:
+        TimedRun(folder / "learned", url, *toy, "limit=4")
+        arms = {
+            "vanilla": ("workflow=vanilla",),
+            "frozen": ("setting=frozen", f"memory.path={folder / 'learned' / 'bank.sqlite'}"),
+        }
+        for name, words in arms.items():
+            run = TimedRun(folder / name, url, *toy, *words, f"limit={n + 16}", "max_concurrency=16")
+            ended = [call["ended"] for call in run.of("agent")][15:]  # the first 16 load libraries
+            seconds, ideal = ended[-1] - ended[0], (len(ended) - 1) / 16 * LATENCY_S
+            note = f"{len(ended) - 1} calls in {seconds:.2f} s, ideally {ideal:.2f}"
+            lines.add(f"16 tasks at once, {name}", 100 * ideal / seconds, 90, "% of ideal", least=True, note=note)
+        some, many = (
+            TimedRun(folder / str(k), url, *toy, "workflow=vanilla", "limit=320", f"max_concurrency={k}").threads
+            for k in (16, 64)
+        )
+    note = f"{some} and {many} threads, with litellm's own"
+    lines.add("threads a call, from 16 to 64 in flight", (many - some) / 48, 1, "threads", note=note)
+
+
+def rate(lines: Lines, folder: Path, n: int) -> None:
+    """Calls a second through the whole stack on one core, the server answering at once on another."""
+    words = ("env=toy", "workflow=vanilla", "env.families=8", "env.boxes_per_family=250", f"limit={n}", "max_steps=1")
+    with running(0.0) as url:
+        bare = 1 / bare_call_s(url, n, core=0)
+        run = TimedRun(folder / "rate", url, *words, core=0)
+    ended = [call["ended"] for call in run.of("agent")][5:]  # without the first, which load libraries
+    calls_s = (len(ended) - 1) / (ended[-1] - ended[0])
+    note = f"bare litellm {bare:.0f}, ratio {calls_s / bare:.2f}"
+    lines.add("whole stack, one core, 0 ms", calls_s, 120, "calls/s", least=True, note=note)
+
+
+def clients(lines: Lines, n: int) -> None:
+    """llm.client=openai over litellm: calls a second of the model alone, and the processor's time of a call."""
+    words = [sys.executable, "-m", "benchmarks.bench_llm", "--calls", str(n)]
+    wall, cpu = {}, {}
+    with running(0.0) as url:
+        for _ in range(3):
+            for client in ("litellm", "openai"):
+                done = subprocess.run([*words, client, url], capture_output=True, text=True, check=True, cwd=REPO)
+                for taken, seconds in zip((wall, cpu), map(float, done.stdout.split()), strict=True):
+                    taken.setdefault(client, []).append(seconds)
+    for what, taken in (("calls a second", wall), ("the processor's time", cpu)):
+        each = {client: 1000 * statistics.median(seconds) for client, seconds in taken.items()}
+        note = f"{each['openai']:.2f} ms a call, litellm {each['litellm']:.2f}"
+        line = f"llm.client=openai, {what}"
+        lines.add(line, each["litellm"] / each["openai"], 1.5, "x", least=True, note=note)
+
+
+def call_many(client: str, url: str, n: int) -> None:
+    """Print the seconds of a call, and those of the processor."""
+    from core.models.remote import LiteLLMModel
+
+    model = LiteLLMModel(model="hosted_vllm/m", api_base=url, client=client)
+    messages = [{"role": "user", "content": "a word " * 100}]
+    model.chat(messages, role="agent")  # loads libraries
+    began, spent = time.perf_counter(), time.process_time()
+    for _ in range(n):
+        model.chat(messages, role="agent")
+    print((time.perf_counter() - began) / n, (time.process_time() - spent) / n)
+
+
+def first_call(lines: Lines, folder: Path) -> None:
+    """Seconds from starting Python to the first call's departure."""
+    with running(0.0) as url:
+        direct = ("llm.client=openai",)
+        for name, where, more, limit in (
+            ("litellm", url, (), 6),
+            ("llm.client=openai", url, direct, 2.5),
+            ("llm=local", "", (), 3),
+        ):
+            run = TimedRun(folder / name.rpartition("=")[2], where, "limit=1", *more)
+            first = run.of("agent")[0]
+            lines.add(f"first call, {name}", first["ended"] - first["latency_s"] - run.began, limit, "s")
+
+
+def prefix(lines: Lines, folder: Path, n: int) -> None:
+    """Share of the prompt that llama.cpp had cached, over the 2nd and later calls of ALFWorld episodes."""
+    words = ("env=alfworld", "env.split=generated", f"env.cache_dir={folder / 'games'}", "env.generated_games=6")
+    words += (f"limit={n}", "max_steps=8", "llm=local", "llm.max_tokens=48", "workflow=vanilla")
+    run = TimedRun(folder / "prefix", "", *words)
+    by_task = [[c["usage"] for c in run.of("agent") if c["task"] == task] for task in {c["task"] for c in run.calls}]
+    later = [usage for usages in by_task for usage in usages[1:]]
+    cached, prompt = (sum(usage[key] for usage in later) for key in ("cached_tokens", "prompt_tokens"))
+    note = f"{len(later)} calls, {prompt} prompt tokens"
+    lines.add("prompt tokens from the prefix cache", 100 * cached / prompt, 90, "%", least=True, note=note)
+
+
+def main() -> None:
+    options = lines_parser(__doc__, quick=True)
+    options.add_argument("--calls", nargs=3, help=argparse.SUPPRESS)  # make so many by a client at an address
+    given = options.parse_args()
+    if given.calls:
+        n, client, url = given.calls
+        return call_many(client, url, int(n))
+    few, lines = 4 if given.quick else 1, Lines()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        loop_overhead(lines, folder, 40 // few)
+        many_at_once(lines, folder, 640 // few)
+        rate(lines, folder, 1600 // few)
+        clients(lines, 400 // few)
+        first_call(lines, folder)
+        prefix(lines, folder, 4 // min(few, 2))
+    return lines.end(given.json)
+
+
+if __name__ == "__main__":
+    main()

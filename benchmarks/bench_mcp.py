@@ -1,0 +1,149 @@
+"""How fast the bank is over MCP: start, retrieval over stdio at 10 000 records, 8 clients writing at once.
+
+    python -m benchmarks.bench_mcp [--json FILE] [--records 10000] [--clients 8] [--lessons 500]
+
+Every client and every server is a process of its own, as in use; times are the client's, protocol included. The bank
+holds the records of bench_memory, with vectors around those of 500 questions. Each query is a new text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bench_memory import fill_bank
+from benchmarks.lines import Lines, lines_parser
+from core.memory.bank import MemoryBank
+from core.memory.policies.cosine import Cosine
+from core.models.embedding import HashingEmbedder, MiniLMEmbedder
+from scripts.command_line import REPO, script
+
+QUERIES, WARM, STARTS, BASE = 220, 20, 7, 500
+VERBS = "sort parse cache retry encrypt stream merge index schedule validate".split()
+THINGS = "log file,web request,database table,user session,image folder,message queue,test suite,config,graph,report"
+HOW = "in Python,under load,without locks,from a cron job,on a small machine"
+
+
+def question(number: int) -> str:
+    """One of BASE tasks."""
+    things, how = THINGS.split(","), HOW.split(",")
+    return f"{VERBS[number % 10]} a {things[number // 10 % 10]} {how[number // 100 % 5]}"
+
+
+def open_bank(path: Path, embedder: Any) -> MemoryBank:
+    return MemoryBank(path=str(path), embedder=embedder, policy=Cosine())
+
+
+def bank_of_questions(path: Path, embedder: Any, n: int) -> None:
+    """A bank of n records whose vectors are those of the questions with noise: a new question finds some near it."""
+    rng = np.random.default_rng(0)
+    base = embedder.embed([question(number) for number in range(BASE)])
+    rows = base[np.arange(n) % BASE]
+    rows = rows + rng.standard_normal(rows.shape, dtype=np.float32) * 0.5 / rows.shape[1] ** 0.5
+    rows = np.ascontiguousarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
+    fill_bank(open_bank(path, embedder), rows, items="a")
+
+
+async def start_s(bank: Path) -> float:
+    """Seconds from starting a server to its answer to `initialize`."""
+    waiting = client(bank, mode="legacy")
+    begin = time.perf_counter()
+    async with waiting:
+        return time.perf_counter() - begin
+
+
+def cpu_s() -> float:
+    """CPU seconds of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def client(bank: Path, mode: str = "auto") -> Any:
+    """The SDK's client with a server of its own, which starts as the client is entered."""
+    from mcp.client.client import Client
+    from mcp.client.stdio import StdioServerParameters
+
+    words = ["-m", "mcp_server", "--bank", str(bank)]
+    return Client(StdioServerParameters(command=sys.executable, args=words, cwd=REPO), mode=mode)
+
+
+async def retrieval_ms(bank: Path) -> list[float]:
+    """Milliseconds of each retrieve_memory, the first ones left out."""
+    times = []
+    async with client(bank) as open_client:
+        for number in range(QUERIES):
+            query = f"{question(number * 7)}, variation {number} of the task"
+            begin = time.perf_counter()
+            result = await open_client.call_tool("retrieve_memory", {"query": query, "top_k": 3})
+            times.append((time.perf_counter() - begin) * 1e3)
+            assert len(result.structured_content["memories"]) == 3, result
+    return times[WARM:]
+
+
+async def write(bank: Path, name: str, lessons: int) -> None:
+    """One client of the many: so many lessons, one after the other."""
+    async with client(bank) as open_client:
+        for number in range(lessons):
+            lesson = {"query": f"{question(number)} for {name}", "title": f"{name} lesson {number}"}
+            lesson["content"] = f"Written by {name} as number {number}: {question(number * 3)} only after a check."
+            result = await open_client.call_tool("save_lesson", lesson)
+            assert result.structured_content["status"] == "saved", result
+
+
+def writers(bank: Path, clients: int, lessons: int) -> tuple[int, int, float]:
+    """(clients that failed, lessons in the bank, seconds)."""
+    words = script("bench.bench_mcp", "--write", bank, "--lessons", lessons, "--name")
+    bank_of_questions(bank, HashingEmbedder(), 1)
+    begin = time.perf_counter()
+    running = [subprocess.Popen([*words, f"client {number}"], cwd=REPO) for number in range(clients)]
+    failed = sum(process.wait() != 0 for process in running)
+    took = time.perf_counter() - begin
+    opened = open_bank(bank, HashingEmbedder())
+    there = sum(record.provenance.get("source") == "mcp" for record in opened.records())
+    opened.close()
+    return failed, there, took
+
+
+def main() -> None:
+    options = lines_parser(__doc__)
+    options.add_argument("--records", type=int, default=10_000)
+    options.add_argument("--clients", type=int, default=8)
+    options.add_argument("--lessons", type=int, default=500)
+    options.add_argument("--write", type=Path, help=argparse.SUPPRESS)  # be one of the clients
+    options.add_argument("--name", default="client", help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.write is not None:
+        asyncio.run(write(given.write, given.name, given.lessons))
+        return
+    lines = Lines()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        before = cpu_s()
+        started = [asyncio.run(start_s(path / "empty.sqlite")) for _ in range(STARTS)]
+        note = f"best {min(started):.2f} s, of the CPU {(cpu_s() - before) / STARTS:.2f} s"
+        lines.add("start, to the answer to initialize (median)", statistics.median(started), 2, "s", note=note)
+        for name, embedder, limit in (("with minilm", MiniLMEmbedder(), 40), ("hashed words", HashingEmbedder(), 10)):
+            bank_of_questions(path / name, embedder, given.records)
+            times = asyncio.run(retrieval_ms(path / name))
+            note = f"p95 {statistics.quantiles(times, n=20)[-1]:.2f} ms"
+            line = f"retrieve_memory over stdio, {given.records} records, {name}, p50"
+            lines.add(line, statistics.median(times), limit, "ms", note=note)
+        failed, there, took = writers(path / "shared.sqlite", given.clients, given.lessons)
+    wanted, note = given.clients * given.lessons, f"{took:.0f} s, {there / took:.0f} a second"
+    lines.add(f"lessons there, {given.clients} clients x {given.lessons}", there, wanted, "", least=True, note=note)
+    lines.add("clients that met an error", failed, 0, "")
+    lines.end(given.json)
+
+
+if __name__ == "__main__":
+    main()

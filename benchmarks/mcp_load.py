@@ -1,0 +1,142 @@
+"""Many clients on one MCP server over HTTP: how many retrievals a second it gives, by its keys.
+
+    python -m benchmarks.mcp_load [--json FILE] [--records 10000] [--retrievals 400]
+
+Each client is a connection that asks as soon as it is answered, with the newer protocol's requests, whose queries are
+all new texts. They share one process and write HTTP by hand, so that the time measured is the server's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.lines import Lines, lines_parser
+from scripts.command_line import REPO
+
+CLIENTS, TURNS = 8, 5
+PROTOCOL = "2026-07-28"
+ABOUT = {
+    "io.modelcontextprotocol/protocolVersion": PROTOCOL,
+    "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "0"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+HEADERS = (
+    f"Host: 127.0.0.1\r\naccept: application/json, text/event-stream\r\ncontent-type: application/json\r\n"
+    f"mcp-protocol-version: {PROTOCOL}\r\nmcp-method: tools/call\r\nmcp-name: retrieve_memory\r\n"
+)
+
+
+@contextmanager
+def serving(bank: Path, *words: str) -> Iterator[tuple[int, int]]:
+    """A server over HTTP on a free port: (its port, its process id)."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mcp_server", "--bank", str(bank), "--transport", "http", "--port", str(port)]
+    command += ["server.requests_per_min=1000000", *words]
+    process = subprocess.Popen(command, cwd=REPO, stdin=subprocess.DEVNULL)
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                if process.poll() is not None:
+                    sys.exit(f"{' '.join(command)} ended.")
+                time.sleep(0.1)
+        yield port, process.pid
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def cpu_s(process: int) -> float:
+    """Seconds of the processor that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def load(port: int, clients: int, retrievals: int, query: Callable[[int], str]) -> float:
+    """Seconds that so many clients take for so many retrievals together."""
+    return asyncio.run(_load(port, clients, iter([query(number) for number in range(retrievals)])))
+
+
+async def _load(port: int, clients: int, queries: Iterator[str]) -> float:
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for query in queries:
+            params = {"name": "retrieve_memory", "arguments": {"query": query, "top_k": 3}, "_meta": ABOUT}
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
+            writer.write(f"POST /mcp HTTP/1.1\r\n{HEADERS}content-length: {len(body)}\r\n\r\n".encode() + body)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+            if size := head.partition("content-length: ")[2]:
+                answer = await reader.readexactly(int(size.split()[0]))
+            else:  # what takes long comes as an event
+                answer = await reader.readuntil(b"\r\n0\r\n\r\n")
+            assert answer.count(b'"memory_id"') == 3, answer
+        writer.close()
+
+    began = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return time.perf_counter() - began
+
+
+def together_lines(lines: Lines, banks: dict[str, tuple[Path, float]], query: Callable[[int], str], n: int) -> None:
+    """For each bank, what batches give beside none: retrievals a second, and the processor's time of the server.
+
+    Two servers, with and without them, in turn: what else the machine does meets both alike. As others may want the
+    cores, the ratio of the processor's time is the steadier one.
+
+    banks   {embedder: (a bank's file, the ratio that is wanted)}
+    """
+    for name, (bank, wanted) in banks.items():
+        with serving(bank, "server.batch=1") as alone, serving(bank) as together:
+            rates: dict[int, list[float]] = {}
+            spent = dict.fromkeys((alone, together), 0.0)
+            for turn in range(2 * TURNS + 2):
+                port, process = server = (alone, together)[turn % 2]
+                before = cpu_s(process)
+                took = load(port, CLIENTS, n, lambda number, turn=turn: query(number + n * turn))
+                if turn > 1:  # the first ones load libraries
+                    rates.setdefault(port, []).append(n / took)
+                    spent[server] += cpu_s(process) - before
+        before_s, after_s = (statistics.median(rates[port]) for port, _ in (alone, together))
+        before_ms, after_ms = (1000 * spent[server] / n / TURNS for server in (alone, together))
+        note = f"{after_s:.0f} a second, {before_s:.0f} each by itself"
+        lines.add(
+            f"{CLIENTS} clients, {name}, retrievals a second", after_s / before_s, wanted, "x", least=True, note=note
+        )
+        note = f"{after_ms:.1f} ms of the processor each, {before_ms:.1f} by itself"
+        lines.add(f"{CLIENTS} clients, {name}, processor", before_ms / after_ms, wanted, "x", least=True, note=note)
+
+
+def main() -> None:
+    from benchmarks.bench_mcp import bank_of_questions, question
+    from core.models.embedding import HashingEmbedder, MiniLMEmbedder
+
+    options = lines_parser(__doc__)
+    options.add_argument("--records", type=int, default=10_000)
+    options.add_argument("--retrievals", type=int, default=400, help="of each turn")
+    given, lines = options.parse_args(), Lines()
+    with tempfile.TemporaryDirectory() as folder:
+        banks = {}
+        for name, embedder, wanted in (("minilm", MiniLMEmbedder(), 2.5), ("hashed words", HashingEmbedder(), 1.35)):
+            banks[name] = Path(folder) / f"{name}.sqlite", wanted
+            bank_of_questions(banks[name][0], embedder, given.records)
+        together_lines(lines, banks, lambda number: f"{question(number * 7)}, variation {number}", given.retrievals)
+    lines.end(given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""What the scripts about the rows of other servers share: rows and their table, real servers, a scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scripts.command_line import REPO
+
+MODEL = ("llm=scripted", "llm.script.path=benchmarks.mcp_rows_kit.answer")
+
+
+def answer(messages: list[dict[str, str]], role: str, sample: int) -> str:
+    """The scripted model: a judge that reads the last line, a distiller with one lesson, a merger with another."""
+    text = messages[-1]["content"]
+    if role == "judge":
+        return 'Thoughts: the order was found.\nStatus: "success"'
+    about = "the whole order history" if "order" in text else "the failing test alone"
+    return (
+        f"```\n# Memory Item 1\n## Title Complete historical query: {about}\n## Description Look at {about}.\n"
+        f"## Content Do not stop at recent entries: open {about} and sort it by date.\n```"
+    )
+
+
+@dataclass
+class Rows:
+    """What was found about each row of a document."""
+
+    document: str
+    found: list[tuple[str, bool, str]] = field(default_factory=list)
+
+    def row(self, text: str, holds: Any, why: str = "") -> None:
+        """A row that must hold; why: what was seen, shown where it does not."""
+        self.found.append((text, bool(holds), "" if holds else f"FAULT {why}".strip()))
+
+    def differs(self, text: str, why: str) -> None:
+        """A row that does not hold, and why that is meant so."""
+        self.found.append((text, False, why))
+
+    def table(self, faults: bool) -> str:
+        """The rows in Markdown; faults: only those that fail without a reason."""
+        shown = [each for each in self.found if not faults or each[2].startswith("FAULT")]
+        held = sum(holds for _, holds, _ in self.found)
+        lines = [f"| {text} | {'+' if holds else note} |" for text, holds, note in shown]
+        return "\n".join(
+            (f"**{self.document}**: {held} of {len(self.found)} rows hold", "", "| row | |", "|---|---|", *lines)
+        )
+
+    @property
+    def faults(self) -> int:
+        return sum(note.startswith("FAULT") for _, _, note in self.found)
+
+
+@dataclass
+class OpenClient:
+    """An open client; `tools` are {name: input schema}."""
+
+    client: Any
+    tools: dict[str, dict[str, Any]]
+
+    async def ask(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """A tool's structured answer, its text under "text"; {"error": sentence} for an error."""
+        result = await self.client.call_tool(tool, arguments)
+        text = result.content[0].text if result.content else ""
+        if result.is_error:
+            return {"error": text}
+        return {"text": text, **(result.structured_content or {})}
+
+    def takes(self, tool: str, required: str, optional: str) -> bool:
+        """Whether the tool has just these arguments required, and these optional among others."""
+        schema = self.tools.get(tool) or {"properties": {}}
+        return sorted(schema.get("required", ())) == sorted(required.split()) and not (
+            {*required.split(), *optional.split()} - {*schema["properties"]}
+        )
+
+
+def command(words: tuple[Any, ...]) -> list[str]:
+    return [sys.executable, "-m", "mcp_server", *map(str, words)]
+
+
+def said(*words: Any) -> str:
+    """What the command prints, on both channels."""
+    done = subprocess.run(command(words), cwd=REPO, capture_output=True, text=True, timeout=60)
+    return done.stdout + done.stderr
+
+
+@asynccontextmanager
+async def serving(*words: Any, env: dict[str, str] | None = None) -> AsyncIterator[OpenClient]:
+    """A session with a server process of its own, over stdio."""
+    from mcp.client.stdio import StdioServerParameters
+
+    line = command(words)
+    async with connected(
+        StdioServerParameters(command=line[0], args=line[1:], cwd=REPO, env={**os.environ, **(env or {})})
+    ) as session:
+        yield session
+
+
+@asynccontextmanager
+async def connected(to: Any) -> AsyncIterator[OpenClient]:
+    from mcp.client.client import Client
+
+    async with Client(to) as client:
+        listed = await client.list_tools()
+        yield OpenClient(client=client, tools={tool.name: tool.input_schema for tool in listed.tools})
+
+
+@contextmanager
+def over_sse(bank: Path) -> Iterator[tuple[Any, Callable[[], str]]]:
+    """A server over SSE on a free port: what a client connects to, and what the server said so far."""
+    from mcp.client.sse import sse_client
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ("--bank", bank, "--transport", "sse", "--host", "127.0.0.1", "--port", port)
+    with (bank.parent / "sse.log").open("w+") as log:
+        process = subprocess.Popen(command(words), cwd=REPO, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            for _ in range(300):
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                    break
+                time.sleep(0.1)
+            yield sse_client(f"http://127.0.0.1:{port}/sse"), lambda: Path(log.name).read_text()
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+async def until_done(server: OpenClient, task_id: str, **who: str) -> dict[str, Any]:
+    """What task_status says once an extraction is over."""
+    status: dict[str, Any] = {}
+    for _ in range(300):
+        status = await server.ask("task_status", task_id=task_id, **who)
+        if status.get("status") != "processing":
+            break
+        await asyncio.sleep(0.1)
+    return status

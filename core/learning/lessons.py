@@ -1,0 +1,166 @@
+"""Extraction: what is learned from attempts, by the paper's prompts, by the baselines, and by comparing attempts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from core.errors import check_choice
+from core.learning.attempts import Attempts
+from core.learning.learner import Learner
+from core.learning.transcript import cut, fit, transcript
+from core.types import Extraction, Lesson, Scored, Task, Trajectory, Verdict
+from prompts import registry
+
+MAX_STEPS = 1500  # characters of the content of a lesson with style=steps: 8 sentences
+QUOTED = 6  # words in a row that make a quote, with style=quote
+
+
+class Distills(Protocol):
+    """Makes lessons from one attempt: the paper's Distiller, or a baseline (core/learning/lessons.py)."""
+
+    def distil(
+        self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
+    ) -> Extraction:
+        """memories: what the attempt was shown. gold: the answer, in setting=train only. Raises InfraError."""
+        ...
+
+
+@dataclass(kw_only=True)
+class Distiller(Learner):
+    """The paper's extraction (section 3.2): at most max_items lessons from one judged attempt.
+
+    max_chars   of the trajectory in the prompt, cut in the middle
+    style       paper: sentences, as the paper has it | steps: the content of a lesson is 3 to 8 numbered steps | quote:
+                a lesson is a rule in the environment's own words; one that quotes no observation is dropped
+    """
+
+    max_items: int = 3
+    max_chars: int = 24000
+    style: str = "paper"
+
+    def __post_init__(self) -> None:
+        check_choice(self, "distiller", "style", ("paper", *registry.STYLES))
+
+    def distil(
+        self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
+    ) -> Extraction:
+        """Lessons from one attempt. gold is used in the failure prompt only; outside setting=train it is None."""
+        failed = verdict.label != "success"
+        template = registry.EXTRACT_FAILURE_PROMPT if failed else registry.EXTRACT_SUCCESS_PROMPT
+        values = {"trajectory": transcript(trajectory, self.max_chars)} | ({"gold": gold} if failed else {})
+        if self.style in registry.STYLES:
+            template = f"{self.style}/{template}"
+        if self.style == registry.STEPS:
+            values |= {"max_content": MAX_STEPS}
+        made = self.lessons(template, "extractor", task, self.max_items, trajectory.sample, **values)
+        return made if self.style != registry.QUOTE else only_quotes(made, trajectory)
+
+
+def only_quotes(made: Extraction, trajectory: Trajectory) -> Extraction:
+    """Without the lessons whose content repeats no QUOTED words in a row of any observation; they count as dropped."""
+    said = [_words(step.observation_without_hint) for step in trajectory.steps]
+    known = {words[place : place + QUOTED] for words in said for place in range(len(words) - QUOTED + 1)}
+
+    def quotes(text: str) -> bool:
+        words = _words(text)
+        return any(words[place : place + QUOTED] in known for place in range(len(words) - QUOTED + 1))
+
+    kept = tuple(lesson for lesson in made.lessons if quotes(lesson.content))
+    return replace(made, lessons=kept, n_dropped=made.n_dropped + len(made.lessons) - len(kept))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\w+", text.lower()))
+
+
+# The paper's baselines. They differ in what is stored of an attempt; retrieval and storage are those of the bank.
+
+MAX_WORKFLOW = 900  # characters of one workflow
+
+
+@dataclass(kw_only=True)
+class Synapse:
+    """memory=synapse: whole attempts as exemplars (Zheng et al. 2024). No model is asked.
+
+    failures    also store attempts judged failed, as in the paper's figure 7
+    max_items   0 stores nothing; an attempt is one item
+    max_chars   of the stored attempt, cut in the middle; more than the agent's max_memory_chars would never be shown
+    """
+
+    failures: bool = False
+    max_items: int = 1
+    max_chars: int = 4500
+
+    def distil(
+        self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
+    ) -> Extraction:
+        """The attempt itself. gold is not used."""
+        if self.max_items < 1 or (verdict.label != "success" and not self.failures):
+            return Extraction()
+        kind = "Successful" if verdict.label == "success" else "Failed"
+        text = transcript(trajectory, self.max_chars)
+        whole = text == transcript(trajectory)
+        item = Lesson(title=f"{kind} attempt at an earlier task", description=cut(task.query, 600), content=text)
+        return Extraction(lessons=(item,), evidence=tuple(range(1, len(trajectory.steps) + 1)) if whole else None)
+
+
+@dataclass(kw_only=True)
+class WorkflowInducer(Learner):
+    """memory=awm: reusable workflows induced from successes (Agent Workflow Memory, Wang et al. 2024).
+
+    failures    also induce from attempts judged failed, as in the paper's figure 7
+    max_items   workflows from one attempt
+    max_chars   of the attempt in the prompt, cut in the middle
+    """
+
+    failures: bool = False
+    max_items: int = 3
+    max_chars: int = 24000
+
+    def distil(
+        self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
+    ) -> Extraction:
+        """Workflows from one attempt. gold is not used. Raises InfraError."""
+        if verdict.label != "success" and not self.failures:
+            return Extraction()
+        template = registry.INDUCE_WORKFLOWS_PROMPT
+        values = {"trajectory": transcript(trajectory, self.max_chars)}
+        return self.lessons(template, "workflows", task, self.max_items, trajectory.sample, MAX_WORKFLOW, **values)
+
+
+# Lessons from several attempts at one task together (`contrast`, of MaTTS). With null each is distilled alone.
+
+MAX_CONTENT = 900  # characters of one lesson: up to 5 sentences
+
+
+@dataclass(kw_only=True)
+class Contrast(Learner):
+    """One call over all attempts (section 3.3). In the paper the model gets no labels and finds out what went well.
+
+    labels      none | judge: whether each attempt is shown with its verdict
+    max_items   lessons from all attempts together
+    max_tokens  of all attempts together, by estimate; the longest are cut first, in the middle
+    """
+
+    labels: str = "none"
+    max_items: int = 5
+    max_tokens: int = 24000
+
+    def __post_init__(self) -> None:
+        check_choice(self, "contrast", "labels", ("none", "judge"))
+
+    def parallel(self, attempts: Attempts) -> Extraction:
+        """Self-contrast of attempts made side by side. Raises InfraError."""
+        return self._ask(registry.MATTS_PARALLEL_CONTRAST_PROMPT, "contrast", attempts)
+
+    def sequential(self, rounds: Attempts) -> Extraction:
+        """Lessons from an attempt and the rounds of checks after it. Raises InfraError."""
+        return self._ask(registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT, "refinement", rounds)
+
+    def _ask(self, template: str, purpose: str, attempts: Attempts) -> Extraction:
+        texts = [transcript(trajectory) for trajectory in attempts.read()]
+        labels = [verdict.label for verdict in attempts.verdicts()] if self.labels == "judge" else []
+        values = {"trajectories": fit(texts, self.max_tokens), "labels": labels}
+        return self.lessons(template, purpose, attempts.task, self.max_items, 0, MAX_CONTENT, **values)

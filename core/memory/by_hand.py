@@ -1,0 +1,74 @@
+"""Changes of single records that a person or a server asks for: mark one, set its status, undo a merge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from core.errors import UserError
+from core.memory.moment import clock_time
+from core.types import MemoryRecord
+
+if TYPE_CHECKING:
+    from core.memory.bank import MemoryBank
+
+
+def mark_record(bank: MemoryBank, id: str, helpful: bool, *, used: bool = False) -> MemoryRecord:
+    """Count a record as helpful or harmful, and change its confidence where that is kept. Returns the new record.
+
+    used   it counts as used just now, too
+    """
+    confidence = getattr(bank.consolidate, "confidence", None)
+    with bank.change(f"mark: {id} {'helpful' if helpful else 'harmful'}") as change:
+        record = bank.existing(id)
+        name = "n_helpful" if helpful else "n_harmful"
+        fields: dict[str, Any] = {name: getattr(record, name) + 1}
+        if confidence is not None:
+            fields["confidence"] = confidence.after_mark(record, helpful)
+        if used:
+            fields["last_used"] = clock_time(bank)
+        change.update(id, **fields)
+    return bank.get(id)
+
+
+def mark_used(bank: MemoryBank, id: str) -> MemoryRecord:
+    """Note that a record was used just now. Returns the new record."""
+    with bank.change(f"used: {id}") as change:
+        change.update(id, last_used=clock_time(bank))
+    return bank.get(id)
+
+
+def set_status(bank: MemoryBank, id: str, status: str, why: str = "") -> MemoryRecord:
+    """Quarantine a record, archive it, or make it `active` again, which removes its links to what it duplicates.
+
+    One that the guard had quarantined is then trusted again: with a trust of 0 all that is merged from it would be
+    quarantined too.
+    """
+    with bank.change(f"status: {id} {status}{why and ': ' + why}") as change:
+        released = status == "active" and (record := change.get(id)) is not None and record.trust == 0.0
+        change.update(id, status=status, **({"trust": 1.0} if released else {}))
+        if status == "active":
+            for source, relation, target, _ in bank.links(id):
+                if source == id and relation == "duplicate_of":
+                    change.unlink(source, relation, target)
+    return bank.get(id)
+
+
+def unmerge(bank: MemoryBank, id: str) -> list[str]:
+    """Archive a merged record and make its originals active again; returns their ids. The same merge is not made again.
+
+    Raises UserError for a record that is no merge, and for one that was itself merged into another: undo that first.
+    """
+    with bank.change(f"unmerge: {id}") as change:
+        merged = bank.existing(id)
+        if not merged.parents:
+            raise UserError(f"the record {id} was not merged from others.")
+        later = [source for source, relation, target, _ in bank.links(id) if relation == "supersedes" and target == id]
+        later = [source for source in later if (record := bank.get(source)) and record.status != "archived"]
+        if merged.status == "archived" and later:
+            raise UserError(f"the record {id} has been merged on into {later[0]}: unmerge that first.")
+        parents = [record for parent in merged.parents if (record := bank.get(parent)) is not None]
+        originals = [record.id for record in parents if record.status == "archived"]
+        change.update(id, status="archived")
+        for original in originals:
+            change.update(original, status="active")
+    return originals

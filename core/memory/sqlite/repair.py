@@ -1,0 +1,168 @@
+"""A damaged bank is set aside and rebuilt from its journal and from what is left of it; never opened as empty."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.memory.moment import now
+from core.memory.sqlite import index as index_file
+from core.memory.sqlite import journal_file
+from core.memory.sqlite.migrations import create_2, migrate, replay_2, version
+from core.memory.store import schema
+
+CHECKED = 64 * 2**20  # bytes: a smaller file is checked page by page at every opening, a larger one by `doctor`
+Stamp = tuple[int, int, int]  # a file's number, its size and when it was last written
+SALVAGED = ("meta", "vectors", "journal", "jobs", *schema.TRACKED, *(f"undo_{table}" for table in schema.TRACKED))
+
+
+def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = False) -> str | None:
+    """What is wrong with a bank's file; None when nothing is, or when there is no bank yet.
+
+    Raises UserError for a file that never was a bank.
+    """
+    journal = journal_file.path_of(path)
+    known = journal.exists() and journal.stat().st_size > 0
+    if not path.exists() or path.stat().st_size == 0:
+        return "the file is missing or empty, its journal is not" if known else None
+    try:
+        with closing(open_to_read(path, stamp(path)) if read_only else sqlite3.connect(path, timeout=60)) as db:
+            tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if {"meta", "records"} <= tables:
+                pages = thorough or path.stat().st_size <= CHECKED
+                found = db.execute("PRAGMA quick_check(1)").fetchone()[0] if pages else "ok"
+                return None if found == "ok" else found
+    except sqlite3.OperationalError:
+        return None  # no damage but a full disk or missing rights: whoever opens it says so
+    except sqlite3.DatabaseError as error:
+        if known or error.sqlite_errorname != "SQLITE_NOTADB":
+            return str(error)
+        raise UserError(f"memory.path={path} is not a memory bank: {error}.") from error
+    if tables and not known:
+        raise UserError(f"memory.path={path} is not a memory bank: it is a database of something else.")
+    return "the database has lost its tables" if known else None
+
+
+def open_to_read(path: Path, before: Stamp | None) -> sqlite3.Connection:
+    """A connection that writes nothing: without the log of a live writer the file is complete, and nothing is made.
+
+    before   the file's stamp just now
+    """
+    way = "mode=ro" if before is None else "mode=ro&immutable=1"
+    uri = f"{path.resolve().as_uri()}?{way}"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None)
+
+
+def stamp(path: Path) -> Stamp | None:
+    """What tells a file from what it becomes; None while it has a log, so that SQLite's locks hold."""
+    if path.with_name(path.name + "-wal").exists():
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def repair(path: Path, reason: str) -> None:
+    """Rebuild a bank and set the old file aside under a name with the time. Records may then want their vectors.
+
+    A crash meanwhile leaves the damaged file in place, to be repaired at the next opening.
+    """
+    new, wal = path.with_name(path.name + ".rebuild"), path.with_name(path.name + "-wal")
+    aside = path.with_name(f"{path.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
+    with closing(journal_file.JournalFile(path, alone=True)):
+        for old in path.parent.glob(f"{new.name}*"):
+            old.unlink()
+        count = _rebuild(new, path, reason)
+        if path.exists():
+            os.link(path, aside)
+        if wal.exists() and wal.stat().st_size > 0:
+            wal.replace(aside.with_name(aside.name + "-wal"))
+        wal.unlink(missing_ok=True)
+        path.with_name(path.name + "-shm").unlink(missing_ok=True)
+        new.replace(path)
+        index_file.remove(path)
+    logging.getLogger(__name__).warning(
+        f"the bank {path} is damaged ({reason}): it is set aside as {aside.name} and rebuilt with {count} records."
+    )
+
+
+def _rebuild(new: Path, damaged: Path, reason: str) -> int:
+    """Make a bank of what can be read and of what the journal says, which is right where they differ."""
+    with closing(sqlite3.connect(new, isolation_level=None)) as db:
+        db.execute("PRAGMA synchronous=FULL")
+        db.execute("BEGIN")
+        _salvage(db, damaged)
+        _replay(db, damaged)
+        _drop_unreadable(db)
+        db.execute(schema.MARK_UNEMBEDDED)
+        query = "INSERT INTO journal (at, tick, reason) SELECT ?, coalesce(max(tick), 0), ? FROM records"
+        db.execute(query, (now(), f"rebuilt: {reason}"))
+        schema.finish(db)
+        db.execute("COMMIT")
+        return db.execute("SELECT count(*) FROM records").fetchone()[0]
+
+
+def _salvage(db: Any, damaged: Path) -> None:
+    """Copy what can be read of a damaged file's tables, in its own schema."""
+    for way in ("mode=ro", "mode=ro&immutable=1"):  # the second where its log cannot be read
+        try:
+            with closing(sqlite3.connect(f"{damaged.resolve().as_uri()}?{way}", uri=True)) as old:
+                tables = dict(old.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'"))
+                for table in [table for table in SALVAGED if table in tables]:
+                    db.execute(tables[table])
+                    for row in _readable(old, table):
+                        db.execute(f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+            return
+        except sqlite3.DatabaseError:
+            continue
+
+
+def _readable(db: sqlite3.Connection, table: str) -> Iterator[tuple]:
+    """The rows of a table that can be read: from the front up to the damage, then from the back."""
+    seen = set()
+    for order in ("ASC", "DESC"):
+        try:
+            for rowid, *row in db.execute(f"SELECT rowid, * FROM {table} ORDER BY rowid {order}"):
+                if rowid in seen:
+                    return
+                seen.add(rowid)
+                yield tuple(row)
+            return
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
+            continue
+
+
+def _replay(db: Any, damaged: Path) -> None:
+    """Do what the journal's lines say, those of schema 2 in its tables; it ends in the present schema."""
+    present = version(db) == schema.SCHEMA
+    for line in journal_file.read(damaged):
+        try:
+            if "redo" not in line:
+                present = present or migrate(db) is not None
+                journal_file.replay(db, line)
+            elif not present:
+                create_2(db)
+                replay_2(db, line)
+        except (sqlite3.DatabaseError, LookupError, TypeError, ValueError):
+            continue  # damaged, but valid JSON all the same
+    migrate(db)
+    schema.create(db)
+
+
+def _drop_unreadable(db: Any) -> None:
+    """Delete the vectors and the records that came out of the damage as something else."""
+    usual = "SELECT length(vector) FROM vectors GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
+    db.execute(f"DELETE FROM vectors WHERE typeof(vector) <> 'blob' OR length(vector) <> ({usual})")
+    spoilt = []
+    for row in db.execute(schema.RECORDS):
+        try:
+            schema.to_record(row)
+        except (ValueError, TypeError, LookupError):
+            spoilt.append(row[:1])
+    db.executemany("DELETE FROM records WHERE rowid = ?", spoilt)

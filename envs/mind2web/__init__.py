@@ -1,0 +1,1 @@
+"""Mind2Web: single steps on recorded web pages."""

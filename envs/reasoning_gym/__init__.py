@@ -1,0 +1,1 @@
+"""reasoning-gym: generated puzzles."""

@@ -1,0 +1,97 @@
+"""env=scenarios: six jobs of everyday software work against small simulated services, many variants of each.
+
+    task        Log in to the site vasoje.example as dara.
+    action      login(user="dara", password="sotugu-79", csrf="jefopenafo")
+    feedback    403 Forbidden: CSRF token missing, used or invalid.
+
+A service behaves like its kind: status codes, limits, things that are lost for good. A job that fails is told the rule
+that it broke, in words; names, tokens, numbers and the order of the traps differ by variant, so the rule alone carries
+over. Success is the service's own state, never what the agent says. The jobs: envs/scenario_services/, one file each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import UserError, check_numbers
+from core.seeding import derive_seed
+from core.types import Lesson, Task, content_id
+from envs.base import BaseEnv
+from envs.scenarios.base import BadCall, JobService, parse_call
+from envs.scenarios.batch import BatchService
+from envs.scenarios.deployment import DeploymentService
+from envs.scenarios.login import LoginService
+from envs.scenarios.migration import MigrationService
+from envs.scenarios.payment import PaymentService
+from envs.scenarios.shop import ShopService
+
+SERVICES = (LoginService, ShopService, PaymentService, MigrationService, BatchService, DeploymentService)
+JOBS = {service.job: service for service in SERVICES}
+
+
+@dataclass(kw_only=True)
+class ScenariosEnv(BaseEnv):
+    """`jobs` x `variants` tasks, interleaved: variant 1 of every job, then variant 2, ...
+
+    jobs       login | shop | payment | migration | batch | deployment, in the order of the tasks
+    variants   of each job
+    """
+
+    jobs: list[str]
+    variants: int = 10
+    _service: JobService | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_numbers(self, "env", "variants", least=1, whole=True)
+        unknown = [job for job in self.jobs if job not in JOBS]
+        if unknown or not self.jobs or len(set(self.jobs)) < len(self.jobs):
+            raise UserError(f"env.jobs={self.jobs}: name some of {', '.join(JOBS)}, each once.")
+
+    def close(self) -> None:
+        if self._service is not None:
+            self._service.close()
+        super().close()
+
+    def lessons(self) -> list[tuple[Task, Lesson]]:
+        """For each job its first variant and the lesson that a perfect extractor would have made."""
+        first = {task.type: task for task in reversed(self.tasks())}
+        return [(first[job], JOBS[job].lesson()) for job in self.jobs]
+
+    def service(self, task: Task) -> JobService:
+        """A task's service, not yet opened."""
+        return JOBS[task.type](seed=derive_seed(self.seed, task.id))
+
+    def admissible(self) -> list[str]:
+        return self._service.choices()
+
+    def walkthrough(self) -> list[str]:
+        return self._service.walkthrough()
+
+    def describe(self) -> dict[str, Any]:
+        tasks, rules = [[one.id, one.query] for one in self.tasks()], [JOBS[job].rules for job in self.jobs]
+        return {"dataset": "scenarios", "sha256": content_id(self.seed, tasks, rules)}
+
+    def get_ground_truth(self) -> str:
+        return "\n".join(self.walkthrough())
+
+    def evaluate(self, prediction: str | None) -> bool:
+        return self._service.solved
+
+    def _tasks(self, split: str | None) -> list[Task]:
+        ids = [(job, f"scenarios/{job}/{variant}") for variant in range(1, self.variants + 1) for job in self.jobs]
+        return [Task(id=name, query=JOBS[job](seed=derive_seed(self.seed, name)).query, type=job) for job, name in ids]
+
+    def _reset(self, task: Task) -> str:
+        if self._service is not None:
+            self._service.close()
+        self._service = self.service(task)
+        return f"{task.query} {self._service.open()}\nThe calls are:\n{self._service.manual()}"
+
+    def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        try:
+            text = self._service.call(*parse_call(action))
+        except BadCall as error:
+            return f"400 Bad Request: {error}", 0.0, False, {"valid": False, "won": False}
+        solved = self._service.solved
+        return text, float(solved), self._service.done, {"valid": True, "won": solved}

@@ -1,0 +1,1 @@
+"""ScienceWorld: science experiments as a text game."""

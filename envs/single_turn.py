@@ -1,0 +1,160 @@
+"""env=warmup|math500|aime24|aime25|gsm8k, or a file of one's own: a question, one reply, graded by equivalence.
+
+One row of a dataset is one task; the reply is the only action and ends the episode. Nothing about its correctness is
+said to the agent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+from core.errors import UserError
+from core.types import Task
+from envs.base import BaseEnv
+from single_turn_bench.answers import extract_answer, gold_answer
+from single_turn_bench.choice import LETTERS, find_choice, shuffle_options
+from single_turn_bench.datasets import Dataset, Row, load_rows, select
+from single_turn_bench.equivalence import MathGrader
+
+
+@dataclass(kw_only=True)
+class SingleTurnEnv(BaseEnv):
+    """What the single-turn benchmarks share: their rows, and an episode of one action.
+
+    dataset   a name of single_turn_bench/specs.py, or with `path` any name: task ids begin with it
+    path      read this file instead of looking the dataset up; null looks it up
+    count     rows that the dataset must have; null: any number
+    sha256    of the file, which must be this; null: any
+    ids, subject, level  keep only these rows; null keeps all (lists or single values)
+    shuffle   order the rows by a hash of seed and id instead of the file's order
+    """
+
+    dataset: str
+    path: str | None = None
+    count: int | None = None
+    sha256: str | None = None
+    ids: list[str] | None = None
+    subject: str | list[str] | None = None
+    level: int | str | list | None = None
+    shuffle: bool = False
+    multiple_choice: ClassVar[bool] = False  # whether its rows have options
+    _row: Row | None = field(default=None, init=False, repr=False)
+
+    @cached_property
+    def _data(self) -> Dataset:
+        data = load_rows(self.dataset, self.path, count=self.count, sha256=self.sha256)
+        other = next((row for row in data.rows if bool(row.options) != self.multiple_choice), None)
+        if other:
+            has = "options" if other.options else "no options"
+            wants = "envs.single_turn.ChoiceEnv" if other.options else "envs.single_turn.MathEnv"
+            raise UserError(f"{other.id} has {has}: give it env._target_={wants}.")
+        return data
+
+    @cached_property
+    def _by_id(self) -> dict[str, Row]:
+        return {row.id: row for row in self._data.rows}
+
+    def _tasks(self, split: str | None) -> list[Task]:
+        rows = select(
+            self._data.rows, ids=self.ids, subject=self.subject, level=self.level, shuffle=self.shuffle, seed=self.seed
+        )
+        return [Task(id=row.id, query=self.question(row), type=str(row.subject or row.level or "")) for row in rows]
+
+    def _reset(self, task: Task) -> str:
+        self._row = self._by_id[task.id]
+        return task.query
+
+    def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        answer, facts = self.read(action)
+        won = self.evaluate(answer)
+        return "", float(won), True, {"valid": True, "won": won, "answer": answer, **facts}
+
+    def describe(self) -> dict[str, Any]:
+        return {"dataset": self._data.name, "sha256": self._data.sha256}
+
+    def question(self, row: Row) -> str:
+        """What the agent is asked."""
+        return row.question
+
+    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
+        """The answer in a reply, and plain facts about how it was found."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class MathEnv(SingleTurnEnv):
+    """Free answers. timeout_s limits the comparison of one answer, in seconds; over it the answer is wrong."""
+
+    timeout_s: float = 5.0
+    _graded: tuple[tuple[str, str | None], bool] | None = field(default=None, init=False, repr=False)
+
+    @cached_property
+    def _grader(self) -> MathGrader:
+        return MathGrader(timeout_s=self.timeout_s)
+
+    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
+        found = extract_answer(response)
+        return found.answer, {"rule": found.rule, "stated": found.stated}
+
+    def _reset(self, task: Task) -> str:
+        self._grader.prepare()  # its worker takes seconds to start: while the model is being asked, they cost nothing
+        return super()._reset(task)
+
+    def get_ground_truth(self) -> str:
+        return self._row.answer
+
+    def walkthrough(self) -> list[str]:
+        return [f"\\boxed{{{self._row.answer}}}"]
+
+    def evaluate(self, prediction: str | None) -> bool:
+        # Asked twice for each episode, by the step and by the rollout; the second time costs nothing.
+        if self._graded is None or self._graded[0] != (self._row.id, prediction):
+            self._graded = ((self._row.id, prediction), self._grader.equal(prediction, gold_answer(self._row.answer)))
+        return self._graded[1]
+
+    def close(self) -> None:
+        if "_grader" in self.__dict__:
+            self._grader.close()
+        super().close()
+
+
+# env=gpqa_diamond|mmlu_pro, or a file of one's own: a question with 3 to 10 options, answered by a letter.
+#
+# The options are shown in an order drawn by a hash of seed and id, so that no position carries the key; the order is
+# in the record. GPQA's authors ask to keep its questions out of plain text on the web: do not publish such run
+# directories.
+
+
+@dataclass(kw_only=True)
+class ChoiceEnv(SingleTurnEnv):
+    """Multiple choice, scored by the letter that the reply states last."""
+
+    multiple_choice: ClassVar[bool] = True
+
+    def question(self, row: Row) -> str:
+        options, _, _ = self._shown(row)
+        lines = [f"({letter}) {option}" for letter, option in zip(LETTERS, options, strict=False)]
+        return "\n".join([row.question, "", *lines])
+
+    def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
+        found = find_choice(response, len(self._row.options))
+        _, _, order = self._shown(self._row)
+        return found.answer, {"rule": found.rule, "stated": found.stated, "order": ",".join(map(str, order))}
+
+    def get_ground_truth(self) -> str:
+        return self._shown(self._row)[1]
+
+    def walkthrough(self) -> list[str]:
+        return [f"The answer is ({self.get_ground_truth()})."]
+
+    def admissible(self) -> list[str]:
+        return [f"The answer is ({letter})." for letter in LETTERS[: len(self._row.options)]]
+
+    def evaluate(self, prediction: str | None) -> bool:
+        return find_choice(prediction or "", len(self._row.options)).answer == self.get_ground_truth()
+
+    def _shown(self, row: Row) -> tuple[tuple[str, ...], str, tuple[int, ...]]:
+        """(options, letter of the right one, order) as this seed shows them."""
+        return shuffle_options(row.options, row.answer_index, self.seed, row.id)

@@ -1,0 +1,1 @@
+"""Software engineering: a repository to mend, in a sandbox."""

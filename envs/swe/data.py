@@ -1,0 +1,153 @@
+"""The instances of env=swe: an issue, the repository that it is about, and the tests that a fix must pass.
+
+bundled, or a FOLDER    FAMILY/NAME/ with repo/, issue.md, gold.patch, test.patch, instance.json; FAMILY/lesson.md
+a FILE                  SWE-bench's own rows: .jsonl, .jsonl.gz, .json or .parquet; an image holds the repository
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+from core.errors import UserError
+from core.types import Lesson, digest
+from single_turn_bench.rows import read_objects, sha256
+
+BUNDLED = Path(__file__).with_name("bundled")
+LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """One issue.
+
+    type       for breakdowns: the family of a bundled one, else its repository
+    tests      (those that fail before the fix, those that pass before and after it), as pytest names them
+    gold       the fix, and `test_patch` what adds the tests: unified diffs
+    folder     of the repository; None: it lies in `image`, or in that of the instance's id where this is None too
+    """
+
+    id: str
+    repo: str
+    type: str
+    issue: str
+    tests: tuple[tuple[str, ...], tuple[str, ...]]
+    gold: str
+    test_patch: str
+    folder: Path | None = None
+    image: str | None = None
+
+
+def load(data: str) -> list[Instance]:
+    """All instances of env.data: a file's in its order, a folder's by turns: the first of each family, then on."""
+    path = place(data)
+    if path.is_dir():
+        families = [[_of_folder(file) for file in sorted(each.glob("*/instance.json"))] for each in _families(path)]
+        return [each for each in chain(*zip_longest(*families)) if each is not None]
+    if not path.is_file():
+        raise UserError(f"env.data={data}: there is no such file or folder.")
+    return [_of_row(where, row) for where, row in _rows(path)]
+
+
+def place(data: str) -> Path:
+    return BUNDLED if data == "bundled" else Path(data).expanduser()
+
+
+def data_digest(data: str) -> str:
+    """A hash of all that the instances are made of."""
+    path = place(data)
+    if path.is_file():
+        return sha256(path)
+    files = (file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    return digest(sorted([str(file.relative_to(path)), sha256(file)] for file in files))
+
+
+def family_lessons(data: str) -> dict[str, Lesson]:
+    """{family: what a perfect extractor would have learned of it}: the first line of its lesson.md is the title."""
+    path = place(data)
+    found = {}
+    for folder in _families(path) if path.is_dir() else ():
+        if (file := folder / "lesson.md").is_file():
+            title, _, text = file.read_text(encoding="utf-8").strip().partition("\n")
+            content = " ".join(text.split())
+            about = f"A convention that holds in every repository of the kind {folder.name}."
+            found[folder.name] = Lesson(title=title.lstrip("# ").strip(), description=about, content=content)
+    return found
+
+
+def _families(path: Path) -> list[Path]:
+    return sorted({file.parents[1] for file in path.glob("*/*/instance.json")})
+
+
+def _of_folder(file: Path) -> Instance:
+    folder = file.parent
+    row = _decoded(str(file), file.read_text(encoding="utf-8"))
+    issue, gold, tests = (_text(folder / name) for name in ("issue.md", "gold.patch", "test.patch"))
+    about = {"problem_statement": issue, "patch": gold, "test_patch": tests}
+    return _of_row(str(file), row | about, folder=folder / "repo", type=str(row.get("family") or folder.parent.name))
+
+
+def _of_row(where: str, row: dict[str, Any], **more: Any) -> Instance:
+    """more: fields of Instance that a row of SWE-bench has not."""
+    missing = [name for name in ("instance_id", "repo", "problem_statement") if not isinstance(row.get(name), str)]
+    if missing:
+        raise UserError(f"{where}: {missing[0]} is missing or no text; env.data takes the fields of SWE-bench.")
+    values = {"type": row["repo"], "image": row.get("image_name") or None} | more
+    return Instance(
+        id=row["instance_id"],
+        repo=row["repo"],
+        issue=row["problem_statement"].strip(),
+        tests=tuple(_names(where, name, row.get(name)) for name in LISTS),
+        gold=row.get("patch") or "",
+        test_patch=row.get("test_patch") or "",
+        **values,
+    )
+
+
+def _names(where: str, name: str, value: Any) -> tuple[str, ...]:
+    """A list of tests; SWE-bench writes it as a text of JSON."""
+    found = _decoded(f"{where}: {name}", value) if isinstance(value, str) else value
+    if found is None:
+        return ()
+    found = list(found)
+    if not all(isinstance(each, str) for each in found):
+        raise UserError(f"{where}: {name} is no list of tests.")
+    return tuple(found)
+
+
+def _decoded(where: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{where}: not JSON ({error}).") from error
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    if path.suffix == ".parquet":
+        import pyarrow
+        from pyarrow.parquet import read_table
+
+        try:
+            rows = read_table(path).to_pylist()
+        except (OSError, pyarrow.ArrowException) as error:
+            raise UserError(f"{path} cannot be read as parquet: {error}.") from error
+    elif path.suffix == ".json":
+        rows = _decoded(str(path), _text(path))
+        rows = list(rows.values()) if isinstance(rows, dict) else rows
+    else:
+        yield from read_objects(path)
+        return
+    for number, row in enumerate(rows, 1):
+        yield f"{path.name} row {number}", row
+
+
+def _text(path: Path) -> str:
+    """As it stands, with the ends of its lines: a patch may be about them."""
+    try:
+        return path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}.") from error

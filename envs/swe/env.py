@@ -1,0 +1,232 @@
+"""env=swe: an issue of a repository is to be fixed by bash commands, as in SWE-bench (Jimenez et al. 2024).
+
+    task        average() of an empty list raises ZeroDivisionError ...
+    action      grep -rn "def average" .
+    feedback    <returncode>0</returncode>
+                <output>
+                ./stats/mean.py:4:def average(values):
+                </output>
+
+The loop is that of mini-swe-agent 1.10, which the paper used: each command in a new shell, 60 s, long output cut to its
+first and last 5 000 characters, a patch that is submitted by a command whose output begins with a known line. Whether
+the tests pass is found out after that, on a fresh copy, and is no part of what the agent or its judge reads.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import InfraError, UserError, check_choice, check_positive
+from core.types import Lesson, Task
+from envs.base import BaseEnv
+from envs.swe.data import Instance, data_digest, family_lessons, load, place
+from envs.swe.make_sandbox import KINDS, make_sandbox
+from envs.swe.sandbox import Limits, Ran, Sandbox
+from envs.swe.tests import Result, begin, resolve_in
+
+SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+SUBMIT = f"echo {SUBMITTED} && git add -A && git diff --cached"
+HALF = 5_000  # characters that are shown of the beginning and of the end of a long output
+SHORT = 2 * HALF
+KILLED = {
+    "time": "it took longer than {command_timeout_s:g} seconds",
+    "memory": "its processes used more than {memory_mb} MB of memory",
+    "disk": "it wrote more than the {disk_mb} MB that there are. Nothing can be written until enough is removed",
+    "files": "it made more than the {files} files that there may be. Nothing can be written until enough is removed",
+    "output": "it printed more than {output_mb} MB",
+}
+
+
+@dataclass(kw_only=True)
+class SweEnv(BaseEnv):
+    """One command a step.
+
+    data                bundled | a folder like it | a file of SWE-bench (envs/swe/data.py)
+    sandbox             bwrap (bundled, a folder) | docker | podman (a file: the repositories are in images)
+    evaluation          tests | none: the run leaves predictions for the official harness, and knows no success
+    types               only these: families of the bundled ones, repositories of a file. None: all
+    ids                 only these instances, by instance_id. None: all
+    image               of an instance in a file; {id} stands for its id as the official images write it
+    command_timeout_s   for one command
+    test_timeout_s      for the tests of one instance
+    limits              of one command, and of the tests
+    """
+
+    data: str = "bundled"
+    sandbox: str = "bwrap"
+    evaluation: str = "tests"
+    types: list[str] | None = None
+    ids: list[str] | None = None
+    image: str = "docker.io/swebench/sweb.eval.x86_64.{id}:latest"
+    command_timeout_s: float = 60.0
+    test_timeout_s: float = 600.0
+    limits: Limits = field(default_factory=Limits)
+    _instances: dict[str, Instance] = field(default_factory=dict, init=False, repr=False)
+    _box: Sandbox = field(init=False, repr=False)
+    _tested_in: Sandbox | None = field(default=None, init=False, repr=False)  # while a patch is evaluated
+    _playing: Instance | None = field(default=None, init=False, repr=False)
+    _solved: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_choice(self, "env", "sandbox", KINDS)
+        check_choice(self, "env", "evaluation", ("tests", "none"))
+        check_positive(self, "env", "command_timeout_s", "test_timeout_s")
+        self._box = make_sandbox(self.sandbox, self.limits)
+
+    def lessons(self) -> list[tuple[Task, Lesson]]:
+        """For each family a task of it and its convention; the tasks of a file have none."""
+        told = family_lessons(self.data)
+        first = {task.type: task for task in reversed(self.tasks())}
+        return [(first[name], told[name]) for name in first if name in told] or super().lessons()
+
+    def walkthrough(self) -> list[str]:
+        gold = self._playing.gold
+        return [f"git apply --whitespace=nowarn - <<'END_OF_GOLD_PATCH'\n{gold}\nEND_OF_GOLD_PATCH", SUBMIT]
+
+    def admissible(self) -> list[str]:
+        return ["ls -la", "git log --oneline", "git ls-files", "python -m pytest -q", SUBMIT]
+
+    def describe(self) -> dict[str, Any]:
+        """sha256: of all of env.data, whatever of it is played."""
+        return {
+            "dataset": f"swe {place(self.data).name}",
+            "sha256": data_digest(self.data),
+            "evaluation": self.evaluation,
+        }
+
+    def files(self, answers: dict[str, str | None], model: str) -> dict[str, str]:
+        """The predictions, as the official harness of SWE-bench reads them."""
+        rows = [
+            {"instance_id": self._instance(name).id, "model_name_or_path": model, "model_patch": patch or ""}
+            for name, patch in answers.items()
+        ]
+        return {"predictions.jsonl": "".join(json.dumps(row) + "\n" for row in rows)}
+
+    def get_ground_truth(self) -> str:
+        return self._playing.gold
+
+    def evaluate(self, prediction: str | None) -> bool:
+        return self._solved
+
+    def close(self) -> None:
+        """With what another thread does here: Ctrl-C waits for none."""
+        super().close()
+        self._end()
+
+    def abort(self) -> None:
+        super().abort()
+        self._end()
+
+    def _tasks(self, split: str | None) -> list[Task]:
+        self._load()
+        return [Task(id=name, query=each.issue, type=each.type) for name, each in self._instances.items()]
+
+    def _reset(self, task: Task) -> str:
+        self._playing, self._solved = self._instance(task.id), False
+        begin(self._box, self._source(), self._playing)
+        return f"Please solve this issue of the repository in the current folder:\n\n{task.query}"
+
+    def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
+        ran = self._box.run(action, self.command_timeout_s)
+        self._check_going_on()
+        first, _, patch = ran.output.lstrip().partition("\n")
+        if first.strip() != SUBMITTED or ran.killed:
+            return self._told(ran), 0.0, False, {"valid": not ran.refused, "won": False}
+        info = {"valid": True, "answer": patch}
+        if self.evaluation == "none":
+            return self._received(patch), 0.0, True, info | {"won": False, "evaluated": False}
+        result = self._evaluated(patch)
+        self._solved = result.solved
+        info |= {"patch": result.patch, "n_failed": result.failed, "tests_killed": result.killed}
+        return self._received(patch), float(result.solved), True, info | {"won": result.solved}
+
+    def _evaluated(self, patch: str) -> Result:
+        self._tested_in = box = make_sandbox(self.sandbox, self.limits)
+        try:
+            self._check_going_on()  # an abort from now on reaches the box
+            result = resolve_in(box, patch, self._playing, source=self._source(), timeout_s=self.test_timeout_s)
+        finally:
+            self._tested_in = None
+        self._check_going_on()  # else tests that were killed would be failed ones
+        return result
+
+    def _check_going_on(self) -> None:
+        if self.closed:
+            raise InfraError("aborted")
+
+    def _end(self) -> None:
+        """From any thread: end the sandboxes for good. Their copies of the repository would lie there until the end."""
+        for box in (self._tested_in, self._box):
+            if box is not None:
+                box.abort()
+                box.close()
+
+    def _told(self, ran: Ran) -> str:
+        """What a command did, as mini-swe-agent says it."""
+        values = {**vars(self.limits), "command_timeout_s": self.command_timeout_s}
+        head = f"<returncode>{ran.returncode}</returncode>"
+        if ran.killed:
+            head = f"The command was killed, with all that it had started: {KILLED[ran.killed].format_map(values)}."
+        text = ran.output.replace("\x00", "\ufffd")
+        if len(text) <= SHORT:
+            return f"{head}\n<output>\n{text}</output>"
+        return (
+            f"{head}\n<warning>\nThe output is too long: its middle is left out. Print less, e.g. with head, tail, sed "
+            "or a narrower grep, or write it to a file and look at parts of that.\n</warning>\n"
+            f"<output_head>\n{text[:HALF]}\n</output_head>\n"
+            f"<elided_chars>\n{len(text) - SHORT} characters left out\n</elided_chars>\n"
+            f"<output_tail>\n{text[-HALF:]}\n</output_tail>"
+        )
+
+    def _received(self, patch: str) -> str:
+        """The end of the attempt, which says nothing of the tests."""
+        changed = sum(line.startswith("diff --git ") for line in patch.splitlines())
+        return f"The patch is submitted. It changes {changed} {'file' if changed == 1 else 'files'}."
+
+    def _load(self) -> None:
+        """Read env.data, and refuse what cannot be played here."""
+        if self._instances:
+            return
+        self._box.check()
+        found = load(self.data)
+        for name, key in (("types", "type"), ("ids", "id")):
+            if (wanted := getattr(self, name)) is not None:
+                known = {getattr(each, key) for each in found}
+                if unknown := [each for each in wanted if each not in known]:
+                    raise UserError(f"env.{name}: {self.data} has no {', '.join(map(str, unknown))}.")
+                found = [each for each in found if getattr(each, key) in wanted]
+        for each in found:
+            self._check(each)
+        self._instances = {f"swe/{each.id}": each for each in found}
+        if len(self._instances) < len(found):
+            raise UserError(f"env.data={self.data}: {len(found)} rows have {len(self._instances)} different ids.")
+
+    def _check(self, it: Instance) -> None:
+        """Raises UserError where an instance does not fit the other keys."""
+        if (it.folder is None) == (self.sandbox == "bwrap"):
+            fits = "docker or podman, whose images hold its repositories" if it.folder is None else "bwrap"
+            raise UserError(f"env.data={self.data} cannot be played with env.sandbox={self.sandbox}: choose {fits}.")
+        if self.evaluation == "none":
+            return
+        names = [*it.tests[0], *it.tests[1]]
+        other = [name for name in names if not name.partition("::")[0].endswith(".py")]
+        if other or not it.tests[0]:
+            why = f"test {other[0]!r} is none of pytest" if other else "FAIL_TO_PASS names no test"
+            raise UserError(
+                f"{it.id}: {why}, so env.evaluation=tests cannot evaluate it: use env.evaluation=none, and the "
+                "official harness on the predictions."
+            )
+
+    def _instance(self, task_id: str) -> Instance:
+        self._load()
+        if task_id not in self._instances:
+            raise UserError(f"{task_id!r} is no task of env.data={self.data}")
+        return self._instances[task_id]
+
+    def _source(self) -> str:
+        it = self._playing
+        if it.folder is not None:
+            return str(it.folder)
+        return it.image or self.image.replace("{id}", it.id.replace("__", "_1776_").lower())

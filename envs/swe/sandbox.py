@@ -1,0 +1,272 @@
+"""What all sandboxes share: their limits, what a command did, and how its output is collected."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from select import select
+from typing import Protocol
+
+from core.errors import InfraError, UserError
+
+TESTBED = "/testbed"
+GIVEN = "/given"  # files for a command that the agent does not write (`Sandbox.give`)
+POLL_S = 0.25  # between two looks at what a command uses; more where a look takes long
+HANG_UP_S = 10.0  # what was killed hangs up at once; the wait is for a machine under load
+CHUNK = 1 << 16
+LONGEST = 100_000  # bytes of a command; the kernel takes no argument above 131 072
+# What every command finds in its environment: no pager, and nothing written beside the sources.
+ENVIRONMENT = {
+    "LANG": "C.UTF-8",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTEST_ADDOPTS": "-p no:cacheprovider --color=no",
+    "GIT_AUTHOR_NAME": "Engineer",
+    "GIT_AUTHOR_EMAIL": "engineer@example.com",
+    "GIT_COMMITTER_NAME": "Engineer",
+    "GIT_COMMITTER_EMAIL": "engineer@example.com",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "safe.directory",
+    "GIT_CONFIG_VALUE_0": TESTBED,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Of one command, with all that it starts.
+
+    memory_mb   of all together; in bwrap also of each process's address space
+    processes   at once
+    file_mb     the largest file
+    disk_mb     of the copy of the repository and /tmp together; where they are larger already, they must not grow.
+                A command that passes it may be over before that is seen; then no more can be written until enough is
+                removed
+    files       likewise: how many there may be
+    output_mb   printed
+    """
+
+    memory_mb: int = 2048
+    processes: int = 128
+    file_mb: int = 256
+    disk_mb: int = 1024
+    files: int = 50_000
+    output_mb: int = 16
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UserError(f"env.limits.{name}={value}: give a whole number of at least 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """What a command did.
+
+    output       stdout and stderr as they came; bytes that are no UTF-8 are replaced
+    returncode   None where it was killed
+    killed       the limit at which it was killed: time | memory | disk | files | output; "" for none
+    refused      it could not be passed to bash, and nothing ran
+    """
+
+    output: str
+    returncode: int | None
+    killed: str = ""
+    refused: bool = False
+
+
+class Sandbox(Protocol):
+    """Not thread-safe, except `close` and `abort`. InfraError where the sandbox itself breaks, or its machine's disk is
+    full: that is nobody's failure who works in it.
+    """
+
+    def check(self) -> None:
+        """Raises UserError where such a sandbox cannot be had here."""
+        ...
+
+    def open(self, source: str) -> None:
+        """Begin afresh with a copy of a folder (bwrap), or with an image; what was there is gone."""
+        ...
+
+    def run(self, command: str, timeout_s: float) -> Ran:
+        """A command in a bash of its own, in TESTBED. What it started ends with it, or at the latest at `close`."""
+        ...
+
+    def give(self, name: str, text: str) -> None:
+        """Put a file at GIVEN/name, out of the reach of a command that has not begun yet."""
+        ...
+
+    def close(self) -> None:
+        """End it, with what is running, and remove what it held. Idempotent."""
+        ...
+
+    def abort(self) -> None:
+        """From another thread: kill what is running. For good: `open` and `run` raise InfraError from now on."""
+        ...
+
+    def check_room(self) -> None:
+        """Raises InfraError where the disk that it writes to is full: what failed in it may have failed by that."""
+        ...
+
+
+def unusable(command: str) -> Ran | None:
+    """What is said to a command that cannot be passed to bash; None for others."""
+    why = "it holds a null byte" if "\x00" in command else None if command.strip() else "it is empty"
+    try:
+        if len(command.encode()) > LONGEST:
+            why = f"it is longer than {LONGEST} bytes"
+    except UnicodeEncodeError:
+        why = "it is not Unicode text"
+    return why and Ran(output=f"bash: the command cannot be run: {why}\n", returncode=126, refused=True)
+
+
+def collect(
+    process: subprocess.Popen, timeout_s: float, most: int, watch: Callable[[], str], kill: Callable[[], None]
+) -> tuple[str, str]:
+    """Wait for a process: (what it printed, the limit at which it was killed or "").
+
+    most    bytes of output
+    watch   looks at what the process uses: the limit that it has passed, or ""
+    kill    ends it, with all that it started
+    """
+    with process.stdout:
+        return _collected(process, timeout_s, most, watch, kill)
+
+
+def _collected(
+    process: subprocess.Popen, timeout_s: float, most: int, watch: Callable[[], str], kill: Callable[[], None]
+) -> tuple[str, str]:
+    found, killed, hung_up = bytearray(), "", False
+    now = time.monotonic()
+    end, look = now + timeout_s, now + POLL_S
+    while not (hung_up and process.poll() is not None):
+        wait = max(0.0, min(end, look) - now)
+        if hung_up:  # it closed its output and works on
+            time.sleep(min(wait, 0.02))
+        elif select([process.stdout], [], [], wait)[0]:
+            chunk = os.read(process.stdout.fileno(), CHUNK)
+            hung_up = not chunk
+            found += chunk if len(found) <= most else b""
+        now = time.monotonic()
+        if killed:
+            if now >= end:
+                break
+            continue
+        killed = "output" if len(found) > most else "time" if now >= end else ""
+        if not killed and now >= look:
+            killed = watch()
+            look = time.monotonic() + max(POLL_S, 4 * (time.monotonic() - now))
+        if killed:
+            kill()
+            end = look = now + HANG_UP_S
+    return bytes(found[:most]).decode("utf-8", "replace"), killed
+
+
+# What a command in bubblewrap uses in all, for which the kernel has no limit that everybody may set.
+
+FREE_MB = 512  # on the disk that is written to; with less nothing goes on
+FREE_FILES = 2000  # likewise
+LOOK_S = 10.0  # to measure what a running command wrote: it may be writing faster than it can be counted
+MEASURE_S = 60.0  # likewise, when nothing runs: for which it takes longer is a machine that is too slow
+UNMEASURED = "unmeasured"
+
+
+class TooSlow(InfraError):
+    """What a sandbox holds could not be found out in time."""
+
+
+@dataclass(kw_only=True)
+class UsageWatch:
+    """Called while the command runs: the limit that it has passed, UNMEASURED where that cannot be found out, or "".
+
+    root     its first process: all others descend from it
+    folder   all that it can write to
+    before   bytes and files in the folder before the command began
+    """
+
+    limits: Limits
+    root: int
+    folder: Path
+    before: tuple[int, int]
+
+    def __call__(self) -> str:
+        if resident(self.root) > self.limits.memory_mb << 20:
+            return "memory"
+        try:
+            return self.written(usage(self.folder, LOOK_S))
+        except TooSlow:  # by the command or by the machine: known when the command has ended
+            return UNMEASURED
+
+    def written(self, used: tuple[int, int]) -> str:
+        """Which of the two limits of the folder is passed. Raises InfraError where none is, and the disk is full."""
+        over = passed(self.limits, used, self.before)
+        if not over:
+            check_room(self.folder)
+        return over
+
+
+def passed(limits: Limits, used: tuple[int, int], allowed: tuple[int, int]) -> str:
+    """disk | files, or "" where bytes and files are within the limits, or no more than what is allowed anyway."""
+    most = (limits.disk_mb << 20, limits.files)
+    over = [now > max(limit, least) for now, limit, least in zip(used, most, allowed, strict=True)]
+    return "disk" if over[0] else "files" if over[1] else ""
+
+
+def check_room(folder: Path) -> None:
+    """Raises InfraError where the disk of a folder is as good as full, whoever filled it."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError as error:
+        raise InfraError(f"the sandbox is gone: {error.strerror}") from error
+    if disk.f_bavail * disk.f_frsize < FREE_MB << 20:
+        left = f"{FREE_MB} MB"
+    elif disk.f_files and disk.f_favail < FREE_FILES:  # 0: of a file system without such a limit
+        left = f"{FREE_FILES} files"
+    else:
+        return
+    raise InfraError(f"this machine's disk is full: there is no room for {left} where sandboxes are (TMPDIR)")
+
+
+def usage(folder: Path, timeout_s: float) -> tuple[int, int]:
+    """(bytes, files) in a folder. Raises TooSlow where one of them takes longer than timeout_s to find out."""
+    return measure(folder, "--block-size=1", timeout_s), measure(folder, "--inodes", timeout_s)
+
+
+def measure(folder: Path, unit: str, timeout_s: float) -> int:
+    """By du, which follows no link and minds no depth."""
+    words = ["du", "--summarize", "--one-file-system", unit, "--", str(folder)]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise TooSlow(f"this machine is too slow: measuring a sandbox took longer than {timeout_s:g} s") from error
+    except OSError as error:
+        raise InfraError(f"du: {error}") from error
+    return int((done.stdout.split() or ["0"])[0])
+
+
+def resident(root: int) -> int:
+    """Bytes in memory of a process and its descendants; what they share counts for each."""
+    rows = dict(processes())
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in rows.items():
+        children.setdefault(parent, []).append(pid)
+    total, todo = 0, [root]
+    while todo:
+        pid = todo.pop()
+        total += rows.get(pid, (0, 0))[1]
+        todo += children.get(pid, ())
+    return total * os.sysconf("SC_PAGE_SIZE")
+
+
+def processes() -> Iterator[tuple[int, tuple[int, int]]]:
+    """(process id, (its parent's, pages in memory)) of all processes."""
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with suppress(OSError):  # it has ended meanwhile
+                words = Path(entry.path, "stat").read_bytes().rpartition(b")")[2].split()
+                yield int(entry.name), (int(words[1]), int(words[21]))

@@ -1,0 +1,112 @@
+"""Whether a patch solves an instance of env=swe: its tests are run on a fresh copy, after the attempt."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from core.errors import InfraError
+from envs.swe.data import Instance
+from envs.swe.make_sandbox import make_sandbox
+from envs.swe.sandbox import GIVEN, Limits, Sandbox
+
+APPLY_S = 120.0
+APPLY = f"git apply --whitespace=nowarn {GIVEN}/answer.patch || patch --batch --fuzz=5 -p1 -i {GIVEN}/answer.patch"
+PASSED = re.compile(r"^PASSED (\S.*)$", re.MULTILINE)
+BROKEN = re.compile(r"^ERROR (\S.*)$", re.MULTILINE)  # with a reason, and also of a test that passed before its end
+# What makes the copy of a folder a repository with one commit, the same whenever and wherever it is made.
+COMMIT = """
+export GIT_AUTHOR_NAME=Maintainer GIT_AUTHOR_EMAIL=maintainer@example.com GIT_AUTHOR_DATE=2024-01-01T00:00:00Z
+export GIT_COMMITTER_NAME=Maintainer GIT_COMMITTER_EMAIL=maintainer@example.com GIT_COMMITTER_DATE=2024-01-01T00:00:00Z
+git init -q -b main . && printf '%s\\n' __pycache__/ '*.pyc' .pytest_cache/ > .git/info/exclude \
+    && git add -A && git commit -q -m 'Initial commit'
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """patch: applied | empty | does not apply. failed: how many of its tests did not pass. killed: as of a command."""
+
+    solved: bool
+    patch: str
+    failed: int = 0
+    killed: str = ""
+
+
+def begin(box: Sandbox, source: str, instance: Instance) -> None:
+    """Open a sandbox with the instance's repository in it, as one commit where it comes from a folder.
+
+    Raises InfraError where the disk has no room for what is to be done in it.
+    """
+    box.open(source)
+    box.check_room()
+    if instance.folder is not None and (ran := box.run(COMMIT, APPLY_S)).returncode != 0:
+        why = f"it passes a limit ({ran.killed})" if ran.killed else ran.output.strip()[-500:]
+        raise InfraError(f"{instance.id}: its repository could not be made: {why}")
+
+
+def resolve(patch: str, instance: Instance, *, kind: str, source: str, limits: Limits, timeout_s: float) -> Result:
+    """Apply a patch and then the instance's tests to a fresh copy, and run them.
+
+    Files that the tests stand in are the instance's, whatever the patch makes of them.
+    """
+    return resolve_in(make_sandbox(kind, limits), patch, instance, source=source, timeout_s=timeout_s)
+
+
+def resolve_in(box: Sandbox, patch: str, instance: Instance, *, source: str, timeout_s: float) -> Result:
+    """`resolve` in a sandbox that is not open yet, and is closed afterwards.
+
+    Raises InfraError where the disk is full, also of a patch that solves the instance: were only those that do not left
+    out, the success rate would be too high.
+    """
+    try:
+        found = _resolved(box, patch, instance, source, timeout_s) if patch.strip() else _unsolved(instance, "empty")
+        if found.patch != "empty":
+            box.check_room()
+        return found
+    finally:
+        box.close()
+
+
+def _resolved(box: Sandbox, patch: str, instance: Instance, source: str, timeout_s: float) -> Result:
+    begin(box, source, instance)
+    box.give("answer.patch", patch)
+    box.give("test.patch", instance.test_patch)
+    if box.run(APPLY, APPLY_S).returncode != 0:
+        return _unsolved(instance, "does not apply")
+    if box.run(_put_tests(instance), APPLY_S).returncode != 0:  # the patch stands in their way
+        return _unsolved(instance, "applied")
+    needed = _needed(instance)
+    files = shlex.join(sorted({name.partition("::")[0] for name in needed}))
+    ran = box.run(f"python -m pytest -rpE --tb=no {files}", timeout_s)
+    broken = BROKEN.findall(ran.output)
+    passed = {name for name in PASSED.findall(ran.output) if not any(_is_of(line, name) for line in broken)}
+    failed = len(needed - passed)
+    return Result(solved=not failed and not ran.killed, patch="applied", failed=failed, killed=ran.killed)
+
+
+def _is_of(line: str, name: str) -> bool:
+    """Whether a line of pytest's summary, "NAME" or "NAME - REASON", is of this test."""
+    return line == name or line.startswith(f"{name} - ")
+
+
+def _unsolved(instance: Instance, patch: str) -> Result:
+    return Result(solved=False, patch=patch, failed=len(_needed(instance)))
+
+
+def _needed(instance: Instance) -> set[str]:
+    return {*instance.tests[0], *instance.tests[1]}
+
+
+def _put_tests(instance: Instance) -> str:
+    """A command: files with tests as they were, those that were not there gone, then those of the test patch."""
+    named = {name.partition("::")[0] for tests in instance.tests for name in tests}
+    named |= set(re.findall(r"^(?:\+\+\+ b|--- a)/([^\t\n]+)", instance.test_patch, re.MULTILINE))
+    lines = [
+        f"if git cat-file -e HEAD:{name} 2>/dev/null; then git checkout -q HEAD -- {name}; else rm -rf -- {name}; fi"
+        for name in map(shlex.quote, sorted(named))
+    ]
+    if instance.test_patch.strip():
+        lines.append(f"git apply --whitespace=nowarn {GIVEN}/test.patch")
+    return " && ".join(lines)

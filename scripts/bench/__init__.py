@@ -1,1 +1,0 @@
-"""What measures speed and robustness: python -m scripts.bench.NAME."""

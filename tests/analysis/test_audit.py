@@ -1,0 +1,324 @@
+"""python -m scripts.audit: a clean run passes; every fault that is planted in one is found, and only it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+from conftest import REPO, TOY, read_json, read_rows
+
+from analysis.audit import answer_in
+from analysis.lesson_quality import audit, grade
+from analysis.load import read_run
+from core.errors import UserError
+from core.run.metrics import summarise
+from core.run.records import current
+
+GOLD = "zebrafish"
+
+
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("audit") / "run"
+    words = [sys.executable, str(REPO / "main.py"), *TOY, "limit=12", f"run_dir={folder}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def plant(clean, tmp_path):
+    """A copy of the run with its rows, its manifest and its summary changed by a function: what the audit then says."""
+
+    def with_fault(change):
+        run = tmp_path / "run"
+        shutil.copytree(clean, run)
+        rows, files = read_rows(run), {name: read_json(run / name) for name in ("manifest.json", "summary.json")}
+        change(rows, files["manifest.json"], files["summary.json"])
+        (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        for name, value in files.items():
+            (run / name).write_text(json.dumps(value))
+        return audit(read_run(run))
+
+    return with_fault
+
+
+def test_a_clean_run_passes_and_one_with_a_fault_exits_with_1(clean, plant, tmp_path):
+    def run(path):
+        words = [sys.executable, "-m", "scripts.audit", str(path)]
+        return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+
+    assert audit(read_run(clean))["broken"] == {}
+    assert run(clean).returncode == 0
+
+    def own_record(rows, manifest, summary):
+        rows[5]["retrieved"] = [{"id": rows[5]["records"][0]["id"], "score": 1.0}]
+
+    plant(own_record)
+    done = run(tmp_path / "run")
+    assert done.returncode == 1
+    assert "self_retrieval: 2" in done.stdout  # its own, and of a later time
+    assert run(tmp_path / "nothing").returncode == 2
+
+
+def gold_in_the_prompt(rows, manifest, summary):
+    rows[3]["trajectories"][0]["opening"][0]["content"] += f" The answer is {rows[3]['trajectories'][0]['gold']}."
+
+
+def gold_in_a_lesson(rows, manifest, summary):
+    rows[3]["trajectories"][0]["gold"] = GOLD
+    rows[3]["lessons"][0]["content"] = f"Say {GOLD}."
+
+
+def gold_in_the_verdict(rows, manifest, summary):
+    rows[3]["trajectories"][0]["gold"] = GOLD
+    rows[3]["verdict"]["reason"] = f"The expected answer was {GOLD}."
+
+
+def oracle_verdict(rows, manifest, summary):
+    rows[2]["verdict"]["source"] = summary["label_source"] = "oracle"
+    for row in rows:
+        row["verdict"]["source"] = "oracle"
+
+
+def oracle_record(rows, manifest, summary):
+    rows[2]["records"][0]["label_source"] = "oracle"
+
+
+def record_of_the_future(rows, manifest, summary):
+    rows[1]["retrieved"] = [{"id": rows[6]["records"][0]["id"], "score": 1.0}]
+    shown, _, _ = rows[1]["trajectories"][0]["opening"][0]["content"].partition("<memory_items>")
+    rows[1]["trajectories"][0]["opening"][0]["content"] = shown  # else it was shown another one than it had retrieved
+
+
+def broken_as_failure(rows, manifest, summary):
+    rows[4]["trajectories"][0]["ended_by"] = "infra_error"
+
+
+def failure_as_success(rows, manifest, summary):
+    rows[0]["status"] = "success"
+    summary["n_success"] += 1
+    summary["success_rate"] = round(summary["n_success"] / summary["n"], 4)
+
+
+def broken_that_teaches(rows, manifest, summary):
+    rows[4]["trajectories"][0] |= {"ended_by": "infra_error", "error": "llm: gone"}
+    rows[4]["status"] = "infra_error"
+    summary |= {"n": 11, "n_infra_error": 1, "n_success": 7, "success_rate": 0.6364}
+
+
+def counted_in_the_summary(rows, manifest, summary):
+    summary["n_success"] += 1
+
+
+def task_twice(rows, manifest, summary):
+    rows[7]["task_id"] = rows[6]["task_id"]
+
+
+def record_twice(rows, manifest, summary):
+    rows[7]["records"] = rows[6]["records"]
+
+
+def changed_manifest(rows, manifest, summary):
+    manifest["config"]["retrieval"]["top_k"] = 3
+
+
+def other_tasks(rows, manifest, summary):
+    manifest["task_ids"] = [*manifest["task_ids"][:-1], "toy/other/1"]
+    rows[-1]["task_id"] = "toy/other/1"
+    rows[-1]["records"][0]["task_id"] = "toy/other/1"
+
+
+BROKEN = {
+    gold_in_the_prompt: "gold_in_prompts",
+    oracle_verdict: "oracle_labels",
+    oracle_record: "oracle_labels",
+    record_of_the_future: "self_retrieval",
+    broken_as_failure: "denominators",
+    failure_as_success: "denominators",
+    broken_that_teaches: "denominators",
+    counted_in_the_summary: "denominators",
+    task_twice: "lost_or_doubled",
+    record_twice: "lost_or_doubled",
+    changed_manifest: "drift",
+    other_tasks: "drift",
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN, ids=lambda fault: fault.__name__)
+def test_a_broken_invariant_is_found(plant, fault):
+    assert list(plant(fault)["broken"]) == [BROKEN[fault]]
+
+
+@pytest.mark.parametrize("fault", [gold_in_a_lesson, gold_in_the_verdict], ids=lambda fault: fault.__name__)
+def test_an_answer_that_only_the_learner_knows_is_broken_unless_its_prompts_are_there_without_it(
+    plant, tmp_path, fault
+):
+    report = plant(fault)
+    assert report["broken"] == {} and len(report["look"]["answers_worked_out"]) == 1
+    (tmp_path / "run" / "prompts.jsonl").unlink()
+    report = audit(read_run(tmp_path / "run"))
+    assert list(report["broken"]) == ["gold_in_learning"]
+    assert "answers_worked_out" in report["unchecked"]
+
+
+def test_a_failure_that_counted_and_was_tried_again_is_found(here):
+    run_dir, _ = here(*TOY, "limit=12", "arm=no_memory")
+    rows = read_rows(run_dir)
+    again = json.loads(json.dumps(rows[3])) | {"index": 12, "retries": 3, "status": "success", "reward": 1.0}
+    again["trajectories"][0] |= {"success": True, "reward": 1.0}
+    again["trajectories"][0]["info"]["won"] = True
+    rows.append(again)
+    summary = read_json(run_dir / "summary.json") | summarise(current(rows), 12)
+    assert (summary["n"], summary["n_success"]) == (12, 1)
+    (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run_dir / "summary.json").write_text(json.dumps(summary))
+    found = audit(read_run(run_dir))["broken"]
+    assert found == {"denominators": [f"episode 3 ({again['task_id']}): counted, and was tried again"]}
+
+
+def test_a_run_whose_success_is_not_known_is_not_broken(plant):
+    def unevaluated(rows, manifest, summary):
+        for row in rows:
+            row["trajectories"][row["chosen"]]["info"]["evaluated"] = False
+        summary |= summarise(rows, len(rows))
+        assert (summary["n"], summary["success_rate"]) == (12, None)
+
+    assert plant(unevaluated)["broken"] == {}
+
+
+def test_a_bank_that_lost_a_record_is_found(clean, tmp_path):
+    shutil.copytree(clean, tmp_path / "run")
+    with closing(sqlite3.connect(tmp_path / "run" / "bank.sqlite")) as bank, bank:
+        bank.execute("DELETE FROM records WHERE rowid = 3")
+    lines = audit(read_run(tmp_path / "run"))["broken"]["lost_or_doubled"]
+    assert len(lines) == 1
+    assert "not in the bank" in lines[0]
+
+
+def test_a_changed_hydra_config_is_found(clean, tmp_path):
+    shutil.copytree(clean, tmp_path / "run")
+    file = tmp_path / "run" / ".hydra" / "config.yaml"
+    file.write_text(file.read_text().replace("top_k: 1", "top_k: 2"))
+    assert "retrieval.top_k" in audit(read_run(tmp_path / "run"))["broken"]["drift"][0]
+
+
+def test_a_task_of_an_earlier_bank_that_meets_itself_is_found(here, clean, tmp_path):
+    run_dir, _ = here(
+        *TOY, "limit=4", "setting=frozen", f"memory.path={clean / 'bank.sqlite'}", run_dir=tmp_path / "run"
+    )
+    assert audit(read_run(run_dir))["broken"] == {}
+    rows = read_rows(run_dir)
+    rows[0]["retrieved"] = [{"id": read_rows(clean)[0]["records"][0]["id"], "score": 1.0}]
+    (run_dir / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert list(audit(read_run(run_dir))["broken"]) == ["self_retrieval"]
+
+
+@pytest.mark.parametrize(
+    ("script", "lost"),
+    [
+        ("audit", "verdicts"),
+        ("audit", "trajectories"),
+        ("audit", "status"),
+        ("export --to inspect -o logs", "run"),
+        ("export --to inspect -o logs", "trajectories"),
+        ("export --to parquet -o table", "everything"),
+        ("tables", "fingerprint"),
+        ("report -o page.html", "query"),
+    ],
+)
+def test_a_record_that_lacks_a_field_is_an_error_of_one_sentence(plant, tmp_path, script, lost):
+    def without(rows, manifest, summary):
+        if lost == "everything":
+            rows[3] = []
+        else:
+            del (manifest if lost in manifest else rows[3])[lost]
+
+    with contextlib.suppress(UserError):
+        plant(without)
+    name, *words = script.split()
+    line = [sys.executable, "-m", f"scripts.{name}", str(tmp_path / "run"), *words]
+    env = os.environ | {"PYTHONPATH": str(REPO)}
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=env)
+    assert done.returncode == (1 if name == "report" else 2) and done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"error: {tmp_path / 'run'} is no whole run: ")
+
+
+def test_train_may_know_the_answer(here):
+    run_dir, _ = here(*TOY, "setting=train", "limit=6")
+    assert audit(read_run(run_dir))["broken"] == {}
+
+
+def test_what_is_worth_a_look(clean, plant):
+    look = audit(read_run(clean))["look"]
+    assert len(look["near_duplicate_tasks"]) == 8  # boxes 2 and 3 of the 4 families
+    assert len(look["lessons_with_answers"]) == 12
+    assert len(look["duplicate_lessons"]) == 4
+
+    def more(rows, manifest, summary):
+        rows[1]["retrieved"] = [{"id": "unheard-of", "score": 1.0}]
+        rows[2]["verdicts"][0]["parsed"] = False
+        rows[3]["learning_errors"] = ["extractor: timeout"]
+        manifest["fingerprint"]["prompts"]["judge"] = "another"
+        manifest["starts"].append({**manifest["starts"][0], "git": {"sha": "0" * 40, "dirty": ["core/x.py"]}})
+
+    look = plant(more)["look"]
+    assert [len(look[name]) for name in ("unknown_records", "unread_replies")] == [1, 2]
+    for told in ("prompt judge is another one today", "went on at 00000000", "core/x.py"):
+        assert any(told in line for line in look["other_code"])
+
+
+def test_the_grade_by_hand(plant, tmp_path):
+    def lessons(rows, manifest, summary):
+        for row in rows:
+            row["lessons"], row["n_dropped"] = [], 0
+        whole = {"title": "Look", "description": "First look.", "content": "Look around. Then act."}
+        rows[0]["lessons"] = [whole, whole | {"description": " "}, whole | {"content": "A. " * 6}]
+        rows[1]["lessons"] = [whole | {"content": "Take the 250 pounds and"}]
+        rows[1]["query"] = "Who paid 250 pounds?"
+        rows[0]["n_dropped"] = 1
+
+    plant(lessons)
+    found = grade(read_run(tmp_path / "run"))
+    assert found == {
+        "lessons": 4,
+        "episodes_that_taught": 2,
+        "parse_rate": 0.8,
+        "whole_fields": 0.75,
+        "finished": 0.75,
+        "one_to_five": 0.75,
+        "literals": 0.25,
+        "distinct": 1.0,
+        "words_median": 5,
+        "words_most": 6,
+        "cut_off": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "gold", "told", "found"),
+    [
+        ("it is 1024 here", "1024", "how many?", True),
+        ("it is 10245 here", "1024", "how many?", False),
+        ("it is 1024 here", "1024", "was it 1024?", False),
+        ("take 5 apples", "5", "how many?", False),  # a short answer occurs by chance
+        ("so \\boxed{5}", "5", "how many?", True),
+        ("the answer is: 5.", "5", "how many?", True),
+        ("go to desk 1; take mug", "put a mug. One way: go to desk 1; take mug", "put a mug", False),
+        ("One way: go to desk 1; take mug", "put a mug. One way: go to desk 1; take mug", "put a mug", True),
+        ("put a mug", "put a mug", "put a mug", False),
+        ("press green button first", "press green", "- press the green button\n- press the red button", False),
+        ("press green button first", "press green", "- press the red button", True),
+        ("it is the 5", "the 5", "5 apples", True),  # what is left without its article occurs by chance
+        ("", "", "x", False),
+    ],
+)
+def test_when_a_text_gives_an_answer_away(text, gold, told, found):
+    assert (answer_in(text, gold, told) is not None) == found

@@ -1,0 +1,305 @@
+"""The one table: arms x benchmarks, the same numbers as the cells', in a terminal of any width and in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import REPO, TOY, command, read_json, read_rows
+from rich.cells import cell_len
+from rich.console import Console
+
+from analysis.cells import _labels, make_cells, place_of_arm
+from analysis.matrix import build_matrix, print_matrix
+from analysis.tables import load_episodes
+from analysis.text import BETTER, WORSE, Text, latex, markdown, page, show
+from scripts.tables import main
+
+SWEEP = ("-m", *TOY, "env=toy,toy_chance", "arm=reasoningbank,awm,no_memory", "seed=0,1,2", "limit=12")
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("matrix") / "sweep"
+    done = subprocess.run(
+        command(*SWEEP, f"run_dir={folder}"), capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def copy(sweep, tmp_path):
+    return shutil.copytree(sweep, tmp_path / "sweep")
+
+
+def run_of(folder, env, arm, seed):
+    runs = {
+        (made["env"], made["arm"], made["seed"]): path
+        for path, made in ((p, facts(p)) for p in folder.iterdir())
+        if made
+    }
+    return runs[env, arm, seed]
+
+
+def facts(path):
+    if not (path / "summary.json").is_file():
+        return {}
+    name = "toy_chance" if "toy_chance" in path.name else "toy"
+    return {"env": name} | {key: read_json(path / "summary.json")[key] for key in ("arm", "seed")}
+
+
+def edit(run, change):
+    rows = change(read_rows(run))
+    (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def matrix(folder, **given):
+    """(cells, {arm: {column: cell's lines}}, notes)."""
+    cells, [text, *_] = build_matrix(load_episodes([str(folder)]), **given)
+    heads = [head.split("\n")[0] for head in text.head]
+    rows = {row[0]: {head: cell.split("\n") for head, cell in zip(heads[1:], row[1:])} for row in text.rows}
+    return cells, rows, text.notes
+
+
+def test_a_row_an_arm_in_the_papers_order_and_a_column_a_benchmark(sweep):
+    cells, [text] = build_matrix(load_episodes([str(sweep)]))
+    assert [row[0] for row in text.rows] == ["no_memory", "awm", "reasoningbank"]
+    assert text.head == ["arm", "toy\n12 tasks x 3 seeds", "toy_chance\n12 tasks x 3 seeds"]
+    assert text.title.endswith(", scripted")
+    toy = cells.table[cells.table["env"] == "toy"].set_index("arm").loc["reasoningbank"]
+    rate, below = text.rows[2][1].split("\n")
+    assert rate == f"{100 * toy['success']:.1f} [{100 * toy['low']:.1f}, {100 * toy['high']:.1f}]"
+    assert toy["p_holm"] < 0.05
+    assert below == f"{100 * toy['difference']:+.1f} {BETTER} · n 36"
+    assert text.rows[0][1].endswith("\nbaseline · n 36")
+    chance = cells.table[cells.table["env"] == "toy_chance"].set_index("arm").loc["reasoningbank"]
+    assert chance["p_holm"] >= 0.05 and BETTER not in text.rows[2][2]
+    notes = " ".join(text.notes)
+    assert f"{BETTER} better, {WORSE} worse" in notes and "Holm's correction for the " in notes
+    tested = int(cells.table["p_holm"].notna().sum())
+    assert f"for the {tested} comparisons of this table" in notes
+
+
+def test_worse_is_marked_as_well_and_another_baseline_may_be_given(sweep):
+    _, rows, notes = matrix(sweep, baseline="reasoningbank")
+    assert rows["reasoningbank"]["toy"][1] == "baseline · n 36"
+    assert rows["no_memory"]["toy"][1].split(" · ")[0].endswith(f" {WORSE}")
+    assert "the difference to reasoningbank in points" in notes[0]
+
+
+def test_what_broke_and_what_is_not_finished_stands_in_its_cell(copy):
+    def broken(rows):
+        rows[5]["status"] = rows[5]["trajectories"][0]["ended_by"] = "infra_error"
+        rows[5]["trajectories"][0]["error"] = "server: gone"
+        return rows
+
+    edit(run_of(copy, "toy", "awm", 0), broken)
+    unfinished = run_of(copy, "toy", "reasoningbank", 2)
+    edit(unfinished, lambda rows: rows[:3])
+    shutil.rmtree(run_of(copy, "toy_chance", "awm", 0))
+    _, rows, notes = matrix(copy)
+    assert rows["awm"]["toy"][1:] == ["+0.0 · n 35", "1 broken"]
+    assert rows["reasoningbank"]["toy"][1].endswith("· n 24") and rows["reasoningbank"]["toy"][2] == "1 unfinished"
+    assert rows["awm"]["toy_chance"][1].endswith("· n 24")
+    assert any(note.startswith(f"{unfinished} stopped after 3 of 12 tasks: left out.") for note in notes)
+    assert any(note.startswith("awm on toy: 1 of 36 episodes broke; ") for note in notes)
+    assert any(note.startswith("awm on toy_chance has seeds 1, 2, its baseline 0, 1, 2") for note in notes)
+    _, rows, _ = matrix(copy, partial=True)
+    assert rows["reasoningbank"]["toy"][0].endswith("] *") and rows["reasoningbank"]["toy"][1].endswith("· n 27")
+    assert "unfinished ·" in rows["reasoningbank"]["toy"][1] and BETTER not in rows["reasoningbank"]["toy"][1]
+    assert "unfinished" not in " ".join(rows["awm"]["toy_chance"])
+    for seed in (0, 1):
+        edit(run_of(copy, "toy", "reasoningbank", seed), lambda rows: rows[:2])
+    assert matrix(copy)[1]["reasoningbank"]["toy"] == ["partial"]
+
+
+def test_one_seed_is_shown_and_not_tested(copy):
+    for path in list(copy.iterdir()):
+        if facts(path).get("seed"):
+            shutil.rmtree(path)
+    _, rows, notes = matrix(copy)
+    assert re.fullmatch(r"\+[\d.]+ untested · n 12", rows["reasoningbank"]["toy"][1])
+    assert any(note.startswith("Untested: one seed") for note in notes)
+    assert not any(BETTER in note for note in notes)
+
+
+def test_labels_other_than_the_judges_are_named_in_the_cell(copy, here):
+    here(*TOY, "arm=reasoningbank", "setting=true_labels", "limit=12", run_dir=copy / "told")
+    _, rows, notes = matrix(copy)
+    usual, told = "reasoningbank judge=llm setting=test_time", "reasoningbank judge=oracle setting=true_labels"
+    assert rows[told]["toy"][2] == "labels oracle"
+    assert rows[told]["toy_chance"] == ["-"]
+    assert rows[usual]["toy_chance"][1].endswith(
+        "n 36"
+    )  # one name in every column, though here nothing else is like it
+    assert "labels" not in " ".join(rows["awm"]["toy"])
+    assert any("where a cell names no others" in note for note in notes)
+
+
+def test_two_cells_of_one_column_never_have_one_name(sweep):
+    table = make_cells(load_episodes([str(sweep)])).table
+    table = table[table["env"] == "toy"].head(2).assign(arm=["a x=1", "a"], overridden=["", "x=1"])
+    labels = _labels(table, {cell: {} for cell in table["cell"]})
+    assert len(set(labels)) == 2 and all(label.startswith("a x=1 #") for label in labels)
+
+
+def test_two_baselines_are_said_with_the_whole_command_which_then_compares(copy, here, capsys):
+    for env in ("toy", "toy_chance"):
+        words = (f"env={env}", *TOY[1:], "arm=no_memory", "roles.agent.temperature=0.1", "limit=12")
+        here(*words, run_dir=copy / f"cold-{env}")
+    capsys.readouterr()
+    assert main([str(copy)]) == 0
+    said = capsys.readouterr().out
+    for env in ("toy", "toy_chance"):
+        assert f"{env}, scripted: 2 cells are the baseline no_memory, so nothing is compared. Choose one:" in said
+    warm, cold = (f"no_memory roles.agent.temperature={value}" for value in (0.7, 0.1))
+    for label in (warm, cold):
+        assert f"compare with it: python -m scripts.tables {copy} --baseline '{label}'\n" in said
+    assert main([str(copy), "--baseline", warm]) == 0
+    said = capsys.readouterr().out
+    assert "nothing is compared" not in said
+    [row] = [line for line in said.splitlines() if line.startswith("| reasoningbank |")]
+    assert row.count("<br>+") == 2  # in both benchmarks
+
+
+def test_without_the_baseline_every_finished_arm_may_be_one(copy):
+    for path in list(copy.iterdir()):
+        if facts(path).get("arm") == "no_memory":
+            shutil.rmtree(path)
+    _, _, notes = matrix(copy, command="python -m scripts.tables here")
+    assert "toy, scripted: no finished run of the baseline no_memory, so nothing is compared. Choose one:" in notes
+    assert "compare with it: python -m scripts.tables here --baseline awm" in notes
+
+
+def printed(width, table):
+    console = Console(width=width, file=io.StringIO(), highlight=False)
+    show(console, table)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("n_columns", [1, 2, 5, 12])
+def test_in_a_terminal_nothing_is_cut_whatever_its_width(width, n_columns):
+    heads = ["arm", *(f"benchmark_{chr(97 + n)}\n1319 tasks x 10 seeds" for n in range(n_columns))]
+    arms = ["no_memory", "reasoningbank workflow.learn_from=failure retrieval.top_k=4", "own"]
+    cells = [
+        [f"{n}{m}.5 [{n}{m}.1, {n}{m}.9]\n+{n}{m}.7 {BETTER} · n 1319" for n in range(n_columns)] for m in range(3)
+    ]
+    note = "missing: python main.py experiment=main_table " + "llm.model=openai/some-model " * 6
+    table = Text(
+        title="t" * 20, head=heads, rows=[[a, *row] for a, row in zip(arms, cells)], notes=["word " * 60, note]
+    )
+    said = printed(width, table)
+    lines = said.splitlines()
+    assert all(cell_len(line) <= width for line in lines if "missing: " not in line)
+    assert f"- {note}" in said  # whole, to be copied
+    for head in heads[1:]:
+        assert said.count(head.split("\n")[0]) == 1
+    for row in cells:
+        for cell in row:
+            rate, below = cell.split("\n")
+            assert said.count(rate) == said.count(below) == 1
+    blocks = sum(line.startswith("no_memory") for line in lines)
+    assert blocks == -(-n_columns // ((width - 26) // 24)) or blocks <= n_columns
+
+
+def test_sentences_are_wrapped_and_numbers_are_not():
+    words = "a sentence that is much too long to stand in one line of a terminal, with 12.5 in it"
+    table = Text(title="t", head=["who", "rate", "why", "calls"], rows=[["x", "1.0 [0.5, 1.5]", words, "1,234,567"]])
+    said = printed(60, table)
+    assert "1.0 [0.5, 1.5]" in said and "1,234,567" in said
+    assert words not in said and set(words.split()) <= set(said.split())
+
+
+def test_marks_are_told_apart_without_colour_and_bright_colours_are_not_used():
+    console = Console(width=80, file=io.StringIO(), force_terminal=True, color_system="standard")
+    show(console, Text(title="t", head=["a", "b"], rows=[["x", f"1.0\n+1.0 {BETTER}"], ["y", f"2.0\n-1.0 {WORSE}"]]))
+    said = console.file.getvalue()
+    assert BETTER in said and WORSE in said
+    assert "\x1b[1;32m" in said and "\x1b[1;31m" in said
+    assert not re.search(r"\x1b\[(?:\d;)*(?:9\d|37|33)m", said)  # white, yellow and bright ones vanish on white
+
+
+def test_lines_of_a_cell_in_the_other_formats():
+    table = Text(title="t", head=["arm", "toy\n8 tasks"], rows=[["a", f"1.0 [0.5, 1.5]\n+1.0 {BETTER} · n 8"]])
+    assert f"| a | 1.0 [0.5, 1.5]<br>+1.0 {BETTER} · n 8 |" in markdown(table)
+    assert f"<td>1.0 [0.5, 1.5]<br>+1.0 {BETTER} · n 8</td>" in page(table)
+    tex = latex(table)
+    assert r"a & \begin{tabular}[t]{@{}r@{}}1.0 [0.5, 1.5] \\ +1.0 $\uparrow$ $\cdot$ n 8\end{tabular} \\" in tex
+    assert BETTER not in tex
+
+
+def test_csv_has_a_line_a_cell_unrounded(sweep, capsys):
+    assert main([str(sweep), "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [(row["env"], row["label"]) for row in rows] == [
+        (env, arm) for env in ("toy", "toy_chance") for arm in ("no_memory", "awm", "reasoningbank")
+    ]
+    row = rows[2]
+    assert float(row["success"]) == pytest.approx(2 / 3) and float(row["p_holm"]) < 0.05
+    assert (row["n"], row["n_infra_error"], row["n_seeds"]) == ("36", "0", "3")
+
+
+def test_a_pipe_gets_markdown_and_a_terminal_columns(sweep, tmp_path):
+    words = [sys.executable, "-m", "scripts.tables", str(sweep)]
+    piped = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True, cwd=REPO)
+    assert piped.stdout.startswith("### Success, %") and "| no_memory | " in piped.stdout
+    quoted = " ".join(words)
+    shown = subprocess.run(
+        ["script", "-qec", f"stty cols 80; {quoted}", "/dev/null"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=REPO,
+    )
+    assert shown.returncode == 0
+    assert "| no_memory" not in shown.stdout and "─────" in shown.stdout and "12 tasks x 3 seeds" in shown.stdout
+    out = tmp_path / "table.txt"
+    subprocess.run([*words, "--format", "terminal", "-o", str(out)], timeout=120, check=True, cwd=REPO)
+    assert "─────" in out.read_text() and "\x1b" not in out.read_text()
+
+
+def test_at_the_end_of_a_sweep_it_is_printed_and_never_an_error(sweep, tmp_path):
+    console = Console(width=100, file=io.StringIO())
+    print_matrix(sweep, console)
+    assert "reasoningbank" in console.file.getvalue() and f"{BETTER} · n 36" in console.file.getvalue()
+    print_matrix(tmp_path, console)
+    assert console.file.getvalue().rstrip().endswith("there is no manifest.json in it or below it.")
+
+
+def test_published_rows_that_cannot_be_compared_only_on_demand(sweep, capsys):
+    assert main([str(sweep)]) == 0
+    assert "Published" not in capsys.readouterr().out
+    assert main([str(sweep), "--published"]) == 0
+    said = capsys.readouterr().out
+    assert "### Published" in said and "| no: its model is " in said.replace(
+        "| no: another benchmark", "| no: its model is "
+    )
+    assert "yes: tasks and model" not in said
+
+
+def test_the_order_is_the_papers_then_ours_then_ones_own():
+    arms = "mine_k10 mine_k2 random_retrieval matts_sequential reasoningbank awm synapse no_memory".split()
+    arms.append("matts_parallel_k5")
+    rows = [{"arm": arm, "label": arm} for arm in arms]
+    rows += [{"arm": "reasoningbank", "label": f"reasoningbank top_k={k}"} for k in (10, 2)]
+    assert [row["label"] for row in sorted(rows, key=place_of_arm)] == [
+        "no_memory",
+        "synapse",
+        "awm",
+        "reasoningbank",
+        "reasoningbank top_k=2",
+        "reasoningbank top_k=10",
+        "matts_sequential",
+        "matts_parallel_k5",
+        "random_retrieval",
+        "mine_k2",
+        "mine_k10",
+    ]

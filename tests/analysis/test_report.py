@@ -1,0 +1,206 @@
+"""The report: what it says of real runs, and that nothing in a run can break out of its page."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from conftest import REPO, TOY, read_json, read_rows
+from report_kit import EVIL, RUNS, Elements, poison, rewritten
+
+from analysis.report import words
+from scripts import plots, report
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("pandas")
+
+
+@pytest.fixture
+def runs(toy_runs):
+    return toy_runs
+
+
+@pytest.fixture
+def page(tmp_path):
+    """The page of some runs: its text and its elements."""
+
+    def make(*arguments):
+        file = tmp_path / "out" / "page.html"
+        assert report.main([*map(str, arguments), "-o", str(file)]) == 0
+        text = file.read_text(encoding="utf-8")
+        return SimpleNamespace(text=text, file=file, elements=Elements(text))
+
+    return make
+
+
+def episodes(elements: Elements, number: int) -> list[dict]:
+    """The episodes of a run as the page's script reads them."""
+    found, piece = [], 0
+    while (packed := elements.scripts.get(f"r{number}c{piece}")) is not None:
+        found += [json.loads(line) for line in gzip.decompress(base64.b64decode(packed)).decode().split("\n")]
+        piece += 1
+    return found
+
+
+def test_the_page_says_what_the_runs_say(runs, page):
+    made = page(runs)
+    summary = read_json(runs / "bank-0" / "summary.json")
+    assert f"{100 * summary['success_rate']:.1f} %" in made.text
+    assert "+90.0 points" in made.text
+    assert "over 2 seeds p &lt; 0.0001" in made.text
+    assert "<b>better</b>" in made.text
+    assert {run["label"] for run in json.loads(made.elements.scripts["index"])["runs"]} == {
+        "no_memory · seed 0",
+        "no_memory · seed 1",
+        "reasoningbank · seed 0",
+        "reasoningbank · seed 1",
+        "matts_parallel · seed 0",
+    }
+    assert made.text.count('<div class="plot"><svg') == 5  # each of the plots has its data here
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_is_the_same_each_time(runs, page):
+    made = page(runs / "none-0", runs / "bank-0")
+    assert all(link.startswith(("#", "data:")) for link in made.elements.links)
+    assert page(runs / "none-0", runs / "bank-0").text == made.text
+
+
+def test_every_episode_is_in_the_page_with_the_texts_of_what_it_retrieved(runs, page):
+    made = page(runs)
+    index = json.loads(made.elements.scripts["index"])
+    labels = [run["label"] for run in index["runs"]]
+    number = labels.index("reasoningbank · seed 0")
+    rows, shown = read_rows(runs / "bank-0"), episodes(made.elements, number)
+    assert len(shown) == len(rows) == len(index["runs"][number]["rows"])
+    for row, seen, listed in zip(rows, shown, index["runs"][number]["rows"], strict=True):
+        assert seen["trajectories"] == row["trajectories"] and seen["lessons"] == row["lessons"]
+        assert [found["id"] for found in seen["retrieved"]] == [found["id"] for found in row["retrieved"]]
+        assert all(found["items"] and found["task_id"] for found in seen["retrieved"])
+        assert index["tasks"][listed[0]][0] == row["task_id"] and listed[1] == row["status"]
+    assert sum(len(run["rows"]) for run in index["runs"]) == 40 * len(RUNS)
+
+
+def test_lessons_of_a_frozen_bank_are_read_from_it(runs, page, here, tmp_path):
+    bank = runs / "bank-0" / "bank.sqlite"
+    words = ("env=toy", "env.seed=5", "llm=scripted", "embedder=hashing", "limit=8")
+    frozen, _ = here(*words, "setting=frozen", f"memory.path={bank}", "arm=reasoningbank", run_dir=tmp_path / "frozen")
+    before = sorted(path.name for path in bank.parent.iterdir())
+    shown = episodes(page(frozen).elements, 0)
+    assert any(row["retrieved"] for row in shown)
+    assert all(found["items"] for row in shown for found in row["retrieved"])
+    assert sorted(path.name for path in bank.parent.iterdir()) == before
+
+
+def test_a_partial_run_is_marked_and_not_averaged(runs, page, tmp_path):
+    part = rewritten(runs / "bank-0", tmp_path / "part", lambda row: row["index"] < 9)
+    made = page(runs / "none-0", part)
+    assert "Partial: runs of reasoningbank have not finished and are not counted" in made.text
+    assert ">partial</span>" in made.text and "better" not in made.text
+    counted = page(runs / "none-0", part, "--partial")
+    assert "counted as far as they go" in counted.text and ">partial</span>" in counted.text
+
+
+def test_broken_episodes_are_named_and_in_no_rate(runs, page, tmp_path):
+    def broken(row):
+        if row["index"] in (3, 4):
+            row["status"] = "infra_error"
+            row["trajectories"][0] |= {"ended_by": "infra_error", "error": "server: gone", "success": False}
+
+    made = page(runs / "none-0", rewritten(runs / "bank-0", tmp_path / "broken", broken))
+    assert "2 episodes are broken:" in made.text and "in 38 pairs" in made.text
+    assert "(2 tasks are broken and in no rate)" in made.text
+
+
+def test_what_chance_may_do_is_not_called_better(runs, page, tmp_path):
+    def hardly(row):
+        row["status"] = "success" if row["index"] == 20 else "failure"
+        row["trajectories"][0]["success"] = row["index"] == 20
+
+    made = page(runs / "none-0", rewritten(runs / "bank-0", tmp_path / "hardly", hardly))
+    assert "+2.5 points" in made.text and "1 gained, 0 lost in 40 pairs" in made.text
+    assert "<b>not tested</b>" in made.text and "<b>better</b>" not in made.text  # one seed
+
+
+def test_what_the_corrected_p_says_is_what_is_called_better():
+    cell = {"label": "mine", "n_paired_seeds": 3, "difference": 0.1, "difference_low": 0.02, "difference_high": 0.18}
+    cell |= {"won": 9.0, "lost": 1.0, "n_pairs": 30.0, "p": 0.02, "p_tasks": 0.001, "p_holm": 0.06}
+    said = words.difference(cell, "base", 3)
+    assert said["verdict"] == "no difference shown"
+    assert "over 3 seeds p = 0.0200 (p = 0.0600 after Holm's correction for 3 comparisons)" in said["tests"]
+    assert words.difference(cell | {"p_holm": 0.04}, "base", 2)["verdict"] == "better"
+    assert words.difference(cell | {"p_holm": 0.04, "difference": -0.1}, "base", 2)["verdict"] == "worse"
+    assert words.difference(cell | {"p_holm": None, "p": None}, "base", 2)["verdict"] == "not tested"
+
+
+def test_the_page_compares_what_the_tables_compare(runs, page, here, tmp_path):
+    from analysis.tables import build_tables, load_episodes
+
+    gold, _ = here(*TOY, "arm=no_memory", "agent=gold", run_dir=tmp_path / "gold")
+    made = page(runs / "none-0", gold, runs / "bank-0")
+    cells, _ = build_tables(load_episodes([str(runs / "none-0"), str(gold), str(runs / "bank-0")]), "all")
+    assert set(cells.table["label"]) == {"no_memory", "gold", "reasoningbank"}
+    assert "no test allows for how another bank would do: one seed" in made.text
+    by_word = page(runs / "par-0", runs / "bank-0", "--baseline", "k=3")
+    assert "Nothing is compared" in by_word.text  # no label here has such a word
+    by_arm = page(runs / "none-0", runs / "bank-0", runs / "bank-1", "--baseline", "reasoningbank")
+    assert "1 gained" in by_arm.text or "lost in 40 pairs" in by_arm.text
+    assert "over 2 seeds" not in by_arm.text  # the other arm has one of them
+
+
+def test_the_page_tells_no_path_of_the_program(runs, page):
+    made = page(runs / "bank-0")
+    assert "python main.py " in made.text and str(REPO) not in made.text
+
+
+def test_no_text_of_a_run_breaks_out_of_the_page(runs, page, tmp_path):
+    evil = rewritten(runs / "bank-0", tmp_path / "evil</script><b>", poison)
+    made, plain = page(runs / "none-0", evil, "--title", EVIL[0]), page(runs / "none-0", runs / "bank-0")
+    for tag in ("img", "style", "link", "meta", "iframe"):
+        assert made.elements.counts.get(tag) == plain.elements.counts.get(tag)
+    listed = json.loads(made.elements.scripts["index"])["runs"]
+    pieces = sum(len(run["starts"]) + bool(run["lessons"]) for run in listed)
+    assert made.elements.counts["script"] == pieces + 2
+    shown = episodes(made.elements, 1)
+    assert [row["query"] for row in shown] == [row["query"] for row in read_rows(evil)]
+    assert len(shown[0]["trajectories"][0]["steps"][0]["observation"]) > 1_000_000
+
+
+def test_what_cannot_be_shown_is_an_error_and_not_a_traceback(runs, tmp_path, capsys):
+    empty = rewritten(runs / "none-0", tmp_path / "empty", lambda row: False)
+    assert report.main([str(empty), "-o", str(tmp_path / "page.html")]) == 1
+    assert report.main([str(tmp_path / "nowhere"), "-o", str(tmp_path / "page.html")]) == 1
+    assert report.main([str(runs), "-o", str(runs)]) == 1
+    assert capsys.readouterr().err.count("error: ") == 3
+    assert report.main([str(runs / "none-0"), str(empty), "-o", str(tmp_path / "page.html")]) == 0
+
+
+def test_one_episode_is_enough_for_a_page(runs, page, tmp_path):
+    one = rewritten(runs / "bank-0", tmp_path / "one", lambda row: row["index"] < 1)
+    assert "reasoningbank solved 0.0\u00a0% of the toy tasks" in page(one, "--partial").text
+
+
+def test_the_figures_of_a_paper(runs, tmp_path):
+    assert plots.main([str(runs), "-o", str(tmp_path / "a")]) == 0
+    names = {"learning_curve", "by_type", "cost_success", "memory_growth", "scaling"}
+    files = {path.name for path in (tmp_path / "a").iterdir()}
+    assert files == {"captions.txt"} | {f"{name}.{kind}" for name in names for kind in ("pdf", "svg")}
+    assert (tmp_path / "a" / "scaling.pdf").read_bytes().startswith(b"%PDF")
+    assert plots.main([str(runs), "-o", str(tmp_path / "b")]) == 0
+    for name in files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def test_the_band_of_a_curve():
+    from analysis.plots import band
+    from core.run.metrics import wilson
+
+    nothing = float("nan")
+    mean, low, high = band(np.array([[nothing], [1.0], [0.0], [nothing], [0.0]]))  # NaN: a broken episode
+    assert mean[1:] == pytest.approx([1, 0.5, 0.5, 1 / 3]) and np.isnan(mean[0])
+    assert [low[4], high[4]] == pytest.approx(wilson(1, 3))
+    mean, low, high = band(np.array([[0.2, 0.4, 0.6]]))  # sd 0.2, t(0.975, 2) = 4.3027
+    assert (mean[0], low[0], high[0]) == pytest.approx((0.4, 0.0, 0.4 + 4.3027 * 0.2 / 3**0.5), abs=1e-4)

@@ -1,0 +1,211 @@
+"""python -m scripts.compare, show and export on real toy runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from conftest import TOY, command, read_rows
+
+from analysis.inspect_log import write_eval
+from analysis.load import read_run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("terminal") / "sweep"
+    words = (*TOY, "experiment=main_table", "arm=no_memory,reasoningbank,matts_parallel", "seed=0", "limit=12")
+    done = subprocess.run(
+        command(*words, f"run_dir={folder}"), capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {path.name.partition(",")[0].removeprefix("arm="): path for path in folder.iterdir() if path.is_dir()}
+
+
+def script(name, *words):
+    words = [sys.executable, "-m", f"scripts.{name}", *map(str, words)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_compare_names_every_flip(runs):
+    done = script("compare", runs["no_memory"], runs["reasoningbank"])
+    assert done.returncode == 0, done.stderr
+    assert "B - A: +66.7 points over 12 pairs" in done.stdout
+    assert "8 gained and 0 lost, McNemar's exact p = 0.0078" in done.stdout
+    assert len(re.findall(r"toy/\w+/\d+ .*gained", done.stdout)) == 8
+    assert "workflow._target_: 'workflows.vanilla.Vanilla' -> 'workflows.reasoningbank.ReasoningBank'" in done.stdout
+    back = script("compare", runs["reasoningbank"], runs["no_memory"], "--all")
+    assert "B - A: -66.7 points" in back.stdout
+    assert len(re.findall(r"toy/\w+/\d+ ", back.stdout)) == 12
+
+
+def test_compare_wants_one_run(runs):
+    done = script("compare", runs["no_memory"].parent, runs["reasoningbank"])
+    assert done.returncode == 2
+    assert "holds 3 runs" in done.stderr
+
+
+def test_compare_wants_episodes(runs, tmp_path):
+    empty = shutil.copytree(runs["no_memory"], tmp_path / "empty")
+    (empty / "episodes.jsonl").write_text("")
+    done = script("compare", empty, runs["reasoningbank"])
+    assert (done.returncode, done.stderr) == (2, "error: there is nothing to compare: a run has no finished episode.\n")
+
+
+def test_show_lists_and_filters(runs):
+    assert script("show", runs["reasoningbank"]).stdout.count("toy/") == 12
+    assert script("show", runs["reasoningbank"], "--status", "failure").stdout.count("toy/") == 4
+    assert script("show", runs["reasoningbank"], "--type", "amber").stdout.count("toy/") == 3
+    assert script("show", runs["reasoningbank"], "--flag").stdout.count("toy/") == 0
+
+
+def test_show_holds_one_episode_whole(runs):
+    row = read_rows(runs["matts_parallel"])[5]
+    done = script("show", runs["matts_parallel"], "birch/2", "--prompts")
+    assert done.returncode == 0, done.stderr
+    for text in (
+        row["query"],
+        row["retrieved"][0]["id"],
+        row["lessons"][0]["title"],
+        row["verdict"]["reason"].split("\n")[0],
+    ):
+        assert text in done.stdout
+    assert done.stdout.count("attempt ") == 3
+    assert done.stdout.count("<memory_items>") == 3
+    assert "truth: " + row["trajectories"][0]["gold"] in done.stdout
+    assert script("show", runs["matts_parallel"], "5", "--prompts").stdout == done.stdout
+    assert "names 4 episodes" in script("show", runs["matts_parallel"], "/2").stderr
+
+
+def test_what_a_model_wrote_cannot_act_on_the_terminal(runs, tmp_path):
+    import shutil
+
+    run = shutil.copytree(runs["reasoningbank"], tmp_path / "run")
+    rows = read_rows(run)
+    rows[0]["task_id"] = "toy/\x1b[2J[red]x"
+    rows[0]["trajectories"][0]["steps"][0]["text"] = "\x1b]0;title\x07 [bold]not bold[/bold] [/nothing]"
+    (run / "episodes.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for done in (script("show", run), script("show", run, "0"), script("compare", run, run, "--all")):
+        assert done.returncode == 0, done.stderr
+        assert "\x1b" not in done.stdout
+        assert "[red]x" in done.stdout
+    assert "[bold]not bold[/bold] [/nothing]" in script("show", run, "0").stdout
+
+
+def test_no_text_of_a_run_stops_a_script(runs, tmp_path):
+    from report_kit import EVIL, poison, rewritten
+
+    run = rewritten(runs["reasoningbank"], tmp_path / "run", poison)
+    halves = next(number for number, text in enumerate(EVIL) if "\ud800" in text)
+    for done in (
+        script("show", run),
+        script("show", run, halves),
+        script("compare", run, run, "--all"),
+        script("export", run, "--to", "parquet", "-o", tmp_path / "all.parquet"),
+        script("export", run, "--to", "inspect", "-o", tmp_path),
+        script("tables", run, "--table", "all"),
+    ):
+        assert done.returncode == 0, done.stderr
+    for words in ((), ("--json",)):
+        done = script("audit", run, *words)
+        assert done.returncode in (0, 1) and "Traceback" not in done.stderr, done.stderr
+    assert "names 0 episodes" in script("show", run, "²").stderr
+
+
+def test_runs_of_one_name_are_exported_apart(runs, tmp_path):
+    for number in ("a", "b"):
+        shutil.copytree(runs["no_memory"], tmp_path / number / "sweep" / "run")
+    done = script("export", tmp_path / "a", tmp_path / "b", "--to", "inspect", "-o", tmp_path / "out")
+    files = sorted((tmp_path / "out").iterdir())
+    assert len(files) == 2 and all(str(file) in done.stdout for file in files)
+
+
+def test_what_broke_is_no_failure_elsewhere(runs, tmp_path):
+    from report_kit import rewritten
+
+    def broken(row):
+        row["status"] = "infra_error"
+        row["trajectories"][0] |= {"ended_by": "infra_error", "error": "server: gone", "success": False}
+
+    write_eval(read_run(rewritten(runs["no_memory"], tmp_path / "run", broken)), tmp_path / "a.eval")
+    with zipfile.ZipFile(tmp_path / "a.eval") as archive:
+        header, lines = (json.loads(archive.read(f"{name}.json")) for name in ("header", "summaries"))
+    assert (header["results"]["scores"], header["results"]["completed_samples"]) == ([], 0)
+    assert {(line["error"], line["completed"], str(line["scores"])) for line in lines} == {("server: gone", True, "{}")}
+
+
+def test_parquet_holds_every_episode(runs, tmp_path):
+    import pandas as pd
+
+    done = script("export", runs["no_memory"].parent, "--to", "parquet", "-o", tmp_path / "all.parquet")
+    assert done.returncode == 0, done.stderr
+    frame = pd.read_parquet(tmp_path / "all.parquet")
+    assert frame.groupby("arm")["success"].agg(["size", "sum"]).loc["reasoningbank"].tolist() == [12, 8]
+    assert script("export", runs["no_memory"], "--to", "parquet").returncode == 2
+
+
+def test_an_inspect_log_holds_every_attempt(runs, tmp_path):
+    done = script("export", runs["matts_parallel"], "--to", "inspect", "-o", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (path,) = tmp_path.glob("*.eval")
+    with zipfile.ZipFile(path) as archive:
+        header = json.loads(archive.read("header.json"))
+        assert len(json.loads(archive.read("summaries.json"))) == 36
+        one = json.loads(archive.read("samples/toy/amber/1_epoch_3.json"))
+    success, judge = header["results"]["scores"]
+    assert (success["name"], judge["name"]) == ("success", "judge")
+    assert success["metrics"]["success_rate"]["value"] == pytest.approx(8 / 12)
+    assert {name: score["value"] for name, score in one["scores"].items()} == {"success": "I", "judge": "I"}
+    assert one["scores"]["success"]["answer"] == "say sesame"
+    assert one["scores"]["success"]["explanation"] == "ended by end after 1 step"
+    assert [message["role"] for message in one["messages"]] == ["system", "user", "assistant", "user"]
+    write_eval(read_run(runs["matts_parallel"]), tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_an_inspect_log_has_the_tokens_and_times_of_the_run(runs, tmp_path):
+    run = read_run(runs["matts_parallel"])
+    write_eval(run, tmp_path / "a.eval")
+    with zipfile.ZipFile(tmp_path / "a.eval") as archive:
+        header = json.loads(archive.read("header.json"))
+        samples = [json.loads(archive.read(name)) for name in archive.namelist() if name.startswith("samples/")]
+    tokens = {role: used["total_tokens"] for role, used in header["stats"]["role_usage"].items()}
+    assert tokens == {role: n for role, n in run.summary["tokens"].items() if role != "total"}
+    assert header["stats"]["model_usage"]["scripted"]["total_tokens"] == run.summary["tokens"]["total"]
+    times = [header["eval"]["created"], *sorted(each["completed_at"] for each in samples)]
+    assert header["stats"]["started_at"] == times[0] < times[1]
+    assert header["stats"]["completed_at"] == times[-1]
+    answers = [each for each in samples if each["metadata"]["is_the_answer"]]
+    assert len(answers) == 12
+    assert [sorted(each["role_usage"]) for each in answers] == [["extractor", "judge", "selector"]] * 12
+    assert not any(each["role_usage"] for each in samples if not each["metadata"]["is_the_answer"])
+    (tmp_path / "run").mkdir()
+    for name in ("manifest.json", "episodes.jsonl"):  # the least of a run: no clock time is known
+        shutil.copy(run.path / name, tmp_path / "run")
+    write_eval(read_run(tmp_path / "run"), tmp_path / "b.eval")
+    with zipfile.ZipFile(tmp_path / "b.eval") as archive:
+        assert "completed_at" not in json.loads(archive.read("samples/toy/amber/1_epoch_1.json"))
+
+
+def test_inspect_reads_the_log(runs, tmp_path):
+    log = pytest.importorskip("inspect_ai.log", reason="inspect_ai wants an older fsspec: a venv of its own has it")
+    write_eval(read_run(runs["matts_parallel"]), tmp_path / "a.eval")
+    found = log.read_eval_log(str(tmp_path / "a.eval"))
+    assert (found.status, len(found.samples)) == ("success", 36)
+    assert found.samples[0].scores["judge"].value == "I"
+    assert found.stats.role_usage["judge"].total_tokens > 0
+    lines = log.read_eval_log_sample_summaries(str(tmp_path / "a.eval"))
+    assert {line.message_count for line in lines} == {4}
+
+
+def test_wandb_takes_a_run_after_the_fact(runs, tmp_path):
+    pytest.importorskip("wandb")
+    run = shutil.copytree(runs["reasoningbank"], tmp_path / "run")
+    done = script("export", run, "--to", "wandb")
+    assert done.returncode == 0, done.stderr
+    assert list((run / "wandb").glob("offline-run-*/*.wandb"))

@@ -1,0 +1,47 @@
+"""The walk of a new user: which commands it finds in the docs, what its rules make of them, and how it fails."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+
+from conftest import REPO
+
+from benchmarks.walk import Command, Rule, commands, pages, rule_for, rules, walk
+
+FOUND = [each for page in pages() for each in commands(page)]
+
+
+def test_it_reads_every_page_and_the_six_lines_from_a_server_to_a_report():
+    assert pages()[0] == "README.md"
+    assert {f"docs/{path.name}" for path in (REPO / "docs").glob("*.md")} <= {*pages()}
+    first = [each.text.split()[0] for each in FOUND[:6]]
+    assert first == ["make", "vllm", "python", "python", "python", "python"]
+    assert not any("#" in each.text or each.text.endswith("\\") for each in FOUND if each.page == "README.md")
+
+
+def test_no_rule_is_stale():
+    known = rules()
+    used = {id(rule) for each in FOUND if (rule := rule_for(each, known)) in known}
+    assert [rule.match for rule in known if id(rule) not in used] == []
+
+
+def test_a_rule_adds_words_or_puts_names_in_their_place():
+    assert Rule(match="main.py", add="limit=2").applied("python main.py env=toy") == "python main.py env=toy limit=2"
+    assert Rule(match=r"(show) RUN", run=r"\1 outputs/mine").applied("show RUN") == "show outputs/mine"
+    assert rule_for(Command(page="", line=1, text="make setup"), rules()).skip
+
+
+def test_every_module_that_the_docs_start_is_there():
+    named = {m for page in pages() for m in re.findall(r"python -m ([\w.]+)", (REPO / page).read_text("utf-8"))}
+    assert "scripts.tables" in named
+    assert [name for name in sorted(named - {"scripts.NAME"}) if find_spec(name) is None] == []
+
+
+def test_a_command_that_fails_is_counted_and_shown(tmp_path, capsys):
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    made = [Command(page="a.md", line=n, text=text) for n, text in enumerate(("true", "echo sorry && exit 3"), start=1)]
+    assert walk(made, folder, [], {}) == 1
+    said = capsys.readouterr().out
+    assert "a.md:1" in said and "FAILED (3)" in said and "\nsorry\n" in said

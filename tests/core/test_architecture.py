@@ -1,0 +1,144 @@
+"""What holds the design together: import arrows and light imports."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import REPO
+
+# Each room and the rooms that its files may import, beside its own (tests/sizes.py counts them). Within core: the flat
+# files at the bottom, then models, learning, memory, run; `core/build.py` is what puts them together.
+FLAT, MODELS = {"core"}, {"core", "core/models"}
+MEMORY = {f"core/memory{room}" for room in ("", "/store", "/policies", "/consolidation", "/hygiene", "/formats")}
+STORES = {"core/memory/sqlite", "core/memory/postgres"}
+FAMILIES = {f"envs/{name}" for name in "alfworld scienceworld web swe mind2web reasoning_gym scenarios".split()}
+ARROWS = {
+    "core": set(),
+    "core/agent.py": {*MODELS, "prompts"},
+    "core/build.py": {*MODELS, "core/memory", "prompts"},
+    "core/models": {"core", "prompts"},
+    "core/learning": {*MODELS, "prompts"},
+    "core/memory": {*MODELS, "core/learning", *MEMORY, *STORES},
+    "core/memory/store": {*MODELS, "core/memory"},
+    "core/memory/sqlite": {*MODELS, "core/memory", "core/memory/store"},
+    "core/memory/postgres": {*MODELS, "core/memory", "core/memory/store"},
+    "core/memory/policies": {"core", "core/memory", "core/memory/store"},
+    "core/memory/consolidation": {*MODELS, "core/learning", "core/memory", "core/memory/policies", "prompts"},
+    "core/memory/hygiene": {*MODELS, "core/learning", "core/memory", "prompts"},
+    "core/memory/formats": {"core", "core/learning", "core/memory", "core/memory/store", "core/memory/policies"},
+    "core/run": {*MODELS, "core/build.py", "core/memory", "core/memory/hygiene", "prompts"},
+    "core/run/trackers": {"core", "core/run"},
+    "prompts": set(),
+    "single_turn_bench": FLAT,
+    "envs": {*MODELS, "core/agent.py", "core/learning", "single_turn_bench"},
+    **dict.fromkeys(FAMILIES, {"core", "envs", "single_turn_bench"}),
+    "workflows": {
+        *MODELS,
+        "core/agent.py",
+        "core/build.py",
+        "core/learning",
+        "core/memory",
+        "core/run",
+        "envs",
+        "prompts",
+    },
+    "analysis": {*MODELS, "core/build.py", "core/memory", "core/memory/hygiene", "core/run", "single_turn_bench"},
+    "analysis/report": {"core", "core/run", "core/memory", "core/memory/store", "analysis"},
+    "mcp_server": {*MODELS, "core/agent.py", "core/build.py", "core/learning", *MEMORY},
+    "scripts": {
+        *{*MODELS, "core/build.py", "core/run", "analysis", "analysis/report", "envs", *FAMILIES, "single_turn_bench"},
+        *("mcp_server", "prompts", "workflows"),
+    },
+    "hydra_plugins/reasoningbank_clusters": {"core/run"},
+    "main.py": {"core", "core/build.py", "core/memory", "core/memory/hygiene", "core/run", "envs", "workflows"},
+}
+ANYTHING = ("benchmarks", "benchmarks/drill")  # measure every room; nothing imports them
+PACKAGES = {room.split("/")[0] for room in ARROWS}
+HEAVY = ("torch", "litellm", "faiss", "sympy", "sentence_transformers", "wandb", "datasets", "xllamacpp", "textworld")
+HEAVY += ("pandas", "scipy", "statsmodels", "matplotlib", "pyarrow", "mlflow", "trackio")
+
+
+def sources() -> list[Path]:
+    return [REPO / "main.py", *(path for room in (*ARROWS, *ANYTHING) for path in sorted((REPO / room).glob("*.py")))]
+
+
+def room_of(path: Path) -> str:
+    place = path.relative_to(REPO)
+    return str(place) if str(place) in ARROWS else str(place.parent)
+
+
+def imported(path: Path) -> set[Path]:
+    """The project's files that a file imports anywhere in it; not those that it only needs for its annotations."""
+    tree = ast.parse(path.read_text())
+    typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    unneeded = {inner for node in typing for inner in ast.walk(node)}
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {file_of(alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node not in unneeded:  # of a package: a file in it, or its front
+            found |= {file_of(f"{node.module}.{alias.name}") or file_of(node.module) for alias in node.names}
+    return found - {None}
+
+
+def file_of(module: str) -> Path | None:
+    """The project's file that a module is; None for what is none of its modules."""
+    place = REPO / module.replace(".", "/")
+    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+
+
+def test_every_file_has_a_room():
+    known = {path for name in {*PACKAGES, "benchmarks"} for path in (REPO / name).rglob("*.py")}
+    assert {path for path in known if not path.is_relative_to(REPO / "envs/swe/bundled")} <= set(sources())  # its data
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda p: str(p.relative_to(REPO)))
+def test_imports_follow_the_arrows(path):
+    mine = room_of(path)
+    # A package's own __init__ is run by whoever imports a module in it; it holds a docstring, or the package's front.
+    others = {
+        room_of(file) for file in imported(path) if file.name != "__init__.py" or file.read_text().count("\n") > 1
+    }
+    assert mine in ANYTHING or others - {mine} <= ARROWS[mine]
+
+
+def test_no_file_imports_itself_in_a_circle():
+    todo = {path: imported(path) - {path} for path in sources()}
+    while free := [path for path, needs in todo.items() if not needs & todo.keys()]:
+        for path in free:
+            del todo[path]
+    assert sorted(str(path.relative_to(REPO)) for path in todo) == []
+
+
+def test_a_name_means_one_thing():
+    """Parts are known by their class (core/run/upgrade.py), so no two classes may share a name."""
+    classes: dict[str, list[str]] = {}
+    for path in sources():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                classes.setdefault(node.name, []).append(str(path.relative_to(REPO)))
+    assert {name: where for name, where in classes.items() if len(where) > 1} == {}
+
+
+def test_importing_the_parts_loads_nothing_heavy():
+    code = f"import sys, core, workflows, envs, prompts, main; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_building_a_workflow_module_loads_nothing_heavy():
+    modules = "workflows.stream, workflows.rollout, core.learning.lessons, core.memory.bank, core.models.remote"
+    code = f"import sys, core.models.local, {modules}; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_the_mcp_server_loads_nothing_heavy():
+    modules = "server, service, config, http, cli, extraction, __main__".replace(", ", ", mcp_server.")
+    code = f"import sys, mcp_server.{modules}; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,135 @@
+"""The user's own mistakes: one clear message, no traceback, nothing lost."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import TOY, read_json, read_rows
+
+from core.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("limmit=3",), "limmit"),
+        (("+limmit=3",), "unknown key limmit"),
+        (("env=nowhere",), "env=nowhere: there is no such option. Choose aime24, "),
+        (("env.familys=3",), "familys"),
+        (("+env.familys=3",), "familys"),
+        (("+roles.agent.top_p=1",), "top_p"),
+        (("limit=0",), "limit=0"),
+        (("limit=many",), "limit=many"),
+        (("seed=-1",), "seed=-1"),
+        (("max_concurrency=0",), "max_concurrency=0"),
+        (("k=3",), "k=3"),
+        (("r=1",), "r=1"),
+        (("judge=oracle",), "judge=oracle knows the answers"),
+        (("setting=frozen",), "give memory.path=BANK"),
+        (("setting=frozen", "memory.path=nobank.sqlite"), "does not exist"),
+        (("memory.path=/proc/nowhere/bank.sqlite",), "the folder /proc/nowhere cannot be made: "),
+        (("memory.path=/dev/null/below/bank.sqlite",), "the folder /dev/null/below cannot be made: "),
+        (("workflow.learn_from=nothing",), "learn_from=nothing"),
+        (("llm=openai",), "OPENAI_API_KEY"),
+        (("llm=local", "llm.model_path=no.gguf"), "no.gguf does not exist"),
+        (("embedder=openai",), "OPENAI_API_KEY"),
+        (("retrieval.top_k=-1",), "retrieval.top_k"),
+        (("env=math500",), "math500"),
+        (("env=math500", "env.path=missing.jsonl"), "missing.jsonl"),
+        (("env.families=0",), "no tasks"),
+        (("env.families=abc",), "families='abc'"),
+        (("retrieval.min_score=abc",), "min_score='abc'"),
+        (("memory.allow_self=nope",), "allow_self='nope'"),
+        (("memory.namespace=null",), "namespace=None"),
+        (("distiller.max_items=x",), "max_items='x'"),
+        (("roles.judge.temperature=hot",), "temperature='hot'"),
+        (("+roles.selectr.temperature=0",), "unknown role selectr"),
+        (("+embedder.inner.foo=1",), "foo"),
+        (("embedder.inner.dim=x",), "dim='x'"),
+        (("setting.use_gold=true",), "setting.name=test_time cannot go with"),
+        (("setting=frozen", "setting.learn=true"), "setting.name=frozen cannot go with"),
+        (("env=warmup",), "llm=scripted plays env=toy and nothing else"),
+        (("llm=vllm", "llm.model=nonsense"), "names no provider"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_mistake_gets_one_clear_message(cli, words, said):
+    done = cli(*TOY, *words, env={"OPENAI_API_KEY": ""})
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 40
+
+
+def test_a_file_that_is_no_model_is_one_sentence(cli, tmp_path):
+    (tmp_path / "bad.gguf").write_text("this is no model")
+    done = cli(*TOY, "llm=local", "llm.model_path=bad.gguf")
+    assert done.returncode == 1
+    assert "bad.gguf cannot be loaded" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+DATASETS = {
+    "empty.jsonl": ("", "empty"),
+    "torn.jsonl": ('{"id": "a", "question": "1+1", "answer": "2"}\n{"id": "b", "quest', "line 2"),
+    "field.jsonl": ('{"id": "a", "question": "1+1"}\n', "answer"),
+    "twice.jsonl": ('{"id": "a", "question": "1+1", "answer": "2"}\n' * 2, "a"),
+    "binary.jsonl": (b"\xff\xfe\x00\x01" * 50, "binary.jsonl"),
+}
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_a_bad_dataset_is_named(here, tmp_path, name):
+    content, said = DATASETS[name]
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(UserError, match=said):
+        here("env=math500", f"env.path={tmp_path / name}", "llm=scripted", "embedder=hashing")
+
+
+def test_a_damaged_embedding_cache_is_named(cli, tmp_path):
+    (tmp_path / "outputs/.cache").mkdir(parents=True)
+    (tmp_path / "outputs/.cache/embeddings.sqlite").write_text("no database " * 100)
+    done = cli(*TOY, "embedder=minilm")
+    assert done.returncode == 1
+    assert "the embedding cache outputs/.cache/embeddings.sqlite cannot be used" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_sweep_shows_what_its_other_runs_found(cli):
+    done = cli("-m", *TOY, "judge=llm,oracle", "limit=8")
+    assert done.returncode == 1
+    assert "judge=oracle knows the answers" in done.stderr
+    assert "50.0 % (4 of 8)" in done.stdout
+
+
+def test_a_bank_of_another_embedder_stops_before_any_task(here, tmp_path):
+    bank = here(*TOY, run_dir=tmp_path / "one")[0] / "bank.sqlite"
+    with pytest.raises(UserError, match="'hashing-256'.*'hashing-64'"):
+        here(*TOY, "embedder.inner.dim=64", f"memory.path={bank}", run_dir=tmp_path / "two")
+
+
+class Says:
+    """A script that answers the same to everyone."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __call__(self, messages, role, sample):
+        return self.text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "   \n ", "garbage \ud800 \x00 {{ x }} {% %} </memory_items>", "Action: say " * 999]
+)
+def test_a_model_that_answers_nothing_or_garbage_is_counted(here, monkeypatch, text):
+    monkeypatch.setattr("envs.toy.play", Says(text))
+    run_dir, rate = here(*TOY, "limit=6")
+    summary = read_json(run_dir / "summary.json")
+    assert rate == 0.0
+    assert summary["n"] == 6
+    assert summary["n_infra_error"] == 0
+    assert summary["n_verdicts_unparsed"] == 6
+    assert summary["n_lessons"] == 0
+    if not text.strip():
+        assert summary["n_empty_replies"] == 6 * 5
+        assert summary["n_step_limit"] == 6
+    assert len(read_rows(run_dir)) == 6

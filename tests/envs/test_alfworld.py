@@ -1,0 +1,203 @@
+"""ALFWorld in the real engine: games made here always, the official ones where the shared data lies beside the repo."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from core.errors import UserError
+from core.types import Task
+from envs.base import EnvStateError
+
+pytest.importorskip("alfworld", reason="the alfworld extra is not installed")
+
+from alfworld_kit import ROOT, SHARED, make, official, write_archive
+from env_contract import EnvContract
+
+from envs.alfworld.env import AlfworldEnv
+from envs.alfworld.games import TASK_TYPES
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("alfworld")
+
+
+@pytest.fixture(scope="module")
+def env(folder):
+    with make(folder) as env:
+        yield env
+
+
+@pytest.fixture(scope="module")
+def archive(folder):
+    return write_archive(folder)
+
+
+class TestGenerated(EnvContract):
+    def make_env(self, folder):
+        return make(folder)
+
+    def worker_pid(self, env):
+        return env._worker.pid
+
+
+class TestOfficial(EnvContract):
+    def make_env(self, folder):
+        return make(folder, split="valid_seen", data=official("valid_seen_140.tar.xz"))
+
+    def worker_pid(self, env):
+        return env._worker.pid
+
+
+def test_generated_games_of_all_six_types_are_won_by_their_walkthrough_and_none_is_solved_at_the_start(env):
+    tasks = env.tasks()
+    assert {task.type for task in tasks} == set(TASK_TYPES)
+    for task in tasks:
+        env.reset(task)
+        assert not env.evaluate(None)
+        walkthrough = env.walkthrough()
+        infos = [env.step(command)[3] for command in walkthrough]
+        assert [info["won"] for info in infos] == [False] * (len(infos) - 1) + [True]
+        assert all(info["valid"] for info in infos)
+        assert 1 < len(walkthrough) <= 20
+
+
+def test_a_generated_game_is_made_once_and_can_be_read_by_the_stock_loader(env, folder):
+    task = env.tasks()[0]
+    env.reset(task)
+    file = Path(env._game.path)
+    stamp = file.stat().st_mtime_ns
+    env.reset(task)
+    assert file.stat().st_mtime_ns == stamp
+    assert json.loads(file.read_text())["solvable"] is True
+    traj_data = json.loads(file.with_name("traj_data.json").read_text())
+    assert traj_data["task_type"] == task.type
+
+
+def test_a_task_says_what_is_asked_and_its_id_is_the_games_folder(env):
+    task = env.tasks()[0]
+    assert task.id.startswith(f"alfworld/generated/{task.type}-")
+    first = env.reset(task)
+    assert f"Your task is to: {task.query}" in first
+    assert "Welcome" not in first
+
+
+def test_the_commands_are_those_of_the_games_own_wording(folder, archive):
+    with make(folder, split="valid_seen", data=str(archive)) as env:
+        for split, put in (
+            ("valid_seen", "move (object) to (receptacle)"),
+            ("valid_unseen", "put (object) in/on (receptacle)"),
+        ):
+            commands = env.reset(env.tasks(split)[0]).split("Commands: ")[1].split(", ")
+            assert put in commands
+            assert len([command for command in commands if command.split()[0] in ("move", "put")]) == 1
+            assert {"look", "go to (receptacle)", "heat (object) with (receptacle)"} <= set(commands)
+
+
+def test_without_a_stored_walkthrough_the_planner_gives_one(folder, archive):
+    with make(folder, split="valid_unseen", data=str(archive)) as env:
+        env.reset(env.tasks()[0])
+        assert "One way" not in env.get_ground_truth()
+        for command in env.walkthrough():
+            _, reward, done, _ = env.step(command)
+        assert (reward, done) == (1.0, True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"split": "test"}, "env.split=test is none of"),
+        ({"match": "fuzzy"}, "neither exact nor nearest"),
+    ],
+)
+def test_a_wrong_setting_is_refused_at_once(tmp_path, fields, message):
+    with pytest.raises(UserError, match=message):
+        make(tmp_path, **fields)
+
+
+def test_an_unknown_task_and_questions_before_the_first_game_are_refused(env, folder):
+    with pytest.raises(UserError, match="no such ALFWorld task"):
+        env.reset(Task(id="alfworld/generated/none/such", query="?"))
+    new = make(folder)
+    assert not new.evaluate(None)
+    for ask in (new.walkthrough, new.admissible, new.get_ground_truth):
+        with pytest.raises(EnvStateError):
+            ask()
+
+
+def test_the_engine_is_renewed_now_and_then(env, monkeypatch):
+    task = env.tasks()[0]
+    first = env.reset(task)
+    pid = env._worker.pid
+    monkeypatch.setattr("envs.alfworld.env.GAMES_PER_PROCESS", 1)
+    assert env.reset(task) == first
+    assert env._worker.pid != pid
+
+
+def test_no_hidden_limit_ends_a_game(env):
+    env.reset(env.tasks()[0])
+    assert not any(env.step("look")[2] for _ in range(55))
+
+
+def test_admissible_commands_are_shown_only_when_asked_for(env, folder):
+    task = env.tasks()[0]
+    first = env.reset(task)
+    assert "Admissible" not in first
+    assert "admissible" not in env.step("look")[3]
+    with make(folder, show_admissible=True) as telling:
+        told = telling.reset(task)
+        assert told == f"{first}\n\nAdmissible commands: {'; '.join(telling.admissible())}"
+        observation, _, _, info = telling.step(telling.admissible()[0])
+        assert info["admissible"] == telling.admissible()
+        assert observation.endswith("; ".join(info["admissible"]))
+        assert "Admissible" in observation and "Admissible" not in observation[: -info["hint_chars"]]
+        assert info["valid"]
+
+
+def test_nearest_plays_the_command_that_was_meant_and_says_so(folder):
+    with make(folder, match="nearest") as env:
+        env.reset(env.tasks()[0])
+        wanted = next(command for command in env.admissible() if command.startswith("go to"))
+        _, _, _, info = env.step(f"> Goto the {wanted.removeprefix('go to ').upper()}.")
+        assert (info["valid"], info["played"]) == (True, wanted)
+        _, _, _, info = env.step("go to moon 1")
+        assert not info["valid"]
+        assert "played" not in info
+
+
+def test_importing_the_env_loads_no_engine():
+    code = "import sys, envs.alfworld.env; print({'textworld', 'alfworld', 'numpy', 'torch'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_config_sets_every_field_and_nothing_else():
+    node = OmegaConf.load(ROOT / "config" / "env" / "alfworld.yaml").env
+    assert node._target_ == "envs.alfworld.env.AlfworldEnv"
+    fields = {field.name for field in dataclasses.fields(AlfworldEnv) if field.init}
+    assert (set(node) - {"_target_"}) | {"workers"} == fields  # config.yaml sets `workers`, for every env
+
+
+@pytest.mark.parametrize("n", [0, 70, 139])
+def test_official_games_are_won_by_their_walkthrough(folder, n):
+    with make(folder, split="valid_seen", data=official("valid_seen_140.tar.xz")) as env:
+        tasks = env.tasks()
+        assert len(tasks) == 140
+        env.reset(tasks[n])
+        assert [env.step(command)[3]["won"] for command in env.walkthrough()][-1]
+
+
+def test_recorded_runs_are_answered_as_they_were(tmp_path):
+    recordings = SHARED.parent / "trajectories" / "knowagent_alfworld_d0_510.jsonl.gz"
+    command = [sys.executable, "-m", "scripts.replay", str(recordings), "--games", official("classic_train_510.tar.xz")]
+    cache = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run([*command, "--limit", "2"], cwd=ROOT, env=cache, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "same 2/2", done.stdout + done.stderr

@@ -1,0 +1,558 @@
+"""envs/swe/make_sandbox.py: what runs in it reaches nothing, uses no more than it may, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from conftest import REPO, wait_for
+from hostile import COMMANDS, GROUPS, filled
+from swe_kit import bubblewrap, make, on_a_disk_of, stand_in, write_instances
+
+from core.errors import InfraError, UserError
+from core.types import digest
+from envs.swe import bubblewrap as sandbox_bubblewrap
+from envs.swe import sandbox as sandbox_watch
+from envs.swe.bubblewrap import Bubblewrap
+from envs.swe.container import Container
+from envs.swe.make_sandbox import KINDS, make_sandbox
+from envs.swe.sandbox import Limits, passed
+
+TIGHT = Limits(memory_mb=256, processes=64, file_mb=16, disk_mb=48, files=3000, output_mb=1)
+CANARY = "canary-7f3a91-do-not-tell"
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    folder = tmp_path / "source"
+    (folder / "tests").mkdir(parents=True)
+    (folder / "conftest.py").write_text("")
+    return folder
+
+
+@pytest.fixture
+def box(source):
+    made = make_sandbox("bwrap", TIGHT)
+    made.check()
+    made.open(str(source))
+    yield made
+    made.close()
+
+
+def inside(folder: Path) -> list[int]:
+    """The processes of this machine that have a sandbox's folder among their mounts."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                mounts = (entry / "mountinfo").read_text()
+            except OSError:
+                continue
+            if folder.name in mounts:
+                found.append(int(entry.name))
+    return found
+
+
+class Outside:
+    """What a command must not reach: a folder that anybody may write to, a server, a process, our environment."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.heard = folder / "outside", 0
+        self.folder.mkdir()
+        (self.folder / "secret").write_text(CANARY)
+        (self.folder / "file").write_text("good")
+        self.servers = [socket.socket(), socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)]
+        self.marker = f"marker-{os.getpid()}-{time.time_ns()}"
+        for server, place in zip(
+            self.servers, (("127.0.0.1", 0), str(self.folder / "socket"), f"\0{self.marker}"), strict=True
+        ):
+            server.bind(place)
+            server.listen()
+            threading.Thread(target=self._listen, args=(server,), daemon=True).start()
+        for path in (self.folder, *self.folder.iterdir()):
+            path.chmod(0o777)
+        self.process = subprocess.Popen(["sleep", "1000"], env={"CANARY": CANARY}, cwd=self.folder)
+        self.values = {"port": self.servers[0].getsockname()[1], "outside": self.folder, "pid": self.process.pid}
+        self.values["marker"] = self.marker
+        self.before = self.state()
+
+    def _listen(self, server: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            self.heard += 1
+            connection.close()
+
+    def state(self) -> str:
+        """Of the folder, of the process, and of the machine's own folders."""
+        files = [[path.name, path.read_bytes().hex()] for path in sorted(self.folder.iterdir()) if path.is_file()]
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in sorted(self.folder.iterdir())]
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        alive = self.process.poll() is None and "State:\tT" not in status
+        places = [sorted(map(str, Path(place).iterdir())) for place in ("/", "/usr", "/opt", "/etc/profile.d")]
+        home = Path("~/.bashrc").expanduser()
+        return digest(files, modes, alive, places, home.read_text() if home.is_file() else "", socket.gethostname())
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for server in self.servers:
+            server.close()
+
+
+@pytest.fixture
+def outside(tmp_path, monkeypatch):
+    monkeypatch.setenv("CANARY", CANARY)
+    monkeypatch.setenv("OPENAI_API_KEY", CANARY)
+    made = Outside(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def contained(box, outside):
+    """Nothing hostile is tried where the simplest things are not so."""
+    script = f'id -u; ls /proc | grep -c "^[0-9]"; ls {outside.folder} {REPO} ~/.bashrc; cat /proc/net/dev | wc -l; env'
+    uid, n_processes, *said = box.run(script, 20).output.splitlines()
+    assert (uid != "0" or os.geteuid() != 0) and int(n_processes) < 12
+    assert sum("cannot access" in line for line in said) == 3 and "3" in said  # two lines of a head, and `lo`
+    assert CANARY not in "\n".join(said)
+    box.close()
+
+
+def test_there_are_two_hundred_hostile_commands():
+    assert len(COMMANDS) >= 200 and len({command for _, command in COMMANDS}) == len(COMMANDS)
+
+
+@bubblewrap
+@pytest.mark.usefixtures("contained")
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_hostile_command_is_contained(group, source, outside):
+    box, before = Bubblewrap(limits=TIGHT), shutil.disk_usage("/dev/shm").used
+    for command in GROUPS[group]:
+        box.open(str(source))
+        folder, began = box._folder, time.monotonic()
+        ran = box.run(filled(command, **outside.values), 1.5)
+        took = time.monotonic() - began
+        assert took < 20, command
+        assert len(ran.output) <= TIGHT.output_mb << 20, command
+        assert CANARY not in ran.output, command
+        assert inside(folder) == [], command  # whatever it started has ended
+        assert outside.state() == outside.before, command
+        assert outside.heard == 0, command
+        after = box.run("echo still here", 10)  # the attempt goes on; what it did to its own copy stays so
+        assert "still here" in after.output or "bwrap" in after.output or after.killed, (command, after)
+        more = shutil.disk_usage("/dev/shm").used - before
+        assert more < 2 << 30, command
+        box.close()
+        assert not folder.exists(), command
+    box.open(str(source))
+    assert box.run("ls", 10).output == "conftest.py\ntests\n"
+    box.close()
+
+
+@bubblewrap
+@pytest.mark.parametrize(
+    ("command", "killed"),
+    [
+        ("sleep 99", "time"),
+        ("for n in 1 2 3 4; do python -c 'x = b\"1\" * (90 << 20); input(len(x))' < /dev/ptmx & done; wait", "memory"),
+        ("while true; do n=$((n + 1)); head -c 8M /dev/zero > big$n; done", "disk"),
+        ("while true; do : > f$((n++)); done", "files"),
+        ("yes", "output"),
+    ],
+)
+def test_what_is_over_a_limit_is_killed_and_named(box, command, killed):
+    ran = box.run(command, 1.0 if killed == "time" else 30)
+    assert (ran.killed, ran.returncode) == (killed, None)
+    again = box.run("rm -rf big* f[0-9]*; ls", 20)  # what is too much can be removed
+    assert (again.output, again.returncode) == ("conftest.py\ntests\n", 0)
+
+
+@bubblewrap
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("python -c 'bytearray(1 << 30)'", "MemoryError"),
+        ("head -c 20M /dev/zero > one", ""),
+        ("for n in $(seq 99); do sleep 1 & done; wait", "Resource temporarily unavailable"),
+    ],
+)
+def test_a_limit_of_the_kernel_is_what_the_command_runs_into(box, command, said):
+    ran = box.run(command, 30)
+    assert said in ran.output and not ran.killed
+    assert box.run("test -e one && stat -c %s one || echo 0", 10).output.strip() in ("0", str(16 << 20))
+
+
+@bubblewrap
+def test_files_stay_and_nothing_else(box):
+    box.run("echo 1 > here; echo 2 > /tmp/there; export X=3; cd tests; sleep 99 > /dev/null 2>&1 &", 10)
+    assert box.run("cat here /tmp/there; echo $X; pwd; ps -e | grep -c sleep", 10).output == "1\n2\n\n/testbed\n0\n"
+
+
+@bubblewrap
+def test_what_a_command_finds(box):
+    ran = box.run("python --version; pytest --version; git --version; python -c 'import yaml'", 30)
+    assert "pytest 9" in ran.output and "git version" in ran.output and "No module named 'yaml'" in ran.output
+    box.give("note", "caf\u00e9\r\n")
+    assert box.run("cat /given/note; echo x > /given/note", 10).output.startswith("caf\u00e9\r\n")
+    assert box.run("printf 'a\\r\\nb\\0\\377'", 10).output == "a\r\nb\0\ufffd"
+
+
+@bubblewrap
+@pytest.mark.parametrize("where", ["ROOT", "home", "cwd"])
+def test_what_lies_among_the_programs_and_is_none_of_them_is_hidden(where, source, monkeypatch):
+    """As in an image with the project in /usr/src/app."""
+    place = next(path for path in sorted(Path("/usr/share").iterdir()) if path.is_dir() and any(path.iterdir()))
+    if where == "ROOT":
+        monkeypatch.setattr(sandbox_bubblewrap, "ROOT", place)
+    else:
+        monkeypatch.setattr(Path, where, lambda: place)
+    sandbox_bubblewrap.system.cache_clear()
+    box = Bubblewrap(limits=TIGHT)
+    try:
+        box.open(str(source))
+        assert box.run(f"ls -A {place}; ls /usr/share | wc -l", 10).output.strip() != "0"
+        assert box.run(f"ls -A {place}", 10).output == ""
+    finally:
+        box.close()
+        sandbox_bubblewrap.system.cache_clear()
+
+
+@bubblewrap
+def test_two_at_once_do_not_meet(source):
+    def work(number: int) -> tuple[str, str]:
+        box = Bubblewrap(limits=TIGHT)
+        box.open(str(source))
+        try:
+            box.run(f"echo {number} > mine; echo {number} > /tmp/mine; echo {number} > /dev/shm/mine", 20)
+            first = box.run("sleep 0.5; cat mine /tmp/mine; ls /dev/shm; ls | wc -l", 20).output
+            seen = box.run("ps -e | wc -l; sleep 0.5", 20).output
+            return first, seen
+        finally:
+            box.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(work, (1, 2)))
+    assert [first for first, _ in found] == ["1\n1\n3\n", "2\n2\n3\n"]
+    assert all(int(seen) < 10 for _, seen in found)
+
+
+@bubblewrap
+def test_an_abort_ends_the_command_at_once(box):
+    threading.Timer(0.5, box.abort).start()
+    began = time.monotonic()
+    box.run("sleep 60", 60)
+    assert time.monotonic() - began < 10 and inside(box._folder) == []
+
+
+HARNESS = """
+import sys
+from envs.swe.make_sandbox import make_sandbox
+from envs.swe.sandbox import Limits
+box = make_sandbox("bwrap", Limits())
+box.open(sys.argv[1])
+print(box._folder, flush=True)
+box.run("(setsid sleep 1000 > /dev/null 2>&1 &); python -c 'import time; time.sleep(1000)' & sleep 1000", 1000)
+"""
+
+
+@bubblewrap
+def test_when_the_harness_is_killed_no_process_stays(source):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HARNESS, str(source)], cwd=REPO, stdout=subprocess.PIPE, text=True
+    )
+    folder = Path(process.stdout.readline().strip())
+    wait_for(lambda: len(inside(folder)) > 4)
+    process.kill()
+    process.wait()
+    wait_for(lambda: inside(folder) == [])
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("kind", ["none", "local", "", None])
+def test_there_is_no_sandbox_that_is_none(kind, tmp_path):
+    with pytest.raises(UserError, match="choose bwrap, docker or podman"):
+        make_sandbox(kind, TIGHT)
+    with pytest.raises(UserError, match="choose bwrap, docker or podman"):
+        make(tmp_path, sandbox=kind)
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        (None, "bubblewrap is not installed: apt-get install -y bubblewrap"),
+        ("echo bubblewrap 0.6.1", "0.8 or newer is needed, this is 0.6.1: apt-get install -y bubblewrap"),
+        (
+            '[ "$1" = --version ] && echo bubblewrap 0.9.0 && exit\n'
+            'echo "setting up uid map: Permission denied" >&2; exit 1',
+            r"cannot work here \(setting up uid map: Permission denied\). It needs user namespaces",
+        ),
+    ],
+)
+def test_without_bubblewrap_nothing_runs(program, said, tmp_path, monkeypatch):
+    instances = write_instances(tmp_path / "data")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    if program:
+        (folder / "bwrap").write_text(f"#!/bin/sh\n{program}\n")
+        (folder / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+    sandbox_bubblewrap.check_bubblewrap.cache_clear()
+    try:
+        with pytest.raises(UserError, match=said):
+            make(instances).tasks()
+    finally:
+        sandbox_bubblewrap.check_bubblewrap.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["memory_mb", "processes", "output_mb"])
+def test_a_limit_is_a_whole_number(name):
+    for value in (0, -1, None, 1.5, True):
+        with pytest.raises(UserError, match=f"env.limits.{name}="):
+            Limits(**{name: value})
+
+
+# docker and podman are tried with a stand-in only: there is none of them where these tests were written
+
+
+@pytest.fixture(params=["docker", "podman"])
+def container(request, tmp_path, monkeypatch):
+    programs = stand_in(tmp_path / "bin", request.param, write_instances(tmp_path / "data"), "{id}")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(REPO))
+    made = make_sandbox(request.param, TIGHT)
+    made.check()
+    made.open("empty_1776_stats-1")
+    yield made, programs
+    made.close()
+
+
+@bubblewrap
+def test_a_container_runs_commands_and_keeps_files(container):
+    box, programs = container
+    assert isinstance(box, Container)
+    assert box.run("echo 1 > here; ls; pwd; exit 3", 20) == box.run("ls; pwd; exit 3", 20)
+    ran = box.run("cat here; git log --oneline | wc -l; echo $PAGER", 20)
+    assert (ran.output, ran.returncode) == ("1\n1\ncat\n", 0)
+    box.give("a.txt", "text\n")
+    assert box.run("cat /given/a.txt", 20).output == "text\n"
+    assert box.run("yes", 20).killed == "output"
+    assert box.run("sleep 60", 1).killed == "time"
+    run = next(line for line in (programs / "log").read_text().splitlines() if line.startswith("run"))
+    for words in (
+        "--rm -i",
+        "--network none",
+        "--cap-drop ALL",
+        "no-new-privileges",
+        "--memory 256m",
+        "--pids-limit 64",
+    ):
+        assert words in run
+    assert "exec -w /testbed" in (programs / "log").read_text() and "kill -9 -1" in (programs / "log").read_text()
+    name = box._name
+    box.close()
+    assert not (programs / name).exists()
+
+
+@bubblewrap
+def test_a_container_that_is_gone_or_never_came_is_an_infra_error(container):
+    box, programs = container
+    box._client.kill()
+    box._client.wait()
+    shutil.rmtree(programs / box._name)
+    with pytest.raises(InfraError, match="the container has ended"):
+        box.run("ls", 20)
+    with pytest.raises(InfraError, match="did not start nowhere: Unable to find image nowhere"):
+        box.open("nowhere")
+
+
+@bubblewrap
+def test_a_container_that_ends_in_a_command_is_no_failure_of_the_command(container):
+    """docker says so by the status 1, which many a command has too."""
+    box, programs = container
+    ends = f"os.kill({box._client.pid}, 9); sys.exit('No such container')"  # whose status is 1
+    branch, text = 'elif words[0] == "exec":', (programs / box.program).read_text()
+    (programs / box.program).write_text(text.replace(branch, f"{branch}\n    {ends}"))
+    with pytest.raises(InfraError, match="the container has ended: No such container"):
+        box.run("grep nothing a.txt", 20)
+
+
+@bubblewrap
+def test_an_abort_ends_a_container_for_good(container):
+    box, programs = container
+    abort = threading.Timer(0.5, box.abort)
+    abort.start()
+    began = time.monotonic()
+    with pytest.raises(InfraError, match="^aborted$"):
+        box.run("sleep 60", 60)
+    assert time.monotonic() - began < 20
+    abort.join(20)  # it is this call that removes the container: what it ended returns meanwhile
+    assert not abort.is_alive() and not (programs / box._name).exists()
+    with pytest.raises(InfraError, match="^aborted$"):
+        box.open("empty_1776_stats-1")
+
+
+@bubblewrap
+def test_a_container_on_a_full_disk_says_so(container):
+    box, programs = container
+    box.check_room()
+    name, text = box.program, (programs / box.program).read_text()
+    table = "print('Filesystem 1024-blocks Used Available Capacity Mounted\\noverlay 9 9 1000 99% /'); sys.exit()"
+    full = f'if "df" in words[-1]:\n    {table}\nif words[0] == "run":'
+    (programs / name).write_text(text.replace('if words[0] == "run":', full))
+    with pytest.raises(InfraError, match="the disk of its containers is full: less than 512 MB are free"):
+        box.check_room()
+
+
+def test_a_daemon_that_does_not_answer_is_an_infra_error(monkeypatch, tmp_path):
+    (tmp_path / "docker").write_text("#!/bin/sh\nsleep 60\n")
+    (tmp_path / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("envs.swe.container.CALL_S", 0.5)
+    with pytest.raises(UserError, match=r"does not work here \(docker version: .* timed out"):
+        make_sandbox("docker", TIGHT).check()
+    with pytest.raises(InfraError, match="docker exec: .* timed out"):
+        make_sandbox("docker", TIGHT).give("a.patch", "text")
+
+
+def test_a_container_needs_its_program(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for kind in KINDS[1:]:
+        with pytest.raises(UserError, match=f"{kind} is not installed"):
+            make_sandbox(kind, TIGHT).check()
+    (tmp_path / "docker").write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon' >&2\nexit 1\n")
+    (tmp_path / "docker").chmod(0o755)
+    with pytest.raises(UserError, match=r"does not work here \(Cannot connect to the Docker daemon\)"):
+        make_sandbox("docker", TIGHT).check()
+
+
+# a full disk
+
+
+@bubblewrap
+def test_a_repository_for_which_the_disk_has_no_room_is_an_infra_error_and_leaves_nothing(source, tmp_path):
+    (source / "large").write_bytes(os.urandom(4 << 20))
+    said = on_a_disk_of(2, "told(box.open, str(tmp / 'source')); print(os.listdir(disk))", tmp_path)
+    assert said == ["InfraError: the sandbox could not be made: [Errno 28] No space left on device (large)", "[]"]
+
+
+@bubblewrap
+def test_a_disk_that_is_filled_by_others_is_no_failure_of_the_command(source, tmp_path):
+    script = """
+box.open(str(tmp / "source"))
+told(box.run, "echo here", 10)
+with (disk / "others").open("w") as file:
+    os.posix_fallocate(file.fileno(), 0, 100 << 20)
+told(box.run, "echo here", 10)
+told(box.run, "sleep 30", 60)
+with (disk / "more").open("w") as file:
+    room = os.statvfs(disk)
+    os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)
+told(box.give, "a.patch", "x" * 100_000)
+box.close()
+"""
+    said = on_a_disk_of(600, script, tmp_path)
+    full = "InfraError: this machine's disk is full: there is no room for 512 MB where sandboxes are (TMPDIR)"
+    unwritten = "InfraError: /given/a.patch could not be written: No space left on device"
+    assert said == ["Ran(output='here\\n', returncode=0, killed='', refused=False)", full, full, unwritten]
+
+
+@bubblewrap
+def test_what_was_there_before_is_not_the_commands(source):
+    """Also where it is more than the limits allow: then it must not grow."""
+    for n in range(60):
+        (source / f"file{n}").write_bytes(bytes(1 << 20))
+    box = Bubblewrap(limits=TIGHT)
+    box.open(str(source))
+    assert box.run("sleep 1; ls | wc -l", 20).output == "62\n"
+    assert box.run("head -c 8M /dev/zero > more; sleep 9", 20).killed == "disk"
+    assert box.run("rm more file0; sleep 1; ls | wc -l", 20).output == "61\n"
+    box.close()
+
+
+@bubblewrap
+def test_short_commands_cannot_write_more_than_a_long_one(box):
+    """None of them is looked at while it runs."""
+    ran = [box.run(f"head -c 16M /dev/zero > big{n}", 10) for n in range(8)]
+    assert [each.killed for each in ran] == ["", "", "disk", "", "", "", "", ""], ran  # 48 MB are more than 48 MB
+    assert "File size limit exceeded" in ran[3].output
+    assert box.run("du -sm . | cut -f1", 10).output == "49\n"
+    assert box.run("rm big0 big1; du -sm . | cut -f1", 10).output == "17\n"
+    assert box.run("echo again > note; cat note", 10).output == "again\n"
+
+
+@bubblewrap
+def test_on_a_slow_machine_no_command_is_over_a_limit_that_it_is_within(box, source, monkeypatch, tmp_path):
+    """And one that writes faster than can be counted does not get away."""
+    du = shutil.which("du")
+    (tmp_path / "du").write_text(f'#!/bin/sh\nsleep 0.3\nexec {du} "$@"\n')
+    (tmp_path / "du").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(sandbox_watch, "LOOK_S", 0.1)
+    assert box.run("echo here > note", 20).returncode == 0
+    with pytest.raises(InfraError, match="too slow: what a command writes could not be measured"):
+        box.run("sleep 20", 20)
+    monkeypatch.setattr("envs.swe.sandbox.POLL_S", 2.0)
+    assert box.run("for n in 1 2 3 4; do head -c 16M /dev/zero > big$n; done; sleep 20", 20).killed == "disk"
+    monkeypatch.setattr(sandbox_bubblewrap, "MEASURE_S", 0.1)
+    for work in (lambda: box.run("ls", 20), lambda: box.open(str(source))):
+        with pytest.raises(InfraError, match="too slow: measuring a sandbox took longer than 0.1 s"):
+            work()
+    assert box._folder is None  # nothing is left of what could not be opened
+
+
+@bubblewrap
+def test_a_folder_that_only_its_owner_may_enter_is_readable_inside(source):
+    """Also where the umask says so: root's commands run as another user."""
+    source.chmod(0o700)
+    umask, box = os.umask(0o077), Bubblewrap(limits=TIGHT)
+    try:
+        box.open(str(source))
+        box.give("note", "text\n")
+        said = box.run("ls; cat /given/note; pytest --version > /dev/null && touch new /tmp/new", 20)
+    finally:
+        os.umask(umask)
+        box.close()
+    assert (said.output, said.returncode) == ("conftest.py\ntests\ntext\n", 0)
+
+
+@bubblewrap
+def test_a_close_just_before_a_command_starts_is_no_error_of_ours(box, monkeypatch):
+    def closed(*words):
+        box.close()
+        return passed(*words)
+
+    monkeypatch.setattr(sandbox_bubblewrap, "passed", closed)
+    with pytest.raises(InfraError, match="^the sandbox was closed"):
+        box.run("ls", 10)
+
+
+@bubblewrap
+def test_after_an_abort_nothing_begins(source, box):
+    box.abort()
+    for work in (lambda: box.run("ls", 10), lambda: box.give("a", "b"), lambda: box.open(str(source))):
+        with pytest.raises(InfraError, match="^aborted$"):
+            work()
+
+
+@bubblewrap
+def test_a_close_from_another_thread_ends_the_command_and_removes_the_folder(box):
+    folder = box._folder
+    threading.Timer(0.5, box.close).start()
+    began = time.monotonic()
+    with pytest.raises(InfraError, match="the sandbox (is gone|was closed)"):
+        box.run("while true; do echo x > f$((n++ % 99)); done", 60)
+    assert time.monotonic() - began < 10 and inside(folder) == []
+    wait_for(lambda: not folder.exists())

@@ -1,0 +1,229 @@
+"""ScienceWorld in the real engine: its own splits and gold paths, its failures and its settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from core.errors import InfraError, UserError
+from core.types import Task
+from envs.base import EnvStateError
+
+pytest.importorskip("scienceworld", reason="the scienceworld extra is not installed")
+
+from env_contract import EnvContract
+
+from envs.scienceworld.env import ScienceWorldEnv
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = ROOT.parent / "shared/data/trajectories/SwiftSage_scienceworld_oracle_30tasks.jsonl"
+QUICK = ["lifespan-longest-lived", "find-non-living-thing"]  # short gold paths
+SLOW = {"mendelian-genetics-known-plant", "mendelian-genetics-unknown-plant"}  # 20 s each
+
+
+def make(**fields) -> ScienceWorldEnv:
+    return ScienceWorldEnv(**({"instructions": "", "max_steps": 100} | fields))
+
+
+@pytest.fixture(scope="module")
+def env():
+    with make() as env:
+        yield env
+
+
+@pytest.fixture(scope="module")
+def quick():
+    with make(task_names=QUICK) as env:
+        yield env
+
+
+def play(env: ScienceWorldEnv, task: Task, actions: list[str]) -> list[tuple]:
+    """[(observation, reward, done, info), ...] up to the end of the episode."""
+    env.reset(task)
+    told = []
+    for action in actions:
+        told.append(env.step(action))
+        if told[-1][2]:
+            break
+    return told
+
+
+class TestContract(EnvContract):
+    def make_env(self, folder):
+        return make(task_names=QUICK)
+
+    def worker_pid(self, env):
+        return env._engine.pid
+
+
+def test_the_default_is_one_test_variation_of_each_of_the_thirty_tasks(env):
+    tasks = env.tasks()
+    assert len(tasks) == 30
+    assert (tasks[0].id, tasks[0].type) == ("scienceworld/boil/21", "Matter")
+    assert tasks[0].query.startswith("Your task is to boil ")
+    assert len({task.id.split("/")[1] for task in tasks}) == 30
+    assert len({task.type for task in tasks}) == 7
+
+
+def test_more_variations_are_interleaved_and_come_from_the_split():
+    with make(variations_per_task=2, task_names=["boil", "4-4"]) as env:
+        assert [task.id for task in env.tasks("train")] == [
+            "scienceworld/boil/0",
+            "scienceworld/find-animal/0",
+            "scienceworld/boil/1",
+            "scienceworld/find-animal/1",
+        ]
+    with make(variations_per_task=None, task_names=["identify-life-stages-1", "identify-life-stages-2"]) as env:
+        splits = [[task.id.split("/", 1)[1] for task in env.tasks(split)] for split in ("train", "dev", "test")]
+    assert [len(drawn) for drawn in splits] == [6 + 4, 3 + 2, 5 + 4]
+    assert len({task for drawn in splits for task in drawn}) == 24
+    assert splits[2][-1] == "identify-life-stages-1/13"  # the longer list goes on alone
+
+
+def test_the_gold_path_solves_one_variation_of_every_task(env):
+    lost = []
+    for task in env.tasks():
+        if task.id.split("/")[1] in SLOW:
+            continue
+        env.reset(task)
+        told = play(env, task, env.walkthrough())
+        rewards = sum(reward for _, reward, _, _ in told)
+        if not (told[-1][3]["won"] and told[-1][3]["score"] == 100 and env.evaluate(None) and abs(rewards - 1) < 1e-9):
+            lost.append((task.id, told[-1]))
+    assert not lost
+
+
+def test_recorded_runs_end_with_the_same_score(env):
+    if not RECORDED.exists():
+        pytest.skip(f"{RECORDED.relative_to(ROOT.parent)} is not beside the repository")
+    rows = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    rows = [row for row in rows if row["task"] not in SLOW]
+    same = 0
+    for row in rows:
+        task = Task(id=f"scienceworld/{row['task']}/{row['variation']}", query="")
+        told = play(env, task, [step["action"] for step in row["steps"]])
+        same += told[-1][3]["score"] == 100 * float(row["score"])
+    assert same == len(rows) == 28
+
+
+def test_the_same_episode_reads_the_same_after_other_tasks_and_in_another_jvm(env):
+    task = Task(id="scienceworld/grow-fruit/93", query="")  # bees, seeds and growth: the most random of all
+    env.reset(task)
+    actions = env.walkthrough()
+    told = play(env, task, actions)
+    play(env, env.tasks()[0], ["look around"])
+    assert play(env, task, actions) == told
+    with make() as other:
+        assert play(other, task, actions) == told
+        other.reset(task)
+        assert other.walkthrough() == actions
+
+
+def test_the_first_observation_states_the_task_and_the_room(quick):
+    task = quick.tasks()[0]
+    first = quick.reset(task)
+    assert first.startswith(task.query)
+    assert "This room is called" in first
+    assert quick.get_ground_truth().startswith("focus on ")
+
+
+def test_a_wrong_focus_ends_the_episode_with_raw_minus_100_counted_as_zero(quick):
+    quick.reset(quick.tasks()[0])
+    _, reward, done, info = quick.step("focus on agent")
+    assert (reward, done) == (0.0, True)
+    assert {key: info[key] for key in ("valid", "won", "score", "raw_score")} == {
+        "valid": True,
+        "won": False,
+        "score": 0,
+        "raw_score": -100,
+    }
+    assert not quick.evaluate(None)
+
+
+def test_refusals_are_marked_invalid_and_a_menu_is_answered_by_number():
+    with make(task_names=["grow-plant"]) as env:
+        env.reset(env.tasks()[0])
+        told = [env.step(action) for action in env.walkthrough()[:40] if env._state == "running"]
+        menus = [number for number, (text, _, _, _) in enumerate(told) if text.startswith("Ambiguous request")]
+        assert menus
+        assert [told[number][3]["valid"] for number in menus] == [False] * len(menus)
+        assert [told[number + 1][3]["valid"] for number in menus] == [True] * len(menus)
+
+
+def test_admissible_actions_are_listed_on_demand_alone(quick):
+    task = quick.tasks()[0]
+    with pytest.raises(EnvStateError):
+        make().admissible()
+    first = quick.reset(task)
+    listed = quick.admissible()
+    assert "look around" in listed
+    assert len(listed) > 100
+    assert "Valid actions" not in first
+    with make(task_names=QUICK, show_valid=True) as telling:
+        shown = telling.reset(task).split("Valid actions:\n")
+        assert shown[0].strip() == first
+        assert set(listed) == set(shown[1].split("\n"))
+        assert "Valid actions:\n" in telling.step("inventory")[0]
+
+
+def test_a_walkthrough_asked_for_in_mid_episode_leaves_the_episode_alone(quick):
+    task = quick.tasks()[1]
+    quick.reset(task)
+    actions = quick.walkthrough()
+    told = play(quick, task, actions)
+    quick.reset(task)
+    again = []
+    for action in actions[: len(told)]:
+        again.append(quick.step(action))
+        if len(again) == 2:
+            assert quick.walkthrough() == actions
+            assert quick.tasks("dev")
+    assert again == told
+
+
+def test_an_engine_error_is_not_a_failure(quick):
+    quick.reset(quick.tasks()[0])
+    quick._engine._ask("agentInterface").get().setErrorState("java.lang.Boom")
+    with pytest.raises(InfraError, match="Boom"):
+        quick.step("look around")
+    quick.reset(quick.tasks()[0])  # the next task runs
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"split": "valid"}, "train, dev, test"),
+        ({"task_names": ["fly"]}, "no task fly"),
+        ({"simplification": "tiny"}, "no tiny; there are easy"),
+        ({"simplification": "noElectricalAction"}, "power-component"),
+        ({"jvm_heap": "lots"}, "256m"),
+        ({"variations_per_task": 0}, "at least 1"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_error(fields, message):
+    with pytest.raises(UserError, match=message), make(**fields) as env:
+        env.tasks()
+
+
+def test_a_foreign_task_is_refused(quick):
+    for name in ("math500/1", "scienceworld/boil/9999", "scienceworld/fly/0"):
+        with pytest.raises(UserError):
+            quick.reset(Task(id=name, query=""))
+
+
+def test_teleport_is_taught_only_where_it_exists():
+    assert "teleport" in make(instructions="Commands:").instructions
+    assert "teleport" not in make(instructions="Commands:", simplification="openDoors").instructions
+
+
+def test_the_config_builds_the_env_and_lists_every_field():
+    config = OmegaConf.load(ROOT / "config/env/scienceworld.yaml")
+    fields = OmegaConf.to_container(config.env, resolve=False)
+    assert fields.pop("_target_") == "envs.scienceworld.env.ScienceWorldEnv"
+    known = {field.name for field in dataclasses.fields(ScienceWorldEnv) if field.init}
+    assert set(fields) | {"workers"} == known  # config.yaml sets `workers`, for every env
+    assert make(**(fields | {"seed": 0})).variations_per_task == 1

@@ -1,0 +1,131 @@
+"""Single-turn envs: the contract, the shuffled options, and datasets at hand through the real loop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import REPO, read_json, read_rows
+from env_contract import EnvContract
+
+from core.errors import UserError
+from envs.single_turn import ChoiceEnv, MathEnv
+from envs.toy import ToyEnv
+
+DATA = REPO.parent / "shared/data"
+QUESTIONS = [
+    {"id": f"q{n}", "question": f"Which is number {n}?", "options": [f"thing {n}.{i}" for i in range(3 + n % 8)]}
+    | {"metadata": {"answer_index": n % 3, "domain": "even" if n % 2 == 0 else "odd"}}
+    for n in range(60)
+]
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("qa") / "own.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
+    return path
+
+
+class TestToyContract(EnvContract):
+    def make_env(self, folder):
+        return ToyEnv(instructions="Open.", max_steps=5)
+
+
+class TestMathContract(EnvContract):
+    invalid_action = None
+
+    def make_env(self, folder):
+        rows = [{"id": str(n), "question": f"What is {n} thousand and 7?", "answer": f"{n},007"} for n in (41, 42, 43)]
+        path = folder / "own.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return MathEnv(instructions="Solve.", max_steps=1, dataset="math500", path=str(path))
+
+
+class TestChoiceContract(EnvContract):
+    invalid_action = None
+
+    def make_env(self, folder):
+        path = folder / "own.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
+        return ChoiceEnv(instructions="Choose.", max_steps=1, dataset="mmlu_pro", path=str(path))
+
+
+def choice_env(path, **changes):
+    return ChoiceEnv(instructions="Choose.", max_steps=1, dataset="mmlu_pro", path=str(path), **changes)
+
+
+def test_options_are_shuffled_by_seed_and_id_and_the_key_moves_with_them(questions):
+    keys = {}
+    for seed in (0, 1):
+        env = choice_env(questions, seed=seed)
+        for row, task in zip(QUESTIONS, env.tasks(), strict=True):
+            env.reset(task)
+            right = row["options"][row["metadata"]["answer_index"]]
+            assert f"({env.get_ground_truth()}) {right}" in task.query.splitlines()
+            assert sorted(line[4:] for line in task.query.splitlines()[2:]) == sorted(row["options"])
+            keys.setdefault(seed, []).append(env.get_ground_truth())
+    assert keys[0] != keys[1]
+    assert len(set(keys[0])) >= 5  # not always the same letter
+
+
+def test_the_order_shown_is_recorded(questions):
+    env = choice_env(questions)
+    env.reset(env.tasks()[5])
+    _, reward, done, info = env.step(f"I think the answer is ({env.get_ground_truth()}).")
+    assert (reward, done, info["won"]) == (1.0, True, True)
+    assert sorted(map(int, info["order"].split(","))) == list(range(8))
+    assert info["rule"] == "statement"
+
+
+def test_subjects_and_ids_are_selected(questions):
+    assert len(choice_env(questions, subject="odd").tasks()) == 30
+    first = choice_env(questions).tasks()[0].id
+    assert [task.id for task in choice_env(questions, ids=[first]).tasks()] == [first]
+    with pytest.raises(UserError, match="no subject nonsense"):
+        choice_env(questions, subject="nonsense").tasks()
+
+
+def test_gold_solves_everything_and_random_is_the_floor(here, questions, tmp_path):
+    words = ("env=mmlu_pro", f"env.path={questions}", "workflow=vanilla", "llm=scripted", "embedder=hashing")
+    assert here(*words, "agent=gold", run_dir=tmp_path / "gold")[1] == 1.0
+    run_dir, rate = here(*words, "agent=random", run_dir=tmp_path / "random")
+    assert 0.02 < rate < 0.5
+    again, _ = here(*words, "agent=random", run_dir=tmp_path / "again")
+    assert (run_dir / "episodes.jsonl").read_bytes() == (again / "episodes.jsonl").read_bytes()
+    assert set(read_json(run_dir / "summary.json")["by_type"]) == {"even", "odd"}
+
+
+def test_gold_solves_the_bundled_problems(here):
+    run_dir, rate = here("workflow=vanilla", "agent=gold", "llm=scripted", "embedder=hashing", "limit=null")
+    assert rate == 1.0
+    assert {row["trajectories"][0]["info"]["rule"] for row in read_rows(run_dir)} == {"boxed"}
+
+
+def test_gold_may_not_teach_a_test_time_learner(here):
+    with pytest.raises(UserError, match="agent=gold plays the answers"):
+        here("agent=gold", "llm=scripted", "embedder=hashing")
+
+
+def test_random_cannot_play_what_has_no_list_of_actions(here):
+    with pytest.raises(UserError, match="has no list of actions"):
+        here("agent=random", "workflow=vanilla", "llm=scripted", "embedder=hashing")
+
+
+AT_HAND = [
+    ("math500", "math/math500_test.jsonl", 500),
+    ("aime24", "math/aime2024.jsonl", 30),
+    ("aime25", "math/aime2025.jsonl", 30),
+    ("gsm8k", "math/gsm8k_test.jsonl", 1319),
+    ("mmlu_pro", "choice", 2312),
+]
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the real datasets are not beside this checkout")
+@pytest.mark.parametrize(("name", "path", "count"), AT_HAND, ids=[name for name, _, _ in AT_HAND])
+def test_gold_solves_the_real_datasets(here, name, path, count):
+    words = (f"env={name}", f"env.path={DATA / path}", "workflow=vanilla", "agent=gold", "llm=scripted")
+    run_dir, rate = here(*words, "embedder=hashing", "limit=200")
+    assert rate == 1.0
+    assert read_json(run_dir / "manifest.json")["fingerprint"]["dataset"]["n_tasks"] == min(count, 200)

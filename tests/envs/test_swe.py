@@ -1,0 +1,476 @@
+"""env=swe: two small instances of our own, solved, spoiled and left alone; rows of SWE-bench; predictions; tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from conftest import KITS, REPO, command, read_json, read_rows, wait_for
+from env_contract import EnvContract
+from swe_kit import (
+    INSTANCES,
+    apply,
+    bubblewrap,
+    diff,
+    inside,
+    make,
+    on_a_disk_of,
+    stand_in,
+    why_no_bubblewrap,
+    write_instances,
+)
+from test_swe_data import write_rows
+
+from analysis.load import load_runs, read_run
+from analysis.report.data import index_of
+from core.agent import BashAgent
+from core.errors import InfraError
+from envs.swe import tests as swe_tests
+from envs.swe.data import BUNDLED, Instance, family_lessons, load
+from envs.swe.env import SUBMIT, SUBMITTED
+from envs.swe.sandbox import Limits
+from envs.swe.tests import begin, resolve
+from scripts.audit import main as audit
+from scripts.show import main as show
+from scripts.tables import main as tables
+
+PLAYED = ("llm=scripted", "llm.script.path=swe_kit.play", "embedder=hashing")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return write_instances(tmp_path_factory.mktemp("swe") / "data")
+
+
+@pytest.fixture(scope="module")
+def shared(data):
+    env = make(data)
+    yield env
+    env.close()
+
+
+def attempt(env, *commands: str) -> tuple[list[str], float, dict]:
+    """(observations, reward, the last info) of commands at the first task."""
+    env.reset(env.tasks()[0])
+    said = []
+    for each in commands:
+        observation, reward, _, info = env.step(each)
+        said.append(observation)
+    return said, reward, info
+
+
+@bubblewrap
+class TestContract(EnvContract):
+    invalid_action = " \n "
+
+    def make_env(self, folder: Path):
+        return make(folder / "data" if (folder / "data").is_dir() else write_instances(folder / "data"))
+
+    def play(self, env, task, actions=None):
+        env.reset(task)
+        return super().play(env, task, actions)
+
+
+@bubblewrap
+def test_gold_solves_the_wrong_fix_does_not_and_nothing_does_not(data, shared):
+    for task in shared.tasks():
+        it = next(each for each in load(str(data)) if f"swe/{each.id}" == task.id)
+        how = {"kind": "bwrap", "source": str(it.folder), "limits": Limits(), "timeout_s": 60}
+        wrong = (it.folder.parent / "wrong.patch").read_text()
+        assert resolve(it.gold, it, **how).solved
+        found = resolve(wrong, it, **how)
+        assert (found.solved, found.patch) == (False, "applied") and found.failed >= 1
+        assert resolve("", it, **how).patch == resolve("\n", it, **how).patch == "empty"
+        assert resolve("no patch\n", it, **how).patch == "does not apply"
+
+
+@bubblewrap
+def test_the_last_observation_tells_nothing_of_the_tests(data, shared):
+    """What the judge and the distiller read of a right and of a wrong attempt differs in nothing but the patch."""
+    right, reward, told = attempt(shared, apply(data, "gold"), SUBMIT)
+    wrong, nothing, told_wrong = attempt(shared, apply(data, "wrong"), SUBMIT)
+    assert right == wrong and right[-1] == "The patch is submitted. It changes 1 file."
+    assert (reward, told["won"], nothing, told_wrong["won"]) == (1.0, True, 0.0, False)
+    assert told["answer"].startswith("diff --git a/mean.py") and told_wrong["n_failed"] == 1
+
+
+@bubblewrap
+def test_the_tests_are_in_no_copy_that_the_agent_sees(shared):
+    said, _, _ = attempt(shared, "ls -R . /given /tmp; git log --format=%an%ad%s", "git log -p --all | grep -c hidden")
+    assert "hidden" not in said[0] and "Maintainer" in said[0] and "\n0\n" in said[1]
+
+
+@bubblewrap
+def test_an_attempt_that_submits_nothing_is_not_solved(data, shared):
+    attempt(shared, apply(data, "gold"), "python -m pytest -q")
+    assert not shared.evaluate(None)
+    said, reward, info = attempt(shared, SUBMIT)
+    assert (reward, info["patch"]) == (0.0, "empty") and "0 files" in said[-1]
+
+
+@bubblewrap
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "rm -rf tests",
+        "rm -rf tests && echo x > tests",
+        "echo 'def test_empty(): pass' > tests/test_hidden.py",
+        "echo 'assert False' > tests/test_plain.py",
+        "git checkout -q -b other && git mv tests/test_plain.py tests/test_moved.py",
+    ],
+)
+def test_the_instances_own_tests_count_whatever_the_patch_makes_of_them(data, shared, spoil):
+    assert attempt(shared, apply(data, "gold"), spoil, SUBMIT)[1] == 1.0
+    assert attempt(shared, apply(data, "wrong"), spoil, SUBMIT)[1] == 0.0
+
+
+@bubblewrap
+def test_a_test_whose_end_breaks_has_not_passed(data, shared):
+    """pytest names it twice: as passed, and as an error."""
+    fixture = "import pytest\n\n\n@pytest.fixture(autouse=True)\ndef ends():\n    yield\n    raise OSError('closed')\n"
+    _, reward, info = attempt(shared, apply(data, "gold"), f"cat > conftest.py <<'END'\n{fixture}END", SUBMIT)
+    assert (reward, info["n_failed"]) == (0.0, 3)
+
+
+@bubblewrap
+def test_tests_that_hang_end_and_are_not_passed(data):
+    with make(data, test_timeout_s=2, limits=Limits(output_mb=1)) as env:
+        began = time.monotonic()
+        _, reward, info = attempt(env, "echo 'while True: pass' >> mean.py", SUBMIT)
+        assert (reward, info["tests_killed"]) == (0.0, "time") and time.monotonic() - began < 20
+        _, reward, info = attempt(env, "echo 'while True: print(9)' > conftest.py", SUBMIT)
+        assert (reward, info["tests_killed"]) in ((0.0, "output"), (0.0, "time"))
+
+
+HANG = "echo 'while True: pass' >> mean.py"
+
+
+@bubblewrap
+@pytest.mark.parametrize("stop", ["abort", "close"])
+def test_what_stops_an_attempt_stops_the_tests_of_its_patch(data, stop):
+    """They are run in a sandbox of their own, in the thread of the attempt."""
+    env, stopped = make(data), []
+
+    def work():
+        wait_for(lambda: env._tested_in is not None and env._tested_in._process is not None)
+        wait_for(lambda: any(name.startswith("python") for name in inside(folder().name)))
+        stopped.append(folder())
+        getattr(env, stop)()
+
+    def folder() -> Path:
+        return env._tested_in._folder
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(InfraError, match="^(aborted|the sandbox .*)$"):
+            attempt(env, HANG, SUBMIT)
+        thread.join()
+        assert time.monotonic() - began < 60 and not env.evaluate(None)
+        wait_for(lambda: inside(stopped[0].name) == [] and not stopped[0].exists())
+    finally:
+        env.close()
+
+
+@bubblewrap
+def test_an_abort_before_the_tests_begin_is_no_failure(data, monkeypatch):
+    """Whatever is under way: here the patch is about to be applied."""
+    with make(data) as env:
+
+        def begin_and_abort(box, source, instance):
+            begin(box, source, instance)
+            env.abort()
+
+        env.reset(env.tasks()[0])
+        env.step(apply(data, "gold"))
+        monkeypatch.setattr(swe_tests, "begin", begin_and_abort)
+        with pytest.raises(InfraError, match="^aborted$"):
+            env.step(SUBMIT)
+
+
+@bubblewrap
+def test_a_disk_that_gets_full_is_no_failed_test(data, tmp_path):
+    script = """
+from swe_kit import apply, make
+from envs.swe.env import SUBMIT
+from envs.swe.tests import begin, resolve
+env = make(tmp)
+it = env._instance(env.tasks()[0].id)
+env.reset(env.tasks()[0])
+env.step(apply(tmp, "gold"))
+how = {"kind": "bwrap", "source": str(it.folder), "limits": Limits(), "timeout_s": 60}
+print(resolve(it.gold, it, **how).solved)
+with (disk / "others").open("w") as file:
+    os.posix_fallocate(file.fileno(), 0, 150 << 20)
+told(lambda: resolve(it.gold, it, **how))
+told(env.step, SUBMIT)
+env.close()
+"""
+    said = on_a_disk_of(650, script, tmp_path, data)
+    full = "InfraError: this machine's disk is full: there is no room for 512 MB where sandboxes are (TMPDIR)"
+    assert said == ["True", full, full]
+
+
+@bubblewrap
+def test_on_a_full_disk_of_containers_no_patch_counts(data, tmp_path, monkeypatch):
+    """Not even one that solves its instance: else those that do not would be left out alone."""
+    programs = stand_in(tmp_path / "bin", "docker", data, "{id}")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(REPO))
+    text, table = (programs / "docker").read_text(), "Filesystem 1024-blocks Used Available\\no 9 9 1000"
+    fills = f"""if "pytest -rp" in words[-1]:
+    (ROOT / "full").touch()
+if words[-1].startswith("df ") and (ROOT / "full").exists():
+    sys.exit(print("{table}"))
+if words[0] == "run":"""
+    (programs / "docker").write_text(text.replace('if words[0] == "run":', fills))
+    it = replace(load(str(data))[0], folder=None)
+    how = {"kind": "docker", "source": it.id.replace("__", "_1776_"), "limits": Limits(), "timeout_s": 60}
+    for begun in (True, False):  # by the tests themselves; before them
+        with pytest.raises(InfraError, match="the disk of its containers is full"):
+            resolve(it.gold, it, **how)
+        log = (programs / "log").read_text()
+        assert ("pytest -rp" in log) is begun
+        (programs / "log").write_text("")
+
+
+@bubblewrap
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [
+        (f"printf '\\n  {SUBMITTED}  \\nx'", True),
+        (f"echo first; echo {SUBMITTED}", False),
+        (f"echo '{SUBMITTED} now'", False),
+        (f"echo {SUBMITTED}; sleep 9", False),
+    ],
+)
+def test_the_first_line_of_the_output_submits(data, words, ends):
+    with make(data, command_timeout_s=1) as env:
+        env.reset(env.tasks()[0])
+        assert env.step(words)[2] is ends
+
+
+@bubblewrap
+def test_what_a_command_did_is_told_as_in_mini_swe_agent(data, shared):
+    said, _, info = attempt(shared, "echo out; echo err >&2; false")
+    assert said == ["<returncode>1</returncode>\n<output>\nout\nerr\n</output>"] and info["valid"]
+    said, _, _ = attempt(shared, "printf 'a%.0s' $(seq 5000); printf 'b%.0s' $(seq 77); printf 'c%.0s' $(seq 5000)")
+    assert f"<output_head>\n{'a' * 5000}\n</output_head>" in said[0] and "b" * 3 not in said[0]
+    assert f"<output_tail>\n{'c' * 5000}\n</output_tail>" in said[0] and "77 characters left out" in said[0]
+    assert attempt(shared, "true")[0] == ["<returncode>0</returncode>\n<output>\n</output>"]
+    with make(data, command_timeout_s=1) as env:
+        said, _, info = attempt(env, "echo begun; sleep 9")
+        assert "it took longer than 1 seconds" in said[0] and "begun" in said[0] and info["valid"]
+
+
+def test_one_block_of_bash_is_an_action():
+    parse = BashAgent(answer_format="").parse
+    assert parse("THOUGHT: look.\n\n```bash\nls -a\n```") == ("look.", "ls -a")
+    assert parse("Thought: two lines\n```bash\ncat <<'E'\n# a\nE\n\n```\nmore") == ("two lines", "cat <<'E'\n# a\nE")
+    assert parse("<think>```bash\nno\n```</think>I look.\n```bash\nls\n```") == ("I look.", "ls")
+    for text in (
+        "ls",
+        "```\nls\n```",
+        "```bash\nls\n```\n```bash\npwd\n```",
+        "```bash\n\n```",
+        "```python\n1\n```",
+        "",
+    ):
+        assert parse(text)[1] is None
+
+
+# runs
+
+
+@bubblewrap
+def test_a_container_is_played_and_leaves_predictions(data, tmp_path, monkeypatch, here):
+    path = write_rows(tmp_path, "jsonl", data)
+    programs = stand_in(tmp_path / "bin", "docker", data, "image-{id}")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    words = ("env=swe_bench_verified", f"env.data={path}", "env.image='image-{id}'", "agent=gold", "workflow=vanilla")
+    run_dir, headline = here(*words, "llm=scripted", "embedder=hashing", run_dir=tmp_path / "run")
+    summary = read_json(run_dir / "summary.json")
+    assert headline is None and summary["success_rate"] is None and (summary["n"], summary["complete"]) == (2, True)
+    predictions = read_predictions(run_dir / "predictions.jsonl")
+    assert [list(each) for each in predictions] == [["instance_id", "model_name_or_path", "model_patch"]] * 2
+    for each, it in zip(predictions, load(str(data)), strict=True):
+        assert each["instance_id"] == it.id
+        how = {"kind": "bwrap", "source": str(it.folder), "limits": Limits(), "timeout_s": 60}
+        assert resolve(each["model_patch"], it, **how).solved
+    evaluated, headline = here(*words, "env.evaluation=tests", "llm=scripted", run_dir=tmp_path / "evaluated")
+    assert headline == 1.0 and read_predictions(evaluated / "predictions.jsonl") == predictions
+    assert not [each for each in programs.iterdir() if each.name.startswith("reasoningbank-")]
+
+
+def read_predictions(path: Path) -> list[dict]:
+    """By the reader of the official harness where it is installed (swebench 5.0.2 was tried), else by its rules."""
+    if find_spec("swebench"):
+        from swebench.harness.utils import get_predictions_from_file
+
+        return get_predictions_from_file(str(path), "SWE-bench/SWE-bench_Verified", "test")
+    assert path.suffix == ".jsonl"
+    found = [json.loads(line) for line in path.open()]
+    assert all(isinstance(each, dict) and "instance_id" in each for each in found)
+    return found
+
+
+@bubblewrap
+def test_success_that_is_not_known_is_no_failure_in_a_table(data, tmp_path, here, capsys):
+    words = ("env=swe", f"env.data={data}", "env.evaluation=none", *PLAYED)
+    run_dir, _ = here(*words, run_dir=tmp_path / "run")
+    assert read_json(run_dir / "summary.json")["judge_agreement"] is None
+    assert load_runs([str(run_dir)])["success"].isna().all()
+    tables([str(run_dir)])
+    told = capsys.readouterr().out
+    assert "its success is not known: the environment did not evaluate" in told and " 0.0 " not in told
+
+
+@bubblewrap
+def test_the_main_table_is_made_and_the_papers_numbers_stand_apart(data, tmp_path, cli):
+    words = ("experiment=main_table", "env=swe", f"env.data={data}", *PLAYED, "seed=0", f"run_dir={tmp_path / 'table'}")
+    done = cli(*words, env={"PYTHONPATH": KITS})
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = capture(tables, str(tmp_path / "table"), "--table", "main", "--published")
+    assert "swe_bench_verified" in told and "34.2" in told and "another benchmark" in told
+    runs = load_runs([str(tmp_path / "table")])
+    assert set(runs["arm"]) == {"no_memory", "synapse", "awm", "reasoningbank", "matts_parallel", "matts_sequential"}
+    assert set(runs["status"]) <= {"success", "failure"}
+    assert audit([str(tmp_path / "table")]) == 0
+
+
+def capture(main, *words: str) -> str:
+    import io
+    from contextlib import redirect_stdout
+
+    with redirect_stdout(io.StringIO()) as out:
+        main(list(words))
+    return out.getvalue()
+
+
+@bubblewrap
+def test_a_lesson_of_the_house_turns_a_wrong_fix_into_the_right_one(data, tmp_path, here):
+    words = ("env=swe", f"env.data={data}", "env.types=[empty]", *PLAYED)
+    without, _ = here(*words, "arm=no_memory", run_dir=tmp_path / "without")
+    told, _ = here(*words, "arm=told_lesson", run_dir=tmp_path / "told")
+    assert [row["status"] for row in read_rows(without)] == ["failure"]
+    assert [row["status"] for row in read_rows(told)] == ["success"]
+
+
+@bubblewrap
+def test_memory_is_kept_for_each_repository_or_for_all(data, tmp_path, here):
+    words = ("env=swe", f"env.data={data}", "stream.passes=2", *PLAYED)
+    whole, _ = here(*words, run_dir=tmp_path / "all")
+    apart, _ = here(*words, "memory.domain=type", "retrieval.domain=same", run_dir=tmp_path / "apart")
+    assert [bool(row["retrieved"]) for row in read_rows(whole)] == [False, True, True, True]
+    assert [bool(row["retrieved"]) for row in read_rows(apart)] == [False] * 4  # a task never reads its own lesson
+    bank = f"memory.path={tmp_path / 'bank.sqlite'}"
+    for kind in ("empty", "shared"):
+        own, _ = here(*words, bank, f"memory.namespace={kind}", f"env.types=[{kind}]", run_dir=tmp_path / kind)
+        assert not any(row["retrieved"] for row in read_rows(own))
+
+
+@bubblewrap
+def test_players_without_a_model_end(data, tmp_path, here):
+    run_dir, _ = here(
+        "env=swe", f"env.data={data}", "llm=free", "embedder=hashing", "max_steps=6", run_dir=tmp_path / "free"
+    )
+    assert all(step["valid"] for row in read_rows(run_dir) for step in row["trajectories"][0]["steps"])
+    words = ("env=swe", f"env.data={data}", "agent=random", "workflow=vanilla", "llm=scripted", "embedder=hashing")
+    _, rate = here(*words, "max_steps=6", run_dir=tmp_path / "random")
+    assert rate == 0.0
+
+
+@bubblewrap
+def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
+    run_dir, home = tmp_path / "run", tmp_path / "tmp"
+    home.mkdir()
+    words = ("env=swe", f"env.data={data}", *PLAYED, f"run_dir={run_dir}")
+    surroundings = os.environ | {"PYTHONPATH": KITS, "TMPDIR": str(home)}
+    slow = surroundings | {"SWE_KIT_SLEEPS": "1"}
+    process = subprocess.Popen(
+        command(*words), env=slow, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    wait_for(lambda: any(name == "sleep" for name in within(home)))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    wait_for(lambda: within(home) == [])
+    assert len(list(home.iterdir())) == 1
+    done = subprocess.run(command(*words), env=surroundings, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [row["task_id"] for row in read_rows(run_dir)] == ["swe/empty__stats-1", "swe/shared__ranks-1"]
+    assert list(home.iterdir()) == []  # the folder that the first one left is gone, too
+
+
+@bubblewrap
+def test_ctrl_c_in_the_tests_of_a_patch_leaves_nothing(data, tmp_path):
+    """In a run with a time limit, whose attempts have threads that nobody waits for."""
+    home = tmp_path / "tmp"
+    home.mkdir()
+    words = ("env=swe", f"env.data={data}", *PLAYED, f"run_dir={tmp_path / 'run'}", "episode_timeout_s=600", "limit=1")
+    surroundings = {"PYTHONPATH": KITS, "TMPDIR": str(home), "SWE_KIT_HANGS": "1"}
+    process = subprocess.Popen(
+        command(*words), env=os.environ | surroundings, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    wait_for(lambda: any(name.startswith("python") for name in within(home)), 240)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 130
+    wait_for(lambda: within(home) == [])
+    assert list(home.iterdir()) == []
+
+
+def within(home: Path) -> list[str]:
+    """The names of the processes that have a folder of `home` among their mounts."""
+    return inside(f"{home.parent.name}/{home.name}/reasoningbank-sandbox-")
+
+
+def test_the_kit_is_what_it_says():
+    assert all(it["gold"] != it["wrong"] != it["source"] for it in INSTANCES.values())
+    assert diff("a", "", "x\n").startswith("diff --git a/a b/a\nnew file mode 100644\n--- /dev/null\n+++ b/a\n")
+
+
+# the bundled instances
+
+
+@bubblewrap
+@pytest.mark.skipif(not BUNDLED.is_dir(), reason="envs/swe/bundled is not here")
+def test_the_bundled_instances_are_solved_by_gold_and_by_nothing_else(here, tmp_path):
+    began = time.monotonic()
+    run_dir, rate = here("env=swe", "agent=gold", "workflow=vanilla", "llm=scripted", run_dir=tmp_path / "gold")
+    assert rate == 1.0 and time.monotonic() - began < 120
+    found = {f"swe/{it.id}": it for it in load("bundled")}
+    played = [row["task_id"] for row in read_rows(run_dir)]
+    assert len(played) >= 24 and played == list(found)
+    families = [found[name].type for name in played]
+    assert len(set(families[:4])) == 4 and set(family_lessons("bundled")) == set(families)
+
+    def wrong(it: Instance) -> bool:
+        how = {"kind": "bwrap", "source": str(it.folder), "limits": Limits(), "timeout_s": 60}
+        result = resolve((it.folder.parent / "wrong.patch").read_text(), it, **how)
+        return result.patch == "applied" and not result.solved and not result.killed
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(wrong, found.values()))
+
+
+def test_an_episode_that_was_not_evaluated_is_shown_so(tmp_path, here, data, capsys):
+    if why_no_bubblewrap():
+        pytest.skip("there is no bubblewrap")
+    words = ("env=swe", f"env.data={data}", "env.evaluation=none", "limit=1", *PLAYED)
+    run_dir, _ = here(*words, run_dir=tmp_path / "run")
+    show([str(run_dir)])
+    told = capsys.readouterr().out
+    assert "unknown" in told and "failure" not in told and "the judge is wrong" not in told
+    named = [(read_run(run_dir), "swe")]
+    index, _ = index_of(named, [])
+    assert [row[1] for row in index["runs"][0]["rows"]] == ["unknown"]

@@ -1,0 +1,178 @@
+"""The bundled repositories of env=swe: every patch applied, every test run, without an environment or a sandbox."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from conftest import REPO
+
+BUNDLED = REPO / "envs/swe/bundled"
+INSTANCES = sorted(path.parent for path in BUNDLED.glob("*/*/instance.json"))
+FAMILIES = ("aliasing", "boundaries", "encoding", "exceptions")
+# Words that only somebody who knows the family's convention would use.
+TELLING = {
+    "aliasing": ("deepcopy", "deep cop", "shallow"),
+    "boundaries": ("half-open", "[start, end)", "belongs", "does not overlap", "inclusive", "exclusive"),
+    "encoding": ("NFC", "normalize", "byte order mark", "accents are kept", "forward slash"),
+    "exceptions": ("chained", "__cause__", "half done", "as it was before", "swallow", "change state last"),
+}
+REPORTED = re.compile(r"^(PASSED|FAILED|ERROR) (tests/\S+)", re.MULTILINE)
+ADDED = re.compile(r"^diff --git a/(\S+) b/(\S+)\n(new file mode)?", re.MULTILINE)
+
+
+def of(folder: Path) -> dict:
+    return json.loads((folder / "instance.json").read_text(encoding="utf-8"))
+
+
+def files_of(folder: Path) -> dict[str, str]:
+    """{path: text} of a repository as the agent sees it."""
+    repo = folder / "repo"
+    paths = (path for path in sorted(repo.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path.relative_to(repo)): path.read_text(encoding="utf-8") for path in paths}
+
+
+def alone() -> dict[str, str]:
+    """Of this machine's settings a child process gets the path to programs and nothing else."""
+    quiet = {"PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+    return {"PATH": os.environ["PATH"], **quiet}
+
+
+def outcome(folder: Path, patches: tuple[str, ...], place: Path) -> dict[str, str]:
+    """{test: PASSED | FAILED | ERROR} in a fresh copy with these patches."""
+    shutil.copytree(folder / "repo", place, ignore=shutil.ignore_patterns("__pycache__"))
+    env = alone() | {"GIT_CEILING_DIRECTORIES": str(place.parent)}
+    for name in patches:
+        words = ["git", "apply", "-p1", str(folder / f"{name}.patch")]
+        subprocess.run(words, cwd=place, env=env, check=True, capture_output=True)
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rA", "--tb=no", "tests"]
+    done = subprocess.run(words, cwd=place, env=env, check=False, capture_output=True, text=True, timeout=60)
+    return {test: word for word, test in REPORTED.findall(done.stdout)}
+
+
+def solved(instance: dict, results: dict[str, str]) -> bool:
+    return all(results.get(test) == "PASSED" for test in instance["FAIL_TO_PASS"] + instance["PASS_TO_PASS"])
+
+
+@pytest.mark.parametrize("folder", INSTANCES, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_only_the_gold_patch_solves_it(folder, tmp_path):
+    instance, began = of(folder), cpu_s()
+    states = {"empty": ("test",), "gold": ("gold", "test"), "wrong": ("wrong", "test")}
+    with ThreadPoolExecutor(2) as pool:
+        runs = {name: pool.submit(outcome, folder, patches, tmp_path / name) for name, patches in states.items()}
+    empty, gold, wrong = (runs[name].result() for name in states)
+    fails, passes = instance["FAIL_TO_PASS"], instance["PASS_TO_PASS"]
+    assert fails and passes and not set(fails) & set(passes)
+    assert {*empty} == {*gold} == {*fails, *passes}, "every test of the copy is named, once"
+    # The repository as it is, which is what an empty patch leaves: its tests run, none breaks while it is collected.
+    assert {test: empty[test] for test in fails} == dict.fromkeys(fails, "FAILED")
+    assert {test: empty[test] for test in passes} == dict.fromkeys(passes, "PASSED")
+    assert not solved(instance, empty)
+    assert solved(instance, gold)
+    assert not solved(instance, wrong)
+    assert all(wrong.get(test) == "PASSED" for test in passes if not hidden(folder, test)), "visible tests are kept"
+    took, began = cpu_s() - began, cpu_s()
+    test = tmp_path / "bare" / "repo" / "tests" / "test_it.py"
+    test.parent.mkdir(parents=True)
+    test.write_text("def test():\n    pass\n")
+    assert outcome(tmp_path / "bare", (), tmp_path / "at once") == {"tests/test_it.py::test": "PASSED"}
+    # As much as one that does nothing to one and a half times as much were measured.
+    assert took < 3 * 4 * (cpu_s() - began), "the processor's time of three evaluations"
+
+
+def cpu_s() -> float:
+    """Seconds of the processor that ended child processes have used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def hidden(folder: Path, test: str) -> bool:
+    return f"b/{test.split('::')[0]}\n" in (folder / "test.patch").read_text(encoding="utf-8")
+
+
+def test_four_families_of_six():
+    assert [folder.parent.name for folder in INSTANCES] == [family for family in FAMILIES for _ in range(6)]
+    for folder in INSTANCES:
+        family, name = folder.parent.name, folder.name
+        instance = of(folder)
+        tests = {key: instance.pop(key) for key in ("FAIL_TO_PASS", "PASS_TO_PASS")}
+        fixed = {"instance_id": f"{family}__{name}-1", "repo": f"bundled/{name}", "family": family, "hints": ""}
+        assert instance == fixed
+        assert all(hidden(folder, test) for test in tests["FAIL_TO_PASS"])
+        names = {"repo", "issue.md", "gold.patch", "wrong.patch", "test.patch", "instance.json"}
+        assert {path.name for path in folder.iterdir()} == names
+        code = [text for path, text in files_of(folder).items() if path.endswith(".py") and "tests/" not in path]
+        assert 40 <= sum(text.count("\n") for text in code) <= 200
+        assert sum(len(text.splitlines()) > 3 for text in code) >= 3, f"{name}: the fault has to be found"
+
+
+def test_patches_touch_what_they_may():
+    for folder in INSTANCES:
+        texts = {name: (folder / f"{name}.patch").read_text(encoding="utf-8") for name in ("gold", "wrong", "test")}
+        files = {name: ADDED.findall(text) for name, text in texts.items()}
+        assert all(old == new and new.startswith("tests/") and added for old, new, added in files["test"])
+        here = files_of(folder)
+        for name in ("gold", "wrong"):
+            assert files[name]
+            assert all(old == new and new in here and "tests/" not in new and not a for old, new, a in files[name])
+        assert texts["gold"] != texts["wrong"]
+
+
+def test_no_two_are_alike():
+    names: dict[tuple[str, ...], str] = {}
+    lines = {}
+    for folder in INSTANCES:
+        here = files_of(folder)
+        assert names.setdefault(tuple(sorted(here)), folder.name) == folder.name, "a repository of the same shape"
+        long = {path: text for path, text in here.items() if len(text.split()) > 12}
+        lines[folder.name] = {" ".join(text.split()): path for path, text in long.items()}
+    for one, other in combinations(lines, 2):
+        assert not lines[one].keys() & lines[other].keys(), f"{one} and {other} share a file"
+
+
+def grams(text: str, size: int = 5) -> set[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.lower())
+    return {tuple(words[start : start + size]) for start in range(len(words) - size + 1)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_repository_tells_its_convention(family):
+    lesson = (BUNDLED / family / "lesson.md").read_text(encoding="utf-8")
+    title, _, rest = lesson.partition("\n")
+    assert title and 40 < len(rest.split()) < 120
+    assert sum(word.lower() in lesson.lower() for word in TELLING[family]) >= 3
+    for folder in (BUNDLED / family).iterdir():
+        if not folder.is_dir():
+            continue
+        seen = files_of(folder) | {"issue.md": (folder / "issue.md").read_text(encoding="utf-8")}
+        for path, text in seen.items():
+            told = [word for word in TELLING[family] if word.lower() in text.lower()]
+            assert not told, f"{folder.name}/{path}"
+            assert not grams(text) & grams(lesson), f"{folder.name}/{path}"
+            assert "lesson" not in text.lower(), f"{folder.name}/{path}"
+
+
+def test_the_page_names_them_all():
+    page = (BUNDLED / "README.md").read_text(encoding="utf-8")
+    rows = {row[0]: set(row[1:]) for row in (re.findall(r"`(\w+)`", line) for line in page.splitlines()) if row}
+    for folder in INSTANCES:
+        assert folder.name in rows[folder.parent.name]
+
+
+def test_the_wheel_ships_them():
+    """As data of `envs`: their own packages and tests are none of the project's."""
+    settings = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    assert "envs.swe.bundled*" in settings["packages"]["find"]["exclude"]
+    shipped = {path for pattern in settings["package-data"]["envs"] for path in (REPO / "envs").glob(pattern)}
+    assert {path for path in BUNDLED.rglob("*") if path.is_file()} <= shipped
+    assert not list(BUNDLED.rglob(".*")), "a pattern of setuptools leaves out what begins with a dot"

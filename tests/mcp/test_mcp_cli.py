@@ -1,0 +1,248 @@
+"""The tools by hand, the hooks of clients, and one bank for the server and the harness."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import io
+import json
+import re
+import shlex
+import sqlite3
+import tomllib
+from contextlib import closing
+
+import pytest
+from conftest import REPO, TOY, read_json, read_rows
+from mcp_kit import MODEL, TOKEN, TRAJECTORY, ask, http_server, run
+from mcp_kit import client as server_on
+
+from mcp_server.__main__ import main, parser
+from mcp_server.cli import tool_parser
+from mcp_server.config import load_config
+from mcp_server.insights import AllTools
+from mcp_server.server import CORE, MORE, list_tools
+
+
+@pytest.fixture
+def by_hand(capsys, tmp_path):
+    """Run reasoningbank-mcp in this process; returns (exit code, stdout, stderr)."""
+
+    def call(*words, bank=tmp_path / "b.sqlite"):
+        code = main([*words[:1], "--bank", str(bank), "--embedder", "hashing-256", *words[1:]])
+        return (code, *capsys.readouterr())
+
+    return call
+
+
+def test_the_commands_that_are_installed_are_there():
+    scripts = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["scripts"]
+    assert {"reasoningbank-mcp", "reasoning-bank-mcp"} <= set(scripts)
+    for place in scripts.values():
+        module, _, function = place.partition(":")
+        assert callable(getattr(importlib.import_module(module), function))
+
+
+def test_every_tool_has_its_twin(by_hand):
+    code, out, _ = by_hand(
+        "save_lesson",
+        "--query",
+        "fill a form",
+        "--title",
+        "Tab",
+        "--content",
+        "Use the tab key.",
+        "--tags",
+        '["ui"]',
+        "--json",
+    )
+    assert code == 0 and json.loads(out)["status"] == "saved"
+    id = json.loads(out)["memory_id"]
+    assert f"id={id}" in by_hand("retrieve_memory", "--query", "fill a form")[1]
+    assert json.loads(by_hand("mark_helpful", "--memory-id", id)[1])["helpful"] == 1
+    assert by_hand("delete_insight", "--memory-id", id, "--hard", "true")[0] == 0
+    assert "No memory fits" in by_hand("retrieve_memory", "--query", "fill a form")[1]
+    for name in (*CORE, *MORE):
+        with pytest.raises(SystemExit) as left:
+            main([name, "--help"])
+        assert left.value.code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("retrieve_memory", "--query", " "), "query is empty"),
+        (("retrieve_memory", "--query", "x", "--top-k", "many"), "--top-k is no JSON: give a integer"),
+        (("extract_memory", "--query", "x", "--trajectory", "@/no/such/file"), "cannot be read"),
+        (("extract_memory", "--query", "x", "--trajectory", "[]"), "no model is configured"),
+        (("remember", "--query", "x"), "remember is no command"),
+        (("retrieve_memory", "--query", "x", "--url", "http://127.0.0.1:9/mcp"), "say where the memory is"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_and_exit_code_2(by_hand, words, sentence):
+    code, out, err = by_hand(*words)
+    assert (code, out) == (2, "") and err.startswith("error: ") and sentence in err and err.count("\n") == 1
+
+
+def test_twins_and_hooks_work_on_a_running_server(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("REASONINGBANK_MCP_TOKEN", TOKEN)
+    with http_server(tmp_path / "b.sqlite", token=TOKEN) as url:
+        where = ("--url", f"{url}/mcp")
+        save = ("save_lesson", *where, "--query", "tidy up", "--title", "Sweep", "--content", "From top to bottom.")
+        assert main([*save]) == 0
+        monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"prompt": "tidy up the cellar"})))
+        assert main(["hook", "retrieve", *where]) == 0
+        assert "From top to bottom." in capsys.readouterr().out
+        monkeypatch.setenv("REASONINGBANK_MCP_TOKEN", "")
+        assert main([*save]) == 2
+    assert "does not answer as a memory server" in capsys.readouterr().err
+
+
+def transcript(path):
+    """What Claude Code leaves of a session, in short."""
+    lines = [
+        {"type": "summary", "summary": "x"},
+        {"type": "user", "message": {"role": "user", "content": "Make the parser accept empty files."}},
+        {
+            "type": "assistant",
+            "message": {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "hm"},
+                    {"type": "text", "text": "I look at it."},
+                    {"type": "tool_use", "name": "Read", "input": {"path": "parser.py"}},
+                ],
+            },
+        },
+        {
+            "type": "user",
+            "message": {"role": "user", "content": [{"type": "tool_result", "content": "def parse(): ..."}]},
+        },
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n{torn")
+    return {"transcript_path": str(path), "hook_event_name": "SessionEnd"}
+
+
+def test_hooks_retrieve_before_and_extract_after(by_hand, tmp_path, monkeypatch):
+    bank = tmp_path / "b.sqlite"
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(transcript(tmp_path / "t.jsonl"))))
+    # Without a model here: the server on the same bank has one.
+    assert main(["hook", "extract", "--bank", str(bank), "--embedder", "hashing-256"]) == 0
+
+    async def go():
+        async with server_on(bank, "--embedder", "hashing-256", *MODEL) as client:
+            for _ in range(100):
+                if (await ask(client, "bank_status"))["pending_jobs"] == 0:
+                    break
+                await asyncio.sleep(0.1)
+            return await ask(client, "retrieve_memory", query="Make the parser accept empty files.")
+
+    assert run(go())["memories"][0]["title"] == "Check for empty input first"
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"prompt": "The parser should accept empty files"})))
+    assert main(["hook", "retrieve", "--bank", str(bank)]) == 0
+
+
+def test_of_a_long_session_the_end_is_learned_from(tmp_path, monkeypatch):
+    lines = [{"message": {"role": "user", "content": "Make the parser accept empty files."}}]
+    lines += [{"message": {"role": "assistant", "content": f"{n} " + "x" * 3900}} for n in range(500)]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"transcript_path": str(tmp_path / "t.jsonl")})))
+    bank = tmp_path / "b.sqlite"
+    assert main(["hook", "extract", "--bank", str(bank), "--embedder", "hashing-256"]) == 0
+    with closing(sqlite3.connect(bank)) as db:
+        payload = json.loads(db.execute("SELECT payload FROM jobs").fetchone()[0])
+    assert payload["trajectory"][-1]["content"].startswith("499 ")
+    assert 100 < len(payload["trajectory"]) < 300 and payload["query"] == "Make the parser accept empty files."
+
+
+@pytest.mark.parametrize("event", ["", "[]", "{}", '{"prompt": 3}', '{"transcript_path": "/no/such/file"}'])
+@pytest.mark.parametrize("what", ["retrieve", "extract"])
+def test_a_hook_never_gets_in_the_way(tmp_path, monkeypatch, capsys, what, event):
+    monkeypatch.setattr("sys.stdin", io.StringIO(event))
+    assert main(["hook", what, "--bank", str(tmp_path / "b.sqlite")]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("reasoningbank-mcp hook")
+
+
+@pytest.mark.parametrize("words", [["retrieve", "--top_k", "3"], ["recall"], [], ["retrieve", "--top-k", "many"]])
+def test_a_hook_with_a_typing_error_blocks_no_prompt(capsys, words):
+    assert main(["hook", *words]) == 1  # 2 would
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("reasoningbank-mcp hook: ") and err.count("\n") == 1
+
+
+def test_a_hook_without_the_sdk_blocks_no_prompt_and_its_help_is_no_error(capsys, monkeypatch):
+    with pytest.raises(SystemExit) as left:
+        main(["hook", "--help"])
+    assert left.value.code == 0
+
+    def without(argv):
+        raise ModuleNotFoundError("No module named 'mcp'", name="mcp")
+
+    monkeypatch.setattr("mcp_server.cli.run_hook", without)
+    assert main(["hook", "retrieve"]) == 1 and "is not installed" in capsys.readouterr().err
+
+
+def test_recalled_lessons_are_not_learned_again(tmp_path):
+    from mcp_kit import here
+
+    from mcp_server.extraction import as_trajectory, check_attempt, shown_records
+
+    with here(tmp_path / "b.sqlite", *MODEL) as (_, service):
+        words = {"query": "click it", "title": "Wait", "content": "Wait for the page before you click."}
+        saved = AllTools(service).save_lesson(**words).structured_content
+        other = AllTools(service).save_lesson(**words, agent_id="b").structured_content
+        seen = (
+            f"[1] id={saved['memory_id']} (from a success)\nWait for the page before you click. id={other['memory_id']}"
+        )
+        payload = {"query": "click it", "trajectory": [*TRAJECTORY, {"role": "tool", "content": seen}]}
+        [hit] = shown_records(service.bank, payload)
+        assert hit.record.id == saved["memory_id"]
+        assert len(as_trajectory(payload).steps) == 2 and check_attempt(payload["trajectory"], "q", service.limits)
+
+
+def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(cli, by_hand, tmp_path):
+    bank = tmp_path / "b.sqlite"
+    with_words = cli(*TOY, "run_dir=one", f"memory.path={bank}")
+    assert with_words.returncode == 0, with_words.stderr
+    learned = read_rows(tmp_path / "one")
+    family = next(row for row in learned if row["records"])
+    code, out, _ = by_hand("retrieve_memory", "--query", family["query"], "--json")  # the reverse: a run's bank, served
+    assert code == 0 and json.loads(out)["memories"][0]["title"].startswith("Word of the")
+
+    served = tmp_path / "served.sqlite"
+    for row in learned:
+        for lesson in row["lessons"]:
+            words = ("--query", row["query"], *(w for key in lesson for w in (f"--{key}", lesson[key])))
+            assert by_hand("save_lesson", *words, "preset=paper_faithful", bank=served)[0] == 0
+    before = served.read_bytes()
+    frozen = cli(*TOY, "run_dir=two", "setting=frozen", f"memory.path={served}")
+    assert frozen.returncode == 0, frozen.stderr
+    summary = read_json(tmp_path / "two" / "summary.json")
+    assert any(row["retrieved"] for row in read_rows(tmp_path / "two")) and summary["setting"] == "frozen"
+    assert served.read_bytes() == before
+
+
+def test_the_configurations_in_the_documentation_hold():
+    """Each JSON block can be read, and each command line in it and in the shell examples is one that is taken."""
+    text = "".join((REPO / "docs" / name).read_text() for name in ("mcp.md", "paper_faithful.md"))
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+    servers = [server for block in blocks for key in block if key != "hooks" for server in block[key].values()]
+    assert len(servers) >= 4
+    for server in servers:
+        if "args" in server:
+            assert parser().parse_intermixed_args(server["args"]).bank
+        else:
+            assert server.get("url") or server["command"] == "reasoning-bank-mcp"
+    lines = [shlex.split(line, comments=True) for line in re.findall(r"^ +(reasoningbank-mcp .*)$", text, re.MULTILINE)]
+    lines += [shlex.split(h["command"]) for b in blocks for e in b.get("hooks", {}).values() for h in e[0]["hooks"]]
+    tools_known = {tool.name: tool for tool in list_tools("all", AllTools())}
+    for words in (line[1:] for line in lines if "--help" not in line):
+        if words[0] == "hook":
+            assert words[1] in ("retrieve", "extract") and "--url" in words
+        elif words[0] == "token":
+            assert words[1::2] == ["--tokens", "--agent-id"]
+        elif words[0] in tools_known:
+            assert tool_parser(tools_known[words[0]]).parse_intermixed_args(words[1:])
+        else:
+            assert load_config(parser().parse_intermixed_args(words).overrides)

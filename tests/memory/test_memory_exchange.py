@@ -1,0 +1,389 @@
+"""Banks in other forms, and the command line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sqlite3
+from array import array
+from contextlib import closing
+
+import numpy as np
+import pytest
+from test_memory import open_bank, record  # noqa: F401 - open_bank is a fixture
+
+from core.errors import UserError
+from core.memory import formats
+from core.memory.__main__ import main
+from core.memory.consolidation.contradict import NLIChecker
+from core.models.embedding import HashingEmbedder
+from core.types import Lesson
+
+LATEX = 'LaTeX \\frac{1}{2} "quotes"\n\n## a heading\n\ttab ünï 漢字 \x00'
+
+
+@pytest.fixture
+def bank(open_bank):  # noqa: F811
+    made = open_bank()
+    made.add_many([record(f"query number {n}", task=f"t{n}", id=f"r{n}", tick=n) for n in range(3)])
+    with made.change("more") as change:
+        change.add(
+            record(
+                LATEX,
+                id="odd",
+                outcome="failure",
+                score=0.25,
+                namespace="tenant",
+                items=(Lesson(title=LATEX, description=LATEX, content=LATEX),),
+                domain="maths",
+                tags=("a", "b"),
+                confidence=0.5,
+                n_used=3,
+                n_used_success=2,
+                n_helpful=1,
+                n_harmful=4,
+                last_used=8,
+                trust=0.3,
+                parents=("r0", "r1"),
+                provenance={"run": "x", "models": {"agent": "m"}},
+                created_at="2026-01-02T03:04:05+00:00",
+            )
+        )
+        change.update("r1", status="archived")
+        change.link("odd", "supersedes", "r1", "why")
+    return made
+
+
+def test_jsonl_loses_nothing(bank, open_bank, tmp_path):  # noqa: F811
+    assert formats.export(bank, tmp_path / "out.jsonl", "jsonl") == 4
+    other = open_bank("other.sqlite")
+    other.embedder.embed = None  # its vectors come from the file
+    assert formats.load(other, tmp_path / "out.jsonl", "jsonl") == (4, 0)
+    assert (other.records(), other.links()) == (bank.records(), bank.links())
+    formats.export(other, tmp_path / "again.jsonl", "jsonl")
+    assert (tmp_path / "again.jsonl").read_bytes() == (tmp_path / "out.jsonl").read_bytes()
+    assert formats.load(other, tmp_path / "out.jsonl", "jsonl") == (0, 4)
+
+
+def test_a_bank_of_another_embedder_is_embedded_anew(bank, open_bank, tmp_path):  # noqa: F811
+    formats.export(bank, tmp_path / "out.jsonl", "jsonl", namespace="default")
+    other = open_bank("other.sqlite", embedder=HashingEmbedder(dim=64))
+    assert formats.load(other, tmp_path / "out.jsonl", "jsonl") == (3, 0)
+    assert len(other.records()[0].query_embedding) == 64
+    assert other.retrieve("query number 2")[0].record.id == "r2"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "does not begin"),
+        ("[]\n", "does not begin"),
+        ('{"format": "reasoning memory", "version": 1}\n{"record": {"id": 3}}\n', "line 2 holds no record"),
+        ('{"format": "reasoning memory", "version": 1}\n{"rec', "line 2 is damaged"),
+    ],
+)
+def test_a_file_that_is_no_export_is_named(bank, tmp_path, text, message):
+    (tmp_path / "bad.jsonl").write_text(text)
+    with pytest.raises(UserError, match=message):
+        formats.load(bank, tmp_path / "bad.jsonl", "jsonl")
+    with pytest.raises(UserError, match="cannot be read"):
+        formats.load(bank, tmp_path / "none.jsonl", "jsonl")
+
+
+def test_markdown_is_for_reading(bank, tmp_path):
+    with bank.change("a link between what is shown") as change:
+        change.link("r2", "supersedes", "r1", "why")
+    formats.export(bank, tmp_path / "bank.md", "markdown")
+    text = (tmp_path / "bank.md").read_text()
+    assert text.count("\n## ") == 3 and "\n- id: r1\n" not in text  # r1 is archived
+    assert "marked 1 times helpful, 4 harmful, 1 archived left out" in text
+    assert "- marked: helpful 1, harmful 4, trust score -1.17" in text  # (1 - 8) / (1 + 4 + 1)
+    assert "- r2 supersedes r1: why" in text
+    with pytest.raises(UserError, match="reading only"):
+        formats.load(bank, tmp_path / "bank.md", "markdown")
+
+
+def test_the_servers_files_are_read(open_bank, tmp_path):  # noqa: F811
+    vector = (np.array([3.0, 4.0] + [0.0] * 254)).tolist()
+    memory = {
+        "memory_id": "mem_1",
+        "agent_id": "claude",
+        "timestamp": "2025-10-01T00:00:00+00:00",
+        "success": False,
+        "title": "T",
+        "description": "D",
+        "content": "C",
+        "query": "boil some water",
+        "retrieval_count": 5,
+        "last_retrieved": None,
+        "tags": ["x"],
+        "metadata": {"embedding_model": "hashing-256"},
+    }
+    plain = {
+        **memory,
+        "memory_id": "mem_2",
+        "agent_id": None,
+        "success": True,
+        "is_merged": True,
+        "merged_from": ["mem_0"],
+    }
+    (tmp_path / "memories.json").write_text(json.dumps({"version": "1.0", "memories": [memory, plain]}))
+    old = {"version": "1.0", "memories": [{**memory, "memory_id": "mem_0", "archived": True}]}
+    (tmp_path / "archived_memories.json").write_text(json.dumps(old))
+    held = {
+        n: {"query_text": "boil some water", "vector": vector, "created_at": ""} for n in ("mem_0", "mem_1", "mem_2")
+    }
+    (tmp_path / "embeddings.json").write_text(
+        json.dumps({"version": "1.0", "embedding_model": "unknown", "embedding_dim": 0, "embeddings": held})
+    )
+    bank = open_bank()
+    assert formats.load(bank, tmp_path / "memories.json", "mcp") == (3, 0)
+    one = bank.of("claude").get("mem_1")
+    assert (one.namespace, one.outcome, one.n_used, one.tags) == ("claude", "failure", 5, ("x",))
+    assert np.allclose(one.query_embedding[:2], (0.6, 0.8))
+    assert (bank.get("mem_2").namespace, bank.get("mem_2").parents) == ("default", ("mem_0",))
+    assert bank.of("claude").get("mem_0").status == "archived"
+    formats.export(bank, tmp_path / "out", "mcp")
+    again = open_bank("again.sqlite")
+    assert formats.load(again, tmp_path / "out", "mcp") == (3, 0)
+    assert {r.id: (r.items, r.namespace, r.status, r.query_embedding) for r in again.records()} == {
+        r.id: (r.items, r.namespace, r.status, r.query_embedding) for r in bank.records()
+    }
+
+
+def test_the_authors_files_are_read_and_written(bank, open_bank, tmp_path):  # noqa: F811
+    text = (
+        "Thinking...\n\n# Memory Item 1\n## Title Look\n## Description Twice\n## Content Always.\n\n# Memory Item 2\n"
+    )
+    text += "## Title Wait\n## Description Once\n## Content Never."
+    rows = [
+        {"task_id": "12", "query": "boil water", "status": "success", "memory_items": text.split("\n\n")},
+        {"task_id": "13", "query": "open a door", "status": "fail", "memory_items": "no form at all"},
+    ]
+    (tmp_path / "shopping.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    cache = [
+        {"id": "12", "text": "boil water", "embedding": [1.0, 2.0]},
+        {"id": "99", "text": "?", "embedding": [1, 0]},
+    ]
+    (tmp_path / "shopping_embeddings.jsonl").write_text("".join(json.dumps(row) + "\n" for row in cache))
+    other = open_bank("other.sqlite")
+    assert formats.load(other, tmp_path / "shopping.jsonl", "authors") == (2, 0)
+    first, second = other.records()
+    assert [item.title for item in first.items] == ["Look", "Wait"]
+    assert (second.outcome, second.items[0].content) == ("failure", "no form at all")
+    formats.export(bank, tmp_path / "out.jsonl", "authors", namespace="default")
+    third = open_bank("third.sqlite")
+    formats.load(third, tmp_path / "out.jsonl", "authors")
+    assert [r.items for r in third.records()] == [r.items for r in bank.records("default", "active")]
+
+
+def run(capsys, *words):
+    code = main([str(word) for word in words])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_the_command_line_from_the_first_lesson_to_the_last(tmp_path, capsys):
+    bank = tmp_path / "bank.sqlite"
+    words = ("--query", "boil some water", "--title", "Lid", "--description", "d", "--content", "Use a lid.")
+    code, out, _ = run(capsys, "add", bank, "--embedder", "hashing-256", *words, "--tag", "kitchen")
+    assert (code, out.split()[1]) == (0, "added")
+    id = out.split()[0]
+    assert "was there" in run(capsys, "add", bank, *words)[1]
+    assert id in run(capsys, "list", bank)[1]
+    assert "Use a lid." in run(capsys, "show", bank, id)[1]
+    assert run(capsys, "search", bank, "boil the water", "--tag", "kitchen")[1].startswith(id)
+    assert run(capsys, "search", bank, "lid", "--lexical")[1].startswith(id)
+    assert run(capsys, "search", bank, "boil the water", "--namespace", "else")[1] == ""
+    assert "helpful 1" in run(capsys, "mark", bank, id, "helpful")[1]
+    assert "quarantined" in run(capsys, "status", bank, id, "quarantined")[1]
+    assert run(capsys, "search", bank, "lid", "--lexical")[1] == ""
+    assert "active" in run(capsys, "status", bank, id, "active")[1]
+    assert json.loads(run(capsys, "stats", bank, "--json")[1])["records"] == 1
+    assert "is change 5" in run(capsys, "snapshot", bank, "here")[1]
+    assert "1 records written" in run(capsys, "export", bank, tmp_path / "out.jsonl")[1]
+    assert (
+        "1 records added"
+        in run(capsys, "import", tmp_path / "new.sqlite", tmp_path / "out.jsonl", "--embedder", "hashing-256")[1]
+    )
+    assert "active: 1 -> 1" in run(capsys, "consolidate", bank)[1]
+    assert run(capsys, "consolidate", bank, "--only", "contradict")[0] == 2  # by which checker?
+    assert "undone" in run(capsys, "rollback", bank, "--to", "here")[1]
+    assert "1 records deleted" in run(capsys, "forget", bank, "--id", id)[1]
+    code, out, _ = run(capsys, "doctor", bank)
+    assert code == 0
+    assert "the database is whole" in out
+    assert run(capsys, "list", bank)[1] == ""
+
+
+def test_contradictions_by_hand(tmp_path, capsys, monkeypatch):
+    """The cross-encoder here finds that everything contradicts everything."""
+    asked = []
+
+    def check(self, ctx, one, other):
+        asked.append(self.model)
+        return "contradicts", "nli 0.900"
+
+    monkeypatch.setattr(NLIChecker, "check", check)
+    bank = tmp_path / "bank.sqlite"
+    for content in ("Close the lid of the pot before the water boils.", "Open the lid of the pot before water boils."):
+        words = ("--query", "boil water", "--title", content, "--description", "The lid.", "--content", content)
+        run(capsys, "add", bank, "--embedder", "hashing-256", *words)
+    run(capsys, "consolidate", bank, "--only", "prune", "--contradict")
+    assert asked == []
+    assert "undo with" in run(capsys, "consolidate", bank, "--only", "contradict", "--contradict", "some/encoder")[1]
+    assert asked == ["some/encoder"]
+    assert json.loads(run(capsys, "stats", bank, "--json")[1])["links"] == 1
+    id = run(capsys, "list", bank)[1].split()[0]
+    (link,) = json.loads(run(capsys, "show", bank, id, "--json")[1])["links"]
+    assert link["note"] == f"nli 0.900, cosine {link['weight']:.3f}"
+    assert f"{link['note']}, {link['created_at']}" in run(capsys, "show", bank, id)[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("stats",), "there is no bank"),
+        (("forget", "--id", "x"), "there is no bank"),
+        (("import", "none.jsonl"), "cannot be read"),
+    ],
+)
+def test_the_command_line_says_what_is_wrong_in_one_line(tmp_path, capsys, words, message):
+    code, out, err = run(capsys, words[0], tmp_path / "none.sqlite", *words[1:])
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+@pytest.mark.sqlite_file
+def test_the_doctor_mends_a_damaged_bank(bank, tmp_path, capsys):
+    before = bank.records()
+    bank.close()
+    path = tmp_path / "bank.sqlite"
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * 9000)
+    code, out, _ = run(capsys, "doctor", path)
+    assert code == 0
+    assert "each with its vector" in out
+    shown = run(capsys, "show", path, "odd", "--namespace", "tenant", "--json")[1]
+    assert json.loads(shown)["original_query"] == before[3].original_query
+
+
+def test_an_import_goes_to_the_tenant_that_was_named(tmp_path, bank, open_bank):  # noqa: F811
+    n = formats.export(bank, tmp_path / "out.jsonl", "jsonl")
+    other = open_bank("other.sqlite")
+    assert formats.load(other, tmp_path / "out.jsonl", "jsonl", "alice") == (n, 0)
+    assert {kept.namespace for kept in other.records()} == {"alice"}
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_embeddings_of_another_size_are_refused(tmp_path, bank, open_bank, filled):  # noqa: F811
+    formats.export(bank, tmp_path / "out.jsonl", "jsonl")
+    text = re.sub(
+        r'"query_embedding": "[^"]+"', '"query_embedding": "AACAPwAAAAAAAAAA"', (tmp_path / "out.jsonl").read_text()
+    )
+    (tmp_path / "bad.jsonl").write_text(text)
+    other = open_bank("other.sqlite")
+    if filled:
+        other.add(record("there before"))
+    with pytest.raises(UserError, match="embeddings have 3 numbers, those of the bank 256"):
+        formats.load(other, tmp_path / "bad.jsonl", "jsonl")
+    assert len(other) == filled
+
+
+def encoded(*numbers):
+    return base64.b64encode(array("f", numbers).tobytes()).decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        *((name, (None, 5, ["x"], {"a": 1})) for name in ("id", "namespace", "outcome", "domain", "task_id")),
+        *((name, (None, 5, float("nan"))) for name in ("original_query", "source_trajectory_id", "created_at")),
+        *((name, (None, "abc", -1, 1.5, 10**30, True)) for name in ("tick", "n_used", "n_harmful")),
+        *((name, ("abc", -1, 1.5, 1e30, float("nan"), True)) for name in ("trust", "confidence")),
+        ("tags", ([1], [None])),
+        ("parents", ([1],)),
+        ("items", ([{"title": 1, "description": "b", "content": "c"}],)),
+        ("provenance", ([], "x", None, {"hygiene": 5}, {"quarantine": "x"}, {"tasks": [1]})),
+        ("status", (None, "weird", ["active"])),
+        ("last_used", ("abc", float("inf"))),
+        ("query_embedding", (encoded(*[float("nan")] * 256), encoded(*[1e3] * 256))),
+    ],
+)
+def test_an_import_of_what_no_record_may_hold_is_refused_as_a_whole(tmp_path, open_bank, name, values):  # noqa: F811
+    bank = open_bank()
+    bank.add(record("boil water", id="r0"))
+    formats.export(bank, tmp_path / "x.jsonl", "jsonl")
+    head, row = map(json.loads, (tmp_path / "x.jsonl").read_text().splitlines())
+    other = open_bank("other.sqlite")
+    for value in values:
+        bad = {"record": row["record"] | {"id": "bad", name: value}}
+        (tmp_path / "bad.jsonl").write_text("\n".join(map(json.dumps, (head, row, bad))))
+        with pytest.raises(UserError):
+            formats.load(other, tmp_path / "bad.jsonl", "jsonl")
+    assert len(other) == 0 and other.retrieve("boil water") == []
+
+
+@pytest.mark.parametrize("link", [["r0", "weird", "r0", ""], ["r0", "entails"], ["r0", "entails", 5, ""], "r0"])
+def test_an_import_with_a_link_that_is_none_stores_nothing(tmp_path, open_bank, link):  # noqa: F811
+    bank = open_bank()
+    bank.add(record("boil water", id="r0"))
+    formats.export(bank, tmp_path / "x.jsonl", "jsonl")
+    with (tmp_path / "x.jsonl").open("a") as file:
+        file.write(json.dumps({"link": link, "namespace": "default"}))
+    other = open_bank("other.sqlite")
+    with pytest.raises(UserError):
+        formats.load(other, tmp_path / "x.jsonl", "jsonl")
+    assert len(other) == 0
+
+
+def test_a_whole_batch_before_a_bad_record_and_another_embedders_vectors(tmp_path, open_bank, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("core.memory.formats.portable.BATCH", 1)
+    bank = open_bank()
+    bank.add(record("boil water", id="r0"))
+    formats.export(bank, tmp_path / "x.jsonl", "jsonl")
+    head, row = map(json.loads, (tmp_path / "x.jsonl").read_text().splitlines())
+    other = open_bank("other.sqlite")
+    bad = {"record": row["record"] | {"id": "bad", "status": "weird"}}
+    (tmp_path / "bad.jsonl").write_text("\n".join(map(json.dumps, (head, row, bad))))
+    with pytest.raises(UserError, match="status='weird' is not one of active, "):
+        formats.load(other, tmp_path / "bad.jsonl", "jsonl")
+    assert len(other) == 0
+    row["record"]["query_embedding"] = encoded(3.0, float("nan"))  # which are made anew
+    (tmp_path / "theirs.jsonl").write_text("\n".join(map(json.dumps, (head | {"embedder": "another"}, row))))
+    assert formats.load(other, tmp_path / "theirs.jsonl", "jsonl") == (1, 0)
+
+
+@pytest.mark.sqlite_file
+def test_a_bank_knows_its_embedders_dimensions_and_date(tmp_path, capsys):
+    bank = tmp_path / "bank.sqlite"
+    words = ("--query", "q", "--title", "t", "--description", "d", "--content")
+    run(capsys, "add", bank, "--embedder", "hashing-256", *words, "one")
+    found = json.loads(run(capsys, "stats", bank, "--json")[1])
+    assert (found["embedder"], found["dimensions"]) == ("hashing-256", 256)
+    with closing(sqlite3.connect(bank)) as db:
+        assert found["embedder since"] == db.execute("SELECT min(at) FROM journal").fetchone()[0]
+        db.execute("UPDATE journal SET at = '2026-01-01T00:00:00+00:00'")
+        db.commit()
+    run(capsys, "add", bank, *words, "two")
+    assert json.loads(run(capsys, "stats", bank, "--json")[1])["embedder since"] == found["embedder since"]  # kept
+    with closing(sqlite3.connect(bank)) as db:  # a bank from before this was noted
+        db.execute("DELETE FROM meta WHERE key LIKE 'embedder\\_%' ESCAPE '\\'")
+        db.commit()
+    older = json.loads(run(capsys, "stats", bank, "--json")[1])
+    assert (older["embedder"], older["dimensions"], older["embedder since"]) == ("hashing-256", 256, None)
+    run(capsys, "add", bank, *words, "three")
+    now = json.loads(run(capsys, "stats", bank, "--json")[1])
+    assert (now["dimensions"], now["embedder since"]) == (256, "2026-01-01T00:00:00+00:00")
+
+
+def test_a_round_by_hand_counts_days_where_it_is_told_to(open_bank, tmp_path, capsys):  # noqa: F811
+    made = open_bank()
+    made.add(record("q", id="old", status="archived", confidence=0.1, created_at="2020-01-01T00:00:00+00:00"))
+    made.add(record("another", id="new"))
+    made.close()
+    words = ("consolidate", tmp_path / "bank.sqlite", "--only", "prune", "--delete-after-days", "0")
+    assert "archived: 1 -> 1" in run(capsys, *words)[1]  # both were made at the same task of the stream
+    assert "archived: 1 -> 0" in run(capsys, *words, "--clock", "wall")[1]

@@ -1,0 +1,110 @@
+"""A shared bank when writers, runs and the server are killed: nothing acknowledged is lost, nothing is there twice."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import TOY, command, read_rows
+from memory_kit import Compass, item, record
+from test_postgres import ENV, open_bank, url  # noqa: F401
+
+from core.errors import StopRun
+from core.memory.bank import MemoryBank
+from core.memory.open import read_records
+from core.memory.policies.cosine import Cosine
+
+WRITER = """
+import sys
+from core.memory.bank import MemoryBank
+from core.memory.policies.cosine import Cosine
+from memory_kit import Compass, item, record
+url, name, log = sys.argv[1:]
+bank = MemoryBank(path=url, embedder=Compass(), policy=Cosine())
+with open(log, "ab", buffering=0) as told:
+    for n in range(60):
+        bank.add(record(f"{name} {n}", item(n)))  # again after a kill: known already, or not
+        told.write(f"{name} {n}\\n".encode())
+"""
+
+
+def test_what_was_acknowledged_to_writers_that_are_killed_is_there_once(open_bank, url, tmp_path):  # noqa: F811
+    rng, running, kills = random.Random(1), {}, 0
+
+    def start(name):
+        log = tmp_path / name
+        return subprocess.Popen([sys.executable, "-c", WRITER, url, name, str(log)], env=ENV)
+
+    names = [f"w{n}" for n in range(8)]
+    running = {name: start(name) for name in names}
+    while running:
+        for name, process in list(running.items()):
+            if process.poll() is not None and process.returncode == 0:
+                del running[name]
+            elif kills < 12 and (tmp_path / name).exists() and rng.random() < 0.1:
+                process.send_signal(signal.SIGKILL)
+                kills += process.wait() == -signal.SIGKILL
+                running[name] = start(name)
+        time.sleep(0.02)
+    told = {line for name in names for line in (tmp_path / name).read_text().splitlines()}
+    bank = open_bank()
+    ids = [one.id for one in bank.records()]
+    assert kills >= 8 and told <= set(ids) and len(set(ids)) == len(ids) == 8 * 60
+    assert [entry["seq"] for entry in bank.journal()] == list(range(1, 8 * 60 + 1))
+
+
+def test_what_was_acknowledged_outlives_the_server():
+    from benchmarks.embedded_postgres import Server, missing
+
+    if reason := missing():
+        pytest.skip(reason)
+    server = Server(durable=True)
+    try:
+        bank = MemoryBank(path=server.new(), embedder=Compass(), policy=Cosine())
+        for n in range(20):
+            bank.add(record(str(n), item(n)))
+        server.kill()
+        with pytest.raises(StopRun, match="cannot be reached"):
+            bank.add(record("lost", item(1)))
+        with pytest.raises(StopRun, match="cannot be reached"):
+            bank.retrieve("@1")
+        server.start()
+        assert bank.ids() == {str(n) for n in range(20)}  # with a new connection
+        assert bank.add(record("again", item(1))) and len(bank) == 21
+        bank.close()
+    finally:
+        server.close()
+
+
+def test_a_run_that_is_killed_loses_and_repeats_nothing(postgres, tmp_path):
+    words = (*TOY, "limit=12", "llm.delay_s=0.01", "memory=consolidated_offline", "memory.consolidate.every=4")
+
+    def start(folder, bank):
+        line = command(*words, f"run_dir={folder}", f"memory.path={bank}")
+        return subprocess.Popen(line, stdout=-3, stderr=-3, env=ENV, cwd=tmp_path)
+
+    urls = [postgres.new(), postgres.new()]
+    assert start(tmp_path / "whole", urls[0]).wait(120) == 0
+    path, killed, rng = tmp_path / "killed/episodes.jsonl", 0, random.Random(2)
+    while killed < 3:
+        had = path.stat().st_size if path.exists() else 0
+        process, until = start(tmp_path / "killed", urls[1]), had + rng.randint(1, 4000)
+        while process.poll() is None and (path.stat().st_size if path.exists() else 0) < until:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        killed += process.wait() == -signal.SIGKILL
+        assert process.returncode != 0 or killed >= 1
+        if process.returncode == 0:
+            break
+    assert start(tmp_path / "killed", urls[1]).wait(120) == 0
+    assert read_rows(tmp_path / "killed") == read_rows(tmp_path / "whole")
+
+    def kept(bank):
+        plain = {"created_at": "", "provenance": None}
+        return [vars(one) | plain for one in read_records(bank, "default")]
+
+    assert kept(urls[0]) == kept(urls[1]) and len(kept(urls[0])) >= 12

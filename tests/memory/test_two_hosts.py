@@ -1,0 +1,78 @@
+"""One bank, two hosts: network namespaces with a cable each to the server. One host dies, or its cable is pulled."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+
+import pytest
+from memory_kit import Compass, item, record
+from test_postgres import ENV
+
+from benchmarks import two_hosts
+from benchmarks.embedded_postgres import missing
+from core.memory.bank import MemoryBank
+from core.memory.policies.cosine import Cosine
+
+HOLDER = """
+import sys
+import core.memory.postgres.connection as connection
+from memory_kit import Compass, item, record
+connection.GONE_S = 6
+from core.memory.bank import MemoryBank
+from core.memory.policies.cosine import Cosine
+bank = MemoryBank(path=sys.argv[1], embedder=Compass(), policy=Cosine())
+bank.add(record("before", item(1)))
+with bank.change("holds the lock") as change:
+    change.fact("key", "of the host that goes")
+    print("holding", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def without_networks() -> str | None:
+    """Why there can be no two hosts here; None where there can."""
+    if os.geteuid() != 0 or not shutil.which("ip"):
+        return "network namespaces need root and the program `ip` (apt install iproute2)"
+    name = f"rbtry{os.getpid()}"  # other processes of the same test run try, too
+    done = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "del", name], capture_output=True)
+    return f"no network namespace can be made: {done.stderr.strip()}" if done.returncode else None
+
+
+pytestmark = pytest.mark.skipif(bool(reason := missing() or without_networks()), reason=str(reason))
+
+
+def test_all_that_a_host_was_told_is_there_after_it_died_and_came_back(capsys):
+    assert two_hosts.main(["--writers", "2", "--lessons", "60"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["processes killed at once"] >= 2 and 0 < found["lessons that the dead host had been told"] < 120
+    assert found["lessons acknowledged to writers"] == 240 and found["records of the two runs"] > 0
+    assert found["in the bank"] == 240 + found["records of the two runs"]
+
+
+def test_a_host_whose_cable_is_pulled_lets_go_of_the_bank_and_says_so():
+    with two_hosts.connected(0, 0) as ([host, _], bank):
+        line, pipe = host.command(["-c", HOLDER, host.bank]), subprocess.PIPE
+        holder = subprocess.Popen(line, env=ENV, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        try:
+            assert holder.stdout.readline() == "holding\n", holder.stderr.read()
+            inside = ["ip", "netns", "exec", host.name, "ip", "link", "set", f"rbh{host.number}"]
+            subprocess.run([*inside, "down"], check=True)
+            other, began = MemoryBank(path=bank, embedder=Compass(), policy=Cosine()), time.monotonic()
+            assert other.add(record("of another", item(2)))
+            assert time.monotonic() - began < 30  # else after two hours
+            assert other.fact("key") is None  # what it had not committed is undone
+            _, said = holder.communicate("go on\n", timeout=60)
+            assert holder.returncode and "cannot be reached or written" in said.splitlines()[-1]
+            subprocess.run([*inside, "up"], check=True)
+            line = host.command(["-c", HOLDER, host.bank])
+            assert subprocess.run(line, env=ENV, input="\n", text=True, capture_output=True).returncode == 0
+            assert other.ids() == {"before", "of another"}
+            other.close()
+        finally:
+            holder.kill()
+            holder.wait()

@@ -1,0 +1,68 @@
+"""What is typed wrongly is one sentence with the names that may have been meant."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import REPO, TOY
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import CompactHydraException, HydraException
+
+from core.run.launch import plain
+
+EXACT = {
+    "limt=3": "error: there is no key limt: did you mean limit?",
+    "top_k=3": "error: there is no key top_k: did you mean retrieval.top_k?",
+    "evn=toy": "error: there is no key evn: did you mean env?",
+    "env.familys=3": "error: there is no key env.familys: did you mean env.families?",
+    "llm.modl=x": "error: there is no key llm.modl: did you mean llm.model?",
+    "roles.agent.temprature=0": (
+        "error: there is no key roles.agent.temprature: did you mean roles.agent.temperature?"
+    ),
+    "zzzz=1": "error: there is no key zzzz: python main.py --help shows all.",
+    "limit": "error: limit: give a key and its value as KEY=VALUE.",
+    "+env=toy": "error: env is chosen twice: give env=OPTION once, and without +.",
+    "setting=test-time": (
+        "error: setting=test-time: there is no such option: did you mean test_time? "
+        "Choose frozen, test_time, told, train, true_labels."
+    ),
+}
+
+
+@pytest.mark.parametrize("word", EXACT)
+def test_a_misspelt_word_is_one_sentence(word):
+    words = ["env=toy", "llm=vllm", word]
+    with (
+        pytest.raises((HydraException, CompactHydraException)) as refused,
+        initialize_config_dir(str(REPO / "config"), version_base="1.3"),
+    ):
+        compose("config", overrides=words)
+    try:
+        assert plain(refused.value, words) == EXACT[word]
+    finally:
+        GlobalHydra.instance().clear()
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("limt=3",), 1, "error: there is no key limt: did you mean limit?"),
+        (("env=toy,warmup",), 1, "error: env=toy,warmup: several values are a sweep, which needs -m; "),
+        (("run_dir=file",), 1, "file cannot be written: File exists. Give another run_dir."),
+        (("run_dir=/proc/nowhere",), 1, "error: /proc/nowhere cannot be written: No such file or directory. "),
+        (("run_dir=für",), 1, "needs quotes of its own"),
+        (("--multrun",), 2, "error: there is no flag --multrun: did you mean --multirun"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_the_program_ends_with_the_sentence_alone(cli, tmp_path, words, status, said):
+    (tmp_path / "file").write_text("")
+    done = cli(*TOY, *words)
+    first, sentence = done.stderr.strip().split("\n")
+    assert first == "loading the configuration ..."
+    assert (done.returncode, done.stdout) == (status, "") and said in sentence, done.stderr
+
+
+def test_hydra_says_all_of_it_where_that_is_asked_for(cli):
+    done = cli(*TOY, "limt=3", env={"HYDRA_FULL_ERROR": "1"})
+    assert done.returncode == 1 and "Traceback" in done.stderr and "not in struct" in done.stderr

@@ -1,0 +1,72 @@
+"""python main.py --help: every option of every group in words, within 80 columns, at once."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import REPO
+
+from core.run.help import CONFIG, described, options, print_help
+
+EVERY = [(group, name, file) for group, files in options([CONFIG]).items() for name, file in files.items()]
+
+
+@pytest.mark.parametrize(("group", "name", "file"), EVERY, ids=[f"{group}{name}" for group, name, _ in EVERY])
+def test_every_option_says_what_it_is(group, name, file):
+    """In the first comment of its YAML, which stands alone: nothing else tells a reader of --help."""
+    text = described(file)
+    assert len(text.split()) >= 2
+    assert len(text) <= 160, f"{file}: its first sentence is a line or two in --help"
+    assert not text.startswith("The same"), f"{file}: the same as what?"
+
+
+def test_none_is_missing():
+    ours = [path for path in CONFIG.rglob("*.yaml") if path.parent != CONFIG]
+    files = [path for path in ours if path.parent != CONFIG / "hydra" / "launcher"]  # a group of Hydra's own
+    assert sorted(file for _, _, file in EVERY) == sorted(files)
+
+
+def helped(monkeypatch, capsys, *words, columns=80):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    print_help(list(words))
+    return capsys.readouterr().out
+
+
+def test_it_fits_80_columns_in_the_order_how_choices_keys(monkeypatch, capsys):
+    said = helped(monkeypatch, capsys, "--help")
+    assert max(map(len, said.splitlines())) <= 80
+    places = [said.index(text) for text in ("python main.py ", "env=  the benchmark", "\nKeys: ", "   seed=0 ")]
+    assert places == sorted(places) and places[1] < 1500
+    assert re.search(r"^ \* warmup +79 easy problems", said, re.MULTILINE)
+    assert re.search(r"^   alfworld +ALFWorld \(Shridhar et al. 2021\): household tasks", said, re.MULTILINE)
+    assert re.search(r"^   hygiene=guard", said, re.MULTILINE)
+    assert re.search(r"^   stream.batch=1 +tasks that share the bank", said, re.MULTILINE)
+    assert "hydra.run" not in said
+    wide = helped(monkeypatch, capsys, "--help", columns=200)
+    assert len(wide.splitlines()) < len(said.splitlines())
+
+
+def test_ones_own_options_are_described_too(monkeypatch, capsys, tmp_path):
+    (tmp_path / "arm").mkdir()
+    (tmp_path / "arm" / "mine.yaml").write_text("# @package _global_\n# What I made of it. And more.\nseed: 1\n")
+    for words in (("--config-dir", str(tmp_path)), (f"--config-dir={tmp_path}",), ("-cd", str(tmp_path))):
+        assert re.search(r"^   mine +What I made of it$", helped(monkeypatch, capsys, *words), re.MULTILINE)
+
+
+def test_of_an_option_it_shows_the_keys(monkeypatch, capsys):
+    said = helped(monkeypatch, capsys, "--help", "env=toy")
+    assert said.startswith(f"# {CONFIG / 'env' / 'toy.yaml'}\n")
+    assert "boxes_per_family: 10" in said and "Choose one" not in said
+
+
+def test_it_is_there_at_once_and_a_closed_pipe_is_no_error():
+    words = [sys.executable, "-X", "importtime", str(REPO / "main.py"), "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert "Choose one of each group" in done.stdout
+    assert not re.search(r"\| +(hydra|omegaconf|rich|yaml)\b", done.stderr)  # what takes most of a second
+    piped = f"{sys.executable} {REPO / 'main.py'} --help | head -1"
+    done = subprocess.run(["bash", "-c", piped], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")

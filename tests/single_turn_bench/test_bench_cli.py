@@ -1,0 +1,244 @@
+"""`python -m single_turn_bench`, the fetching script and the fuzz run, by their front doors."""
+
+import gzip
+import hashlib
+import importlib.util
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from core.errors import UserError
+from single_turn_bench import datasets
+from single_turn_bench.__main__ import main
+from single_turn_bench.specs import GPQA_ZIP_MEMBER, SPECS, HubSource
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared" / "data"
+
+
+def script(name):
+    return importlib.import_module(f"scripts.{name}")
+
+
+MODULES = [path.relative_to(ROOT) for path in sorted((ROOT / "scripts").rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if "def main(" in (ROOT / path).read_text()], ids=str)
+def test_a_scripts_help_names_its_command(path):
+    name = ".".join(path.with_suffix("").parts)
+    assert f"python -m {name} " in importlib.import_module(name).__doc__
+
+
+def test_lines_are_printed_counted_and_saved(tmp_path, capsys):
+    lines = script("bench.lines").Lines()
+    lines.add("answer", 1.5, 2, "ms", note="bare 1.2 ms")
+    lines.add("rate", 90, 100, "calls/s", least=True)
+    lines.end(tmp_path / "lines.json")
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert first.split() == ["ok", "answer", "1.500", "ms", "<=", "2", "bare", "1.2", "ms"]
+    assert second.split() == ["MISS", "rate", "90.000", "calls/s", ">=", "100"]
+    assert last.startswith("1 of 2 lines held")
+    saved = json.loads((tmp_path / "lines.json").read_text())
+    assert (saved["held"], saved["of"], [row["held"] for row in saved["lines"]]) == (1, 2, [True, False])
+
+
+def timed_run(folder, *wall_s, gap=0.0, max_concurrency=1, **stream):
+    """The files of a run that the benchmark of overlapping tasks reads the lengths of its tasks from.
+
+    gap   seconds in which it was not running, before its last task
+    """
+    folder.mkdir()
+    config = {"stream": {"mode": "in_order", "batch": 1} | stream, "max_concurrency": max_concurrency}
+    manifest = {"config": config, "fingerprint": {"prompts": {}, "config": {}}}
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    ends = [1e9 + sum(wall_s[: n + 1]) for n in range(len(wall_s))]
+    ends[-1] += gap
+    rows = ({"index": n, "ended": end, "wall_s": took} for n, (end, took) in enumerate(zip(ends, wall_s, strict=True)))
+    write(folder / "timings.jsonl", *rows)
+    return str(folder)
+
+
+def test_what_overlapping_tasks_gain_follows_from_the_lengths_of_a_runs_tasks(tmp_path, capsys):
+    main, file = script("bench.bench_async").main, tmp_path / "figures.json"
+    unequal, equal = timed_run(tmp_path / "unequal", 90.0, 1.0, 3.0), timed_run(tmp_path / "equal", 90.0, 2.0, 2.0)
+    resumed = timed_run(tmp_path / "resumed", 90.0, 2.0, 70.0, gap=3600)
+    assert main(["--lengths-of", unequal, equal, resumed, "--wide", "2", "--json", str(file)]) == 0
+    first, second, third = json.loads(file.read_text())["timings"]
+    # By hand: of two tasks of 1 s or 3 s the longer one takes 2.5 s in the mean. The first of a start also loads.
+    assert (first["tasks"], first["mean_s"], first["sd_s"]) == (2, pytest.approx(2), pytest.approx(1))
+    assert (first["batches"], first["async"]) == (pytest.approx(4 / 2.5, rel=0.02), pytest.approx(2, rel=0.01))
+    assert second["gain"] == pytest.approx(1)
+    assert (third["tasks"], third["mean_s"]) == (1, pytest.approx(2))
+    assert f"{first['gain']:.2f} x as fast" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("wall_s", "about", "why"),
+    [
+        ((5.0, 1.0, 3.0), {"mode": "async"}, "one after another"),
+        ((5.0, 1.0, 3.0), {"batch": 4}, "one after another"),
+        ((5.0, 1.0, 3.0), {"max_concurrency": 4}, "one after another"),
+        ((5.0,), {}, "two tasks at least"),
+        ((5.0, float("inf")), {}, "two tasks at least"),
+    ],
+)
+def test_a_run_that_does_not_tell_the_lengths_of_its_tasks_is_refused(tmp_path, capsys, wall_s, about, why):
+    run = timed_run(tmp_path / "run", *wall_s, **about)
+    assert script("bench.bench_async").main(["--lengths-of", run]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_what_is_no_run_and_no_width_is_refused_in_a_sentence(tmp_path, capsys):
+    main, run = script("bench.bench_async").main, timed_run(tmp_path / "run", 5.0, 1.0, 3.0)
+    assert main(["--lengths-of", str(tmp_path)]) == 2
+    assert "is no run" in capsys.readouterr().err
+    Path(run, "timings.jsonl").write_text('{"index": 0, "ended": 1.0, "wall_s": null}\n', encoding="utf-8")
+    assert main(["--lengths-of", run]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--wide", "1"])
+
+
+def write(path, *rows):
+    path.write_text("".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_validate_counts_and_names_what_fails(tmp_path, capsys):
+    rows = [
+        {"id": 1, "question": "q", "answer": r"\frac{1}{2}", "solution": r"so \boxed{0.5}"},
+        {"id": 2, "question": "q", "answer": "3", "solution": r"so \boxed{4}"},
+        {"id": 3, "question": "q", "answer": "B", "options": ["x", "y", "z"]},
+    ]
+    path = write(tmp_path / "own.jsonl", *rows)
+    assert main(["validate", "warmup", "--path", str(path)]) == 1
+    out = capsys.readouterr().out.splitlines()
+    assert out == ["warmup/2: the gold answer fails its own grader", "warmup 2/3"]
+
+
+def test_validate_without_names_takes_what_is_there(tmp_path, capsys):
+    write(tmp_path / "warmup.jsonl", {"id": 1, "question": "q", "answer": "5"})
+    assert main(["validate", "--path", str(tmp_path)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[-1] == "warmup 1/1"
+    assert "math500 is not here" in out
+    assert main(["validate", "math500", "--path", str(tmp_path)]) == 2
+    assert "holds no file of math500" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
+def test_grade_prints_disagreements_and_last_the_agreement(tmp_path, capsys, suffix):
+    rows = [
+        {"gold": "2", "pred": "4/2", "expected": True},
+        {"gold": "2", "response": "I get 3", "expected": True},
+        {"gold": "B", "response": "The answer is (B)", "n_options": 4, "rule_pred": "B", "expected": True},
+        {"gold": "B", "response": "...", "n_options": 4, "rule_pred": None},
+        {"gold": "C", "response": "The answer is (B)", "n_options": 4, "expected": False},
+    ]
+    path = tmp_path / f"rows{suffix}"
+    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    path.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    assert main(["grade", str(path)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith(f"rows{suffix} line 2: expected True, got False")
+    assert out[1:] == ["agree 3/4"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{torn\n", "rows.jsonl line 1: not JSON"),
+        ("[]\n", "rows.jsonl line 1: a row is a JSON object"),
+        ('{"pred": "1", "expected": true}\n', "rows.jsonl line 1: no text in a field 'gold'"),
+        ('{"gold": "1", "expected": true}\n', "rows.jsonl line 1: no text in a field 'pred' or 'response'"),
+        ('{"gold": "1", "pred": "1"}\n', "rows.jsonl line 1: no true or false in a field 'expected'"),
+        ('{"gold": "A", "pred": "A", "n_options": 99, "expected": true}\n', "rows.jsonl line 1: 'n_options'"),
+        ("", "rows.jsonl holds no labelled row"),
+    ],
+)
+def test_grade_refuses_bad_rows_in_one_line(tmp_path, capsys, line, message):
+    assert main(["grade", str(write(tmp_path / "rows.jsonl", line))]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+
+
+def test_grade_of_an_absent_file_is_one_line(tmp_path, capsys):
+    assert main(["grade", str(tmp_path / "none.jsonl")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_fetched_data_is_checked_recorded_and_read_back(tmp_path, monkeypatch):
+    fetch_data = script("fetch_data")
+    monkeypatch.setattr(datasets, "HERE", tmp_path / "none")
+    monkeypatch.setattr(datasets, "FETCHED", tmp_path)
+    raw = [{"id": number, "problem": f"p{number}", "answer": str(number), "url": "u"} for number in range(30)]
+    path = fetch_data.fetch_from_hub(SPECS["aime24"], tmp_path, lambda source: raw)
+    record = json.loads((tmp_path / "aime24.source.json").read_text())
+    assert record["revision"] == SPECS["aime24"].hub.revision
+    assert record["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert datasets.load_rows("aime24").rows[7].id == "aime24/7"
+    with pytest.raises(UserError, match="gave 29 rows"):
+        fetch_data.fetch_from_hub(SPECS["aime24"], tmp_path, lambda source: raw[:29])
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["aime24.jsonl", "aime24.source.json"]
+
+
+def test_rows_survive_being_written_and_read():
+    fetch_data = script("fetch_data")
+    raw = {
+        "question_id": 7,
+        "question": "W?",
+        "options": ["x", "y"],
+        "answer": "B",
+        "answer_index": 1,
+        "category": "law",
+    }
+    gsm = {"question": "How many?", "answer": "2*9=18\n#### 18"}
+    for row in (fetch_data.parse_row(raw, "mmlu_pro", "here"), fetch_data.parse_row(gsm, "gsm8k", "here")):
+        assert fetch_data.parse_row(json.loads(fetch_data.as_line(row)), row.id.partition("/")[0], "here") == row
+
+
+def test_hub_rows_come_through_the_datasets_library(tmp_path, monkeypatch):
+    pytest.importorskip("datasets")
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    fetch_data = script("fetch_data")
+    (tmp_path / "repo").mkdir()
+    write(tmp_path / "repo" / "test.jsonl", {"q": 1, "category": "law"}, {"q": 2, "category": "math"})
+    source = HubSource(repo=str(tmp_path / "repo"), revision="main", categories=("law",))
+    assert fetch_data.hub_rows(source) == [{"q": 1, "category": "law"}]
+    with pytest.raises(UserError, match="cannot be fetched"):
+        fetch_data.hub_rows(HubSource(repo=str(tmp_path / "nothing"), revision="main"))
+
+
+def test_the_gpqa_archive_is_kept_as_it_is(tmp_path, monkeypatch):
+    fetch_data = script("fetch_data")
+    header = "Record ID,Question,Correct Answer,Incorrect Answer 1,Incorrect Answer 2,Incorrect Answer 3\n"
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(GPQA_ZIP_MEMBER, header + "".join(f"rec{n},Made up {n}?,a,b,c,d\n" for n in range(198)))
+    data = buffer.getvalue()
+    spec = SPECS["gpqa_diamond"]
+    with pytest.raises(UserError, match="sha256"):
+        fetch_data.keep_gpqa(data, spec, tmp_path)
+    path = fetch_data.keep_gpqa(data, spec, tmp_path, hashlib.sha256(data).hexdigest())
+    assert path.read_bytes() == data
+    monkeypatch.setattr(datasets, "HERE", tmp_path / "none")
+    monkeypatch.setattr(datasets, "FETCHED", tmp_path)
+    assert len(datasets.load_rows("gpqa_diamond").rows) == 198
+
+
+def test_fuzz(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, slowest, _ = script("bench.fuzz_grading").fuzz(count=200, seed=1, timeout_s=1.0)
+    assert slowest < 5  # a second, and what a busy machine needs to end and start a process
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is absent")
+def test_every_official_gold_answer_passes_its_own_grader(capsys):
+    names = ["math500", "aime24", "aime25", "gsm8k", "mmlu_pro"]
+    assert main(["validate", *names, "--path", str(SHARED)]) == 0
+    assert "gsm8k 1319/1319" in capsys.readouterr().out

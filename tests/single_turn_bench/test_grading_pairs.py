@@ -1,0 +1,62 @@
+"""Right and wrong answers built from gold ones, and text that loops: what is held over many cases at once."""
+
+import json
+import random
+import time
+
+import pytest
+from conftest import REPO
+
+from benchmarks.grading_pairs import made_golds, pairs
+from single_turn_bench.answers import extract_answer
+from single_turn_bench.boxes import boxed_answer
+from single_turn_bench.choice import find_choice
+from single_turn_bench.equivalence import MathGrader, grade_response
+
+WARMUP = [json.loads(line)["answer"] for line in (REPO / "single_turn_bench/warmup.jsonl").read_text().splitlines()]
+MOST_WRONG = 0.002
+
+# A model that loops writes one of these until its budget ends.
+LOOPS = [
+    "\n", " ", "\n \n", "\r\n", "\t", "{", "(", "[", "$", "*", "* \n", "#", "#\n", "\\", "\\(", "\\[", "$$x",
+    "\\boxed{", "\\boxed ", "\\boxed{1}", "A. ", "A.\n", "(A) ", "A ", "Q:\n", "Question:\n", "\nQuestion: x\n",
+    "option: ", "answer is ", "is ", "A is ", "is x^2 ", "is correct ", "answer to ", "Answer:\n",
+    "final answer\n", "#### ", "because ", "answer we" + 26 * " ", "1,", "1/", "\"", "`", "\\text{", "so ",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def built():
+    return pairs(WARMUP + list(made_golds(random.Random(0))), seed=0)
+
+
+@pytest.mark.parametrize("right", [True, False], ids=["rewritten", "perturbed"])
+def test_hardly_any_built_pair_is_graded_wrongly(built, right):
+    chosen = [pair for pair in built if pair.right is right]
+    assert len(chosen) > 500
+    with MathGrader() as grader:
+        wrong = [pair for pair in chosen if grade_response(pair.response, pair.gold, grader) is not right]
+    assert len(wrong) <= MOST_WRONG * len(chosen), wrong
+
+
+def seconds(read, text):
+    """Of the processor, so that a busy machine does not count; the better of two."""
+    taken = []
+    for _ in range(2):
+        begun = time.process_time()
+        read(text)
+        taken.append(time.process_time() - begun)
+    return min(taken)
+
+
+@pytest.mark.parametrize("loop", LOOPS, ids=repr)
+@pytest.mark.parametrize(
+    "read", [extract_answer, boxed_answer, lambda text: find_choice(text, 10)], ids=["answer", "box", "letter"]
+)
+@pytest.mark.parametrize("before", ["", "The answer is 5 "], ids=["alone", "behind an answer"])
+def test_reading_takes_time_in_proportion_to_the_length(read, loop, before):
+    short, long = (before + loop * (n // len(loop)) for n in (12_500, 200_000))
+    first = seconds(read, short)
+    if first > 0.02:  # 16 times the text in at most 48 times the time; a quadratic pattern takes 256 times
+        assert seconds(read, before + loop * (50_000 // len(loop))) < 12 * first
+    assert seconds(read, long) < 48 * max(first, 0.01)
