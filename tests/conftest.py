@@ -16,9 +16,7 @@ import pytest
 
 REPO = Path(__file__).parent.parent
 # Where the kits of the tests lie, for a process of its own; pytest has them from pyproject.toml.
-KITS = os.pathsep.join(
-    str(path) for path in [REPO / "tests", *sorted((REPO / "tests").glob("*/"))] if path.name != "data"
-)
+KITS = os.pathsep.join(map(str, [REPO / "tests", *sorted((REPO / "tests").glob("[a-z]*/"))]))
 os.environ["REASONINGBANK_SETTINGS"] = "none"  # no test reads the settings of whoever runs it
 TOY = ("env=toy", "llm=scripted", "embedder=hashing")
 

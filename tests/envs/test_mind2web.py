@@ -12,9 +12,9 @@ from env_contract import EnvContract
 
 from core.errors import UserError
 from core.run.metrics import averages
+from envs.mind2web import data as mind2web_data
 from envs.mind2web.data import SAMPLE
 from envs.mind2web.env import Mind2WebEnv
-from envs.mind2web.env import data as mind2web_data
 from envs.mind2web.page import Page, read_action, read_choice
 from scripts.tables import main as tables
 

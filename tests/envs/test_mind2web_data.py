@@ -12,8 +12,8 @@ import pytest
 from test_mind2web import make, play
 
 from core.errors import UserError
+from envs.mind2web import data as mind2web_data
 from envs.mind2web.data import SAMPLE, load_split, public_records
-from envs.mind2web.env import data as mind2web_data
 from scripts import fetch_data
 from scripts import fetch_data as fetch_mind2web
 
