@@ -14,7 +14,7 @@ from core.build import make
 from core.errors import InfraError, StopRun, TransientError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
-from core.memory.sqlite.store import Store
+from core.memory.sqlite.store import SqliteStore
 from core.models.cache import CachedEmbedder
 from core.models.embedding import (
     HashingEmbedder,
@@ -143,7 +143,7 @@ def test_an_embedder_is_named_in_yaml_alone(serve, here, provider):
     assert (embedded["calls"], embedded["retries"], embedded["errors"]) == (3, 1, 0)
     assert embedded["cost_usd"] == pytest.approx(3 * 2 * 2e-6)
     assert [request["model"] for request in server.requests] == ["e"] * 4  # three texts and one repetition
-    with closing(Store(run_dir / "bank.sqlite", read_only=True)) as store:
+    with closing(SqliteStore(run_dir / "bank.sqlite", read_only=True)) as store:
         assert store.meta("embedder") == f"{provider}/e"
 
 
