@@ -12,11 +12,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from core.memory.open import embedder_of
+
 from core.build import build_bank, build_meter, build_models, build_redactor, build_roles, make, part, refuse_problems
 from core.errors import InfraError, UserError, check_choice, check_numbers, is_url
 from core.memory.bank import MemoryBank
 from core.memory.none import NoMemory
-from core.memory.open import embedder_of
 from core.memory.records import EpisodeFeedback
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
