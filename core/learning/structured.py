@@ -1,4 +1,7 @@
-"""Reading structured replies: JSON or the paper's plain forms, without ever changing what a string says."""
+"""Structured replies: the JSON schemas that models are held to, and how replies are read.
+
+A reply is JSON or one of the paper's plain forms; reading it never changes what a string says.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,40 @@ from typing import Any
 from core.learning.damaged_json import Cut, repaired
 from core.models.reply_text import escape_latex, storable, strip_thinking
 from core.types import Lesson
+
+CONTENT_CHARS = 600  # of a lesson's content, unless more is asked for
+THOUGHT_CHARS = 1200  # of what a model works out before it answers
+
+
+def object_schema(properties: dict) -> dict:
+    """An object with exactly these keys, each with its schema."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def text_schema(longest: int) -> dict:
+    """A text of 1 to `longest` characters."""
+    return {"type": "string", "minLength": 1, "maxLength": longest}
+
+
+def lessons_schema(max_items: int, max_content: int = CONTENT_CHARS) -> dict:
+    """{thoughts, items: 1 to max_items of {title, description, content}}.
+
+    The lengths keep a small model from running on. A text ends there in mid-sentence, so they leave room for the
+    sentences that the prompt asks for.
+    """
+    item = object_schema(
+        {"title": text_schema(100), "description": text_schema(400), "content": text_schema(max_content)}
+    )
+    items = {"type": "array", "items": item, "minItems": 1, "maxItems": max_items}
+    return object_schema({"thoughts": text_schema(THOUGHT_CHARS), "items": items})
+
+
+# Reading a reply that is held to no schema, or not quite.
 
 _MAX_CHARS = 200_000  # of a reply, its end; with what is tried of it the bound on the time garbage can take
 _CALLS = ("arguments", "parameters", "input", "function", "function_call", "tool_calls")  # where a tool call keeps them
@@ -204,37 +241,3 @@ def _holders(value: Any, key: str, depth: int = 6) -> list[dict]:
     if not isinstance(value, list) or depth == 0:
         return []
     return [holder for item in value for holder in _holders(item, key, depth - 1)]
-
-
-# JSON schemas of replies, for models whose output can be constrained to one.
-
-LONGEST = 600  # characters of a lesson's content, unless more is asked for
-THOUGHTS = 1200  # characters of what a model works out before it answers
-
-
-def object_schema(properties: dict) -> dict:
-    """An object with exactly these keys."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def text_schema(longest: int) -> dict:
-    """A text of 1 to `longest` characters."""
-    return {"type": "string", "minLength": 1, "maxLength": longest}
-
-
-def lessons_schema(max_items: int, max_content: int = LONGEST) -> dict:
-    """{thoughts, items: 1 to max_items of {title, description, content}}.
-
-    The lengths keep a small model from running on. A text ends there in mid-sentence, so they leave room for the
-    sentences that the prompt asks for.
-    """
-    item = object_schema(
-        {"title": text_schema(100), "description": text_schema(400), "content": text_schema(max_content)}
-    )
-    items = {"type": "array", "items": item, "minItems": 1, "maxItems": max_items}
-    return object_schema({"thoughts": text_schema(THOUGHTS), "items": items})
