@@ -10,7 +10,7 @@ from core.errors import AttemptOver, TransientError, UserError, check_choice
 from core.models import direct
 from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.models.endpoint import Endpoint, expected_cost, load_litellm, usage_of_response
-from core.models.retry import within
+from core.models.retry import error_within
 
 _TOKENS_OF_A_REPLY = 1000  # for tokens_per_min, until the real number is known
 
@@ -95,7 +95,7 @@ class LiteLLMModel(Endpoint, ChatModel):
         if not getattr(response, "choices", None):
             raise TransientError(f"{self.model}: the answer holds no choice", "bad_reply")
         choice = response.choices[0]
-        if failure := within(choice, self.model, self.api_key_env):
+        if failure := error_within(choice, self.model, self.api_key_env):
             raise failure
         if choice.finish_reason == "content_filter" and not _text(choice.message).strip():
             raise AttemptOver(f"{self.model}: the provider's filter left nothing of the answer", "content_filter")

@@ -1,7 +1,7 @@
 """What a failed call leads to: the one layer of retries, and which errors it tries again.
 
-A provider's errors become those of core/errors.py (`explain`, `within`). Transient ones are tried again, with jitter,
-bounded by count and by total time (`Retry`).
+A provider's errors become those of core/errors.py (`explain`, `error_within`). Transient ones are tried again, with
+jitter, bounded by count and by total time (`Retry`).
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def explain(error: Exception, model: str, api_base: str | None, key_env: str | N
     return InfraError(f"{model}: {short}", "bad_request")
 
 
-def within(choice: Any, model: str, key_env: str | None = None) -> Exception | None:
+def error_within(choice: Any, model: str, key_env: str | None = None) -> Exception | None:
     """The error behind an answer of status 200 that tells of a failure or was ended by one; None for a real answer."""
     extra = getattr(choice, "provider_specific_fields", None) or {}
     error, reason = extra.get("error"), extra.get("native_finish_reason") or choice.finish_reason
