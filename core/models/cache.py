@@ -33,9 +33,9 @@ class CachedModel(ChatModel):
     """A model whose answers are kept in a SQLite file.
 
     The key is the whole request (model, its server or file, messages, decoding, schema) with the role and the sample
-    index: k samples of one prompt stay k answers. Errors are not kept, except those that ended an attempt by its own
-    doing: a replay ends it at the same place, while read_write asks again. Of the others what was paid for them is: a
-    replay of a fallback's answer (core/models/fallback.py) costs its episode what the recorded one did.
+    index: k samples of one prompt stay k answers. An error that ended an attempt by its own doing is kept as well: a
+    replay ends it at the same place, while read_write asks again. Of another error only what was paid is kept, so that
+    a replay of a fallback's answer (core/models/fallback.py) costs its episode what the recorded one did.
     """
 
     inner: ChatModel
@@ -81,7 +81,7 @@ class CachedModel(ChatModel):
             "max_tokens": request.max_tokens,
             "schema": request.schema,
         }
-        decoding |= {"more": request.more} if request.more else {}  # so that keys of before it was sent still hold
+        decoding |= {"more": request.more} if request.more else {}  # left out where nothing is set, as in older caches
         return digest(self.inner.identity(), request.messages, request.role, request.sample, decoding)
 
     def _missing(self, key: str, request: Request) -> AttemptOver | StopRun:
