@@ -14,8 +14,8 @@ contract, so that every env has the same. Single-turn benchmarks are envs whose 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -111,6 +111,18 @@ class BaseEnv(AbstractContextManager):
         actions       those that the env knew, in their order
         """
         return None
+
+    @classmethod
+    @contextmanager
+    def regrader(cls, config: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], bool | None]]:
+        """What grades recorded attempts again, for the audit: whether one solved its task; None where that is unknown.
+
+        Where an answer cannot be graded afresh, it is what the env noted at the time, info["won"].
+
+        config    the env's own part of the run's configuration
+        The attempts are those of an episode's record: {answer, gold, info, ...}. No task is played.
+        """
+        yield lambda attempt: attempt["info"].get("won")
 
     def measures(self) -> dict[str, tuple[float, int]]:
         """What is measured on the episode beside reward and success: {name: (sum, over how many)}, each in [0, 1]."""
