@@ -2,7 +2,7 @@
 its copy of a repository at /testbed, and a /tmp of its own. It ends with everything that it started.
 
 The kernel limits how large a process and a file are and how many processes there are; what all of them use together is
-watched while the command runs (envs/swe/sandbox.py).
+watched while the command runs (envs/swe/usage.py).
 """
 
 from __future__ import annotations
@@ -27,24 +27,8 @@ from pathlib import Path
 from select import select
 
 from core.errors import InfraError, UserError
-from envs.swe.sandbox import (
-    ENVIRONMENT,
-    GIVEN,
-    HANG_UP_S,
-    MEASURE_S,
-    TESTBED,
-    UNMEASURED,
-    Limits,
-    Ran,
-    Sandbox,
-    TooSlow,
-    UsageWatch,
-    check_room,
-    collect,
-    passed,
-    unusable,
-    usage,
-)
+from envs.swe.sandbox import ENVIRONMENT, GIVEN, HANG_UP_S, TESTBED, Limits, Ran, Sandbox, collect, unusable
+from envs.swe.usage import MEASURE_S, UNMEASURED, TooSlow, UsageWatch, check_room, passed, usage
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = "/opt/tools"  # pytest, as a library

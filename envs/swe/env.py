@@ -21,11 +21,13 @@ from typing import Any
 from core.errors import InfraError, UserError, check_choice, check_positive
 from core.types import Lesson, Task
 from envs.base import BaseEnv
+from envs.swe.bubblewrap import Bubblewrap
+from envs.swe.container import Container
 from envs.swe.data import Instance, data_digest, family_lessons, load, place
-from envs.swe.make_sandbox import KINDS, make_sandbox
+from envs.swe.evaluation import Result, begin, resolve
 from envs.swe.sandbox import Limits, Ran, Sandbox
-from envs.swe.tests import Result, begin, resolve_in
 
+SANDBOXES = ("bwrap", "docker", "podman")
 SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SUBMIT = f"echo {SUBMITTED} && git add -A && git diff --cached"
 HALF = 5_000  # characters that are shown of the beginning and of the end of a long output
@@ -70,7 +72,7 @@ class SweEnv(BaseEnv):
     _solved: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_choice(self, "env", "sandbox", KINDS)
+        check_choice(self, "env", "sandbox", SANDBOXES)
         check_choice(self, "env", "evaluation", ("tests", "none"))
         check_positive(self, "env", "command_timeout_s", "test_timeout_s")
         self._box = make_sandbox(self.sandbox, self.limits)
@@ -146,7 +148,7 @@ class SweEnv(BaseEnv):
         self._tested_in = box = make_sandbox(self.sandbox, self.limits)
         try:
             self._check_going_on()  # an abort from now on reaches the box
-            result = resolve_in(box, patch, self._playing, source=self._source(), timeout_s=self.test_timeout_s)
+            result = resolve(box, patch, self._playing, source=self._source(), timeout_s=self.test_timeout_s)
         finally:
             self._tested_in = None
         self._check_going_on()  # else tests that were killed would be failed ones
@@ -230,3 +232,10 @@ class SweEnv(BaseEnv):
         if it.folder is not None:
             return str(it.folder)
         return it.image or self.image.replace("{id}", it.id.replace("__", "_1776_").lower())
+
+
+def make_sandbox(kind: str, limits: Limits) -> Sandbox:
+    """One of SANDBOXES, not yet opened. There is no sandbox that is none."""
+    if kind not in SANDBOXES:
+        raise UserError(f"env.sandbox={kind}: choose {', '.join(SANDBOXES[:-1])} or {SANDBOXES[-1]}.")
+    return Bubblewrap(limits=limits) if kind == "bwrap" else Container(program=kind, limits=limits)

@@ -1,4 +1,4 @@
-"""Whether a patch solves an instance of env=swe: its tests are run on a fresh copy, after the attempt."""
+"""An instance's repository in a sandbox, and whether a patch solves the instance: its tests on a fresh copy decide."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from core.errors import InfraError
 from envs.swe.data import Instance
-from envs.swe.make_sandbox import make_sandbox
-from envs.swe.sandbox import GIVEN, Limits, Sandbox
+from envs.swe.sandbox import GIVEN, Sandbox
 
 APPLY_S = 120.0
 APPLY = f"git apply --whitespace=nowarn {GIVEN}/answer.patch || patch --batch --fuzz=5 -p1 -i {GIVEN}/answer.patch"
@@ -46,16 +45,14 @@ def begin(box: Sandbox, source: str, instance: Instance) -> None:
         raise InfraError(f"{instance.id}: its repository could not be made: {why}")
 
 
-def resolve(patch: str, instance: Instance, *, kind: str, source: str, limits: Limits, timeout_s: float) -> Result:
+def resolve(box: Sandbox, patch: str, instance: Instance, *, source: str, timeout_s: float) -> Result:
     """Apply a patch and then the instance's tests to a fresh copy, and run them.
 
     Files that the tests stand in are the instance's, whatever the patch makes of them.
-    """
-    return resolve_in(make_sandbox(kind, limits), patch, instance, source=source, timeout_s=timeout_s)
 
-
-def resolve_in(box: Sandbox, patch: str, instance: Instance, *, source: str, timeout_s: float) -> Result:
-    """`resolve` in a sandbox that is not open yet, and is closed afterwards.
+    box         not open yet; it is closed afterwards
+    source      of the copy, as for `begin`
+    timeout_s   for the tests
 
     Raises InfraError where the disk is full, also of a patch that solves the instance: were only those that do not left
     out, the success rate would be too high.
