@@ -1,4 +1,8 @@
-"""MiniWoB++ in a worker process, its pages, and what kinds of task it has."""
+"""MiniWoB++'s tasks: the kinds that there are, how one is opened, what it asks for, and solutions.
+
+The solutions are what agent=gold plays, for the kinds whose first page tells everything. They read the goal and the
+page as an agent does; the page itself says whether they are right.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from core.errors import UserError, meant
-from envs.web.engine import MISSING, Element, Visit, WebEngine, elements
+from envs.web.engine import MISSING, Visit, WebEngine
+from envs.web.page import Element, elements
 
 # Pages of the package that ask for speed rather than for the right action; BrowserGym has no task for them.
 NO_TASK = "button-delay chase-circle hover-shape moving-items simon-says".split()
@@ -23,6 +28,7 @@ enter-text enter-text-dynamic enter-time focus-text focus-text-2 grid-coordinate
 login-user-popup multi-layouts multi-orderings navigate-tree search-engine social-media social-media-all
 social-media-some tic-tac-toe use-autocomplete use-spinner
 """.split()
+Page = list[Element]
 MAX_TIME_MS = 2_000_000_000  # an episode's: 23 days. A page's clock would end an attempt whose model is slow
 
 
@@ -69,13 +75,6 @@ class MiniwobEngine(WebEngine):
             return [" ".join(task(seed=seed, **options).setup(page)[0].split()) for seed in seeds]
         finally:
             context.close()
-
-
-# Solutions of MiniWoB++ tasks whose first page tells everything: what agent=gold plays, kind by kind.
-#
-# They read the goal and the page as an agent does. The page itself says whether they are right.
-
-Page = list[Element]
 
 
 def solution(kind: str, goal: str, page: str) -> list[str]:
