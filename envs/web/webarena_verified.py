@@ -26,7 +26,8 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "
 # What no answer passes, by id. Task 429 is reported as another (the package's issue 42): it takes a trace, and its
 # answer alone cannot show that.
 UNSATISFIABLE = {319: "expects no retrieved_data, and its evaluator misses them in any answer"}
-# The package pins older releases of pydantic and beautifulsoup4 than the rest wants; every gold answer passes with ours too.
+# The package pins older releases of pydantic and beautifulsoup4 than the rest wants; its evaluators take every gold
+# answer with ours too.
 NEEDS = (
     "WebArena's evaluators need: pip install -c constraints.txt -e '.[webarena]', and then "
     "pip install --no-deps webarena-verified==1.2.3"
