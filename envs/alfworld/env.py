@@ -9,7 +9,7 @@ A first observation, an action and its answer:
     You arrive at microwave 1. The microwave 1 is closed.
 
 Success is the engine's `won`. Two releases of the games are in use, which differ in their wording (`move X to Y`,
-`put X in/on Y`): the commands told to the agent are read from each game's own grammar.
+`put X in/on Y`): the commands listed to the agent are read from each game's own grammar.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AlfworldEnv(BaseEnv):
     split             valid_seen (140 games) | valid_unseen (134) | train (3553) | valid_train | generated
     data              folder or tar archive of the games; None: $ALFWORLD_DATA, then where alfworld-download puts them
     show_admissible   end every observation with the list of admissible commands: another, easier benchmark
-    match             exact: a command counts as it is written; nearest: as the admissible one that was meant, see `nearest`
+    match             exact: a command counts as it is written; nearest: as the admissible one that was meant
     generated_games   how many games split=generated has; `seed` decides which
     cache_dir         for unpacked archives, generated games and lists of games; None: the user's cache folder
     """

@@ -28,7 +28,7 @@ from core.errors import UserError
 from core.process import WorkerProcess
 from core.types import content_id
 from envs.alfworld.games import GAME_FILE, TASK_TYPES, Game
-from single_turn_bench.rows import write_whole
+from single_turn_bench.files import write_whole
 
 OTHER_THINGS = 14  # kinds of things beside the goal's, at most
 TOOLS = {

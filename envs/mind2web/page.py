@@ -73,14 +73,14 @@ class Page:
 
     def _words(self, node: ET.Element, kept: set[ET.Element], candidates: set[ET.Element]) -> list[str]:
         """The element as a tag, its texts and those of its children that are kept."""
-        parts = [
+        below = [
             _text(child) if child.tag == TEXT else self._words(child, kept, candidates)
             for child in node
             if child.tag == TEXT or child in kept
         ]
-        inner = [word for part in parts for word in part]
+        inner = [word for words in below for word in words]
         bare = node not in candidates and not node.attrib.keys() - {ID} and node in self._parents
-        if bare and sum(map(bool, parts)) <= 1 and not any(child.tag == TEXT for child in node):
+        if bare and sum(map(bool, below)) <= 1 and not any(child.tag == TEXT for child in node):
             return inner  # an element that says nothing of itself and holds at most one other
         about = [node.tag, *([f"id={node.attrib[ID]}"] if node in candidates else []), *_attributes(node)]
         head = " ".join(about)

@@ -98,11 +98,11 @@ def _needed(instance: Instance) -> set[str]:
 
 def _put_tests(instance: Instance) -> str:
     """A command: files with tests as they were, those that were not there gone, then those of the test patch."""
-    named = {name.partition("::")[0] for tests in instance.tests for name in tests}
-    named |= set(re.findall(r"^(?:\+\+\+ b|--- a)/([^\t\n]+)", instance.test_patch, re.MULTILINE))
+    files = {name.partition("::")[0] for tests in instance.tests for name in tests}
+    files |= set(re.findall(r"^(?:\+\+\+ b|--- a)/([^\t\n]+)", instance.test_patch, re.MULTILINE))
     lines = [
         f"if git cat-file -e HEAD:{name} 2>/dev/null; then git checkout -q HEAD -- {name}; else rm -rf -- {name}; fi"
-        for name in map(shlex.quote, sorted(named))
+        for name in map(shlex.quote, sorted(files))
     ]
     if instance.test_patch.strip():
         lines.append(f"git apply --whitespace=nowarn {GIVEN}/test.patch")

@@ -33,7 +33,7 @@ from envs.web.browser import browser_worker, find_browser, version_of
 from envs.web.engine import View, WebSettings
 from envs.web.miniwob_tasks import MiniwobEngine, kinds_of, pages, solution, visit
 from envs.web.page import offers
-from single_turn_bench.rows import write_whole
+from single_turn_bench.files import write_whole
 
 ACTIONS = tuple("noop scroll fill select_option click dblclick hover press focus clear drag_and_drop".split())
 

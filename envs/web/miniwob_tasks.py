@@ -91,8 +91,8 @@ def _click(page: Page, role: str, text: str) -> str:
 
 
 def _found(page: Page, role: str, text: str) -> Element:
-    named = (each for each in page if each.bid and each.text == text)
-    found = next((each for each in named if each.role == role or (not role and each.clickable)), None)
+    candidates = (each for each in page if each.bid and each.text == text)
+    found = next((each for each in candidates if each.role == role or (not role and each.clickable)), None)
     if found is None:
         raise UserError(f"agent=gold finds no {role} {text!r} on the page.")
     return found

@@ -38,7 +38,7 @@ def tree_text(tree: dict[str, Any], properties: dict[str, dict[str, Any]]) -> st
     """One line an element: its id in brackets, its role, name, value and state.
 
     Elements without a role of their own (`generic`) are there if they can be clicked. Addresses are left out: that of
-    a page on disk holds a path of this machine, and BrowserGym's own text had none before Chromium told them.
+    a page on disk holds a path of this machine, and BrowserGym's own text had none before Chromium gave them.
 
     tree, properties   BrowserGym's observation `axtree_object` and `extra_element_properties`; the tree is changed
     """
@@ -144,18 +144,18 @@ def _call(statement: ast.stmt, allowed: Collection[str]) -> str:
     if name not in allowed:
         raise ValueError(f"There is no action {name}. The actions are: {', '.join(allowed)}.")
     try:
-        given = [ast.literal_eval(value) for value in call.args]
-        named = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+        by_place = [ast.literal_eval(value) for value in call.args]
+        by_name = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise ValueError("The arguments of an action are texts in quotes, numbers, or lists of them.") from None
-    if None in named:
+    if None in by_name:
         raise ValueError("The arguments of an action are given by place or by name.")
-    if name == "noop" and any(not 0 <= wait <= MAX_WAIT_MS for wait in [*given, *named.values()] if _number(wait)):
+    if name == "noop" and any(not 0 <= wait <= MAX_WAIT_MS for wait in [*by_place, *by_name.values()] if _number(wait)):
         raise ValueError(f"noop waits for at most {MAX_WAIT_MS} milliseconds.")
-    addresses = [*given, *named.values()] if name == "goto" else []
+    addresses = [*by_place, *by_name.values()] if name == "goto" else []
     if not all(str(address).strip().lower().startswith(("http://", "https://")) for address in addresses):
         raise ValueError("goto takes an address that begins with http:// or https://.")  # else a file of this machine
-    return f"{name}({', '.join([*map(repr, given), *(f'{key}={value!r}' for key, value in named.items())])})"
+    return f"{name}({', '.join([*map(repr, by_place), *(f'{key}={value!r}' for key, value in by_name.items())])})"
 
 
 def _number(value: object) -> bool:

@@ -145,8 +145,8 @@ class WebArenaEnv(BaseEnv):
         verified = self.version != "original"
         more = MORE | MORE_VERIFIED if verified else MORE
         form = FORMS["verified" if verified else "original"]
-        told = [self.instructions.rstrip(), *(f"- {more[name]}" for name in self.more_actions), form]
-        self.instructions = "\n".join(told)
+        lines = [self.instructions.rstrip(), *(f"- {more[name]}" for name in self.more_actions), form]
+        self.instructions = "\n".join(lines)
 
     @property
     def worker_pid(self) -> int | None:
@@ -315,8 +315,8 @@ class WebArenaEnv(BaseEnv):
     def _page(self) -> str:
         """The page as the agent is shown it: it can neither end the turn nor look like retrieved lessons."""
         tabs = "".join(f"\nTab {n}: {title[:100]!r}" for n, title in enumerate(self._view.tabs))
-        told = f"Open tabs, the one you see is marked by *:{tabs}\n\n" if len(self._view.tabs) > 1 else ""
-        return escape(f"{told}{PAGE}\n{self._view.page}")
+        header = f"Open tabs, the one you see is marked by *:{tabs}\n\n" if len(self._view.tabs) > 1 else ""
+        return escape(f"{header}{PAGE}\n{self._view.page}")
 
     def _need_page(self) -> None:
         if self._view is None:

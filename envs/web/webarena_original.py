@@ -107,10 +107,10 @@ def verdict(task: WebTask, answer: str | None, ended: Ended, urls: dict[str, str
 def described(task: WebTask) -> str:
     """What a task expects, in a line, for the record."""
     checks = task.checks
-    told = [checks.get("reference_answer_raw_annotation") or "", checks["reference_url"]]
+    wanted = [checks.get("reference_answer_raw_annotation") or "", checks["reference_url"]]
     for each in checks["program_html"] or ():
-        told += [each["url"], *_wanted(each)]
-    return "; ".join(filter(None, told)) or str(checks["reference_answers"])
+        wanted += [each["url"], *_wanted(each)]
+    return "; ".join(filter(None, wanted)) or str(checks["reference_answers"])
 
 
 def clean(text: str) -> str:

@@ -163,8 +163,8 @@ def _reset(site: str, control: str, timeout_s: float) -> None:
     request = urllib.request.Request(f"{control}/init", data=b"", method="POST")
     try:
         with open_directly(request, timeout_s) as answer:
-            told = json.loads(answer.read())
+            reply = json.loads(answer.read())
     except (OSError, ValueError, HTTPException) as error:
         raise InfraError(f"{site} cannot be reset by {control}/init: {error}") from error
-    if not (isinstance(told, dict) and told.get("success")):
-        raise InfraError(f"{site} cannot be reset by {control}/init: {str(told)[:200]}")
+    if not (isinstance(reply, dict) and reply.get("success")):
+        raise InfraError(f"{site} cannot be reset by {control}/init: {str(reply)[:200]}")
