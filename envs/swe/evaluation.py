@@ -54,8 +54,8 @@ def resolve(box: Sandbox, patch: str, instance: Instance, *, source: str, timeou
     source      of the copy, as for `begin`
     timeout_s   for the tests
 
-    Raises InfraError where the disk is full, also of a patch that solves the instance: were only those that do not left
-    out, the success rate would be too high.
+    Raises InfraError where the disk is full, even for a patch that solves the instance: if only failures were left out
+    then, the success rate would be too high.
     """
     try:
         found = _resolved(box, patch, instance, source, timeout_s) if patch.strip() else _unsolved(instance, "empty")

@@ -91,7 +91,7 @@ class Ran:
 
 class Sandbox(Protocol):
     """Not thread-safe, except `close` and `abort`. InfraError where the sandbox itself breaks, or its machine's disk is
-    full: that is nobody's failure who works in it.
+    full: neither is the agent's failure.
     """
 
     def check(self) -> None:
