@@ -41,7 +41,7 @@ from core.types import Message
 from envs import toy
 from envs.customs import BRANDS
 from scripts.command_line import REPO, plain_errors
-from single_turn_bench.rows import read_objects
+from single_turn_bench.files import read_objects
 
 SPREAD = 1.0  # standard deviation of the logarithm of a call's time
 RULE = re.compile(r"[Ee]very (\w+) machine must be started with its (\w+) button\.")
