@@ -38,7 +38,7 @@ from core.models.base import Reply, Request
 from core.models.offline import FreePlayer, ScriptedModel
 from core.seeding import derive_seed
 from core.types import Message
-from envs import toy
+from envs import toy_script
 from envs.customs import BRANDS
 from scripts.command_line import REPO, plain_errors
 from single_turn_bench.files import read_objects
@@ -108,7 +108,7 @@ class Varied(ScriptedModel):
         return super().chat(request)
 
 
-toy = toy.play
+toy = toy_script.play
 
 
 def customs(messages: list[Message], role: str, sample: int) -> str:
