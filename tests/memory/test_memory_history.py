@@ -156,7 +156,7 @@ def test_more_records_are_forgotten_than_fit_in_one_statement(bank):
     bank.add_many(many)
     assert len(bank.history.forget(task="many")) == 1_050
     assert sorted(bank.ids() - {each.id for each in many}) == [f"r{n}" for n in range(6)]
-    assert bank._store.rows("SELECT count(*) FROM undo_records WHERE task_id = ?", ("many",)) == [(0,)]
+    assert bank._store.rows("SELECT count(*) FROM undo_records WHERE task_id = $1", ("many",)) == [(0,)]
 
 
 def test_what_only_the_journal_holds_is_forgotten_too(open_bank, tmp_path):  # noqa: F811

@@ -31,7 +31,7 @@ from core.memory.postgres.setup import TENANTS
 from core.memory.postgres.store import Postgres
 from core.memory.records import EpisodeFeedback
 from core.memory.store.contract import Busy
-from core.models.embedding import HashingEmbedder
+from core.models.embedding import Embedder, HashingEmbedder
 from core.types import Lesson, MemoryRecord, Usage
 
 ENV = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
@@ -227,7 +227,7 @@ def test_the_graph_finds_nearly_all_and_a_small_tenant_is_searched_exactly(open_
     rows = np.random.default_rng(1).standard_normal((3000, 32), dtype=np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
 
-    class Rows:
+    class Rows(Embedder):
         name = "rows"
 
         def embed(self, texts):
@@ -370,9 +370,9 @@ def test_a_record_that_is_taken_out_and_comes_back_has_its_vector_again(open_ban
     assert bank.embedder.texts == [*embedded, "@40"]
 
 
-def test_a_bank_of_the_first_schema_is_brought_up_to_date(postgres, url):
-    """tests/data/postgres_schema_1.sql.xz: pg_dump's of a bank with a record taken out and one without its vector."""
-    dump = lzma.decompress((REPO / "tests" / "data" / "postgres_schema_1.sql.xz").read_bytes()).decode()
+def test_a_bank_of_the_schema_before_is_brought_up_to_date(postgres, url):
+    """tests/data/postgres_schema_2.sql.xz: pg_dump's of a bank with a record taken out and one without its vector."""
+    dump = lzma.decompress((REPO / "tests" / "data" / "postgres_schema_2.sql.xz").read_bytes()).decode()
     postgres.admin("postgres", "CREATE DATABASE earlier OWNER bank_app")
     postgres.admin("earlier", "CREATE EXTENSION vector", "GRANT ALL ON SCHEMA public TO bank_app")
     earlier = postgres.url("earlier")
@@ -404,11 +404,12 @@ def test_a_bank_of_the_first_schema_is_brought_up_to_date(postgres, url):
         assert sorted(bank._store.rows(made)) == sorted(fresh._store.rows(made)), made
     assert bank.add(record("e", item(60), query="@60 e"))
     assert [hit.record.id for hit in bank.retrieve("@10", 9)] == ["a", "b", "e"]
-    assert bank.history.rollback(4) == 4 and bank.embedder.texts == [
-        "@60 e",
-        "@10",
-        "@40 d",
-    ]  # which had lost its vector
+    assert bank.history.rollback(4) == 4
+    assert bank.embedder.texts == ["@60 e", "@10", "@40 d"]  # the last had lost its vector
+    for tag in ("Größe", "GRÖSSE", "machine-learning"):
+        where = Filter(tags=(tag,))
+        assert [hit.record.id for hit in bank.nearest("@10", 9, where=where)] == ["a", "c"]
+        assert {hit.record.id for hit in bank.lexical("look", 9, where=where)} == {"a", "c"}
     assert [(hit.record.id, hit.record.n_used) for hit in bank.retrieve("@10", 9)] == [(id, 0) for id in "abcd"]
     assert bank.history.forget(id="c") == ["c"]
     assert bank._store.of(None).rows("SELECT count(*) FROM vectors") == [(5,)]  # e's waits for its return
@@ -549,7 +550,7 @@ def test_others_write_while_what_was_forgotten_is_vacuumed(open_bank, url):
     with raw(url) as holder, raw(url) as watcher:
         holder.execute("BEGIN")
         holder.execute("LOCK TABLE records IN SHARE UPDATE EXCLUSIVE MODE")  # only VACUUM waits for this
-        forgetting = threading.Thread(target=bank.forget, kwargs={"id": "r"})
+        forgetting = threading.Thread(target=bank.history.forget, kwargs={"id": "r"})
         forgetting.start()
         waits = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'VACUUM%' AND wait_event_type = 'Lock'"
         wait_for(lambda: watcher.execute(waits).fetchone() == (1,))
