@@ -196,11 +196,11 @@ def test_nothing_but_the_protocol_is_written_to_stdout(tmp_path):
 def test_starting_and_saying_hello_loads_nothing_heavy(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\nfrom mcp_server.config import load_config\n"
-        "from mcp_server.insights import AllTools\n"
+        "from mcp_server.tools import MemoryTools\n"
         "from mcp_server.server import build_server\nfrom mcp_server.service import Service\n"
         "cfg = load_config(['llm=gemini', 'llm.api_key_env=HOME'])\n"
         f"service = Service(Path({str(tmp_path / 'b.sqlite')!r}), cfg)\n"
-        "build_server(service, 'all')\nservice.roles()\nAllTools(service).bank_status()\n"
+        "build_server(service, 'all')\nservice.roles()\nMemoryTools(service).bank_status()\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
