@@ -20,11 +20,11 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult
 
 from core.errors import InfraError, UserError
-from mcp_server.ace import AceTools
 from mcp_server.config import bank_or_server_options
 from mcp_server.server import build_server, list_tools
 from mcp_server.service import open_service
 from mcp_server.tools import MemoryTools
+from mcp_server.tools_ace import AceTools
 
 if TYPE_CHECKING:
     from mcp.client.client import Client

@@ -1,6 +1,6 @@
 """What tools do with insights: store one under a title that no other has, filter by tags, delete, export.
 
-Shared by tools.py and ace.py.
+Shared by tools.py and tools_ace.py.
 """
 
 from __future__ import annotations

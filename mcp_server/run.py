@@ -26,9 +26,9 @@ from core.memory.citations import cited
 from core.models.reply_text import storable
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server import run_warnings
-from mcp_server.command import CommandResult, run_command, with_memory
 from mcp_server.config import bank_file, bank_options
 from mcp_server.extraction import as_trajectory
+from mcp_server.run_command import CommandResult, run_command, with_memory
 from mcp_server.service import Service, describe_stored, new_record, open_service
 from mcp_server.texts import memory_prompt
 

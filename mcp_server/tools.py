@@ -1,4 +1,4 @@
-"""The tools of the server: eight for agents, and six more to tend a memory. ace.py has those of another server."""
+"""The tools of the server: eight for agents, and six more to tend a memory. tools_ace.py has another server's."""
 
 from __future__ import annotations
 

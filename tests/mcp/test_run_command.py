@@ -18,8 +18,8 @@ import pytest
 from conftest import REPO
 from mcp_kit import ENV, MODEL, here
 
-from mcp_server.command import HEAD, TAIL, HeadAndTail
 from mcp_server.run import find_task, hand_over, parser, split
+from mcp_server.run_command import HEAD, TAIL, HeadAndTail
 from mcp_server.tools import MemoryTools
 
 AGENT = """\
