@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import UserError, is_url, meant
+from core.errors import UserError, meant
 from core.memory.protocol import Memory
 from core.redact import Redactor
 from core.types import Task
@@ -245,8 +245,10 @@ def build_bank(
 
     Raises UserError where the folder of the file cannot be made.
     """
-    if not read_only and not is_url(path):
-        _make_folder(path)
+    from core.memory.open import file_of
+
+    if not read_only and (file := file_of(path)) is not None:
+        _make_folder(file)
     left_out = {*SHOWN, "path", "consolidate", "hygiene"}
     if not takes(cfg.memory, "domain"):  # an env may name it for every memory
         left_out.add("domain")
@@ -256,17 +258,21 @@ def build_bank(
     if (consolidate := cfg.memory.get("consolidate")) is not None:
         given = {"role": roles.get("extractor"), "seed": cfg.seed, "run": consolidator_run}
         offered["consolidate"] = make(consolidate, **given)
+    elif cfg.memory.get("uses") is not None:
+        from core.memory.consolidation.consolidator import Consolidator
+
+        offered["consolidate"] = Consolidator(run=run)  # without policies it counts the uses, and does nothing else
     if (hygiene := cfg.memory.get("hygiene")) is not None:
         offered["hygiene"] = make_with(hygiene, {"role": roles.get("extractor"), "seed": cfg.seed})
     return make_with(node, offered)
 
 
-def _make_folder(path: str) -> None:
-    folder = Path(path).parent
+def _make_folder(file: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"the bank {path}: the folder {folder} cannot be made: {error.strerror}.") from error
+        message = f"the bank {file}: the folder {file.parent} cannot be made: {error.strerror}."
+        raise UserError(message) from error
 
 
 def build_agent(cfg: Any) -> Any:

@@ -100,7 +100,7 @@ def with_tags(records: Iterable[MemoryRecord], tags: Iterable[str]) -> list[Memo
 def delete(bank: MemoryBank, id: str, *, for_good: bool) -> list[str]:
     """Archive a record, or erase it with what was merged from it; the ids of what is gone."""
     if for_good:
-        return bank.forget(id=id, namespace=bank.namespace)
+        return bank.history.forget(id=id)
     set_status(bank, id, "archived", "deleted by the client")
     return [id]
 

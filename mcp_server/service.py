@@ -167,9 +167,9 @@ class Service:
 
         about   what a `consolidate` is told that could not count it within the addition
         """
-        apart = bank.consolidate is not None and not hasattr(bank.consolidate, "count")
+        apart = bank.consolidate is not None and not bank.consolidate.counts_within
         try:
-            bank.learn(about if apart else None)
+            bank.learn_from(about if apart else None)
         except Exception as error:  # the record is stored: its caller must not read that it is not
             log.warning(f"consolidation: {error}", exc_info=not isinstance(error, UserError | InfraError))
 

@@ -16,8 +16,7 @@ from core.memory.by_hand import mark_record
 from core.memory.filter import Filter
 from core.memory.formats.insight_memory import iso
 from core.memory.formats.markdown import dated, shown
-from core.memory.moment import ages, last_use
-from core.memory.policies.base import retrieve_and_count
+from core.memory.moment import last_use
 from core.memory.policies.trust import Trust, feedback, warning_of
 from core.types import MemoryRecord, Scored, content_id
 from mcp_server import checks, run_warnings
@@ -77,13 +76,13 @@ class MemoryTools:
         where = Filter(everyone=everyone, domain=checks.domain(domain) or None)
 
         def make() -> Retrieved:
-            hits, n_held_back = retrieve_and_count(bank, query, top_k, where)
+            hits, n_held_back = bank.retrieve_and_count(query, top_k, where)
             ids = [] if everyone else [hit.record.id for hit in hits]  # everyone's are read only
             hits = comparable(bank, query, hits)
             prompt = memory_prompt(hits, settings.max_memory_chars, settings.prompt_style, whose=everyone)
             data = {  # in the form of the ReasoningBank MCP server
                 "status": "success" if hits else "no_memories",
-                "min_score_threshold": getattr(bank.policy, "min_score", None),
+                "min_score_threshold": bank.policy.min_score,
                 "filtered_count": n_held_back,
                 "memories": [memory for hit in hits for memory in memory_entries(hit)],
                 "formatted_prompt": prompt,
@@ -168,7 +167,7 @@ class MemoryTools:
             **({"settings": service.cfg.settings} if service.cfg.settings else {}),
             "retrieval": type(bank.policy).__name__.lower(),
             "clock": bank.clock,
-            "changes": bank.seq(),
+            "changes": bank.history.seq(),
         }
         if warnings := run_warnings.count(Path(bank.path)):
             status["warnings"] = warnings
@@ -196,9 +195,9 @@ class MemoryTools:
         """Titles, ids and trust of what is stored, most trusted first."""
         limit, offset = checks.whole_number("limit", limit, 1, 200), checks.whole_number("offset", offset, 0, 10**6)
         bank = self._service.bank_for(agent_id)
-        age = ages(bank, self._trust.ticks_per_day)
+        moment, a_day = bank.moment(), self._trust.ticks_per_day
         records = with_tags(bank.records(bank.namespace, "active"), [tag] if tag else [])
-        ranked = sorted(records, key=lambda record: -self._trust.trust(record, age(record)))
+        ranked = sorted(records, key=lambda record: -self._trust.trust(record, moment.age_days(record, a_day)))
         insights = [
             {
                 "memory_id": record.id,
@@ -293,14 +292,16 @@ class MemoryTools:
 
 def comparable(bank: MemoryBank, query: str, hits: list[Scored]) -> list[Scored]:
     """Hits as a client sees them: a score from 0 to 1 whatever the policy, and the cosine with the query."""
-    relevance = getattr(bank.policy, "relevance", float)
     if any(hit.similarity is None for hit in hits):  # found by words alone
         import numpy as np
 
         vector = bank.embedder.embed([query])[0]
         cosines = [round(float(np.dot(vector, hit.record.query_embedding)), 6) for hit in hits]
         hits = [hit if hit.similarity is not None else replace(hit, similarity=c) for hit, c in zip(hits, cosines)]
-    return [replace(h, score=round(relevance(h.score), 6), similarity=min(h.similarity, 1.0)) for h in hits]
+    return [
+        replace(hit, score=round(bank.policy.relevance(hit.score), 6), similarity=min(hit.similarity, 1.0))
+        for hit in hits
+    ]
 
 
 def standing(record: MemoryRecord) -> dict[str, Any]:

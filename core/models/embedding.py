@@ -23,17 +23,40 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 
 
 class Embedder(Protocol):
-    """What a bank needs. Thread-safe. `name` identifies the vectors: two embedders of one name give the same ones."""
+    """What a bank needs. Thread-safe. A subclass has `name` and `embed`, and what follows them where it needs it.
+
+    name          identifies the vectors: two embedders of one name give the same ones
+    former_name   what an earlier version called it, as banks of then have it
+    dim           numbers in a vector, where that is known without making one
+    """
 
     name: str
+    former_name: str | None = None
+    dim: int | None = None
 
     def embed(self, texts: list[str]) -> Any:
         """float32 (len(texts), d), each row of length 1. A text's vector does not depend on its neighbours."""
         ...
 
+    @property
+    def loaded(self) -> str | None:
+        """The class of the embedder that is at work; None for one that is loaded with the first text, before it."""
+        return type(self).__name__
+
+    def prefetch(self, text: str) -> None:
+        """This text will soon be asked for."""
+
+    def close(self) -> None:
+        """Release connections, files and memory."""
+
 
 class MeasuredEmbedder(Embedder, Protocol):
-    """What CachedEmbedder wraps: an embedder that can say what a text costs. A subclass writes `measure` alone."""
+    """What CachedEmbedder wraps: an embedder that can say what a text costs. A subclass has `name` and `measure`.
+
+    batch   texts in one call, where several are asked for
+    """
+
+    batch: int = 1
 
     def embed(self, texts: list[str]) -> Any:
         return self.measure(texts)[0]
