@@ -150,12 +150,12 @@ class Killed(BaseException):
     """The end of a process, which nothing catches."""
 
 
-@pytest.mark.parametrize("died_at", ["learn", "_check_arrived"])
+@pytest.mark.parametrize("died_at", ["learn_from", "_check_arrived"])
 def test_an_extraction_whose_server_died_right_after_storing_is_consolidated_all_the_same(
     tmp_path, died_at, monkeypatch
 ):
     on_add = ("memory.consolidate.deduplicate.on_add=true", "memory.consolidate.background=false")
-    where = MemoryBank if died_at == "learn" else Consolidator
+    where = MemoryBank if died_at == "learn_from" else Consolidator
 
     def killed(*given):
         raise Killed
