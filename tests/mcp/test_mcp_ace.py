@@ -38,7 +38,7 @@ def changed(bank, id, days_ago=None, **fields):
     if days_ago is not None:
         with bank._store.unjournaled() as db:
             at = (datetime.now(UTC) - timedelta(days=days_ago)).isoformat()
-            db.execute("UPDATE records SET created_at = ? WHERE id = ?", (at, id))
+            db.execute("UPDATE records SET created_at = $1 WHERE id = $2", (at, id))
     with bank.change("test") as change:
         change.update(id, **fields) if fields else change.fact("test", "x")
 

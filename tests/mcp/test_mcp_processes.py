@@ -12,7 +12,7 @@ import sys
 
 import pytest
 from conftest import REPO
-from mcp_kit import HELLO, MODEL, READY, TRAJECTORY, ask, call, client, hashed, raw, refused, run, talk, until_done
+from mcp_kit import ENV, HELLO, MODEL, READY, TRAJECTORY, ask, call, client, hashed, raw, refused, run, talk, until_done
 
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
@@ -67,7 +67,7 @@ def test_an_extraction_that_kill_9_cut_off_is_done_by_the_next_server_once(tmp_p
             return None
 
     line = [sys.executable, "-m", "mcp_server", "--bank", str(bank), *options, "llm.delay_s=60"]
-    env = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
+    env = os.environ | ENV
     server = subprocess.Popen(line, cwd=REPO, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     request = call(1, "extract_memory", query="Accept empty files", trajectory=TRAJECTORY)
     for message in (HELLO, READY, request):
