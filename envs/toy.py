@@ -2,6 +2,8 @@
 
 Every box of a family opens to the same word. A wrong word locks the box for good, and the feedback names the right
 one: so the first box of a family teaches what the others need, and only an agent that remembers can use it.
+
+llm=scripted plays this world (`play`): a student, a judge, a selector and a distiller that know only their prompt.
 """
 
 from __future__ import annotations
@@ -84,8 +86,6 @@ class ToyEnv(BaseEnv):
         return self._won
 
 
-# The players of the toy world for llm=scripted: a student, a judge and a distiller that know only their prompt.
-
 GUESS = "sesame"  # never a family's word
 _FAMILY = re.compile(r"of the (\w+) family")
 _LESSON = re.compile(r'word of the (\w+) family is "(\w+)"')
@@ -103,10 +103,10 @@ def _student(messages: list[Message]) -> str:
     if box is None:
         raise UserError("llm=scripted plays env=toy and nothing else: give env=toy, another llm or another llm.script.")
     family = box.group(1)
-    told = messages[0]["content"]  # lessons, or a whole attempt at another box
+    prompt = messages[0]["content"]  # lessons, or a whole attempt at another box
     seen = "\n".join(message["content"] for message in messages[2:] if message["role"] == "user")
     by_feedback = dict(_FEEDBACK.findall(seen))
-    known = dict([*_LESSON.findall(told), *_FEEDBACK.findall(told)]) | by_feedback
+    known = dict([*_LESSON.findall(prompt), *_FEEDBACK.findall(prompt)]) | by_feedback
     if family in known:
         source = "The feedback" if family in by_feedback else "A memory item"
         return f"Thought: {source} names the word of this family.\nAction: say {known[family]}"

@@ -238,7 +238,7 @@ def test_a_model_that_breaks_costs_its_group_only(bank):
 def test_a_merge_has_a_temperature_of_its_own_or_that_of_its_role(bank, monkeypatch, given, sent):
     teller, asked = Teller(merged_reply()), []
     chat = teller.role.llm.chat
-    monkeypatch.setattr(teller.role.llm, "chat", lambda *a, **how: asked.append(how["temperature"]) or chat(*a, **how))
+    monkeypatch.setattr(teller.role.llm, "chat", lambda request: asked.append(request.temperature) or chat(request))
     found = go_over(bank(*group_of(3), merge=Merge(author=LLMAuthor(temperature=given)), role=teller.role))
     assert "archived" in found.values()
     assert (asked, teller.role.temperature) == ([sent], 0.0)

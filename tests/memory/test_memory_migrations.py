@@ -226,7 +226,7 @@ def test_a_crash_before_the_end_of_a_migration_leaves_the_bank_as_it_was(old, op
 
 def test_eight_processes_open_an_old_bank_at_once(old, tmp_path):
     code = (
-        "import sys; from core.memory.sqlite.store import Store; s = Store(sys.argv[1]); "
+        "import sys; from core.memory.sqlite.store import SqliteStore; s = SqliteStore(sys.argv[1]); "
         "print(s.count(), s.meta('schema')); s.close()"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "bank.sqlite")]

@@ -20,7 +20,7 @@ from core.memory.consolidation.merge import Merge, Voting
 from core.memory.filter import Filter
 from core.memory.policies.cosine import Cosine
 from core.memory.records import EpisodeFeedback
-from core.memory.sqlite.store import Busy
+from core.memory.store.contract import Busy
 
 LOCK = """
 import fcntl, os, sys

@@ -30,7 +30,7 @@ from core.memory.postgres.connection import KEPT_IDLE, READERS
 from core.memory.postgres.setup import TENANTS
 from core.memory.postgres.store import Postgres
 from core.memory.records import EpisodeFeedback
-from core.memory.sqlite.store import Busy
+from core.memory.store.contract import Busy
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson, MemoryRecord, Usage
 
