@@ -55,8 +55,8 @@ def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:
     query = event["prompt"].strip()[:8000]
     if not query:
         return ""
-    found = call_tool(given, "retrieve_memory", {"query": query, "top_k": given.top_k, "agent_id": given.agent_id})
-    prompt = found.structured_content["formatted_prompt"]
+    answer = call_tool(given, "retrieve_memory", {"query": query, "top_k": given.top_k, "agent_id": given.agent_id})
+    prompt = answer.structured_content["formatted_prompt"]
     return f"{prompt}\n" if prompt else ""
 
 
