@@ -15,8 +15,8 @@ from core.errors import UserError
 from core.memory import formats
 from core.memory.__main__ import main as memory_command
 from mcp_server.__main__ import main, parser
-from mcp_server.ace import AceTools
 from mcp_server.server import ACE, list_tools
+from mcp_server.tools_ace import AceTools
 
 FIELDS = {"id", "title", "tags", "helpful", "harmful", "trustScore", "created", "lastUsed"}
 TIPS = {"title": "React Tips", "tags": ["react"], "content": "Use memo for expensive renders"}

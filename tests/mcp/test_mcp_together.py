@@ -12,6 +12,7 @@ from mcp.client.client import Client
 from mcp_kit import ask, here, run
 from memory_kit import item, record
 
+from core.memory.bank import MemoryBank
 from core.models.embedding import MINILM, MiniLMEmbedder
 from core.models.tiled_minilm import TiledMiniLM
 from mcp_server.retrievals import RECENT, SharedEmbedder
@@ -124,9 +125,7 @@ def test_together_or_alone_the_answers_and_the_counts_are_the_same(tmp_path):
 
 
 def test_one_that_breaks_breaks_no_other(tmp_path, monkeypatch):
-    import mcp_server.tools as tools
-
-    real = tools.retrieve_and_count
+    real = MemoryBank.retrieve_and_count
 
     def breaking(bank, query, *rest):
         if "kind 3" in query:
@@ -136,7 +135,7 @@ def test_one_that_breaks_breaks_no_other(tmp_path, monkeypatch):
     async def go(server):
         async with Client(server) as client:
             await _lessons(client)
-            monkeypatch.setattr(tools, "retrieve_and_count", breaking)
+            monkeypatch.setattr(MemoryBank, "retrieve_and_count", breaking)
             return await asyncio.gather(*(client.call_tool("retrieve_memory", {"query": q}) for q in QUERIES))
 
     with here(tmp_path / "bank") as (server, _):
