@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import inf
-from pathlib import Path
 from typing import Any
 
 
@@ -104,11 +103,6 @@ def check_choice(part: object, group: str, name: str, known: Sequence[str | None
     if value not in known:
         words = ["null" if word is None else word for word in known]
         raise UserError(f"{group}.{name}={value}: choose {', '.join(words[:-1])} or {words[-1]}.")
-
-
-def is_url(path: str | Path) -> bool:
-    """Whether a bank's path is the URL of a PostgreSQL database rather than a file."""
-    return str(path).startswith(("postgresql:/", "postgres:/"))
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:

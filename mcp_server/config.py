@@ -14,7 +14,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from core.errors import UserError, is_url
+from core.errors import UserError
+from core.memory.open import file_of
 
 FOLDER = Path(__file__).parent / "config"  # a link to the repository's config/, so that a wheel carries it too
 SETTINGS_ENV = "REASONINGBANK_SETTINGS"  # names another settings file, or `none` to read none
@@ -213,7 +214,6 @@ def bank_options(sub: argparse.ArgumentParser) -> None:
     """The options of every command that opens a bank."""
     sub.add_argument(
         "--bank",
-        type=lambda text: text if is_url(text) else Path(text),
         metavar="PATH",
         help="the bank's SQLite file, or the URL of a PostgreSQL database; without it, a file in your data folder",
     )
@@ -234,9 +234,15 @@ def bank_or_server_options(sub: argparse.ArgumentParser) -> None:
 
 def bank_file(given: argparse.Namespace) -> Path:
     """The bank's file, for what is kept beside it. UserError where --bank is a database."""
-    if is_url(given.bank):
+    if (file := file_of(bank_path(given))) is None:
         raise UserError(f"--bank {given.bank}: this needs a bank's file, or --url of a running server.")
-    return (given.bank or default_bank()).expanduser()
+    return file
+
+
+def bank_path(given: argparse.Namespace) -> str:
+    """Where the bank lies: its file, or the URL of its database."""
+    path = given.bank or str(default_bank())
+    return path if file_of(path) is None else str(Path(path).expanduser())
 
 
 def default_bank() -> Path:

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.build import build_bank, build_meter, build_models, build_redactor, build_roles, make, part, refuse_problems
-from core.errors import InfraError, UserError, check_choice, check_numbers, is_url
+from core.errors import InfraError, UserError, check_choice, check_numbers
 from core.memory.bank import MemoryBank
 from core.memory.none import NoMemory
-from core.memory.open import embedder_of
+from core.memory.open import embedder_of, file_of
 from core.memory.records import EpisodeFeedback
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
 from mcp_server import checks
-from mcp_server.config import ServerSettings, bank_file, load_config, unless_typed
+from mcp_server.config import ServerSettings, bank_path, load_config, unless_typed
 from mcp_server.foreign_config import read_foreign
 from mcp_server.retrievals import Retrievals, Retrieved, SharedEmbedder
 from mcp_server.texts import OPENINGS
@@ -50,7 +50,7 @@ class Service:
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
         check_numbers(cfg.server, "server", "audit_share", least=0, most=1)
         check_numbers(cfg.server, "server", "batch", least=1, whole=True)
-        if cfg.server.audit_share and is_url(path):
+        if cfg.server.audit_share and file_of(path) is None:
             raise UserError(
                 "server.audit_share: the extractions are kept beside a bank's file, and this is a database."
             )
@@ -272,7 +272,7 @@ def open_service(given: argparse.Namespace) -> Service:
     """The bank that the options of `config.bank_options` name, with the configuration typed after them."""
     words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
     words += given.overrides
-    path = given.bank if is_url(given.bank) else bank_file(given)
+    path = bank_path(given)
     if given.bank is None:
         print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
     return Service(path, load_config(words), embedder=given.embedder, require_agent=given.require_agent_id)

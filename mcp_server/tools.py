@@ -10,13 +10,14 @@ from typing import Any
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
-from core.errors import UserError, is_url
+from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.by_hand import mark_record
 from core.memory.filter import Filter
 from core.memory.formats.insight_memory import iso
 from core.memory.formats.markdown import dated, shown
 from core.memory.moment import last_use
+from core.memory.open import file_of
 from core.memory.policies.trust import Trust, feedback, warning_of
 from core.types import MemoryRecord, Scored, content_id
 from mcp_server import checks, run_warnings
@@ -152,7 +153,7 @@ class MemoryTools:
         embedder, jobs = bank.embedder, service.jobs.counts(bank.namespace)
         status = {
             "version": package_version(),
-            "bank": bank.path if is_url(bank.path) else str(Path(bank.path).resolve()),
+            "bank": bank.path if (file := file_of(bank.path)) is None else str(file.resolve()),
             "agent_id": bank.namespace,
             "records": bank.statuses(),
             "embedder": {

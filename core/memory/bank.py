@@ -113,9 +113,7 @@ class MemoryBank(Contents, Memory):
             read_only=self.read_only,
             items_by=self._items_by,
             item_vectors=self._item_vectors,
-            most_missing=MOST_MISSING
-            if self.key == "both"
-            else None,  # with key=item there is nothing else to search by
+            most_missing=MOST_MISSING if self.key == "both" else None,  # key=item has nothing else to search by
         )
         self._embed_missing()
         self._search = self._store.search(settings)
