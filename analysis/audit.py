@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from core.memory.open import read_records
-
 from analysis.load import VALID, Run, own_banks, read_banks
 from core.build import option, options, part
 from core.errors import UserError
 from core.memory.hygiene.scrub import scrub
+from core.memory.open import read_records
 from core.memory.records import ticked, was_told
 from core.redact import HIDDEN
 from core.run.manifest import identity

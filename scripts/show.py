@@ -15,7 +15,7 @@ from rich.text import Text
 
 from analysis.leaks import asked
 from analysis.load import Run, episode_columns, find_runs, read_run
-from analysis.text import clean
+from analysis.text_table import clean
 from core.errors import UserError
 from core.run.records import evaluated, place_of, status_of
 from scripts.command_line import parser, plain_errors

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from analysis.cells import Cells
 from analysis.columns import HEADINGS
-from analysis.lessons import STEPS, kinds_of, lesson_step, steps_within
+from analysis.funnel_steps import STEPS, kinds_of, lesson_step, steps_within
 from analysis.load import Run, explaining, read_banks
 from analysis.studies import cell_names, slug
 from core.memory.store.schema import to_dict
@@ -251,7 +251,7 @@ class Addresses:
                 self.groups.append({"key": self._of[cell], "label": label, "runs": runs[cell]})
 
     def at_step(self, cell: str, step: str) -> str | None:
-        """The address of a cell's episodes at a step of the funnel (analysis/lessons.py)."""
+        """The address of a cell's episodes at a step of the funnel (analysis/funnel_steps.py)."""
         mine = self._of.get(cell)
         return mine and _address(mine, show="counted" if step == "all" else f"step_{step}")
 
@@ -273,7 +273,7 @@ def _address(where: str, **filters: str) -> str:
 
 
 def linked(table: Any, addresses: Addresses, types: Sequence[str]) -> list[list[tuple[str, str | None]]]:
-    """The rows of a table with an address beside each text; see `analysis.text.Text`."""
+    """The rows of a table with an address beside each text; see `analysis.text_table.TextTable`."""
     rows = []
     for place, row in enumerate(table.rows):
         owner = table.cells[place] if table.cells else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.cells import Cells
 from analysis.columns import HEADINGS
 from analysis.funnel import NO_EFFECT, STEPS_MEAN, funnel_of, texts_of
-from analysis.lessons import STEPS, steps_above
+from analysis.funnel_steps import STEPS, steps_above
 from analysis.load import Run
 from analysis.plots import MARKERS, Palette, Plot, plots_of
 from analysis.report import words
@@ -191,7 +191,7 @@ def build(
     """The whole page of one or more runs.
 
     frame     their episodes, as analysis.load makes them
-    tables    what stands in the page as tables; see `analysis.text.Text`
+    tables    what stands in the page as tables; see `analysis.text_table.TextTable`
     version   of a page that is served and follows its runs (analysis/report/live.py); "" for a file
     """
     from markupsafe import Markup

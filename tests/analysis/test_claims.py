@@ -15,7 +15,7 @@ from test_scenarios import PLAYERS
 from analysis.claims import attempts_of
 from analysis.published import load
 from analysis.tables import build_tables, load_episodes
-from analysis.text import markdown
+from analysis.text_table import to_markdown
 from envs.scenarios.env import JOBS
 
 WORDS = dict(zip(JOBS, ("Log in", "cheapest", "Charge", "In the database", "Import", "Bring version"), strict=True))
@@ -71,7 +71,7 @@ def test_the_table_has_each_job_beside_what_is_claimed(runs):
             ["0 / 6", "3.0 attempts"], ["4 / 6", "2.0 attempts (33 % fewer)"], ["6 / 6", "1.0 attempts (67 % fewer)"]
         ]  # fmt: skip
     assert any("a claim without data" in note for note in beside.notes)
-    assert "claimed<br>no_memory" in markdown(beside)
+    assert "claimed<br>no_memory" in to_markdown(beside)
 
 
 def test_steps_are_those_of_the_episodes(runs):
