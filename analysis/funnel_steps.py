@@ -43,11 +43,15 @@ def kinds_of(rows: list[dict[str, Any]], banked: Callable[[], Iterable[MemoryRec
 
 
 def _kinds(record: MemoryRecord, types: dict[str, str]) -> set[str | None]:
-    lineage = record.provenance.get("tasks", ()) if record.parents else ()
-    came_from = {types.get(task) for task in {record.task_id, *lineage}}
+    came_from = {types.get(task) for task in source_tasks(record)}
     if record.domain in types.values():  # another one is a subject of the user's own
         return came_from - {None} | {record.domain}
     return came_from
+
+
+def source_tasks(record: MemoryRecord) -> set[str]:
+    """The tasks that a record came from; of a merged one those of all that were merged into it."""
+    return {record.task_id, *(record.provenance.get("tasks", ()) if record.parents else ())}
 
 
 def lesson_step(row: dict[str, Any], kinds: Kinds) -> str:

@@ -15,7 +15,7 @@ SLACK = 1e-9  # of floating point, where a cost falls by just as much as was ask
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class GateResult:
     """An arm held against the baseline, over the seeds that both have.
 
     row       its row of the cells, with the paired difference of success
@@ -30,7 +30,7 @@ class Held:
     holds: bool
 
 
-def gate(cells: Cells, fall: float, arms: list[str] | None = None) -> list[Held]:
+def gate(cells: Cells, fall: float, arms: list[str] | None = None) -> list[GateResult]:
     """Each of the arms (None: every one but the baseline) against the baseline that the cells were compared with.
 
     fall   the share by which the cost per success must fall, at a success rate that is not lower, for an arm to hold
@@ -55,7 +55,7 @@ def gate(cells: Cells, fall: float, arms: list[str] | None = None) -> list[Held]
     return [_held(cells, row, labels[row["base"]], fall) for row in wanted]
 
 
-def _held(cells: Cells, row: dict[str, Any], base: str, fall: float) -> Held:
+def _held(cells: Cells, row: dict[str, Any], base: str, fall: float) -> GateResult:
     mine, other = cells.episodes(row["cell"]), cells.episodes(row["base"])
     shared = set(mine["seed"]) & set(other["seed"])
     base_cost = _cost(other[other["seed"].isin(shared)], base)
@@ -65,7 +65,7 @@ def _held(cells: Cells, row: dict[str, Any], base: str, fall: float) -> Held:
     cost = _cost(mine[mine["seed"].isin(shared)], row["label"])
     change = None if cost is None else cost / base_cost - 1
     holds = change is not None and change <= SLACK - fall and row["difference"] >= -SLACK
-    return Held(row=row, cost=cost, base_cost=base_cost, change=change, holds=holds)
+    return GateResult(row=row, cost=cost, base_cost=base_cost, change=change, holds=holds)
 
 
 def _cost(episodes: pd.DataFrame, label: str) -> float | None:

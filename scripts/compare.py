@@ -29,7 +29,7 @@ from rich.text import Text
 from analysis import notes
 from analysis.cells import make_cells, measure
 from analysis.columns import HEADINGS
-from analysis.gate import Held, gate, lifts
+from analysis.gate import GateResult, gate, lifts
 from analysis.load import Run, frame_of
 from analysis.stats import paired
 from analysis.tables import load_episodes
@@ -128,7 +128,7 @@ def hold(out: Console, frame: pd.DataFrame, fall: float, baseline: str, arms: li
     return all(each.holds for each in held)
 
 
-def gate_line(held: Held) -> list[str]:
+def gate_line(held: GateResult) -> list[str]:
     """label, success, difference, cost per success, its change."""
     shown = [HEADINGS[name][1](held.row) for name in ("method", "success", "difference")]
     if held.change is None:
