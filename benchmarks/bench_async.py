@@ -38,8 +38,8 @@ from core.models.base import Reply
 from core.models.offline import FreePlayer, ScriptedModel
 from core.seeding import derive_seed
 from core.types import Message
-from envs import toy
 from envs.customs import BRANDS
+from envs.toy import play as toy  # noqa: F401 - the player of that world, by its name
 from scripts.command_line import REPO, plain_errors
 from single_turn_bench.rows import read_objects
 
@@ -105,9 +105,6 @@ class Varied(ScriptedModel):
     def chat(self, messages: list[Message], *, role: str, sample: int = 0, **how: Any) -> Reply:
         time.sleep(self.mean_s * length(role, sample, *(message["content"] for message in messages)))
         return super().chat(messages, role=role, sample=sample, **how)
-
-
-toy = toy.play
 
 
 def customs(messages: list[Message], role: str, sample: int) -> str:
