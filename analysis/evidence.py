@@ -6,12 +6,12 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
 from analysis.funnel_steps import source_tasks
 from analysis.load import Run, read_banks
 from core.build import option, options, part
-from core.errors import UserError
 from core.memory.hygiene.scrub import scrub
 from core.run.records import records_of
 from core.types import MemoryRecord
@@ -107,9 +107,10 @@ def env_class(run: Run) -> Any:
     recorded = (run.config.get("env") or {}).get("_target_", "")
     if not recorded.startswith("envs."):
         return None
-    with suppress(UserError):
-        return part({"_target_": recorded})
-    name = recorded.rpartition(".")[2]
+    module, _, name = recorded.rpartition(".")
+    with suppress(ModuleNotFoundError):
+        if find_spec(module) is not None:
+            return part({"_target_": recorded})
     present = (option("env", each)["env"]["_target_"] for each in options("env"))
     return next((part({"_target_": path}) for path in present if path.rpartition(".")[2] == name), None)
 

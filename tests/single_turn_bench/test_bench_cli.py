@@ -1,8 +1,7 @@
-"""`python -m single_turn_bench`, the fetching script and the fuzz run, by their front doors."""
+"""`python -m single_turn_bench` and the fetching script, by their front doors."""
 
 import gzip
 import hashlib
-import importlib.util
 import io
 import json
 import zipfile
@@ -11,95 +10,13 @@ from pathlib import Path
 import pytest
 
 from core.errors import UserError
+from scripts import fetch_data
 from single_turn_bench import datasets
 from single_turn_bench.__main__ import main
 from single_turn_bench.specs import GPQA_ZIP_MEMBER, SPECS, HubSource
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "data"
-
-
-def script(name):
-    return importlib.import_module(f"scripts.{name}")
-
-
-MODULES = [path.relative_to(ROOT) for path in sorted((ROOT / "scripts").rglob("*.py"))]
-
-
-@pytest.mark.parametrize("path", [path for path in MODULES if "def main(" in (ROOT / path).read_text()], ids=str)
-def test_a_scripts_help_names_its_command(path):
-    name = ".".join(path.with_suffix("").parts)
-    assert f"python -m {name} " in importlib.import_module(name).__doc__
-
-
-def test_lines_are_printed_counted_and_saved(tmp_path, capsys):
-    lines = script("bench.lines").Lines()
-    lines.add("answer", 1.5, 2, "ms", note="bare 1.2 ms")
-    lines.add("rate", 90, 100, "calls/s", least=True)
-    lines.end(tmp_path / "lines.json")
-    first, second, last = capsys.readouterr().out.splitlines()
-    assert first.split() == ["ok", "answer", "1.500", "ms", "<=", "2", "bare", "1.2", "ms"]
-    assert second.split() == ["MISS", "rate", "90.000", "calls/s", ">=", "100"]
-    assert last.startswith("1 of 2 lines held")
-    saved = json.loads((tmp_path / "lines.json").read_text())
-    assert (saved["held"], saved["of"], [row["held"] for row in saved["lines"]]) == (1, 2, [True, False])
-
-
-def timed_run(folder, *wall_s, gap=0.0, max_concurrency=1, **stream):
-    """The files of a run that the benchmark of overlapping tasks reads the lengths of its tasks from.
-
-    gap   seconds in which it was not running, before its last task
-    """
-    folder.mkdir()
-    config = {"stream": {"mode": "in_order", "batch": 1} | stream, "max_concurrency": max_concurrency}
-    manifest = {"config": config, "fingerprint": {"prompts": {}, "config": {}}}
-    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    ends = [1e9 + sum(wall_s[: n + 1]) for n in range(len(wall_s))]
-    ends[-1] += gap
-    rows = ({"index": n, "ended": end, "wall_s": took} for n, (end, took) in enumerate(zip(ends, wall_s, strict=True)))
-    write(folder / "timings.jsonl", *rows)
-    return str(folder)
-
-
-def test_what_overlapping_tasks_gain_follows_from_the_lengths_of_a_runs_tasks(tmp_path, capsys):
-    main, file = script("bench.bench_async").main, tmp_path / "figures.json"
-    unequal, equal = timed_run(tmp_path / "unequal", 90.0, 1.0, 3.0), timed_run(tmp_path / "equal", 90.0, 2.0, 2.0)
-    resumed = timed_run(tmp_path / "resumed", 90.0, 2.0, 70.0, gap=3600)
-    assert main(["--lengths-of", unequal, equal, resumed, "--wide", "2", "--json", str(file)]) == 0
-    first, second, third = json.loads(file.read_text())["timings"]
-    # By hand: of two tasks of 1 s or 3 s the longer one takes 2.5 s in the mean. The first of a start also loads.
-    assert (first["tasks"], first["mean_s"], first["sd_s"]) == (2, pytest.approx(2), pytest.approx(1))
-    assert (first["batches"], first["async"]) == (pytest.approx(4 / 2.5, rel=0.02), pytest.approx(2, rel=0.01))
-    assert second["gain"] == pytest.approx(1)
-    assert (third["tasks"], third["mean_s"]) == (1, pytest.approx(2))
-    assert f"{first['gain']:.2f} x as fast" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("wall_s", "about", "why"),
-    [
-        ((5.0, 1.0, 3.0), {"mode": "async"}, "one after another"),
-        ((5.0, 1.0, 3.0), {"batch": 4}, "one after another"),
-        ((5.0, 1.0, 3.0), {"max_concurrency": 4}, "one after another"),
-        ((5.0,), {}, "two tasks at least"),
-        ((5.0, float("inf")), {}, "two tasks at least"),
-    ],
-)
-def test_a_run_that_does_not_tell_the_lengths_of_its_tasks_is_refused(tmp_path, capsys, wall_s, about, why):
-    run = timed_run(tmp_path / "run", *wall_s, **about)
-    assert script("bench.bench_async").main(["--lengths-of", run]) == 2
-    assert why in capsys.readouterr().err
-
-
-def test_what_is_no_run_and_no_width_is_refused_in_a_sentence(tmp_path, capsys):
-    main, run = script("bench.bench_async").main, timed_run(tmp_path / "run", 5.0, 1.0, 3.0)
-    assert main(["--lengths-of", str(tmp_path)]) == 2
-    assert "is no run" in capsys.readouterr().err
-    Path(run, "timings.jsonl").write_text('{"index": 0, "ended": 1.0, "wall_s": null}\n', encoding="utf-8")
-    assert main(["--lengths-of", run]) == 2
-    assert "cannot be read" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["--wide", "1"])
 
 
 def write(path, *rows):
@@ -172,7 +89,6 @@ def test_grade_of_an_absent_file_is_one_line(tmp_path, capsys):
 
 
 def test_fetched_data_is_checked_recorded_and_read_back(tmp_path, monkeypatch):
-    fetch_data = script("fetch_data")
     monkeypatch.setattr(datasets, "HERE", tmp_path / "none")
     monkeypatch.setattr(datasets, "FETCHED", tmp_path)
     raw = [{"id": number, "problem": f"p{number}", "answer": str(number), "url": "u"} for number in range(30)]
@@ -187,7 +103,6 @@ def test_fetched_data_is_checked_recorded_and_read_back(tmp_path, monkeypatch):
 
 
 def test_rows_survive_being_written_and_read():
-    fetch_data = script("fetch_data")
     raw = {
         "question_id": 7,
         "question": "W?",
@@ -204,7 +119,6 @@ def test_rows_survive_being_written_and_read():
 def test_hub_rows_come_through_the_datasets_library(tmp_path, monkeypatch):
     pytest.importorskip("datasets")
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    fetch_data = script("fetch_data")
     (tmp_path / "repo").mkdir()
     write(tmp_path / "repo" / "test.jsonl", {"q": 1, "category": "law"}, {"q": 2, "category": "math"})
     source = HubSource(repo=str(tmp_path / "repo"), revision="main", categories=("law",))
@@ -214,7 +128,6 @@ def test_hub_rows_come_through_the_datasets_library(tmp_path, monkeypatch):
 
 
 def test_the_gpqa_archive_is_kept_as_it_is(tmp_path, monkeypatch):
-    fetch_data = script("fetch_data")
     header = "Record ID,Question,Correct Answer,Incorrect Answer 1,Incorrect Answer 2,Incorrect Answer 3\n"
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -228,13 +141,6 @@ def test_the_gpqa_archive_is_kept_as_it_is(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "HERE", tmp_path / "none")
     monkeypatch.setattr(datasets, "FETCHED", tmp_path)
     assert len(datasets.load_rows("gpqa_diamond").rows) == 198
-
-
-def test_fuzz(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    _, slowest, _ = script("bench.fuzz_grading").fuzz(count=200, seed=1, timeout_s=1.0)
-    assert slowest < 5  # a second, and what a busy machine needs to end and start a process
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is absent")
