@@ -34,14 +34,14 @@ from analysis.inspect_log import clock
 from analysis.load import explaining, read_run
 from benchmarks.lines import Lines, lines_parser
 from core.errors import UserError
-from core.models.base import Reply
+from core.models.base import Reply, Request
 from core.models.offline import FreePlayer, ScriptedModel
 from core.seeding import derive_seed
 from core.types import Message
 from envs.customs import BRANDS
-from envs.toy import play as toy  # noqa: F401 - the player of that world, by its name
+from envs.toy_script import play as toy  # noqa: F401 - the player of that world, by its name
 from scripts.command_line import REPO, plain_errors
-from single_turn_bench.rows import read_objects
+from single_turn_bench.files import read_objects
 
 SPREAD = 1.0  # standard deviation of the logarithm of a call's time
 RULE = re.compile(r"[Ee]very (\w+) machine must be started with its (\w+) button\.")
@@ -102,9 +102,10 @@ class Varied(ScriptedModel):
 
     mean_s: float
 
-    def chat(self, messages: list[Message], *, role: str, sample: int = 0, **how: Any) -> Reply:
-        time.sleep(self.mean_s * length(role, sample, *(message["content"] for message in messages)))
-        return super().chat(messages, role=role, sample=sample, **how)
+    def chat(self, request: Request) -> Reply:
+        texts = (message["content"] for message in request.messages)
+        time.sleep(self.mean_s * length(request.role, request.sample, *texts))
+        return super().chat(request)
 
 
 def customs(messages: list[Message], role: str, sample: int) -> str:
@@ -122,7 +123,7 @@ def customs(messages: list[Message], role: str, sample: int) -> str:
 def by_lot(messages: list[Message], role: str, sample: int) -> str:
     """One who draws his answer from the task's numbers, and learns from whatever it was."""
     others = {"judge": 'Thoughts: who knows.\nStatus: "success"', "extractor": _lesson("Draw one of the numbers.")}
-    return others.get(role) or FreePlayer().chat(messages, role=role, sample=sample).text
+    return others.get(role) or FreePlayer().chat(Request(messages=messages, role=role, sample=sample)).text
 
 
 def _lesson(content: str) -> str:

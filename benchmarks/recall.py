@@ -25,8 +25,8 @@ from typing import Any
 
 from benchmarks.lines import lines_parser
 from mcp_server.config import load_config
-from mcp_server.insights import AllTools
 from mcp_server.service import Service
+from mcp_server.tools import MemoryTools
 from scripts.command_line import plain_errors
 
 DATA = Path(__file__).parent / "data"
@@ -57,7 +57,7 @@ def strangers() -> list[str]:
     return (DATA / "strangers.txt").read_text(encoding="utf-8").splitlines()
 
 
-def store(tools: AllTools, tool: str, lesson: dict[str, Any], under: str) -> str:
+def store(tools: MemoryTools, tool: str, lesson: dict[str, Any], under: str) -> str:
     """Store a lesson with a tool, and return its id. under: as in WAYS; "" leaves the query to the tool."""
     title, tags, content = lesson["title"], lesson["tags"], lesson["content"]
     named = f"{title} ({', '.join(tags)})"
@@ -74,7 +74,7 @@ def measure(words: tuple[str, ...], tool: str, rows: list[dict[str, Any]], under
     with tempfile.TemporaryDirectory() as folder:
         service = Service(Path(folder) / "bank.sqlite", load_config(["memory.consolidate=null", *words]))
         try:
-            tools = AllTools(service)
+            tools = MemoryTools(service)
             ids = [store(tools, tool, row, under) for row in rows]
             policy = service.bank.policy
             least, policy.min_score = policy.min_score, None

@@ -1,1 +1,12 @@
-"""The memory bank as an MCP server: python -m mcp_server --bank PATH. No other package imports this one."""
+"""The memory bank over MCP (`python -m mcp_server --bank PATH`), and around any command (`reasoningbank run`).
+
+__main__        the command line: it serves, or runs one of the commands below
+server          the SDK's server with the tools of a profile: tools, or tools_ace by the names of another server
+http            the same over HTTP: who may call (tokens) and keep a session open (sessions), /metrics (metrics)
+service         the open bank behind the tools; retrievals makes those of several clients together
+extraction      from a client's attempt to lessons, at once or from the queue; audit keeps a sample of them
+run             `reasoningbank run`, with run_command and run_warnings
+cli, hooks      a tool as a command; `hook retrieve` and `hook extract` for a client's hooks
+config          config/mcp.yaml, presets, the settings file; foreign_config reads another server's file
+texts, checks   what a client's model reads; what a caller may give
+"""

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from core.errors import InfraError, UserError
-from mcp_server.config import TOKEN_ENV, bank_options, open_service
+from mcp_server.config import TOKEN_ENV, bank_options
 
 EXAMPLES = """\
   %(prog)s                                                           over stdio, a bank in your data folder
@@ -29,15 +29,8 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     failed = 1 if argv[:1] == ["hook"] else 2
     try:
-        if argv and argv[0] == "run":
-            from mcp_server.run import run_around
-
-            return run_around(argv[1:])
         if argv and not argv[0].startswith("-") and "=" not in argv[0]:
-            from mcp_server import cli, extraction, tokens
-
-            own = {"hook": cli.run_hook, "audit": extraction.run_audit, "token": tokens.run_token}
-            return own[argv[0]](argv[1:]) if argv[0] in own else cli.run_command(argv)
+            return dispatch(argv)
         return serve_bank(parser().parse_intermixed_args(argv))
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -49,6 +42,19 @@ def main(argv: list[str] | None = None) -> int:
         return failed
     except KeyboardInterrupt:
         return 130
+
+
+def dispatch(argv: list[str]) -> int:
+    """Run what the first word names: run, hook, audit, token, or a tool; returns the exit code."""
+    name, rest = argv[0], argv[1:]
+    if name == "run":
+        from mcp_server.run import run_around
+
+        return run_around(rest)
+    from mcp_server import audit, cli, hooks, tokens
+
+    own = {"hook": hooks.run_hook, "audit": audit.run_audit, "token": tokens.run_token}
+    return own[name](rest) if name in own else cli.run_tool(argv)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,6 +83,7 @@ def serve_bank(given: argparse.Namespace) -> int:
     gc.disable()  # collecting while the libraries make their classes is a tenth of the start
     from mcp_server import http, tokens
     from mcp_server.server import build_server, redact_logs
+    from mcp_server.service import open_service
 
     over_http, tenants, token = given.transport != "stdio", None, None
     if given.tokens is not None:
@@ -90,14 +97,14 @@ def serve_bank(given: argparse.Namespace) -> int:
     try:
         if tenants is not None:
             service.bind_agents()
-        proxies = http.checked_proxies(service.limits.trusted_proxies)
+        proxies = http.checked_proxies(service.settings.trusted_proxies)
         server, worker = build_server(service, given.tools)
         redact_logs(service.redact)
         gc.freeze()
         gc.enable()
         app = None
         if over_http:
-            how = (given.transport, given.host, given.allowed_host, token, service.limits, tenants)
+            how = (given.transport, given.host, given.allowed_host, token, service.settings, tenants)
             app = http.build_app(server, *how)
         if service.cfg.get("llm") is not None:
             service.roles()  # a model that cannot be called is an error now, not at the first extraction

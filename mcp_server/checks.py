@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 from core.errors import UserError
+from core.learning.transcript import cut
 from core.memory.filter import normal_tag
+from core.memory.hygiene.scrub import scrub
 from core.models.reply_text import storable
 from core.types import Lesson
+from mcp_server.config import ServerSettings
 
 NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,63}")
+LONGEST_SECRET = 9_000  # characters of a credential: a private key has the most
 
 
 def text(name: str, value: str, most: int, *, empty: bool = False) -> str:
@@ -26,6 +32,11 @@ def whole_number(name: str, value: int, least: int, most: int) -> int:
     if not least <= value <= most:
         raise UserError(f"{name}={value}: give a whole number from {least} to {most}.")
     return value
+
+
+def query(value: str, settings: ServerSettings) -> str:
+    """A task as it was asked, or a question."""
+    return text("query", value, settings.max_query_chars)
 
 
 def lesson(title: str, description: str, content: str) -> Lesson:
@@ -62,3 +73,68 @@ def namespace(agent_id: str) -> str:
     if not NAMESPACE.fullmatch(agent_id):
         raise UserError("agent_id: give 1 to 64 letters, digits or . _ : @ / -, beginning with a letter or a digit.")
     return agent_id
+
+
+def attempt(trajectory: list[dict[str, Any]], task: str, settings: ServerSettings) -> dict[str, Any]:
+    """An attempt as it waits in the queue: {query, trajectory}. UserError where it is empty or too long.
+
+    A turn is {role, content}, with `metadata` as JSON text where it has any: scrubbed, and cut at a limit of its own.
+    """
+    task = query(task, settings)
+    if not trajectory:
+        raise UserError("trajectory is empty: give the steps of the attempt.")
+    size = _characters(trajectory)
+    if size > settings.max_trajectory_chars or len(trajectory) > settings.max_trajectory_steps:
+        raise UserError(
+            f"the trajectory has {len(trajectory)} steps and {size} characters: give at most "
+            f"{settings.max_trajectory_steps} steps and {settings.max_trajectory_chars} characters."
+        )
+    if not any(turn["content"].strip() for turn in trajectory):
+        raise UserError("trajectory is blank: give the steps of the attempt with their content.")
+    return {"query": task, "trajectory": [_turn(turn, settings.max_metadata_chars) for turn in trajectory]}
+
+
+def attempts(values: list[dict[str, Any]], task: str, pattern: str, settings: ServerSettings) -> dict[str, Any]:
+    """Several attempts at one task as they wait in the queue: {query, pattern, attempts}.
+
+    values    [{trajectory, success_signal}], in the order in which they were made
+    pattern   parallel | sequential
+    """
+    if pattern not in ("parallel", "sequential"):
+        raise UserError(f"pattern={pattern[:40]}: give parallel or sequential.")
+    if not 2 <= len(values) <= settings.max_attempts:
+        raise UserError(f"attempts has {len(values)} entries: give 2 to {settings.max_attempts}.")
+    checked = []
+    for value in values:
+        entry = {"trajectory": attempt(value["trajectory"], task, settings)["trajectory"]}
+        success = value.get("success_signal")
+        checked.append(entry if success is None else entry | {"success": success})
+    size = sum(_characters(entry["trajectory"]) for entry in checked)
+    if size > settings.max_trajectory_chars:
+        raise UserError(f"the attempts have {size} characters: give at most {settings.max_trajectory_chars} together.")
+    return {"query": query(task, settings), "pattern": pattern, "attempts": checked}
+
+
+def _characters(trajectory: list[dict[str, Any]]) -> int:
+    return sum(len(turn["content"]) for turn in trajectory)
+
+
+def _turn(turn: dict[str, Any], most: int) -> dict[str, str]:
+    checked = {"role": text("role", turn["role"], 50), "content": storable(turn["content"])}
+    if most and (metadata := turn.get("metadata")):
+        checked["metadata"] = _scrubbed(storable(json.dumps(metadata, ensure_ascii=False)), most)
+    return checked
+
+
+def _scrubbed(value: str, most: int) -> str:
+    """A text scrubbed and cut in the middle. Of a long one only the ends are scrubbed: megabytes would take seconds.
+
+    What is scrubbed reaches further than what is kept, so that no part of a credential is left where it ends.
+    """
+    half = most // 2
+    seen = half + LONGEST_SECRET
+    if len(value) <= 2 * seen:
+        return cut(scrub(value)[0], most)
+    head, tail = scrub(value[:seen])[0][:-LONGEST_SECRET], scrub(value[-seen:])[0][LONGEST_SECRET:]
+    note = f"[... {len(value) - 2 * half} characters left out ...]"
+    return f"{head[:half]}\n{note}\n{tail[max(len(tail) - half, 0) :]}"

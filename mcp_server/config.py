@@ -1,4 +1,7 @@
-"""The command line and the configuration: config/mcp.yaml, a preset, the user's settings file, and what is typed."""
+"""The configuration, and the options of a bank on the command line.
+
+The configuration is config/mcp.yaml with a preset, the user's settings file and what is typed; what comes later wins.
+"""
 
 from __future__ import annotations
 
@@ -7,59 +10,119 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.errors import UserError, is_url
-from mcp_server.foreign_config import read_foreign
 
-if TYPE_CHECKING:
-    from mcp_server.service import Service
-
-# The settings file of the user: what stands between the presets and what is typed.
-
-ENV = "REASONINGBANK_SETTINGS"  # another file, or `none` to read none
-NAME = "reasoningbank.yaml"
+FOLDER = Path(__file__).parent / "config"  # a link to the repository's config/, so that a wheel carries it too
+SETTINGS_ENV = "REASONINGBANK_SETTINGS"  # names another settings file, or `none` to read none
+SETTINGS_NAME = "reasoningbank.yaml"
+TOKEN_ENV = "REASONINGBANK_MCP_TOKEN"  # the variable that holds the bearer token, unless another is named
 _PLAIN = re.compile(r"(?!(?:null|true|false|inf|nan)$)[A-Za-z_][\w-]*", re.IGNORECASE)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """The section `server` of config/mcp.yaml, which explains each key, as plain values.
+
+    A value of the configuration itself costs 20 microseconds each time that it is read.
+    """
+
+    async_default: bool
+    anonymous: str
+    prompt_style: str
+    audit_share: float
+    batch: int
+    max_top_k: int
+    max_query_chars: int
+    max_memory_chars: int
+    max_trajectory_steps: int
+    max_trajectory_chars: int
+    max_attempts: int
+    max_metadata_chars: int
+    max_pending_jobs: int
+    max_body_bytes: int
+    requests_per_min: int
+    trusted_proxies: Any  # http.checked_proxies reads it
+    stateless: bool
+    json_response: bool
+    max_sessions: int
+
+    @classmethod
+    def of(cls, cfg: Any) -> ServerSettings:
+        """From a composed configuration."""
+        from omegaconf import OmegaConf
+
+        section = OmegaConf.to_container(cfg.server, resolve=True)
+        return cls(**{field.name: section[field.name] for field in fields(cls)})
+
+
+def load_config(overrides: list[str]) -> Any:
+    """The composed configuration: a preset, then the user's settings file, then what is typed.
+
+    What the file sets in a group of which another option is typed (retrieval=cosine) is left out. UserError names the
+    file and the key where one of its keys does not fit.
+    """
+    path = settings_file()
+    if path is None:
+        return _with_preset(overrides)
+    words = unless_typed(read_settings(path), overrides)
+    try:
+        cfg = _with_preset([*words, *overrides])
+    except UserError:
+        for number, word in enumerate(words, 1):
+            try:
+                _with_preset(words[:number])
+            except UserError as error:
+                # The file may hold what must not stand in a log, such as a key of a provider.
+                reason = str(error).partition(" (given: ")[0].replace(word, _key(word))
+                raise UserError(f"the settings {path}: {_key(word)} does not fit: {reason}") from error
+        raise
+    cfg.settings = str(path.resolve())
+    return cfg
+
+
 def settings_file() -> Path | None:
-    """The file that is read; None where there is none, or where the variable ENV says `none`."""
-    if (named := os.environ.get(ENV)) is not None:
-        return None if named in ("", "none") else Path(named).expanduser()
-    home = Path.home()
-    folders = [Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")]
-    if sys.platform == "darwin":
-        folders.append(home / "Library" / "Application Support")
-    elif sys.platform == "win32":
-        folders.append(Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming"))
-    return next((folder / NAME for folder in folders if (folder / NAME).is_file()), None)
+    """The user's settings file; None where there is none, or where the variable SETTINGS_ENV says `none`."""
+    if (path := os.environ.get(SETTINGS_ENV)) is not None:
+        return None if path in ("", "none") else Path(path).expanduser()
+    folders = [Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"), _application_folder()]
+    return next((folder / SETTINGS_NAME for folder in folders if folder and (folder / SETTINGS_NAME).is_file()), None)
 
 
 def read_settings(path: Path) -> list[str]:
     """The file's keys as overrides, those that choose an option of a group first. UserError where it cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the settings {path} cannot be read: {error}.") from error
+    settings = parse_yaml(text, f"the settings {path} are") or {}
+    if not isinstance(settings, dict):
+        raise UserError(f"the settings {path} hold no keys: give lines like `retrieval.top_k: 3`.")
+    return sorted(_overrides(settings), key=lambda word: "." in word.partition("=")[0])
+
+
+def parse_yaml(text: str, file_is: str) -> Any:
+    """The data of a YAML text. UserError begins with `file_is`, e.g. "--config FILE is", and does not quote the text:
+    it may hold keys of providers."""
     import yaml
 
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the settings {path} cannot be read: {error}.") from error
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" in line {mark.line + 1}"
-        raise UserError(f"the settings {path} are no YAML{where}.") from None  # the error would quote the file
-    if not isinstance(found or {}, dict):
-        raise UserError(f"the settings {path} hold no keys: give lines like `retrieval.top_k: 3`.")
-    words = list(_words(found or {}))
-    return sorted(words, key=lambda word: "." in word.partition("=")[0])
+        raise UserError(f"{file_is} no YAML{where}.") from None
 
 
-def _words(node: dict[Any, Any], above: str = "") -> Iterator[str]:
-    """A word key=value for each leaf of nested mappings."""
+def _overrides(node: dict[Any, Any], above: str = "") -> Iterator[str]:
+    """An override key=value for each leaf of nested mappings."""
     for name, value in node.items():
         key = f"{above}{name}"
         if isinstance(value, dict) and value:
-            yield from _words(value, f"{key}.")
+            yield from _overrides(value, f"{key}.")
         else:
             yield f"{key}={_value(value)}"
 
@@ -71,40 +134,16 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{','.join(map(_value, value))}]"
     if isinstance(value, str) and not _PLAIN.fullmatch(value):
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        return quoted(value)
     return str(value)
 
 
-FOLDER = Path(__file__).parent / "config"  # a link to the repository's config/, so that a wheel carries it too
-TOKEN_ENV = "REASONINGBANK_MCP_TOKEN"  # the variable that holds the bearer token, unless another is named
+def quoted(text: str) -> str:
+    """A text as Hydra's overrides quote it, so that nothing in it is syntax."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def load_config(overrides: list[str]) -> Any:
-    """The composed configuration: a preset, then the user's settings file, then what is typed.
-
-    What the file sets in a group of which another option is typed (retrieval=cosine) is left out. UserError names the
-    file and the key where one of its keys does not fit.
-    """
-    path = settings_file()
-    if path is None:
-        return _load(overrides)
-    words = unless_typed(read_settings(path), overrides)
-    try:
-        cfg = _load([*words, *overrides])
-    except UserError:
-        for number, word in enumerate(words, 1):
-            try:
-                _load(words[:number])
-            except UserError as error:
-                # The file may hold what must not stand in a log, such as a key of a provider.
-                reason = str(error).partition(" (given: ")[0].replace(word, _key(word))
-                raise UserError(f"the settings {path}: {_key(word)} does not fit: {reason}") from error
-        raise
-    cfg.settings = str(path.resolve())
-    return cfg
-
-
-def _load(overrides: list[str]) -> Any:
+def _with_preset(overrides: list[str]) -> Any:
     """The composed configuration. A preset is a list of overrides, and these come after it.
 
     Where another option of a group is given (retrieval=cosine), what the preset sets in that group is left out; of
@@ -193,18 +232,6 @@ def bank_or_server_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--token-env", default=TOKEN_ENV, metavar="NAME", help="its bearer token")
 
 
-def open_service(given: argparse.Namespace) -> Service:
-    """The bank that the options of `bank_options` name, opened with the configuration typed after them."""
-    from mcp_server.service import Service
-
-    words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
-    words += given.overrides
-    path = given.bank if is_url(given.bank) else bank_file(given)
-    if given.bank is None:
-        print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
-    return Service(path, load_config(words), embedder=given.embedder, require_agent=given.require_agent_id)
-
-
 def bank_file(given: argparse.Namespace) -> Path:
     """The bank's file, for what is kept beside it. UserError where --bank is a database."""
     if is_url(given.bank):
@@ -214,11 +241,14 @@ def bank_file(given: argparse.Namespace) -> Path:
 
 def default_bank() -> Path:
     """Where the bank lies when none is named: in the folder that this platform keeps a user's data in."""
-    home = Path.home()
-    if sys.platform == "darwin":
-        data = home / "Library" / "Application Support"
-    elif sys.platform == "win32":
-        data = Path(os.environ.get("APPDATA") or home / "AppData" / "Roaming")
-    else:
-        data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local" / "share")
+    data = _application_folder() or Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     return data / "reasoningbank" / "bank.sqlite"
+
+
+def _application_folder() -> Path | None:
+    """Where macOS and Windows keep settings and data of a user's programs; None elsewhere."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support"
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming")
+    return None

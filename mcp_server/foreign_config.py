@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from mcp_server.config import parse_yaml, quoted
 
 PROVIDERS = {"llm": ("dashscope", "openai", "anthropic"), "embedding": ("dashscope", "openai")}
 OWN_GROUP = {"llm": "llm", "embedding": "embedder"}
@@ -92,16 +93,13 @@ def read_foreign(path: Path) -> list[str]:
 
 
 def _load(path: Path) -> Any:
-    import yaml
-
     try:
-        return yaml.safe_load(path.expanduser().read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--config {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" in line {mark.line + 1}" if mark else ""
-        raise UserError(f"--config {path} is no YAML{where}.") from None  # the error would quote the file, keys and all
+        text = path.expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--config {path} cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"--config {path} cannot be read: {error}.") from error
+    return parse_yaml(text, f"--config {path} is")
 
 
 def _leaves(path: Path, node: Any, above: str = "") -> dict[str, Any]:
@@ -203,7 +201,7 @@ def _mapped(given: dict[str, Any], keys: dict[str, str]) -> list[str]:
 
 
 def _word(key: str, value: Any) -> str:
-    """An override of Hydra; a text is quoted, so that nothing in it is syntax."""
+    """An override of Hydra, a text always quoted."""
     if isinstance(value, str):
-        value = "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        return f"{key}={quoted(value)}"
     return f"{key}={str(value).lower() if isinstance(value, bool) else value}"

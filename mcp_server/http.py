@@ -1,4 +1,7 @@
-"""The server over HTTP: who may call and how often, /health, /metrics, and the SDK's check of Host and Origin."""
+"""The server over HTTP: who may call and how often, /health, /metrics, and the SDK's check of Host and Origin.
+
+Whose a tenant's token is says tokens.py; who may keep a session open, sessions.py.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from core.errors import InfraError, StopRun, UserError
 from mcp_server import metrics
+from mcp_server.config import ServerSettings
 from mcp_server.server import BankServer, redact_logs
 from mcp_server.sessions import IDLE_S, FairSessions
 from mcp_server.tokens import Tenants, is_loopback
@@ -68,12 +72,12 @@ class Gate:
             await (own or self.app)(scope, receive, counted)
 
     async def own_answer(self, scope: dict, receive: Any) -> Response | None:
-        """A refusal, or the answer to one of this server's own paths; None: the SDK answers."""
+        """A refusal, or the answer at one of this server's own paths; None: the SDK answers."""
         if scope["path"] == "/health":  # a proxy asks all the time, and has no token
             return await self.health()
         if (refused := self.refusal(scope)) is not None:
             return refused
-        return await self.page(Request(scope, receive)) if scope["path"] == "/metrics" else None
+        return await self.metrics_page(Request(scope, receive)) if scope["path"] == "/metrics" else None
 
     def refusal(self, scope: dict) -> Response | None:
         """Why a request is not served, None: it is. Its tenant is noted in the scope as the SDK's user."""
@@ -109,16 +113,16 @@ class Gate:
     async def health(self) -> Response:
         """200 while the bank can be read, else 503."""
         try:
-            await asyncio.to_thread(self.server.service.bank.seq)
+            await asyncio.to_thread(self.server.service.bank.history.seq)
         except (UserError, InfraError, StopRun):
             return PlainTextResponse("the bank cannot be read", 503)
         return PlainTextResponse("ok")
 
-    async def page(self, request: Request) -> Response:
+    async def metrics_page(self, request: Request) -> Response:
         """/metrics, for whoever may call the tools."""
         if (refused := await self._security.validate_request(request)) is not None:
             return refused
-        service, made = self.server.service, self.server.service.retrievals
+        service, retrievals = self.server.service, self.server.service.retrievals
         gauges = {}
         with suppress(UserError, InfraError, StopRun):  # without the bank the other numbers are there
             jobs = await asyncio.to_thread(service.jobs.counts)
@@ -126,8 +130,8 @@ class Gate:
             gauges["extractions_pending"] = "Extractions that wait or run.", waiting
             gauges["extractions_failed"] = "Extractions that failed.", jobs.get("failed", 0)
         counters = {
-            "retrievals_total": ("Retrievals, made in batches.", made.made),
-            "retrieval_batches_total": ("Batches of retrievals.", made.batches),
+            "retrievals_total": ("Retrievals, made in batches.", retrievals.made),
+            "retrieval_batches_total": ("Batches of retrievals.", retrievals.batches),
             "cpu_seconds_total": ("Seconds of the processor.", time.process_time()),
         }
         text = self.server.metrics.text(gauges, counters)
@@ -152,39 +156,38 @@ def build_app(
     server: BankServer,
     transport: str,
     host: str,
-    names: list[str],
+    allowed_hosts: list[str],
     token: str | None,
-    limits: Any,
+    settings: ServerSettings,
     tenants: Tenants | None = None,
 ) -> Gate:
     """The ASGI application: streamable HTTP at /mcp, or for old clients SSE at /sse.
 
-    names    further Host headers to answer to
-    limits   the section `server` of config/mcp.yaml
+    allowed_hosts   further Host headers to answer to
     """
     from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 
     if is_loopback(host):
         hosts = ["127.0.0.1", "localhost", "[::1]"]
-    elif host in ("0.0.0.0", "::") and not names:
+    elif host in ("0.0.0.0", "::") and not allowed_hosts:
         raise UserError(f"--host {host} answers under any name: say with --allowed-host which ones clients use.")
     else:
         hosts = [] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host]
-    allowed = [name for known in (*hosts, *names) for name in (known, f"{known}:*")]
+    allowed = [name for known in (*hosts, *allowed_hosts) for name in (known, f"{known}:*")]
     origins = [f"{scheme}://{name}" for scheme in ("http", "https") for name in allowed]
     security = TransportSecuritySettings(allowed_hosts=allowed, allowed_origins=origins)
-    shared = {"host": host, "transport_security": security, "max_request_body_size": limits.max_body_bytes}
+    shared = {"host": host, "transport_security": security, "max_request_body_size": settings.max_body_bytes}
     if transport == "sse":
-        if limits.stateless or limits.json_response:
+        if settings.stateless or settings.json_response:
             raise UserError("--transport sse keeps a session: server.stateless and server.json_response are for http.")
         app = server.sse_app(**shared)
     else:
-        how = {"stateless_http": limits.stateless, "json_response": limits.json_response}
-        kept = {"max_sessions": limits.max_sessions, "session_idle_timeout": IDLE_S}
+        how = {"stateless_http": settings.stateless, "json_response": settings.json_response}
+        kept = {"max_sessions": settings.max_sessions, "session_idle_timeout": IDLE_S}
         app = server.streamable_http_app(**kept, **how, **shared)
-        app = app if tenants is None else FairSessions(app, limits.max_sessions)
+        app = app if tenants is None else FairSessions(app, settings.max_sessions)
     checked = TransportSecurityMiddleware(security)
-    return Gate(app, token, limits.requests_per_min, tenants=tenants, server=server, security=checked)
+    return Gate(app, token, settings.requests_per_min, tenants=tenants, server=server, security=checked)
 
 
 def checked_proxies(given: Any) -> list[str]:

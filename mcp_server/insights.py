@@ -1,4 +1,7 @@
-"""The tools for tending a memory: store insights, list, search, delete and export them (`--tools all`)."""
+"""What tools do with insights: store one under a title that no other has, filter by tags, delete, export.
+
+Shared by tools.py and tools_ace.py.
+"""
 
 from __future__ import annotations
 
@@ -8,124 +11,19 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from mcp_types import CallToolResult
-
 from core.errors import UserError
 from core.memory import formats
 from core.memory.bank import MemoryBank
 from core.memory.by_hand import set_status
 from core.memory.consolidation.deduplicate import titles_near
-from core.memory.filter import Filter, normal_tag, normalised
+from core.memory.filter import normal_tag, normalised
 from core.memory.formats.insight_memory import LAST, iso, next_id, query_of
-from core.memory.moment import ages
 from core.types import MemoryRecord, content_id
 from mcp_server import checks
-from mcp_server.extraction import check_attempts
-from mcp_server.service import clients_verdict, feedback_on, find_record, new_record
-from mcp_server.texts import memory_entries, memory_prompt
-from mcp_server.tools import Attempt, CoreTools, result, standing, stored
+from mcp_server.service import clients_verdict, feedback_on, new_record
 
 MAX_EXPORT = 200_000  # bytes of one answer
 NEAR = 3  # titles fewer edits apart than this count as the same
-
-
-class AllTools(CoreTools):
-    """Further tools, as in CoreTools. They rank by trust: what users said of a record, fading with its age."""
-
-    def add_insight(
-        self,
-        title: str,
-        content: str,
-        tags: list[str],
-        sourceUrl: str = "",
-        overwrite: bool = False,
-        agent_id: str = "",
-    ) -> CallToolResult:
-        """Store an insight with 1 to 10 tags. One with nearly the same title is replaced only with overwrite."""
-        bank = self._service.bank_for(agent_id)
-        status, id = store_insight(bank, title, tags, content, sourceUrl, overwrite=overwrite, learn=True)
-        if status == "taken":
-            raise UserError(f"the memory {id} has nearly this title: give overwrite=true to replace it.")
-        record = bank.get(id) if status in ("saved", "replaced") else None  # None also where another client erased it
-        self._service.consolidate(bank, feedback_on(bank, record) if record else None)
-        return stored(bank, id, status)
-
-    def list_index(self, tag: str = "", limit: int = 50, offset: int = 0, agent_id: str = "") -> CallToolResult:
-        """Titles, ids and trust of what is stored, most trusted first."""
-        limit, offset = checks.whole_number("limit", limit, 1, 200), checks.whole_number("offset", offset, 0, 10**6)
-        bank = self._service.bank_for(agent_id)
-        age = ages(bank, self._trust.ticks_per_day)
-        records = with_tags(bank.records(bank.namespace, "active"), [tag] if tag else [])
-        ranked = sorted(records, key=lambda record: -self._trust.trust(record, age(record)))
-        insights = [
-            {
-                "memory_id": record.id,
-                "title": " / ".join(lesson.title for lesson in record.items),
-                "tags": list(record.tags),
-                "success": record.outcome == "success",
-                **standing(record),
-            }
-            for record in ranked[offset : offset + limit]
-        ]
-        lines = [
-            "  ".join(
-                (
-                    i["memory_id"],
-                    f"trust {i['trust']:+.2f}",
-                    i["title"],
-                    *(f"({i[more]})" for more in ("warning", "sourceUrl") if more in i),
-                )
-            )
-            for i in insights
-        ]
-        text = "\n".join((f"{len(ranked)} memories", *lines))
-        return result({"total": len(ranked), "insights": insights}, text)
-
-    def search_insights(
-        self,
-        query: str,
-        top_k: int = 5,
-        tags: list[str] = [],  # noqa: B006 - read only
-        agent_id: str = "",
-    ) -> CallToolResult:
-        """Search by meaning, ranked by similarity and trust; tags: all of them."""
-        query, top_k = self._checked_query(query, top_k)
-        bank = self._service.bank_for(agent_id)
-        hits = self._trust.rank(bank, query, top_k, None, Filter(tags=checks.tags(tags), statuses=("active",)))
-        data = {"insights": [memory | standing(hit.record) for hit in hits for memory in memory_entries(hit)]}
-        prompt = memory_prompt(hits, self._service.limits.max_memory_chars)
-        return result(data, prompt or "Nothing is stored that fits.")
-
-    def delete_insight(self, memory_id: str, hard: bool = False, agent_id: str = "") -> CallToolResult:
-        """Archive a memory so that it is not found any more; hard erases it, and what was merged from it, for good."""
-        bank = self._service.bank_for(agent_id)
-        gone = delete(bank, find_record(bank, memory_id).id, for_good=hard)
-        return result({"deleted": gone, "for_good": hard})
-
-    def contrast_attempts(
-        self,
-        attempts: list[Attempt],
-        query: str,
-        pattern: str = "parallel",
-        async_mode: bool | None = None,
-        agent_id: str = "",
-    ) -> CallToolResult:
-        """Learn from 2 or more attempts at one task together, and say which is best.
-
-        pattern: parallel (made apart) or sequential (each revises the one before, the last counts).
-        """
-        service = self._service
-        async_mode = service.limits.async_default if async_mode is None else async_mode
-        if not (async_mode and service.queue_without_model):
-            service.roles()
-        given = [attempt.model_dump() for attempt in attempts]
-        return self._learn(check_attempts(given, query, pattern, service.limits), async_mode, agent_id)
-
-    def export_memory(self, format: str = "jsonl", agent_id: str = "") -> CallToolResult:
-        """All memories as jsonl, json or markdown."""
-        if format not in ("jsonl", "json", "markdown"):
-            raise UserError(f"format={format[:40]}: give jsonl, json or markdown.")
-        return result(None, exported(self._service.bank_for(agent_id), format))
 
 
 def store_insight(
@@ -202,7 +100,7 @@ def with_tags(records: Iterable[MemoryRecord], tags: Iterable[str]) -> list[Memo
 def delete(bank: MemoryBank, id: str, *, for_good: bool) -> list[str]:
     """Archive a record, or erase it with what was merged from it; the ids of what is gone."""
     if for_good:
-        return bank.forget(id=id, namespace=bank.namespace)
+        return bank.history.forget(id=id)
     set_status(bank, id, "archived", "deleted by the client")
     return [id]
 

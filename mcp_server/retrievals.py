@@ -20,7 +20,7 @@ from core.models.embedding import MINILM, MeasuredEmbedder, NamedEmbedder, embed
 
 RECENT = 256  # texts whose vectors are kept: a query is embedded with others, then searched, sometimes twice
 
-Made = tuple[Any, list[str]]  # a tool's result, and the ids of the records that it shows and that count as used
+Retrieved = tuple[Any, list[str]]  # a tool's result, and the ids of the records that it shows and that count as used
 
 
 @dataclass(kw_only=True)
@@ -41,6 +41,12 @@ class SharedEmbedder(NamedEmbedder):
                     self._recent.popitem(last=False)
         return np.stack([found[text] for text in texts])
 
+    def embed_ahead(self, texts: list[str]) -> None:
+        """Embed texts in one pass where that costs less; where one of them breaks it, each meets its error later."""
+        if self.name == MINILM:
+            with suppress(Exception):
+                self.embed(texts)
+
     def _make(self) -> MeasuredEmbedder:
         from core.models.tiled_minilm import TiledMiniLM
 
@@ -48,15 +54,19 @@ class SharedEmbedder(NamedEmbedder):
 
 
 @dataclass(kw_only=True)
-class _Asked:
-    """One retrieval that waits."""
+class _Pending:
+    """A retrieval that a client waits for.
+
+    make     finds and words what the client gets
+    answer   what the client awaits
+    """
 
     bank: MemoryBank
     query: str
-    make: Callable[[], Made]
+    make: Callable[[], Retrieved]
     answer: asyncio.Future = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    found: Any = None
-    shows: list[str] = field(default_factory=list)
+    result: Any = None
+    shown: list[str] = field(default_factory=list)
     error: Exception | None = None
 
     def deliver(self) -> None:
@@ -64,7 +74,7 @@ class _Asked:
         if self.answer.done():  # its client has gone
             return
         if self.error is None:
-            self.answer.set_result(self.found)
+            self.answer.set_result(self.result)
         else:
             self.answer.set_exception(self.error)
 
@@ -74,39 +84,46 @@ class Retrievals:
 
     What they show is counted in another thread, while the next ones are made. An answer waits for its count.
 
-    count   counts records of a bank as shown, {id: how often}; False where that could not be done
+    count         counts records of a bank as shown, {id: how often}; False where that could not be done
+    embed_ahead   embeds the queries of a batch, so that the searches find their vectors made; None: each embeds its own
     """
 
-    def __init__(self, most: int, count: Callable[[MemoryBank, dict[str, int]], bool]) -> None:
-        self._most, self._count = most, count
-        self._waiting: deque[_Asked] = deque()
-        self._made: deque[_Asked] = deque()
+    def __init__(
+        self,
+        most: int,
+        count: Callable[[MemoryBank, dict[str, int]], bool],
+        embed_ahead: Callable[[list[str]], None] | None,
+    ) -> None:
+        self._most, self._count, self._embed_ahead = most, count, embed_ahead
+        self._waiting: deque[_Pending] = deque()
+        self._made: deque[_Pending] = deque()
         self._maker = ThreadPoolExecutor(1, thread_name_prefix="retrieval")
         self._counter = ThreadPoolExecutor(1, thread_name_prefix="retrieval-count")
         self.made = self.batches = 0
 
-    async def retrieve(self, bank: MemoryBank, query: str, make: Callable[[], Made]) -> Any:
+    async def retrieve(self, bank: MemoryBank, query: str, make: Callable[[], Retrieved]) -> Any:
         """What `make` gives, made in a batch after the query was embedded with the others of the batch."""
-        asked = _Asked(bank=bank, query=query, make=make)
-        self._waiting.append(asked)
+        pending = _Pending(bank=bank, query=query, make=make)
+        self._waiting.append(pending)
         self._maker.submit(self._make_next)
-        return await asked.answer
+        return await pending.answer
 
     def _make_next(self) -> None:
         """Make the answers of those that wait, where an earlier call has not done so already."""
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
-        if batch := [asked for asked in batch if not asked.answer.cancelled()]:  # whose client is there
+        if batch := [pending for pending in batch if not pending.answer.cancelled()]:  # whose client is there
             self._make(batch)
             self._made.extend(batch)
             self._counter.submit(self._finish)
 
-    def _make(self, batch: list[_Asked]) -> None:
-        embed_together(batch[0].bank.embedder, [asked.query for asked in batch])
-        for asked in batch:
+    def _make(self, batch: list[_Pending]) -> None:
+        if self._embed_ahead is not None and len(batch) > 1:
+            self._embed_ahead([pending.query for pending in batch])
+        for pending in batch:
             try:
-                asked.found, asked.shows = asked.make()
-            except Exception as error:  # noqa: BLE001 - is raised where it was asked
-                asked.error = error
+                pending.result, pending.shown = pending.make()
+            except Exception as error:  # noqa: BLE001 - is raised where the client awaits it
+                pending.error = error
         self.made, self.batches = self.made + len(batch), self.batches + 1
 
     def _finish(self) -> None:
@@ -114,14 +131,14 @@ class Retrievals:
         if not (done := [self._made.popleft() for _ in range(len(self._made))]):
             return
         shown: dict[str, tuple[MemoryBank, Counter[str]]] = {}  # by namespace
-        for asked in done:
-            _, times = shown.setdefault(asked.bank.namespace, (asked.bank, Counter()))
-            times.update(dict.fromkeys(asked.shows, 1))
+        for pending in done:
+            _, times = shown.setdefault(pending.bank.namespace, (pending.bank, Counter()))
+            times.update(dict.fromkeys(pending.shown, 1))
         try:
             self._count_each(list(shown.values()))
-        except Exception as error:  # noqa: BLE001 - else those who asked would wait for ever
-            for asked in done:
-                asked.error = asked.error or error
+        except Exception as error:  # noqa: BLE001 - else the clients would wait for ever
+            for pending in done:
+                pending.error = pending.error or error
         _deliver(done)
 
     def _count_each(self, shown: list[tuple[MemoryBank, Counter[str]]]) -> None:
@@ -135,18 +152,11 @@ class Retrievals:
         self._counter.shutdown()
 
 
-def _deliver(done: list[_Asked]) -> None:
+def _deliver(done: list[_Pending]) -> None:
     """Give answers at once: to wake their loop for each would take longer than to give it."""
     loops = defaultdict(list)
-    for asked in done:
-        loops[asked.answer.get_loop()].append(asked)
+    for pending in done:
+        loops[pending.answer.get_loop()].append(pending)
     for loop, theirs in loops.items():
         with suppress(RuntimeError):  # the loop is closed: nobody waits in it
-            loop.call_soon_threadsafe(lambda theirs=theirs: [asked.deliver() for asked in theirs])
-
-
-def embed_together(embedder: Any, queries: list[str]) -> None:
-    """Embed queries in one pass where that costs less; where one of them breaks it, each meets its error by itself."""
-    if len(queries) > 1 and isinstance(embedder, SharedEmbedder) and embedder.name == MINILM:
-        with suppress(Exception):
-            embedder.embed(queries)
+            loop.call_soon_threadsafe(lambda theirs=theirs: [pending.deliver() for pending in theirs])

@@ -25,16 +25,15 @@ from core.learning.transcript import without_lessons
 from core.memory.citations import cited
 from core.models.reply_text import storable
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
-from mcp_server import warnings_file
-from mcp_server.command import Done, run_command, with_memory
-from mcp_server.config import bank_file, bank_options, open_service
+from mcp_server import run_warnings
+from mcp_server.config import bank_file, bank_options
 from mcp_server.extraction import as_trajectory
-from mcp_server.service import describe_stored, new_record
+from mcp_server.run_command import CommandResult, run_command, with_memory
+from mcp_server.service import Service, describe_stored, new_record, open_service
 from mcp_server.texts import memory_prompt
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
-    from mcp_server.service import Service
 
 EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite -- claude -p "Make the parser accept empty files"
@@ -49,91 +48,84 @@ CLOSING = 2_000  # characters kept of the command's last paragraph
 
 
 @dataclass(kw_only=True)
-class Beside:
-    """Does what memory does beside the task. An error, or too long a time, is a warning; the task goes on."""
+class BestEffort:
+    """Does what memory does for the task. An error, or too long a time, is a warning; the task goes on."""
 
     bank: Path
     warnings: list[dict[str, str]] = field(default_factory=list)
-    doing: str = "start"
-    stuck: bool = False  # something still runs that took too long
+    step: str = "start"  # what is done now
+    stuck: bool = False  # a step still runs that took too long
 
-    def do(self, what: str, seconds: float, function: Callable[[], Any]) -> Any:
+    def do(self, step: str, seconds: float, function: Callable[[], Any]) -> Any:
         """What the function returns; None where it broke or took longer."""
-        self.doing = what
-        ended: dict[str, Any] = {}
+        self.step = step
+        outcome: dict[str, Any] = {}
 
         def work() -> None:
             try:
-                ended["value"] = function()
-            except BaseException as error:  # noqa: BLE001 - told and counted below; the task must go on
-                ended["error"] = error
+                outcome["value"] = function()
+            except BaseException as error:  # noqa: BLE001 - warned of and counted below; the task must go on
+                outcome["error"] = error
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         thread.join(seconds)
-        if "value" in ended:
-            return ended["value"]
-        if "error" not in ended:
-            self.stuck = True
-            self.warn(what, f"not done within {seconds:g} s")
+        if "value" in outcome:
+            return outcome["value"]
+        if "error" in outcome:
+            error = outcome["error"]
+            plain = isinstance(error, UserError | InfraError)
+            self.warn(step, str(error) if plain else f"{type(error).__name__}: {error}")
         else:
-            error = ended["error"]
-            self.warn(
-                what, str(error) if isinstance(error, UserError | InfraError) else f"{type(error).__name__}: {error}"
-            )
+            self.stuck = True
+            self.warn(step, f"not done within {seconds:g} s")
         return None
 
-    def warn(self, what: str, why: str) -> None:
+    def warn(self, step: str, why: str) -> None:
         """One line on stderr, and an entry that bank_status counts; the same again says nothing new."""
         why = " ".join(why.split())[:500]
         if why in [warning["why"] for warning in self.warnings]:
             return
-        self.warnings.append({"what": what, "why": why})
-        print(f"memory: warning: {what}: {why}", file=sys.stderr)
-        warnings_file.note(self.bank, what, why)
+        self.warnings.append({"what": step, "why": why})
+        print(f"memory: warning: {step}: {why}", file=sys.stderr)
+        run_warnings.note(self.bank, step, why)
 
 
-class Told(logging.Handler):
-    """What the parts of the memory log as a warning is one of ours: a repaired bank, a round that failed."""
+class WarningHandler(logging.Handler):
+    """A warning that is logged is one of this task's: of a repaired bank, of a round of consolidation that failed."""
 
-    def __init__(self, beside: Beside) -> None:
+    def __init__(self, best_effort: BestEffort) -> None:
         super().__init__(logging.WARNING)
-        self.beside = beside
+        self.best_effort = best_effort
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.beside.warn(self.beside.doing, record.getMessage())
+        self.best_effort.warn(self.best_effort.step, record.getMessage())
 
 
 def run_around(argv: list[str]) -> int:
     """`reasoningbank run ... -- COMMAND ...`: the exit status is the command's own."""
     words, command = split(argv)
-    given = parser().parse_intermixed_args(words)
-    given.bank = bank_file(given)
-    if given.domain:
-        given.overrides.append(f"retrieval.domain={given.domain}")
-    if given.consolidate_every is not None:
-        given.overrides.append(f"memory.consolidate.every={given.consolidate_every}")
+    given = options(words)
     if not command:
         raise UserError('no command: give one after --, e.g. reasoningbank run --bank PATH -- claude -p "...".')
-    beside = Beside(bank=given.bank)
+    best_effort = BestEffort(bank=given.bank)
     for name in ("core", "mcp_server"):
-        logging.getLogger(name).addHandler(Told(beside))
+        logging.getLogger(name).addHandler(WarningHandler(best_effort))
     task, place = find_task(given, command)
     task = task.replace("\x00", "")  # neither a variable nor an argument can hold one
     if not task:
-        beside.warn("task", "none was found, so that there is nothing to recall: give --task TEXT")
+        best_effort.warn("task", "none was found, so that there is nothing to recall: give --task TEXT")
     memory = TaskMemory(given=given, task=task)
-    hits = beside.do("retrieve", given.memory_timeout, memory.recall) or [] if task else []
-    for number, hit in enumerate(hits, 1):
-        titles = " / ".join(lesson.title for lesson in hit.record.items)
-        print(f"memory: [{number}] {titles} (from a {hit.record.outcome}, {min(hit.score, 1):.2f})", file=sys.stderr)
+    hits = best_effort.do("retrieve", given.memory_timeout, memory.retrieve) or [] if task else []
+    list_lessons(hits)
     text = memory.text(hits).replace("\x00", "")
     if given.memory_file is not None:
-        beside.do("memory file", 10, lambda: given.memory_file.write_text(text, encoding="utf-8"))
+        best_effort.do("memory file", 10, lambda: given.memory_file.write_text(text, encoding="utf-8"))
     with_lessons, plain = (hand_over(command, place, task, words) for words in (text, ""))
     done = run_command(with_lessons, plain, task, text, given.stdin)
-    if done.plain:
-        beside.warn("command", "it is too long for this system with the lessons in it: they were in their file alone")
+    if done.too_long:
+        why = "it is too long for this system with the lessons in it: they were in their file alone"
+        best_effort.warn("command", why)
     result = {
         "success": done.status == 0,
         "exit_status": done.status,
@@ -146,13 +138,12 @@ def run_around(argv: list[str]) -> int:
         "learned": [],
     }
     if task and done.status != 130:  # 130: the user stopped it
-        learned = beside.do("learn", given.learn_timeout, lambda: memory.learn(hits, done)) or {}
-        result |= learned
-    beside.do("close", 10, memory.close)
+        result |= best_effort.do("learn", given.learn_timeout, lambda: memory.learn(hits, done)) or {}
+    best_effort.do("close", 10, memory.close)
     result |= {"memories_retrieved": len(hits), "memories_used": len(result["used"])}
-    result |= {"memories_learned": len(result["learned"]), "warnings": beside.warnings}
-    report(given, result, beside)
-    if beside.stuck:  # a thread that hangs must not keep the shell waiting
+    result |= {"memories_learned": len(result["learned"]), "warnings": best_effort.warnings}
+    report(given, result, best_effort)
+    if best_effort.stuck:  # a thread that hangs must not keep the shell waiting
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(done.status)
@@ -165,8 +156,19 @@ def split(argv: list[str]) -> tuple[list[str], list[str]]:
     return argv[:place], argv[place + 1 :]
 
 
+def options(words: list[str]) -> argparse.Namespace:
+    """The options before --, with the keys among `overrides` that some of them stand for."""
+    given = parser().parse_intermixed_args(words)
+    given.bank = bank_file(given)
+    if given.domain:
+        given.overrides.append(f"retrieval.domain={given.domain}")
+    if given.consolidate_every is not None:
+        given.overrides.append(f"memory.consolidate.every={given.consolidate_every}")
+    return given
+
+
 def parser() -> argparse.ArgumentParser:
-    """The options before --."""
+    """The command line before --."""
     top = argparse.ArgumentParser(
         prog="reasoningbank run",
         usage="%(prog)s --bank PATH [options] [key=value ...] -- COMMAND ...",
@@ -202,10 +204,10 @@ def find_task(given: argparse.Namespace, command: list[str]) -> tuple[str, int |
         except OSError as error:
             raise UserError(f"--task-file {given.task_file}: {error.strerror}.") from error
     after = [place for place, word in enumerate(command[1:-1], 1) if word in PROMPT_OPTIONS]
-    named = [place + 1 for place in after if not command[place + 1].startswith("-")]
+    values = [place + 1 for place in after if not command[place + 1].startswith("-")]
     spaced = [place for place, word in enumerate(command[1:], 1) if len(word.split()) > 1]
-    found = [place for place in named if len(command[place].split()) > 1] or named or spaced[-1:]
-    return (command[found[0]].strip(), found[0]) if found else ("", None)
+    likely = [place for place in values if len(command[place].split()) > 1] or values or spaced[-1:]
+    return (command[likely[0]].strip(), likely[0]) if likely else ("", None)
 
 
 def hand_over(command: list[str], place: int | None, task: str, memory: str) -> list[str]:
@@ -216,15 +218,22 @@ def hand_over(command: list[str], place: int | None, task: str, memory: str) -> 
     return [prompt if number == place and memory else word for number, word in enumerate(command)]
 
 
+def list_lessons(hits: list[Scored]) -> None:
+    """One line on stderr for each lesson that was retrieved."""
+    for number, hit in enumerate(hits, 1):
+        titles = " / ".join(lesson.title for lesson in hit.record.items)
+        print(f"memory: [{number}] {titles} (from a {hit.record.outcome}, {min(hit.score, 1):.2f})", file=sys.stderr)
+
+
 @dataclass(kw_only=True)
 class TaskMemory:
-    """The bank for one task: what it recalls, and what it learns from how the command did."""
+    """The bank for one task: what it retrieves, and what it learns from how the command did."""
 
     given: argparse.Namespace
     task: str
     _service: Service | None = None
 
-    def recall(self) -> list[Scored]:
+    def retrieve(self) -> list[Scored]:
         """The lessons for the task, counted as shown."""
         bank = self.bank()
         hits = bank.retrieve(self.query, self.given.k)
@@ -235,13 +244,13 @@ class TaskMemory:
         """The lessons as a prompt holds them; "" without any."""
         if not hits:
             return ""
-        limits = self.service().limits
-        return memory_prompt(hits, limits.max_memory_chars, limits.prompt_style)
+        settings = self.service().settings
+        return memory_prompt(hits, settings.max_memory_chars, settings.prompt_style)
 
     @property
     def query(self) -> str:
         """The task, cut to what a query may have."""
-        return storable(self.task)[: self.service().limits.max_query_chars]
+        return storable(self.task)[: self.service().settings.max_query_chars]
 
     def service(self) -> Service:
         """The open bank; raises what opening it raises."""
@@ -252,7 +261,7 @@ class TaskMemory:
     def bank(self) -> MemoryBank:
         return self.service().bank_for(self.given.agent_id)
 
-    def learn(self, hits: list[Scored], done: Done) -> dict[str, Any]:
+    def learn(self, hits: list[Scored], done: CommandResult) -> dict[str, Any]:
         """Judge the attempt and store what it teaches: {success, verdict, confidence, learned}.
 
         A lesson that the bank set aside at once, as a copy of what was shown or as suspect, is under `set_aside`.
@@ -262,26 +271,29 @@ class TaskMemory:
         payload = {"query": self.query, "trajectory": turns(self.task, done)}
         attempt = without_lessons(as_trajectory(payload), hits)
         verdict = self._verdict(task, attempt, done)
-        told = {"confidence": verdict.confidence, "learned": []}
-        told["verdict"] = {name: getattr(verdict, name) for name in ("label", "confidence", "reason", "source")}
+        outcome = {"confidence": verdict.confidence, "learned": []}
+        outcome["verdict"] = {
+            "label": verdict.label,
+            "confidence": verdict.confidence,
+            "reason": verdict.reason,
+            "source": verdict.source,
+        }
         if verdict.label is None:
-            return told
-        told["success"] = verdict.label == "success"
+            return outcome
+        outcome["success"] = verdict.label == "success"
         lessons, source = self._lessons(task, attempt, verdict, hits, done)
         if lessons:
-            id = content_id("run", bank.namespace, payload, bank.seq())
+            id = content_id("run", bank.namespace, payload, bank.history.seq())
             about = {"source": "reasoningbank run", "by": source}
-            made = new_record(bank, id, self.query, lessons, verdict, trajectory=attempt.id, about=about)
-            used, did = (
-                tuple(hit.record.id for hit in hits),
-                [(step.action, step.observation) for step in attempt.steps],
-            )
-            service.add(bank, replace(made, domain=self.given.domain), used, did, verdict.confidence)
+            record = new_record(bank, id, self.query, lessons, verdict, trajectory=attempt.id, about=about)
+            used = tuple(hit.record.id for hit in hits)
+            steps = [(step.action, step.observation) for step in attempt.steps]
+            service.add(bank, replace(record, domain=self.given.domain), used, steps, verdict.confidence)
             stored = describe_stored(bank, id)
-            told |= {"learned": [id]} if stored["state"] == "active" else {"set_aside": stored}
-        return told
+            outcome |= {"learned": [id]} if stored["state"] == "active" else {"set_aside": stored}
+        return outcome
 
-    def _verdict(self, task: Task, attempt: Trajectory, done: Done) -> Verdict:
+    def _verdict(self, task: Task, attempt: Trajectory, done: CommandResult) -> Verdict:
         service, judge = self.service(), self.given.judge
         judge = judge or ("llm" if service.cfg.get("llm") is not None else "heuristic")
         if judge == "exit-code":
@@ -295,7 +307,7 @@ class TaskMemory:
         return UNJUDGED
 
     def _lessons(
-        self, task: Task, attempt: Trajectory, verdict: Verdict, hits: list[Scored], done: Done
+        self, task: Task, attempt: Trajectory, verdict: Verdict, hits: list[Scored], done: CommandResult
     ) -> tuple[tuple[Lesson, ...], str]:
         """(lessons, who worded them): by the model that is configured, else the command's own words where asked."""
         service = self.service()
@@ -314,7 +326,7 @@ class TaskMemory:
             self._service.close()
 
 
-def turns(task: str, done: Done) -> list[dict[str, Any]]:
+def turns(task: str, done: CommandResult) -> list[dict[str, Any]]:
     """The run as a conversation: the task, what the command said, and how it ended."""
     ended = f"exit status {done.status}"
     return [
@@ -324,22 +336,22 @@ def turns(task: str, done: Done) -> list[dict[str, Any]]:
     ]
 
 
-def closing_words(task: str, done: Done) -> Lesson | None:
+def closing_words(task: str, done: CommandResult) -> Lesson | None:
     """The command's last paragraph as a lesson; None where it said nothing."""
-    paragraphs = [part.strip() for part in re.split(r"\n\s*\n", done.output) if part.strip()]
+    paragraphs = [text.strip() for text in re.split(r"\n\s*\n", done.output) if text.strip()]
     if not paragraphs:
         return None
     title = " ".join(task.split())[:80]
     return Lesson(title=title, description="What was said at the end of this task.", content=paragraphs[-1][-CLOSING:])
 
 
-def used_of(hits: list[Scored], done: Done) -> list[str]:
+def used_of(hits: list[Scored], done: CommandResult) -> list[str]:
     """Ids of the lessons that the command cites in what it printed: by number, id or title."""
     lessons = [(hit.record.id, lesson.title) for hit in hits for lesson in hit.record.items]
     return list(dict.fromkeys(lessons[place][0] for place in sorted(cited(done.output, lessons))))
 
 
-def report(given: argparse.Namespace, result: dict[str, Any], beside: Beside) -> None:
+def report(given: argparse.Namespace, result: dict[str, Any], best_effort: BestEffort) -> None:
     """One line on stderr, and the whole result where it is asked for."""
     verdict = result["verdict"] or {}
     label = verdict.get("label") or "not judged"
@@ -350,4 +362,4 @@ def report(given: argparse.Namespace, result: dict[str, Any], beside: Beside) ->
         try:
             Path(given.result).write_text(json.dumps(result, ensure_ascii=False) + "\n", encoding="utf-8")
         except OSError as error:
-            beside.warn("result", f"{given.result}: {error.strerror}")
+            best_effort.warn("result", f"{given.result}: {error.strerror}")

@@ -1,28 +1,33 @@
-"""An open bank as the tools use it: whose records they see, which models they ask, how a record is stored."""
+"""An open bank as the tools use it: whose records they see, which models they ask, how a record is stored.
+
+`open_service` opens the one that a command line names.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from contextvars import ContextVar
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-
-from core.memory.open import embedder_of
 
 from core.build import build_bank, build_meter, build_models, build_redactor, build_roles, make, part, refuse_problems
 from core.errors import InfraError, UserError, check_choice, check_numbers, is_url
 from core.memory.bank import MemoryBank
 from core.memory.none import NoMemory
+from core.memory.open import embedder_of
 from core.memory.records import EpisodeFeedback
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
 from mcp_server import checks
-from mcp_server.retrievals import Made, Retrievals, SharedEmbedder
+from mcp_server.config import ServerSettings, bank_file, load_config, unless_typed
+from mcp_server.foreign_config import read_foreign
+from mcp_server.retrievals import Retrievals, Retrieved, SharedEmbedder
 from mcp_server.texts import OPENINGS
 
 if TYPE_CHECKING:
@@ -38,10 +43,7 @@ class Service:
     """
 
     def __init__(self, path: str | Path, cfg: Any, *, embedder: str | None = None, require_agent: bool = False) -> None:
-        from omegaconf import OmegaConf
-
-        # plain values: those of the configuration cost 20 microseconds each time that they are read
-        self.limits = SimpleNamespace(**OmegaConf.to_container(cfg.server, resolve=True))
+        self.settings = ServerSettings.of(cfg)
         self.cfg, self.require_agent = cfg, require_agent
         self.redact = build_redactor(cfg)  # for what providers say: it may quote a key
         check_choice(cfg.server, "server", "anonymous", ("own", "all"))
@@ -59,8 +61,10 @@ class Service:
         self.caller: ContextVar[str | None] = ContextVar("caller", default=None)  # the tenant of the call at work
         self._stack = ExitStack()
         self._roles: dict[str, Role] | None = None
+        self._named: NamedEmbedder | None = None  # the embedder, where no `embedder=` is configured
+        self._embed_ahead: Callable[[list[str]], None] | None = None
         self.bank = self._open(path, embedder)
-        self.retrievals = Retrievals(self.limits.batch, self.count_shown)
+        self.retrievals = Retrievals(self.settings.batch, self.count_shown, self._embed_ahead)
         self._stack.callback(self.retrievals.close)
         self.jobs = self.bank.jobs()
 
@@ -70,16 +74,24 @@ class Service:
             raise UserError("memory.path: the server's bank is named with --bank.")
         if part(self.cfg.memory) is NoMemory:
             raise UserError("memory=none: a server needs a bank, e.g. memory=reasoning_bank.")
-        memory = self.cfg.memory
-        asks = memory.get("consolidate") is not None or (memory.get("hygiene") or {}).get("opinion") is not None
-        asks = asks and self.cfg.get("llm") is not None
-        kind = NamedEmbedder if self.limits.batch == 1 else SharedEmbedder
-        chosen = kind(name=embedder or embedder_of(path) or MINILM)
+        name = embedder or embedder_of(path) or MINILM
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
-        bank = build_bank(self.cfg, chosen, self.roles() if asks else {}, str(path), consolidator_run="mcp")
+        elif self.settings.batch == 1:
+            chosen = self._named = NamedEmbedder(name=name)
+        else:
+            chosen = self._named = SharedEmbedder(name=name)
+            self._embed_ahead = chosen.embed_ahead
+        memory = self.cfg.memory
+        asks_model = memory.get("consolidate") is not None or (memory.get("hygiene") or {}).get("opinion") is not None
+        roles = self.roles() if asks_model and self.cfg.get("llm") is not None else {}
+        bank = build_bank(self.cfg, chosen, roles, str(path), consolidator_run="mcp")
         self._stack.callback(bank.close)
         return bank
+
+    def embedder_class(self) -> str | None:
+        """The class of the embedder; None while the one that the bank names is not loaded, for want of a text."""
+        return type(self.bank.embedder).__name__ if self._named is None else self._named.loaded
 
     def roles(self) -> dict[str, Role]:
         """The judge and the extractor. UserError where no model is configured or it cannot be called."""
@@ -97,7 +109,7 @@ class Service:
 
     def bind_agents(self) -> None:
         """From now on a caller has the memory that its token is bound to, and no other."""
-        if self.limits.anonymous == "all":
+        if self.settings.anonymous == "all":
             raise UserError("--tokens and server.anonymous=all contradict each other: give one of them.")
         self.bound = True
 
@@ -118,15 +130,15 @@ class Service:
             raise UserError("agent_id is required by this server: say whose memory is meant.")
         return self.bank
 
-    async def retrieve(self, bank: MemoryBank, query: str, make: Callable[[], Made]) -> Any:
+    async def retrieve(self, bank: MemoryBank, query: str, make: Callable[[], Retrieved]) -> Any:
         """A tool's result of a retrieval, and what it shows counted; with those of other clients (`server.batch`)."""
-        if self.limits.batch > 1:
+        if self.settings.batch > 1:
             return await self.retrievals.retrieve(bank, query, make)
 
         def alone() -> Any:
-            found, ids = make()
+            result, ids = make()
             self.count_shown(bank, ids)
-            return found
+            return result
 
         return await asyncio.to_thread(alone)
 
@@ -135,17 +147,17 @@ class Service:
         bank: MemoryBank,
         record: MemoryRecord,
         used: tuple[str, ...] = (),
-        did: list[tuple[str, str]] | None = None,
+        steps: list[tuple[str, str]] | None = None,
         confidence: float | None = None,
     ) -> bool:
         """Store a record and let the bank learn from it; False when it was stored before.
 
         used         ids of the records that helped to make it
-        did          (action, observation) of each step of the attempt that it was distilled from; None: there was none
+        steps        (action, observation) of each step of the attempt that it was distilled from; None: there was none
         confidence   the judge's in its label, where it gives one
         """
         about = feedback_on(bank, record, used, confidence)
-        added = bank.add_many([record], did=did, feedback=about) == 1
+        added = bank.add_many([record], did=steps, feedback=about) == 1
         # Stored before: what then fell due may have been cut off by a crash.
         self.consolidate(bank, about if added else None)
         return added
@@ -155,9 +167,9 @@ class Service:
 
         about   what a `consolidate` is told that could not count it within the addition
         """
-        apart = bank.consolidate is not None and not hasattr(bank.consolidate, "count")
+        apart = bank.consolidate is not None and not bank.consolidate.counts_within
         try:
-            bank.learn(about if apart else None)
+            bank.learn_from(about if apart else None)
         except Exception as error:  # the record is stored: its caller must not read that it is not
             log.warning(f"consolidation: {error}", exc_info=not isinstance(error, UserError | InfraError))
 
@@ -182,16 +194,21 @@ def feedback_on(
     return EpisodeFeedback(label=record.outcome, used=used, counted=counted, new=((record.id, confidence),))
 
 
-def find_record(bank: MemoryBank, memory_id: str) -> MemoryRecord:
-    """A record of the bank's namespace by its id, or by the id of one of its lessons (`<record>-<place>`)."""
-    id = checks.text("id", memory_id, 200).strip()
-    if record := recalled(bank, id):
+def find_record(
+    bank: MemoryBank, id: str, what: str = "memory", tools: str = "retrieve_memory and list_index"
+) -> MemoryRecord:
+    """The record of the bank's namespace that a client means by an id. UserError when there is none.
+
+    what, tools   what the sentence of the error calls a record, and which tools it names for their ids
+    """
+    id = checks.text("id", id, 200).strip()
+    if record := lookup(bank, id):
         return record
-    raise UserError(f"there is no memory {id[:60]}: retrieve_memory and list_index show ids.")
+    raise UserError(f"there is no {what} {id[:60]}: {tools} show ids.")
 
 
-def recalled(bank: MemoryBank, id: str) -> MemoryRecord | None:
-    """The record that a client knows by an id, or by that of one of its lessons; None when there is none."""
+def lookup(bank: MemoryBank, id: str) -> MemoryRecord | None:
+    """The record of this id, or of a lesson of this id (`<record>-<place>`); None when there is none."""
     return bank.get(id) or bank.get(id.rpartition("-")[0])
 
 
@@ -241,14 +258,24 @@ def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
     """What the caller is told about a record that it stored: above all, whether it may be retrieved, and why not."""
     if (record := bank.get(id)) is None:  # another client was quicker
         return {"memory_id": id, "state": "deleted", "titles": []}
-    told = {"memory_id": id, "state": record.status, "titles": [lesson.title for lesson in record.items]}
+    stored = {"memory_id": id, "state": record.status, "titles": [lesson.title for lesson in record.items]}
     for source, relation, target, _ in bank.links(id) if record.status != "active" else ():
         if (source, relation) == (id, "duplicate_of"):
-            told["duplicate_of"] = target
+            stored["duplicate_of"] = target
         elif (relation, target) == ("supersedes", id):
-            told["replaced_by"] = source
+            stored["replaced_by"] = source
     why = record.provenance.get("quarantine") or record.provenance.get("hygiene")
-    return told | ({"why": list(why)} if why else {})
+    return stored | ({"why": list(why)} if why else {})
+
+
+def open_service(given: argparse.Namespace) -> Service:
+    """The bank that the options of `config.bank_options` name, with the configuration typed after them."""
+    words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
+    words += given.overrides
+    path = given.bank if is_url(given.bank) else bank_file(given)
+    if given.bank is None:
+        print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
+    return Service(path, load_config(words), embedder=given.embedder, require_agent=given.require_agent_id)
 
 
 def package_version() -> str:

@@ -1,4 +1,4 @@
-"""The eight tools for agents. insights.py has six more for tending a memory; server.py offers them to clients."""
+"""The tools of the server: eight for agents, and six more to tend a memory. tools_ace.py has another server's."""
 
 from __future__ import annotations
 
@@ -17,13 +17,21 @@ from core.memory.filter import Filter
 from core.memory.formats.insight_memory import iso
 from core.memory.formats.markdown import dated, shown
 from core.memory.moment import last_use
-from core.memory.policies.base import retrieve_and_count
 from core.memory.policies.trust import Trust, feedback, warning_of
 from core.types import MemoryRecord, Scored, content_id
-from mcp_server import checks, warnings_file
-from mcp_server.extraction import QueueWorker, check_attempt, learn_attempt
-from mcp_server.retrievals import Made
-from mcp_server.service import Service, clients_verdict, describe_stored, find_record, new_record, package_version
+from mcp_server import checks, run_warnings
+from mcp_server.extraction import QueueWorker, learn_attempt
+from mcp_server.insights import delete, exported, store_insight, with_tags
+from mcp_server.retrievals import Retrieved
+from mcp_server.service import (
+    Service,
+    clients_verdict,
+    describe_stored,
+    feedback_on,
+    find_record,
+    new_record,
+    package_version,
+)
 from mcp_server.texts import memory_entries, memory_prompt
 
 
@@ -39,8 +47,15 @@ class Attempt(BaseModel):
     success_signal: bool | None = None
 
 
-class CoreTools:
-    """Each public method is a tool: its parameters are the tool's schema.
+_STATES = {"pending": "processing", "running": "processing", "completed": "completed", "failed": "failed"}
+_MESSAGES = {
+    "processing": "Memory extraction task has been submitted and is being processed in the background",
+    "completed": "This attempt was learned from before: task_status has the result",
+}
+
+
+class MemoryTools:
+    """Each public method is a tool: its parameters are the tool's schema. server.PROFILES says who is offered which.
 
     Its docstring is what the model reads about the tool, in every conversation: each word costs all users.
     """
@@ -48,6 +63,7 @@ class CoreTools:
     def __init__(self, service: Service | None = None, worker: QueueWorker | None = None) -> None:
         # Without a service the tools can be listed, not called.
         self._service, self._worker = service, worker
+        # The tools that tend a memory rank by trust: what users said of a record, fading with its age.
         self._trust = Trust(pool=100)
 
     async def retrieve_memory(
@@ -55,18 +71,18 @@ class CoreTools:
     ) -> CallToolResult:
         """Lessons from earlier tasks like this one. Call before you start; query = the task, domain = its subject."""
         query, top_k = self._checked_query(query, self._service.bank.policy.top_k if top_k is None else top_k)
-        bank, limits = self._service.bank_for(agent_id), self._service.limits
-        everyone = limits.anonymous == "all" and not agent_id
+        bank, settings = self._service.bank_for(agent_id), self._service.settings
+        everyone = settings.anonymous == "all" and not agent_id
         where = Filter(everyone=everyone, domain=checks.domain(domain) or None)
 
-        def make() -> Made:
-            hits, n_held_back = retrieve_and_count(bank, query, top_k, where)
+        def make() -> Retrieved:
+            hits, n_held_back = bank.retrieve_and_count(query, top_k, where)
             ids = [] if everyone else [hit.record.id for hit in hits]  # everyone's are read only
             hits = comparable(bank, query, hits)
-            prompt = memory_prompt(hits, limits.max_memory_chars, limits.prompt_style, whose=everyone)
+            prompt = memory_prompt(hits, settings.max_memory_chars, settings.prompt_style, whose=everyone)
             data = {  # in the form of the ReasoningBank MCP server
                 "status": "success" if hits else "no_memories",
-                "min_score_threshold": getattr(bank.policy, "min_score", None),
+                "min_score_threshold": bank.policy.min_score,
                 "filtered_count": n_held_back,
                 "memories": [memory for hit in hits for memory in memory_entries(hit)],
                 "formatted_prompt": prompt,
@@ -84,31 +100,10 @@ class CoreTools:
         agent_id: str = "",
     ) -> CallToolResult:
         """Have a model distil a finished attempt into lessons. Without success_signal it also judges the outcome."""
-        service = self._service
-        async_mode = service.limits.async_default if async_mode is None else async_mode
-        if not (async_mode and service.queue_without_model):
-            service.roles()
-        payload = check_attempt([turn.model_dump() for turn in trajectory], query, service.limits)
+        async_mode = self._checked_mode(async_mode)
+        payload = checks.attempt([turn.model_dump() for turn in trajectory], query, self._service.settings)
         payload |= {} if success_signal is None else {"success": success_signal}
         return self._learn(payload, async_mode, agent_id)
-
-    def _learn(self, payload: dict[str, Any], async_mode: bool, agent_id: str) -> CallToolResult:
-        """Learn from one attempt, or from several at one task, now or in the queue."""
-        service = self._service
-        bank = service.bank_for(agent_id)
-        id = content_id("job", bank.namespace, payload)  # the same attempt sent again is the same job
-        if not async_mode:
-            learned = learn_attempt(service, bank, id, payload)
-            told = {"status": "success", "message": "Memory extraction successful", "task_id": id, "async_mode": False}
-            return result({**told, "agent_id": bank.namespace, **learned})
-        most, whose = service.limits.max_pending_jobs, bank.namespace if service.bound else None
-        if service.jobs.get(id) is None and service.jobs.counts(whose).get("pending", 0) >= most:
-            raise UserError(f"{most} extractions wait already: try again when some are done.")
-        job = service.jobs.put(id, bank.namespace, payload)
-        self._worker.wake()
-        status = _STATES[job.state]
-        told = {"status": status, "message": _MESSAGES[status], "task_id": id, "async_mode": True}
-        return result({**told, "agent_id": bank.namespace})
 
     def task_status(self, task_id: str, agent_id: str = "") -> CallToolResult:
         """How an extraction is going: processing, completed, or failed and why."""
@@ -129,7 +124,7 @@ class CoreTools:
         domain: str = "",
     ) -> CallToolResult:
         """Store a lesson that you write yourself. query = the task as asked; success = whether it was solved."""
-        query = checks.text("query", query, self._service.limits.max_query_chars)
+        query = checks.query(query, self._service.settings)
         lesson, bank = checks.lesson(title, description, content), self._service.bank_for(agent_id)
         verdict = clients_verdict(success)
         subject = checks.domain(domain)
@@ -163,7 +158,7 @@ class CoreTools:
             "embedder": {
                 **{name: value for name, value in bank.made_with().items() if value is not None},
                 "name": embedder.name,
-                "loaded": getattr(embedder, "loaded", type(embedder).__name__),
+                "loaded": service.embedder_class(),
             },
             "model": service.roles()["extractor"].llm.name if service.cfg.get("llm") is not None else None,
             "pending_jobs": jobs.get("pending", 0) + jobs.get("running", 0),
@@ -172,16 +167,122 @@ class CoreTools:
             **({"settings": service.cfg.settings} if service.cfg.settings else {}),
             "retrieval": type(bank.policy).__name__.lower(),
             "clock": bank.clock,
-            "changes": bank.seq(),
+            "changes": bank.history.seq(),
         }
-        if warnings := warnings_file.counted(Path(bank.path)):
-            status["warnings"] = warnings  # of `reasoningbank run`, which goes on where memory breaks
+        if warnings := run_warnings.count(Path(bank.path)):
+            status["warnings"] = warnings
         return result(status)
 
+    def add_insight(
+        self,
+        title: str,
+        content: str,
+        tags: list[str],
+        sourceUrl: str = "",
+        overwrite: bool = False,
+        agent_id: str = "",
+    ) -> CallToolResult:
+        """Store an insight with 1 to 10 tags. One with nearly the same title is replaced only with overwrite."""
+        bank = self._service.bank_for(agent_id)
+        status, id = store_insight(bank, title, tags, content, sourceUrl, overwrite=overwrite, learn=True)
+        if status == "taken":
+            raise UserError(f"the memory {id} has nearly this title: give overwrite=true to replace it.")
+        record = bank.get(id) if status in ("saved", "replaced") else None  # None also where another client erased it
+        self._service.consolidate(bank, feedback_on(bank, record) if record else None)
+        return stored(bank, id, status)
+
+    def list_index(self, tag: str = "", limit: int = 50, offset: int = 0, agent_id: str = "") -> CallToolResult:
+        """Titles, ids and trust of what is stored, most trusted first."""
+        limit, offset = checks.whole_number("limit", limit, 1, 200), checks.whole_number("offset", offset, 0, 10**6)
+        bank = self._service.bank_for(agent_id)
+        moment, a_day = bank.moment(), self._trust.ticks_per_day
+        records = with_tags(bank.records(bank.namespace, "active"), [tag] if tag else [])
+        ranked = sorted(records, key=lambda record: -self._trust.trust(record, moment.age_days(record, a_day)))
+        insights = [
+            {
+                "memory_id": record.id,
+                "title": " / ".join(lesson.title for lesson in record.items),
+                "tags": list(record.tags),
+                "success": record.outcome == "success",
+                **standing(record),
+            }
+            for record in ranked[offset : offset + limit]
+        ]
+        text = "\n".join((f"{len(ranked)} memories", *map(index_line, insights)))
+        return result({"total": len(ranked), "insights": insights}, text)
+
+    def search_insights(
+        self,
+        query: str,
+        top_k: int = 5,
+        tags: list[str] = [],  # noqa: B006 - read only
+        agent_id: str = "",
+    ) -> CallToolResult:
+        """Search by meaning, ranked by similarity and trust; tags: all of them."""
+        query, top_k = self._checked_query(query, top_k)
+        bank = self._service.bank_for(agent_id)
+        hits = self._trust.rank(bank, query, top_k, None, Filter(tags=checks.tags(tags), statuses=("active",)))
+        data = {"insights": [memory | standing(hit.record) for hit in hits for memory in memory_entries(hit)]}
+        prompt = memory_prompt(hits, self._service.settings.max_memory_chars)
+        return result(data, prompt or "Nothing is stored that fits.")
+
+    def delete_insight(self, memory_id: str, hard: bool = False, agent_id: str = "") -> CallToolResult:
+        """Archive a memory so that it is not found any more; hard erases it, and what was merged from it, for good."""
+        bank = self._service.bank_for(agent_id)
+        gone = delete(bank, find_record(bank, memory_id).id, for_good=hard)
+        return result({"deleted": gone, "for_good": hard})
+
+    def contrast_attempts(
+        self,
+        attempts: list[Attempt],
+        query: str,
+        pattern: str = "parallel",
+        async_mode: bool | None = None,
+        agent_id: str = "",
+    ) -> CallToolResult:
+        """Learn from 2 or more attempts at one task together, and say which is best.
+
+        pattern: parallel (made apart) or sequential (each revises the one before, the last counts).
+        """
+        async_mode = self._checked_mode(async_mode)
+        values = [attempt.model_dump() for attempt in attempts]
+        return self._learn(checks.attempts(values, query, pattern, self._service.settings), async_mode, agent_id)
+
+    def export_memory(self, format: str = "jsonl", agent_id: str = "") -> CallToolResult:
+        """All memories as jsonl, json or markdown."""
+        if format not in ("jsonl", "json", "markdown"):
+            raise UserError(f"format={format[:40]}: give jsonl, json or markdown.")
+        return result(None, exported(self._service.bank_for(agent_id), format))
+
+    def _checked_mode(self, async_mode: bool | None) -> bool:
+        """Whether to learn in the background. UserError where a model is needed here and none can be asked."""
+        service = self._service
+        async_mode = service.settings.async_default if async_mode is None else async_mode
+        if not (async_mode and service.queue_without_model):
+            service.roles()
+        return async_mode
+
+    def _learn(self, payload: dict[str, Any], async_mode: bool, agent_id: str) -> CallToolResult:
+        """Learn from one attempt, or from several at one task, now or in the queue."""
+        service = self._service
+        bank = service.bank_for(agent_id)
+        id = content_id("job", bank.namespace, payload)  # the same attempt sent again is the same job
+        if not async_mode:
+            learned = learn_attempt(service, bank, id, payload)
+            done = {"status": "success", "message": "Memory extraction successful", "task_id": id, "async_mode": False}
+            return result({**done, "agent_id": bank.namespace, **learned})
+        most, whose = service.settings.max_pending_jobs, bank.namespace if service.bound else None
+        if service.jobs.get(id) is None and service.jobs.counts(whose).get("pending", 0) >= most:
+            raise UserError(f"{most} extractions wait already: try again when some are done.")
+        job = service.jobs.put(id, bank.namespace, payload)
+        self._worker.wake()
+        status = _STATES[job.state]
+        queued = {"status": status, "message": _MESSAGES[status], "task_id": id, "async_mode": True}
+        return result({**queued, "agent_id": bank.namespace})
+
     def _checked_query(self, query: str, top_k: int) -> tuple[str, int]:
-        limits = self._service.limits
-        query = checks.text("query", query, limits.max_query_chars)
-        return query, checks.whole_number("top_k", top_k, 1, limits.max_top_k)
+        settings = self._service.settings
+        return checks.query(query, settings), checks.whole_number("top_k", top_k, 1, settings.max_top_k)
 
     def _mark(self, memory_id: str, agent_id: str, *, helpful: bool) -> CallToolResult:
         bank = self._service.bank_for(agent_id)
@@ -189,42 +290,45 @@ class CoreTools:
         return result({"memory_id": record.id, **standing(record)})
 
 
-_STATES = {"pending": "processing", "running": "processing", "completed": "completed", "failed": "failed"}
-_MESSAGES = {
-    "processing": "Memory extraction task has been submitted and is being processed in the background",
-    "completed": "This attempt was learned from before: task_status has the result",
-}
-
-
 def comparable(bank: MemoryBank, query: str, hits: list[Scored]) -> list[Scored]:
     """Hits as a client sees them: a score from 0 to 1 whatever the policy, and the cosine with the query."""
-    relevance = getattr(bank.policy, "relevance", float)
     if any(hit.similarity is None for hit in hits):  # found by words alone
         import numpy as np
 
         vector = bank.embedder.embed([query])[0]
         cosines = [round(float(np.dot(vector, hit.record.query_embedding)), 6) for hit in hits]
         hits = [hit if hit.similarity is not None else replace(hit, similarity=c) for hit, c in zip(hits, cosines)]
-    return [replace(h, score=round(relevance(h.score), 6), similarity=min(h.similarity, 1.0)) for h in hits]
+    return [
+        replace(hit, score=round(bank.policy.relevance(hit.score), 6), similarity=min(hit.similarity, 1.0))
+        for hit in hits
+    ]
 
 
 def standing(record: MemoryRecord) -> dict[str, Any]:
     """How often a record was marked, how far that makes it trusted, when it was last used and where it comes from."""
-    told = {"helpful": record.n_helpful, "harmful": record.n_harmful, "trust": round(feedback(record), 3)}
-    told |= {
+    known = {
+        "helpful": record.n_helpful,
+        "harmful": record.n_harmful,
+        "trust": round(feedback(record), 3),
         "last_used": iso(last_use(record)),
         "warning": warning_of(record),
         "sourceUrl": record.provenance.get("url"),
     }
-    return {name: value for name, value in told.items() if value not in (None, "")}
+    return {name: value for name, value in known.items() if value not in (None, "")}
+
+
+def index_line(insight: dict[str, Any]) -> str:
+    """An entry of list_index as a line of text."""
+    notes = [f"({insight[name]})" for name in ("warning", "sourceUrl") if name in insight]
+    return "  ".join((insight["memory_id"], f"trust {insight['trust']:+.2f}", insight["title"], *notes))
 
 
 def stored(bank: MemoryBank, id: str, status: str) -> CallToolResult:
     """A tool's result about a record that it stored: its status, or that it is quarantined or archived at once."""
-    told = describe_stored(bank, id)
-    if told["state"] == "quarantined" or (told["state"] != "active" and status != "already_known"):
-        status = "duplicate" if "duplicate_of" in told else told["state"]
-    return result({"status": status, **told})
+    about = describe_stored(bank, id)
+    if about["state"] == "quarantined" or (about["state"] != "active" and status != "already_known"):
+        status = "duplicate" if "duplicate_of" in about else about["state"]
+    return result({"status": status, **about})
 
 
 def result(data: dict[str, Any] | None, text: str | None = None) -> CallToolResult:

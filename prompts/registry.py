@@ -1,4 +1,4 @@
-"""The prompts by intent: `PROJECT.render(NAME, **values)` fills a template. All prompts are made here.
+"""The prompts of a run by intent: `PROJECT.render(NAME, **values)` fills a template. All of them are made here.
 
 Templates are Jinja with StrictUndefined and are rendered once: values (questions, lessons, model text) are data and
 may hold braces, backslashes or template syntax. The manifest records the hash of every template.
@@ -29,7 +29,7 @@ FORMS = {"paper": MEMORY_BLOCK, "plain": "memory_block_plain", "plain_zh": "memo
 OTHER_FORMS = [name for name in FORMS.values() if name != MEMORY_BLOCK]
 SECOND_OPINION_PROMPT = "second_opinion"  # for memory.hygiene, not in the paper
 
-# Folders of extraction prompts for +distiller.style=steps and =quote: steps/extract_success and so on.
+# Folders of further extraction prompts, for +distiller.style=steps and =quote: steps/extract_success and so on.
 STEPS, QUOTE = STYLES = ("steps", "quote")
 _FOLDER = Path(__file__).parent
 
@@ -66,11 +66,11 @@ class Prompts:
         style   a folder of prompts/ whose templates are used as well, e.g. STEPS
         """
         paths = [path for folder in reversed(self._folders()) for path in sorted(folder.glob("*.jinja"))]
-        named = {path.stem: path for path in paths}
-        named |= {f"{style}/{path.stem}": path for path in sorted((_FOLDER / style).glob("*.jinja")) if style}
-        found = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in named.items()}
-        used = found[FORMS[self.memory_block]]
-        return {name: used if name == MEMORY_BLOCK else h for name, h in found.items() if name not in OTHER_FORMS}
+        templates = {path.stem: path for path in paths}
+        templates |= {f"{style}/{path.stem}": path for path in sorted((_FOLDER / style).glob("*.jinja")) if style}
+        hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in templates.items()}
+        used = hashes[FORMS[self.memory_block]]
+        return {name: used if name == MEMORY_BLOCK else h for name, h in hashes.items() if name not in OTHER_FORMS}
 
     def source(self) -> str:
         """The text of every template, as it is written."""

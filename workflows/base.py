@@ -72,7 +72,7 @@ class Workflow:
                 "use setting=true_labels, setting=train or judge=llm."
             )
 
-        if self.learns and (self.k or 1) + (self.r or 0) + getattr(self.judge, "n_more", 1) < 2:
+        if self.learns and self.judge.compares and (self.k or 1) + (self.r or 0) + self.judge.n_more < 2:
             raise UserError(
                 "judge=consensus compares the attempts at a task, and this workflow makes one: "
                 "use workflow=matts_parallel or judge=self_consistency."
@@ -169,7 +169,7 @@ class Workflow:
                 return UNJUDGED
             return guarded("judge", partial(self.judge.judge, attempts.task, trajectory), UNJUDGED)
 
-        if self.judges and hasattr(self.judge, "judge_all"):
+        if self.judges and self.judge.compares:
             return self.judged_together(attempts)
         return list(ordered_map(one, attempts.read(), len(attempts)))
 

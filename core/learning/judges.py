@@ -5,39 +5,56 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import exp
 from typing import ClassVar, Protocol
 
 from core.errors import InfraError, check_numbers
 from core.learning.attempts import Attempts, plain_answers
 from core.learning.learner import Learner
-from core.learning.structured import THOUGHTS, object_schema, parse_confidence, parse_json, parse_status, text_schema
+from core.learning.structured import (
+    THOUGHT_CHARS,
+    object_schema,
+    parse_confidence,
+    parse_json,
+    parse_status,
+    text_schema,
+)
 from core.learning.transcript import cut, final_state, single_turn, transcript
 from core.types import CUT_OFF, Task, Trajectory, Usage, Verdict
 from prompts import registry
 
-JUDGE_FIELDS = {"thoughts": text_schema(2 * THOUGHTS), "status": {"type": "string", "enum": ["success", "failure"]}}
+JUDGE_FIELDS = {
+    "thoughts": text_schema(2 * THOUGHT_CHARS),
+    "status": {"type": "string", "enum": ["success", "failure"]},
+}
 JUDGE_SCHEMA = object_schema(JUDGE_FIELDS)
 CONFIDENCE_SCHEMA = object_schema(JUDGE_FIELDS | {"confidence": {"type": "number", "minimum": 0, "maximum": 1}})
 
 
 class Judge(Protocol):
-    """Labels one attempt. `uses_gold`: it knows the answer, and is refused in a setting that must not.
+    """Labels attempts. A subclass writes `judge`, or sets `compares` and writes `judge_all` as well.
 
-    One that needs all attempts of a task together has a method `judge_all(attempts, more)` as well, which is
-    then called instead: see `Consensus`.
+    uses_gold   it knows the answer, and is refused in a setting that must not
+    compares    it needs all attempts at a task together: `judge_all` is called in the place of `judge`
+    n_more      further attempts at a task that a judge which compares asks for
     """
 
-    uses_gold: bool
+    uses_gold: ClassVar[bool] = False
+    compares: ClassVar[bool] = False
+    n_more: int = 0
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """The verdict on an attempt. Raises InfraError when a model breaks; the attempt then has no label."""
         ...
 
+    def judge_all(self, attempts: Attempts, more: Callable[[int], list[Trajectory]]) -> list[Verdict]:
+        """A verdict on each attempt. more: (n) -> n further attempts at the task. Raises InfraError."""
+        raise NotImplementedError
+
 
 @dataclass(kw_only=True)
-class LLMJudge(Learner):
+class LLMJudge(Learner, Judge):
     """judge=llm, as in the paper (section 3.2): a model at temperature 0 reads the attempt, not the reference answer.
 
     max_chars    of the trajectory in the prompt, cut in the middle
@@ -46,7 +63,6 @@ class LLMJudge(Learner):
 
     max_chars: int = 24000
     confidence: bool = False
-    uses_gold: bool = field(default=False, init=False)
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """success or failure. A reply that cannot be read counts as failure and is marked as not parsed."""
@@ -77,10 +93,10 @@ class LLMJudge(Learner):
 
 
 @dataclass(kw_only=True)
-class OracleJudge:
+class OracleJudge(Judge):
     """judge=oracle: the env's own evaluation, where the setting allows it."""
 
-    uses_gold: bool = field(default=True, init=False)
+    uses_gold: ClassVar[bool] = True
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """The truth, with confidence 1."""
@@ -88,7 +104,7 @@ class OracleJudge:
 
 
 @dataclass(kw_only=True)
-class Consensus:
+class Consensus(Judge):
     """judge=consensus: success is the answer that most attempts at the task agree on.
 
     No model judges and no truth is used (self-consistency, Wang et al. 2023). Answers are compared as by
@@ -98,8 +114,7 @@ class Consensus:
     """
 
     source: ClassVar[str] = "consensus"
-    uses_gold: bool = field(default=False, init=False)
-    n_more: int = field(default=0, init=False)
+    compares: ClassVar[bool] = True
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """No verdict: one attempt agrees with nobody."""
@@ -108,16 +123,15 @@ class Consensus:
     def judge_all(self, attempts: Attempts, more: Callable[[int], list[Trajectory]]) -> list[Verdict]:
         """A verdict on each attempt; its confidence is the share of the votes that the agreed answer has.
 
-        more   (n) -> n further attempts at the task; what they cost stands in the first verdict
-
-        Raises InfraError when one of those broke: a vote that depended on luck would be no label.
+        What further attempts cost stands in the first verdict. Raises InfraError when one of them broke: a vote that
+        depended on luck would be no label.
         """
         answers = plain_answers(attempts.trajectories)
         asked = more(self.n_more) if self.n_more and any(answers) else []
-        if broken := next((made for made in asked if made.ended_by == "infra_error"), None):
+        if broken := next((each for each in asked if each.ended_by == "infra_error"), None):
             kind, _, message = (broken.error or "").partition(": ")
             raise InfraError(message, kind)
-        cost = sum((made.usage for made in asked), Usage())
+        cost = sum((each.usage for each in asked), Usage())
         votes = Counter(answer for answer in answers + plain_answers(asked) if answer)
         (agreed, count), *others = votes.most_common() or [("", 0)]
         clear = count > 1 and (not others or others[0][1] < count)
@@ -149,10 +163,18 @@ class SelfConsistency(Consensus):
         check_numbers(self, "judge", "n_more", least=1, whole=True)
 
 
-# judge=heuristic: whether an attempt looks like a success, by rules, without a model and without the truth.
-#
-# Rules notice how attempts go wrong on the surface: an error at the end, a reply that was cut off, going in circles,
-# giving up. They cannot tell a wrong answer that is well put. docs/workflows.md has how often they are right.
+@dataclass(kw_only=True)
+class HeuristicJudge(Judge):
+    """judge=heuristic: by rules, without a model and without the truth (`heuristic_verdict`)."""
+
+    def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
+        """A verdict, always."""
+        return heuristic_verdict(trajectory)
+
+
+# The rules of judge=heuristic notice how attempts go wrong on the surface: an error at the end, a reply that was cut
+# off, going in circles, giving up. They cannot tell a wrong answer that is well put. docs/workflows.md has how often
+# they are right.
 
 PRIOR = 0.2  # log-odds of success where nothing speaks for or against it
 LAST = 3  # steps from the end in which an exit status and marks of tests and errors are looked for
@@ -213,13 +235,13 @@ def heuristic_verdict(trajectory: Trajectory, *, exit_status: int | None = None)
 
     exit_status   of the command that was the attempt, where one was
     """
-    found = list(signals(trajectory, exit_status))
-    p = 1 / (1 + exp(-PRIOR - sum(signal.weight for signal in found)))
+    seen = list(signals(trajectory, exit_status))
+    p = 1 / (1 + exp(-PRIOR - sum(signal.weight for signal in seen)))
     return Verdict(
         label="success" if p >= 0.5 else "failure",
         source="heuristic",
         confidence=round(max(p, 1 - p), 4),
-        reason="; ".join(signal.words for signal in found) or "no sign of failure",
+        reason="; ".join(signal.words for signal in seen) or "no sign of failure",
     )
 
 
@@ -245,7 +267,7 @@ def signals(trajectory: Trajectory, exit_status: int | None = None) -> Iterator[
         outputs = [last.text]  # of a command
     yield from _of_outputs([SPEAKER.sub("", text[-OUTPUT_CHARS:]) for text in outputs])
     if given_up := GAVE_UP.search(last.text[-CLOSING_CHARS:]):
-        yield Signal(words=f"closing words {_plain(given_up)}", weight=-1.5)
+        yield Signal(words=f"closing words {_quoted(given_up)}", weight=-1.5)
 
 
 def _of_steps(trajectory: Trajectory) -> Iterator[Signal]:
@@ -272,21 +294,10 @@ def _of_outputs(outputs: list[str]) -> Iterator[Signal]:
         if stated := EXIT_STATUS.findall(text):
             yield Signal(words=f"exit status {stated[-1]} in the output", weight=-2.0 if int(stated[-1]) else 1.0)
         if mark := FAILED.search(text) or PASSED.search(text):
-            yield Signal(words=f"output {_plain(mark)}", weight=-2.0 if mark.re is FAILED else 2.0)
+            yield Signal(words=f"output {_quoted(mark)}", weight=-2.0 if mark.re is FAILED else 2.0)
         if stated or mark:
             return
 
 
-def _plain(found: re.Match[str]) -> str:
-    return repr(" ".join(found[0].split())[:40])
-
-
-@dataclass(kw_only=True)
-class HeuristicJudge:
-    """judge=heuristic: `heuristic_verdict` of each attempt."""
-
-    uses_gold: bool = field(default=False, init=False)
-
-    def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
-        """A verdict, always."""
-        return heuristic_verdict(trajectory)
+def _quoted(match: re.Match[str]) -> str:
+    return repr(" ".join(match[0].split())[:40])

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from core.models.base import ChatModel, Reply, Role
+from core.models.base import ChatModel, Reply, Request, Role
 from core.types import Message, Step, Task, Trajectory, Usage
 
 # Assumptions. The real numbers are known only after a run, and are then in its summary.json.
@@ -41,19 +41,8 @@ class Listener(ChatModel):
     supports_schema: bool
     heard: list[list[Message]] = field(default_factory=list, init=False)
 
-    def chat(
-        self,
-        messages: list[Message],
-        *,
-        role,
-        sample=0,
-        seed=None,
-        temperature=0.0,
-        max_tokens=None,
-        schema=None,
-        more=None,
-    ) -> Reply:
-        self.heard.append(messages)
+    def chat(self, request: Request) -> Reply:
+        self.heard.append(request.messages)
         return Reply(text="", usage=Usage(), finish_reason="stop", model=self.name)
 
 

@@ -12,7 +12,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
-from conftest import REPO
+from conftest import KITS, REPO
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 
@@ -21,7 +21,7 @@ from mcp_server.config import load_config
 from mcp_server.server import build_server
 from mcp_server.service import Service
 
-ENV = {"PYTHONPATH": f"{REPO}:{REPO / 'tests'}", "REASONINGBANK_SETTINGS": "none"}
+ENV = {"PYTHONPATH": f"{REPO}{os.pathsep}{KITS}", "REASONINGBANK_SETTINGS": "none"}
 MODEL = ("llm=scripted", "llm.script.path=mcp_kit.answer")
 TOKEN = "a-token-for-tests-0123456789"
 TRAJECTORY = [

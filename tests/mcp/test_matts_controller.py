@@ -7,7 +7,7 @@ import os
 import re
 
 import pytest
-from conftest import REPO
+from conftest import KITS, REPO
 from mcp.client.client import Client
 from mcp_kit import ask, client, here, http_server, refused, run, until_done
 
@@ -146,7 +146,7 @@ def test_the_prompts_name_the_tools_in_their_order(tmp_path):
 
 @pytest.fixture
 def server_path(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPO), str(REPO / "tests")]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPO), KITS]))
 
 
 def control(capsys, *words):

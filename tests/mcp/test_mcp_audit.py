@@ -10,7 +10,7 @@ from mcp_kit import MODEL, ask, here, run
 
 from core.errors import UserError
 from mcp_server.__main__ import main
-from mcp_server.extraction import is_sampled, path_of
+from mcp_server.audit import is_sampled, path_of
 
 SECRET = "sk-proj-AbCdEf0123456789AbCdEf0123456789AbCdEf01"
 

@@ -17,11 +17,12 @@ from conftest import REPO, TOY, read_json, read_rows
 from mcp_kit import MODEL, TOKEN, TRAJECTORY, ask, http_server, run
 from mcp_kit import client as server_on
 
+from mcp_server import checks
 from mcp_server.__main__ import main, parser
 from mcp_server.cli import tool_parser
 from mcp_server.config import load_config
-from mcp_server.insights import AllTools
 from mcp_server.server import CORE, MORE, list_tools
+from mcp_server.tools import MemoryTools
 
 
 @pytest.fixture
@@ -179,26 +180,26 @@ def test_a_hook_without_the_sdk_blocks_no_prompt_and_its_help_is_no_error(capsys
     def without(argv):
         raise ModuleNotFoundError("No module named 'mcp'", name="mcp")
 
-    monkeypatch.setattr("mcp_server.cli.run_hook", without)
+    monkeypatch.setattr("mcp_server.hooks.run_hook", without)
     assert main(["hook", "retrieve"]) == 1 and "is not installed" in capsys.readouterr().err
 
 
 def test_recalled_lessons_are_not_learned_again(tmp_path):
     from mcp_kit import here
 
-    from mcp_server.extraction import as_trajectory, check_attempt, shown_records
+    from mcp_server.extraction import as_trajectory, shown_records
 
     with here(tmp_path / "b.sqlite", *MODEL) as (_, service):
         words = {"query": "click it", "title": "Wait", "content": "Wait for the page before you click."}
-        saved = AllTools(service).save_lesson(**words).structured_content
-        other = AllTools(service).save_lesson(**words, agent_id="b").structured_content
+        saved = MemoryTools(service).save_lesson(**words).structured_content
+        other = MemoryTools(service).save_lesson(**words, agent_id="b").structured_content
         seen = (
             f"[1] id={saved['memory_id']} (from a success)\nWait for the page before you click. id={other['memory_id']}"
         )
         payload = {"query": "click it", "trajectory": [*TRAJECTORY, {"role": "tool", "content": seen}]}
         [hit] = shown_records(service.bank, payload)
         assert hit.record.id == saved["memory_id"]
-        assert len(as_trajectory(payload).steps) == 2 and check_attempt(payload["trajectory"], "q", service.limits)
+        assert len(as_trajectory(payload).steps) == 2 and checks.attempt(payload["trajectory"], "q", service.settings)
 
 
 def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(cli, by_hand, tmp_path):
@@ -236,7 +237,7 @@ def test_the_configurations_in_the_documentation_hold():
             assert server.get("url") or server["command"] == "reasoning-bank-mcp"
     lines = [shlex.split(line, comments=True) for line in re.findall(r"^ +(reasoningbank-mcp .*)$", text, re.MULTILINE)]
     lines += [shlex.split(h["command"]) for b in blocks for e in b.get("hooks", {}).values() for h in e[0]["hooks"]]
-    tools_known = {tool.name: tool for tool in list_tools("all", AllTools())}
+    tools_known = {tool.name: tool for tool in list_tools("all", MemoryTools())}
     for words in (line[1:] for line in lines if "--help" not in line):
         if words[0] == "hook":
             assert words[1] in ("retrieve", "extract") and "--url" in words

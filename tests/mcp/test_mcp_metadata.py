@@ -8,10 +8,11 @@ import time
 from mcp.client.client import Client
 from mcp_kit import MODEL, TRAJECTORY, answer, ask, here, run
 
-from mcp_server.config import load_config
-from mcp_server.extraction import as_trajectory, check_attempt
+from mcp_server import checks
+from mcp_server.config import ServerSettings, load_config
+from mcp_server.extraction import as_trajectory
 
-LIMITS = load_config([]).server
+SETTINGS = ServerSettings.of(load_config([]))
 KEY = "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 
 
@@ -20,12 +21,12 @@ def turns(*metadata):
 
 
 def test_metadata_is_kept_scrubbed_and_capped():
-    kept = check_attempt(turns({"exit_code": 1, "token": KEY}, {}, {"log": "x" * 9000}), "q", LIMITS)["trajectory"]
+    kept = checks.attempt(turns({"exit_code": 1, "token": KEY}, {}, {"log": "x" * 9000}), "q", SETTINGS)["trajectory"]
     assert json.loads(kept[0]["metadata"])["exit_code"] == 1 and KEY not in kept[0]["metadata"]
     assert kept[1] == {"role": "tool", "content": "step 1"}  # as it was queued before metadata was kept
-    assert len(kept[2]["metadata"]) < LIMITS.max_metadata_chars + 60 and "left out" in kept[2]["metadata"]
-    off = load_config(["server.max_metadata_chars=0"]).server
-    assert all("metadata" not in turn for turn in check_attempt(turns({"a": 1}), "q", off)["trajectory"])
+    assert len(kept[2]["metadata"]) < SETTINGS.max_metadata_chars + 60 and "left out" in kept[2]["metadata"]
+    off = ServerSettings.of(load_config(["server.max_metadata_chars=0"]))
+    assert all("metadata" not in turn for turn in checks.attempt(turns({"a": 1}), "q", off)["trajectory"])
 
 
 def test_metadata_stands_behind_its_turn_and_in_no_action():
@@ -34,7 +35,7 @@ def test_metadata_stands_behind_its_turn_and_in_no_action():
         {"role": "assistant", "content": "I run it", "metadata": {"tool": "bash"}},
         {"role": "tool", "content": "failed", "metadata": {"exit_code": 2}},
     ]
-    made = as_trajectory(check_attempt(steps, "q", LIMITS))
+    made = as_trajectory(checks.attempt(steps, "q", SETTINGS))
     assert made.steps[0].observation == '(user) do it\n(metadata) {"n": 0}'
     assert (made.steps[1].text, made.steps[1].action, made.answer) == ("I run it",) * 3
     assert made.steps[1].observation == '(metadata) {"tool": "bash"}\n(tool) failed\n(metadata) {"exit_code": 2}'
@@ -64,12 +65,12 @@ def test_judge_and_distiller_read_it_over_mcp(tmp_path, monkeypatch):
 
 def test_metadata_of_megabytes_is_scrubbed_in_time_and_no_half_of_a_key_is_left():
     began = time.monotonic()
-    [kept] = check_attempt(turns({"a": "\\(" * 1_000_000}), "q", LIMITS)["trajectory"]
+    [kept] = checks.attempt(turns({"a": "\\(" * 1_000_000}), "q", SETTINGS)["trajectory"]
     assert time.monotonic() - began < 10
-    assert "left out" in kept["metadata"] and len(kept["metadata"]) < LIMITS.max_metadata_chars + 60
+    assert "left out" in kept["metadata"] and len(kept["metadata"]) < SETTINGS.max_metadata_chars + 60
 
-    half, keys = LIMITS.max_metadata_chars // 2, " ".join([KEY] * 3_000)
+    half, keys = SETTINGS.max_metadata_chars // 2, " ".join([KEY] * 3_000)
     for before in (0, half - 20, half + 8_990, half + 9_000, half + 9_010):  # a key across each edge, either end
         around = "x " * (before // 2), " y" * (before // 2)
-        [turn] = check_attempt(turns({"a": keys.join(around)}), "q", LIMITS)["trajectory"]
+        [turn] = checks.attempt(turns({"a": keys.join(around)}), "q", SETTINGS)["trajectory"]
         assert "left out" in turn["metadata"] and "ghp_" not in turn["metadata"] and KEY[-12:] not in turn["metadata"]

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 from conftest import REPO
-from mcp_kit import HELLO, MODEL, READY, TRAJECTORY, ask, call, client, hashed, raw, refused, run, talk, until_done
+from mcp_kit import ENV, HELLO, MODEL, READY, TRAJECTORY, ask, call, client, hashed, raw, refused, run, talk, until_done
 
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
@@ -67,7 +67,7 @@ def test_an_extraction_that_kill_9_cut_off_is_done_by_the_next_server_once(tmp_p
             return None
 
     line = [sys.executable, "-m", "mcp_server", "--bank", str(bank), *options, "llm.delay_s=60"]
-    env = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
+    env = os.environ | ENV
     server = subprocess.Popen(line, cwd=REPO, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     request = call(1, "extract_memory", query="Accept empty files", trajectory=TRAJECTORY)
     for message in (HELLO, READY, request):
@@ -196,11 +196,11 @@ def test_nothing_but_the_protocol_is_written_to_stdout(tmp_path):
 def test_starting_and_saying_hello_loads_nothing_heavy(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\nfrom mcp_server.config import load_config\n"
-        "from mcp_server.insights import AllTools\n"
+        "from mcp_server.tools import MemoryTools\n"
         "from mcp_server.server import build_server\nfrom mcp_server.service import Service\n"
         "cfg = load_config(['llm=gemini', 'llm.api_key_env=HOME'])\n"
         f"service = Service(Path({str(tmp_path / 'b.sqlite')!r}), cfg)\n"
-        "build_server(service, 'all')\nservice.roles()\nAllTools(service).bank_status()\n"
+        "build_server(service, 'all')\nservice.roles()\nMemoryTools(service).bank_status()\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)

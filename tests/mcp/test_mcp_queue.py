@@ -14,7 +14,8 @@ from core.memory.sqlite.repair import repair
 from core.memory.store import jobs as queue
 from core.memory.store.contract import Busy
 from core.models.embedding import HashingEmbedder
-from mcp_server.extraction import POLL_S, RETRY_S, QueueWorker, check_attempt, learn_attempt
+from mcp_server import checks
+from mcp_server.extraction import POLL_S, RETRY_S, QueueWorker, learn_attempt
 
 
 @pytest.fixture
@@ -82,9 +83,9 @@ def test_one_worker_leads_and_old_jobs_are_dropped(bank, monkeypatch):
 
 def test_the_queue_is_no_change_of_the_memory(bank):
     bank.add(record("one", item(1)))
-    seq = bank.seq()
+    seq = bank.history.seq()
     bank.jobs().put("a", "default", {"query": "x"})
-    assert bank.seq() == seq and bank.rollback(0) == seq
+    assert bank.history.seq() == seq and bank.history.rollback(0) == seq
     assert bank.jobs().get("a").state == "pending"
 
 
@@ -120,7 +121,7 @@ def test_what_may_pass_is_tried_again_and_what_may_not_fails_with_its_reason(
             raise error
 
         monkeypatch.setattr("mcp_server.extraction.learn_attempt", broken)
-        payload = check_attempt(TRAJECTORY, "a task", service.limits)
+        payload = checks.attempt(TRAJECTORY, "a task", service.settings)
         job = service.jobs.put("a job", "default", payload)
         assert QueueWorker(service)._work() == pause
         job = service.jobs.get(job.id)
@@ -135,11 +136,11 @@ def test_what_may_pass_is_tried_again_and_what_may_not_fails_with_its_reason(
 
 def test_what_is_erased_is_gone_from_the_queue_too(tmp_path):
     with here(tmp_path / "b.sqlite", *MODEL) as (_, service):
-        payload = check_attempt(TRAJECTORY, "a task", service.limits)
+        payload = checks.attempt(TRAJECTORY, "a task", service.settings)
         id = service.jobs.put("a job", "default", payload).id
         QueueWorker(service)._work()
         told = service.jobs.get(id).result
-        assert service.bank.forget(id=told["memory_id"]) == [told["memory_id"]]
+        assert service.bank.history.forget(id=told["memory_id"]) == [told["memory_id"]]
         assert service.jobs.get(id) is None
     title = told["titles"][0].encode()
     assert not any(title in path.read_bytes() for path in tmp_path.iterdir() if path.is_file())
@@ -149,21 +150,21 @@ class Killed(BaseException):
     """The end of a process, which nothing catches."""
 
 
-@pytest.mark.parametrize("died_at", ["learn", "_check_arrived"])
+@pytest.mark.parametrize("died_at", ["learn_from", "_check_arrived"])
 def test_an_extraction_whose_server_died_right_after_storing_is_consolidated_all_the_same(
     tmp_path, died_at, monkeypatch
 ):
     on_add = ("memory.consolidate.deduplicate.on_add=true", "memory.consolidate.background=false")
-    where = MemoryBank if died_at == "learn" else Consolidator
+    where = MemoryBank if died_at == "learn_from" else Consolidator
 
     def killed(*given):
         raise Killed
 
     with here(tmp_path / "b.sqlite", *MODEL, *on_add) as (_, service):
-        first = check_attempt(TRAJECTORY, "make the parser accept empty files", service.limits)
+        first = checks.attempt(TRAJECTORY, "make the parser accept empty files", service.settings)
         told = learn_attempt(service, service.bank, "first", first)
         seen = [{"role": "tool", "content": f"1. [success, id={told['memory_id']}] Check"}, *TRAJECTORY]
-        again = check_attempt(seen, "let the CSV reader take empty files", service.limits)
+        again = checks.attempt(seen, "let the CSV reader take empty files", service.settings)
         service.jobs.put("second", "default", again)
         with monkeypatch.context() as patch, pytest.raises(Killed):
             patch.setattr(where, died_at, killed)

@@ -14,7 +14,8 @@ from provider import Provider
 
 from core.errors import StopRun
 from core.redact import HIDDEN, RedactingFilter, Redactor
-from mcp_server.extraction import QueueWorker, check_attempt
+from mcp_server import checks
+from mcp_server.extraction import QueueWorker
 from mcp_server.server import redact_logs
 
 KEY = "operators-own-key-7Q2x"  # of no provider's form: known by the variable that holds it
@@ -87,7 +88,7 @@ def test_a_failed_extraction_is_kept_without_the_key_and_what_breaks_is_logged_w
 
         monkeypatch.setattr("mcp_server.extraction.learn_attempt", broken)
         id = f"job {type(error).__name__}"
-        service.jobs.put(id, "default", check_attempt(TRAJECTORY, "a task", service.limits))
+        service.jobs.put(id, "default", checks.attempt(TRAJECTORY, "a task", service.settings))
         QueueWorker(service)._work()
         return service.jobs.get(id).result
 

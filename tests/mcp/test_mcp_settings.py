@@ -9,14 +9,14 @@ from mcp.client.client import Client
 from mcp_kit import ask, here, run
 
 from core.errors import UserError
-from mcp_server.config import ENV, NAME, load_config, settings_file
+from mcp_server.config import SETTINGS_ENV, SETTINGS_NAME, load_config, settings_file
 
 
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
     """Write the file where the variable says it is."""
-    path = tmp_path / NAME
-    monkeypatch.setenv(ENV, str(path))
+    path = tmp_path / SETTINGS_NAME
+    monkeypatch.setenv(SETTINGS_ENV, str(path))
 
     def write(text):
         path.write_text(text, encoding="utf-8")
@@ -96,7 +96,7 @@ def test_a_mistake_that_is_typed_is_not_the_files(settings):
 def test_an_empty_file_says_nothing_and_one_that_is_named_must_be_there(settings, tmp_path, monkeypatch):
     settings("# nothing yet\n")
     assert load_config([]).retrieval._target_.endswith("Trust")
-    monkeypatch.setenv(ENV, str(tmp_path / "no.yaml"))
+    monkeypatch.setenv(SETTINGS_ENV, str(tmp_path / "no.yaml"))
     with pytest.raises(UserError, match=r"no\.yaml cannot be read"):
         load_config([])
 
@@ -112,7 +112,7 @@ def test_an_empty_file_says_nothing_and_one_that_is_named_must_be_there(settings
     ],
 )
 def test_where_it_is_looked_for(tmp_path, monkeypatch, platform, env, at):
-    for name in (ENV, "XDG_CONFIG_HOME", "APPDATA"):
+    for name in (SETTINGS_ENV, "XDG_CONFIG_HOME", "APPDATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, value in env.items():
@@ -120,10 +120,10 @@ def test_where_it_is_looked_for(tmp_path, monkeypatch, platform, env, at):
     monkeypatch.setattr("sys.platform", platform)
     assert settings_file() is None
     (tmp_path / at).mkdir(parents=True)
-    (tmp_path / at / NAME).write_text("retrieval.top_k: 2")
-    assert settings_file() == tmp_path / at / NAME and load_config([]).retrieval.top_k == 2
+    (tmp_path / at / SETTINGS_NAME).write_text("retrieval.top_k: 2")
+    assert settings_file() == tmp_path / at / SETTINGS_NAME and load_config([]).retrieval.top_k == 2
     for ignored in ("none", ""):
-        monkeypatch.setenv(ENV, ignored)
+        monkeypatch.setenv(SETTINGS_ENV, ignored)
         assert settings_file() is None and load_config([]).retrieval.top_k == 1
 
 

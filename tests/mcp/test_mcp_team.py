@@ -25,10 +25,10 @@ from mcp.server import MCPServer
 from mcp_kit import HELLO, MODEL, TRAJECTORY, ask, here, http_server, refused, run, until_done
 
 from core.errors import UserError
-from mcp_server import tokens
+from mcp_server import checks, tokens
 from mcp_server.__main__ import main
 from mcp_server.config import load_config
-from mcp_server.extraction import QueueWorker, check_attempt
+from mcp_server.extraction import QueueWorker
 from mcp_server.http import _user, checked_proxies
 from mcp_server.server import PROFILES
 from mcp_server.service import Service
@@ -425,7 +425,7 @@ def test_a_server_whose_lock_is_lost_leaves_the_queue_to_another(postgres, monke
     bank, learned = postgres.new(), []
     with closing(Service(bank, load_config(list(MODEL)), embedder="hashing-256")) as service:
         jobs, other = service.jobs, service.bank.jobs()
-        payload = check_attempt(TRAJECTORY, "a task", service.limits)
+        payload = checks.attempt(TRAJECTORY, "a task", service.settings)
         for id in ("first", "second", "third"):
             jobs.put(id, "default", payload)
 

@@ -12,6 +12,7 @@ from mcp.client.client import Client
 from mcp_kit import ask, here, run
 from memory_kit import item, record
 
+from core.memory.bank import MemoryBank
 from core.models.embedding import MINILM, MiniLMEmbedder
 from core.models.tiled_minilm import TiledMiniLM
 from mcp_server.retrievals import RECENT, SharedEmbedder
@@ -124,9 +125,7 @@ def test_together_or_alone_the_answers_and_the_counts_are_the_same(tmp_path):
 
 
 def test_one_that_breaks_breaks_no_other(tmp_path, monkeypatch):
-    import mcp_server.tools as tools
-
-    real = tools.retrieve_and_count
+    real = MemoryBank.retrieve_and_count
 
     def breaking(bank, query, *rest):
         if "kind 3" in query:
@@ -136,7 +135,7 @@ def test_one_that_breaks_breaks_no_other(tmp_path, monkeypatch):
     async def go(server):
         async with Client(server) as client:
             await _lessons(client)
-            monkeypatch.setattr(tools, "retrieve_and_count", breaking)
+            monkeypatch.setattr(MemoryBank, "retrieve_and_count", breaking)
             return await asyncio.gather(*(client.call_tool("retrieve_memory", {"query": q}) for q in QUERIES))
 
     with here(tmp_path / "bank") as (server, _):
@@ -166,11 +165,11 @@ def test_what_a_batch_shows_is_one_transaction_a_namespace(tmp_path):
         ann, bob = service.bank.of("ann"), service.bank.of("bob")
         for bank in (ann, bob):
             bank.add_many([record(id, item(10)) for id in ("a", "b")])
-        seq = ann.seq()
+        seq = ann.history.seq()
         shown = [(ann, ["a", "b"]), (bob, ["b"]), (ann, ["a"]), (ann, ["gone", "a"])]
         asked_together(service, shown)
         assert [bank.get(id).n_used for bank in (ann, bob) for id in ("a", "b")] == [3, 1, 0, 1]
-        assert [entry["reason"] for entry in ann.journal()[seq:]] == ["shown", "shown"]
+        assert [entry["reason"] for entry in ann.history.journal()[seq:]] == ["shown", "shown"]
 
 
 def test_a_batch_waits_once_for_others_that_write(tmp_path, caplog):

@@ -14,13 +14,14 @@ from core.agent import estimate_tokens
 from core.errors import UserError
 from core.models.reply_text import storable
 from mcp_server.config import load_config
-from mcp_server.insights import AllTools, delete, store_insight
+from mcp_server.insights import delete, store_insight
 from mcp_server.server import CORE, MORE, list_tools
 from mcp_server.service import Service
+from mcp_server.tools import MemoryTools
 
 
 def listed(profile):
-    made = list_tools(profile, AllTools())
+    made = list_tools(profile, MemoryTools())
     with_names = [{"name": t.name, "description": t.description, "inputSchema": t.parameters} for t in made]
     hints = [t.annotations.model_dump(by_alias=True, exclude_none=True) for t in made]
     return [tool | {"annotations": hint} for tool, hint in zip(with_names, hints)]
@@ -571,7 +572,7 @@ def test_bank_status_says_which_embedder_made_the_bank_when_and_how_large(tmp_pa
     with here(tmp_path / "b.sqlite") as (server, service):
         empty, embedder = run(go(server, service))
         assert set(empty) == {"name", "loaded"}
-        assert embedder["dim"] == service.bank.dim() and embedder["since"] == service.bank.journal()[0]["at"]
+        assert embedder["dim"] == service.bank.dim() and embedder["since"] == service.bank.history.journal()[0]["at"]
 
 
 def test_an_insight_that_another_client_erases_at_once_is_no_error_of_the_call(tmp_path, monkeypatch):
@@ -584,6 +585,6 @@ def test_an_insight_that_another_client_erases_at_once_is_no_error_of_the_call(t
         async with Client(server) as client:
             return await ask(client, "add_insight", title="Gone", content="Soon.", tags=["x"])
 
-    monkeypatch.setattr("mcp_server.insights.store_insight", erased)
+    monkeypatch.setattr("mcp_server.tools.store_insight", erased)
     with here(tmp_path / "b.sqlite") as (server, _):
         assert run(go(server))["status"] == "deleted"

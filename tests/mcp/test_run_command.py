@@ -18,9 +18,9 @@ import pytest
 from conftest import REPO
 from mcp_kit import ENV, MODEL, here
 
-from mcp_server.command import HEAD, TAIL, Kept
 from mcp_server.run import find_task, hand_over, parser, split
-from mcp_server.tools import CoreTools
+from mcp_server.run_command import HEAD, TAIL, HeadAndTail
+from mcp_server.tools import MemoryTools
 
 AGENT = """\
 import os, sys
@@ -136,7 +136,7 @@ def test_the_task_is_the_commands_own_prompt_argument(command, task):
 
 @pytest.mark.parametrize("n", [0, HEAD, HEAD + TAIL, HEAD + TAIL + 1, 5 * TAIL])
 def test_of_a_long_output_the_beginning_and_the_end_are_kept(n):
-    kept, data = Kept(), (b"0123456789" * (n // 10 + 1))[:n]
+    kept, data = HeadAndTail(), (b"0123456789" * (n // 10 + 1))[:n]
     for start in range(0, n, 65_536):
         kept.add(data[start : start + 65_536])
     whole = n <= HEAD + TAIL
@@ -219,7 +219,7 @@ def test_a_round_of_consolidation_that_fails_is_a_warning_and_is_counted(tmp_pat
     assert copied["memories_learned"] == 0 and copied["set_aside"]["state"] == "archived"
     assert "the model broke" in found["warnings"][0]["why"]
     with here(bank) as (_, service):
-        told = json.loads(CoreTools(service).bank_status().content[0].text)["warnings"]
+        told = json.loads(MemoryTools(service).bank_status().content[0].text)["warnings"]
     assert told["counts"] == {"learn": 1} and "the model broke" in told["last"]["why"]
 
 
@@ -228,9 +228,11 @@ def test_a_shell_loop_around_the_local_model(tmp_path):
     agent = tmp_path / "ask.py"
     agent.write_text(
         "import sys\n"
+        "from core.models.base import Request\n"
         "from core.models.local import LocalModel\n"
         "model = LocalModel(max_tokens=24, n_ctx=2048)\n"
-        "print(model.chat([{'role': 'user', 'content': sys.argv[1]}], role='agent').text)\n"
+        "messages = [{'role': 'user', 'content': sys.argv[1]}]\n"
+        "print(model.chat(Request(messages=messages, role='agent')).text)\n"
     )
     loop = (
         'for city in Paris Rome; do "$0" -m mcp_server run --bank "$1" --embedder hashing-256 --closing-words '

@@ -1,4 +1,4 @@
-"""Running a command with its output streaming through, and what it said kept."""
+"""A command run by `reasoningbank run`: given the lessons, its output streaming through, what it printed kept."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ LONGEST = 120_000  # bytes of a variable: Linux starts nothing that is given one
 
 
 @dataclass(kw_only=True)
-class Done:
-    """How the command went: its exit status as a shell tells it, and what it printed, cut in the middle.
+class CommandResult:
+    """How the command went: its exit status as a shell gives it, and what it printed, cut in the middle.
 
-    plain   whether it was run with the file of lessons alone, since the system found it too long with them
+    too_long   whether the system found it too long with the lessons, so that it was run with their file alone
     """
 
     status: int
     output: str
     errors: str
     duration_s: float
-    plain: bool = False
+    too_long: bool = False
 
 
 def with_memory(task: str, memory: str) -> str:
@@ -42,7 +42,7 @@ def with_memory(task: str, memory: str) -> str:
     return f"{memory}\n\nTask: {task}" if memory else task
 
 
-def run_command(command: list[str], plain: list[str], task: str, memory: str, stdin: str | None) -> Done:
+def run_command(command: list[str], plain: list[str], task: str, memory: str, stdin: str | None) -> CommandResult:
     """Run it with its output streaming through; what signals stop us stop it.
 
     plain   the command without lessons: run in its place, with their file alone, where the system finds it too long
@@ -70,9 +70,10 @@ def run_command(command: list[str], plain: list[str], task: str, memory: str, st
                 process, too_long = start(plain, others | few), True
         except OSError as error:
             print(f"reasoningbank run: {command[0]}: {error.strerror}", file=sys.stderr)
-            return Done(status=127 if isinstance(error, FileNotFoundError) else 126, output="", errors="", duration_s=0)
+            status = 127 if isinstance(error, FileNotFoundError) else 126
+            return CommandResult(status=status, output="", errors="", duration_s=0)
         with passing_signals(process):
-            kept = [Kept(), Kept()]
+            kept = [HeadAndTail(), HeadAndTail()]
             threads = [
                 threading.Thread(target=copy, args=(process.stdout, sys.stdout, kept[0]), daemon=True),
                 threading.Thread(target=copy, args=(process.stderr, sys.stderr, kept[1]), daemon=True),
@@ -87,7 +88,7 @@ def run_command(command: list[str], plain: list[str], task: str, memory: str, st
                 thread.join(LINGER_S)
     status = 128 - status if status < 0 else status
     printed = {"output": kept[0].text(), "errors": kept[1].text()}
-    return Done(status=status, **printed, duration_s=time.monotonic() - began, plain=too_long)
+    return CommandResult(status=status, **printed, duration_s=time.monotonic() - began, too_long=too_long)
 
 
 @contextmanager
@@ -108,7 +109,7 @@ def passing_signals(process: subprocess.Popen) -> Iterator[None]:
 
 
 @dataclass(kw_only=True)
-class Kept:
+class HeadAndTail:
     """The beginning and the end of a stream."""
 
     head: bytearray = field(default_factory=bytearray)
@@ -128,7 +129,7 @@ class Kept:
         return storable((bytes(self.head) + middle + bytes(self.tail[-TAIL:])).decode("utf-8", "replace"))
 
 
-def copy(source: IO[bytes], target: IO[str], kept: Kept) -> None:
+def copy(source: IO[bytes], target: IO[str], kept: HeadAndTail) -> None:
     """What the command prints, as it comes, and into `kept`; it is drained also when nobody reads ours any more."""
     while data := source.read1(65536):
         kept.add(data)

@@ -1,4 +1,4 @@
-"""What went wrong beside a task (`reasoningbank run`), in a file beside the bank, which may itself be what broke."""
+"""The warnings of `reasoningbank run`, in a file beside the bank: the bank may itself be what broke."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from core.memory.moment import now
 
-KEPT = 1000  # of the last entries are counted
+MOST = 1000  # only the last entries are counted
 
 
 def file_of(bank: Path) -> Path:
@@ -27,10 +27,10 @@ def note(bank: Path, what: str, why: str) -> None:
         print(f"memory: the warning is not counted: {file_of(bank)}: {error.strerror}", file=sys.stderr)
 
 
-def counted(bank: Path) -> dict[str, Any]:
-    """{what: how often} of the warnings that are kept, and the last of them; {} without any."""
+def count(bank: Path) -> dict[str, Any]:
+    """{counts: {what: how often}, last} of the warnings that are kept; {} without any."""
     try:
-        lines = file_of(bank).read_text(encoding="utf-8", errors="replace").splitlines()[-KEPT:]
+        lines = file_of(bank).read_text(encoding="utf-8", errors="replace").splitlines()[-MOST:]
     except FileNotFoundError:
         return {}
     entries = []
