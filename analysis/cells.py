@@ -1,4 +1,8 @@
-"""From episodes to the cells of a table: one row for each configuration, over its seeds. Never over unlike tasks."""
+"""From episodes to the cells of a table: one row for each configuration, over its seeds. Never over unlike tasks.
+
+A cell is one configuration over all its seeds, on one set of tasks. Cells of the same env, model and set of tasks are a
+block: they may stand in one table and be compared.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.lessons import lesson_counts
+from analysis import notes
+from analysis.funnel_steps import lesson_counts
 from analysis.stats import calibration, confusion, holm, late_minus_early, paired, rate_interval
 from core.errors import UserError
 from core.run.arms import named
@@ -20,8 +25,17 @@ from core.setting import joined
 if TYPE_CHECKING:
     import pandas as pd
 
-# The order of arms in every table: the paper's, then what this project adds, then one's own by name.
+BLOCK = ("env", "model", "task_set")
+TELLING = tuple(
+    "k r top_k learn_from memory retrieval judge setting order batch passes mode window agent llm workflow".split()
+)
+PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # of analysis.stats.paired
+GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
+SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *TELLING]
+LEVEL = 0.05  # of Holm's p over the table, under which a difference is called one
+FEW, SHORT = 2, 60  # settings, and their characters, that a label may name
 
+# The order of arms in every table: the paper's, then what this project adds, then one's own by name.
 PAPER = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel", "matts_sequential")
 SCALED = ("parallel_k5", "parallel_alone", "parallel_no_memory", "sequential_alone", "sequential_no_memory")
 ABLATIONS = (
@@ -37,28 +51,6 @@ LABELS = tuple(f"labels_{name}" for name in ("llm", "heuristic", "consensus", "s
 CONTROL = tuple("told_random told_lesson told_bank true_labels quote key_item top_3 lexical rrf quote_key_item".split())
 REFERENCES = ("random", "gold")  # agents without a model: the floor and the ceiling
 ORDER = (*PAPER, *(f"matts_{name}" for name in SCALED), *ABLATIONS, *LABELS, *CONTROL, *REFERENCES)
-
-
-def place_of_arm(row: dict[str, Any]) -> tuple[Any, ...]:
-    """A key to sort the rows of a table by: the arm's place, then its label, numbers in it by size (k=2, k=10)."""
-    arm, label = row["arm"], row.get("label") or row["arm"]
-    known = ORDER.index(arm) if arm in ORDER else len(ORDER)
-    return known, _by_size(arm), _by_size(label)
-
-
-def _by_size(text: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
-
-
-BLOCK = ("env", "model", "task_set")  # cells that may stand in one table and be compared
-TELLING = tuple(
-    "k r top_k learn_from memory retrieval judge setting order batch passes mode window agent llm workflow".split()
-)
-PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # of analysis.stats.paired
-GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
-SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *TELLING]
-NAMED = 6  # configuration keys in a note
-FEW, SHORT = 2, 60  # settings, and their characters, that a label may name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,26 +81,37 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
 
     if (frame["index"] < 0).all():
         raise UserError("none of the runs has finished an episode yet.")
-    used, notes = _chosen(frame)
-    notes += unlike(used) + notes.notes(used)
+    used, lines = _chosen(frame)
+    lines += notes.unlike(used, BLOCK) + notes.what_was_seen(used)
     counted = used if partial else used[used["complete"]]
     rows = []
     for cell, runs in used.groupby("cell", sort=False):
-        waiting = runs[~runs["complete"]].drop_duplicates("run_dir")
-        notes += [unfinished(run, runs, partial) for run in waiting.itertuples()]
-        facts = {"n_partial": len(waiting), "partial": partial and len(waiting) > 0}
+        lines += notes.unfinished(runs, partial)
+        n_partial = runs[~runs["complete"]]["run_dir"].nunique()
+        facts = {"n_partial": n_partial, "partial": partial and n_partial > 0}
         as_named = runs.sort_values("overridden", kind="stable").iloc[0]  # one configuration may have had two names
         rows.append({**as_named[SHARED], **facts, **measure(counted[counted["cell"] == cell])})
     table = pd.DataFrame(rows)
     settings = used.drop_duplicates("cell").set_index("cell")["settings"].map(json.loads).to_dict()
     table.insert(0, "label", _labels(table, settings))
     table = _in_order(table)
-    rows = in_notes(table)
-    for told in (notes.unevaluated, notes.errors, notes.replicates, notes.fallbacks):
-        notes += told(rows)
-    notes += notes.one_bank(rows, counted)
-    found = Cells(table=table, frame=counted, notes=notes)
-    return found if baseline is None else _compared(found, baseline, command)
+    rows = _for_notes(table)
+    for note in (notes.unevaluated, notes.broken, notes.replicates, notes.fallbacks):
+        lines += note(rows)
+    lines += notes.one_bank(rows, counted)
+    cells = Cells(table=table, frame=counted, notes=lines)
+    return cells if baseline is None else _compared(cells, baseline, command)
+
+
+def place_of_arm(row: dict[str, Any]) -> tuple[Any, ...]:
+    """A key to sort the rows of a table by: the arm's place, then its label, numbers in it by size (k=2, k=10)."""
+    arm, label = row["arm"], row.get("label") or row["arm"]
+    known = ORDER.index(arm) if arm in ORDER else len(ORDER)
+    return known, _by_size(arm), _by_size(label)
+
+
+def _by_size(text: str) -> list[tuple[int, str]]:
+    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"(\d+)", text)]
 
 
 def measure(episodes: pd.DataFrame) -> dict[str, Any]:
@@ -162,8 +165,8 @@ def measures(valid: pd.DataFrame) -> dict[str, dict[str, float]]:
 def answered(runs: pd.DataFrame) -> dict[str, Any]:
     """{n_calls, fallbacks: {model: calls that it answered}} of runs whose models have fallbacks."""
     counts: Counter[str] = Counter()
-    for found in runs["fallbacks"]:
-        counts.update(json.loads(found))
+    for answered_by in runs["fallbacks"]:
+        counts.update(json.loads(answered_by))
     return {"n_calls": int(runs["n_calls"].fillna(0).sum()), "fallbacks": dict(counts)}
 
 
@@ -197,8 +200,8 @@ def confidences(valid: pd.DataFrame) -> dict[str, Any]:
         for truth, label, sure in rated
         if label is not None and truth != "infra_error" and sure is not None and 0 <= sure <= 1
     ]
-    found = calibration([sure for sure, _ in rated], [right for _, right in rated])
-    return {"n_rated": found.pop("n"), **found}
+    scores = calibration([sure for sure, _ in rated], [right for _, right in rated])
+    return {"n_rated": scores.pop("n"), **scores}
 
 
 def distinct_seeds(episodes: pd.DataFrame) -> pd.DataFrame:
@@ -212,8 +215,8 @@ def bounds(episodes: pd.DataFrame, value: float) -> tuple[float, float] | None:
     broke = episodes["status"] == "infra_error"
     if not broke.any():
         return None
-    found = rate_interval(grid(episodes.assign(success=episodes["success"].mask(broke, value))).to_numpy())
-    return found["low"], found["high"]
+    rate = rate_interval(grid(episodes.assign(success=episodes["success"].mask(broke, value))).to_numpy())
+    return rate["low"], rate["high"]
 
 
 def grid(episodes: pd.DataFrame, by: str = "task_id", value: str = "success") -> pd.DataFrame:
@@ -233,8 +236,7 @@ def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """One run for each cell and seed: the one that got furthest, of several the last by name."""
     runs = frame.sort_values("index").drop_duplicates("run_dir", keep="last").sort_values(["index", "run_dir"])
     left = runs[runs.duplicated(["cell", "seed"], keep="last")]
-    notes = [f"{run.run_dir} is left out: another run of {run.arm}, seed {run.seed}." for run in left.itertuples()]
-    return frame[~frame["run_dir"].isin(left["run_dir"])], notes
+    return frame[~frame["run_dir"].isin(left["run_dir"])], notes.left_out(left)
 
 
 def _labels(table: pd.DataFrame, settings: dict[str, dict[str, str]]) -> list[str]:
@@ -242,17 +244,17 @@ def _labels(table: pd.DataFrame, settings: dict[str, dict[str, str]]) -> list[st
 
     Where that leaves several with one label: in which other setting they differ, or part of their cell's id.
     """
-    found: dict[str, str] = {}
+    label_of: dict[str, str] = {}  # by cell
     for _, arm in table.groupby(["arm", "overridden"], dropna=False):
         blocks = [block for _, block in arm.groupby(list(BLOCK), dropna=False)]
         tells = [key for key in TELLING if any(block[key].astype(str).nunique() > 1 for block in blocks)]
         for block in blocks:
             rows = records(block)
-            labels = [named(row["arm"], row["overridden"].split() + told(row, tells)) for row in rows]
+            labels = [named(row["arm"], row["overridden"].split() + _telling(row, tells)) for row in rows]
             for label in set(labels):
                 cells = [row["cell"] for row, other in zip(rows, labels, strict=True) if other == label]
-                found |= {cell: f"{label}{more}" for cell, more in _apart(cells, settings).items()}
-    labels = [found[cell] for cell in table["cell"]]
+                label_of |= {cell: f"{label}{more}" for cell, more in _apart(cells, settings).items()}
+    labels = [label_of[cell] for cell in table["cell"]]
     blocks = zip(*(table[key] for key in BLOCK), strict=True)
     places = list(zip(labels, blocks, strict=True))  # the name of one arm may be another's with its settings
     return [
@@ -274,14 +276,14 @@ def _apart(cells: list[str], settings: dict[str, dict[str, str]]) -> dict[str, s
     return dict(zip(cells, words, strict=True))
 
 
-def told(row: dict[str, Any], tells: list[str]) -> list[str]:
+def _telling(row: dict[str, Any], tells: list[str]) -> list[str]:
     """What tells a cell from others of its arm, as words, without what its overridden settings say already."""
     said = {word.partition("=")[0].removeprefix("workflow.") for word in row["overridden"].split()}
     return [f"{key}={short(row[key])}" for key in tells if key not in said]
 
 
 def _in_order(table: pd.DataFrame) -> pd.DataFrame:
-    """The blocks as they were met, the arms of each in the order of `analysis.cells`."""
+    """The blocks as they were met, the arms of each in their order."""
     blocks = table.groupby(list(BLOCK), sort=False).ngroup()
     keys = [(block, *place_of_arm(row)) for block, row in zip(blocks, records(table), strict=True)]
     return table.iloc[sorted(range(len(keys)), key=keys.__getitem__)].reset_index(drop=True)
@@ -289,31 +291,46 @@ def _in_order(table: pd.DataFrame) -> pd.DataFrame:
 
 def _compared(cells: Cells, baseline: str, command: str) -> Cells:
     """The cells with the paired difference to their block's baseline, and Holm's p over the table."""
-    rows, notes = [], list(cells.notes)
+    import pandas as pd
+
+    rows, lines = [], list(cells.notes)
     table = cells.table
     bases = {}
     for block, group in table.groupby(list(BLOCK), sort=False):
         words = [baseline in label.split()[1:] for label in group["label"]]
         as_named = (group["arm"] == baseline) & (group["overridden"] == "")
         ways = (group["label"] == baseline, as_named, words)
-        named = next((found for way in ways if len(found := group[way])), group[:0])
-        bases[block] = named.iloc[0]["cell"] if len(named) == 1 and named.iloc[0]["n"] else None
+        candidates = next((fitting for way in ways if len(fitting := group[way])), group[:0])
+        bases[block] = candidates.iloc[0]["cell"] if len(candidates) == 1 and candidates.iloc[0]["n"] else None
         if bases[block] is None and len(group) > 1:
-            notes += notes.baselines(block, baseline, records(named), records(group), command)
-    for row in in_notes(table):
+            lines += notes.no_baseline(block, baseline, records(candidates), records(group), command)
+    for row in _for_notes(table):
         base = bases[tuple(row[key] for key in BLOCK)]
         rows.append({"base": base})
         if base is None or base == row["cell"] or not row["n"]:
             continue
         mine, other = cells.episodes(row["cell"]), cells.episodes(base)
         rows[-1] |= against(mine, other, mine) | _gain(mine, other)
-        notes += notes.pairing(row["label"], mine, other) + other_settings(row["label"], mine, other)
-    import pandas as pd
+        lines += notes.unpaired(row["label"], mine, other) + notes.other_settings(row["label"], mine, other)
+    effects = pd.DataFrame(rows, columns=["base", *PAIRED, *GAIN])
+    effects = effects.rename(columns={"low": "difference_low", "high": "difference_high"})
+    effects["p_holm"] = holm(effects["p"])
+    return Cells(table=pd.concat([table, effects], axis=1), frame=cells.frame, notes=lines)
 
-    found = pd.DataFrame(rows, columns=["base", *PAIRED, *GAIN])
-    found = found.rename(columns={"low": "difference_low", "high": "difference_high"})
-    found["p_holm"] = holm(found["p"])
-    return Cells(table=pd.concat([table, found], axis=1), frame=cells.frame, notes=notes)
+
+def verdict(row: dict[str, Any]) -> str:
+    """What may be said of a row's difference to its baseline: better | worse | same | untested | unfinished.
+
+    Of runs that go on (`partial`, and `base_partial` of its baseline) nothing is said: a test at every look would find
+    a difference by chance.
+    """
+    if row.get("partial") or row.get("base_partial"):
+        return "unfinished"
+    if row["p_holm"] is None:
+        return "untested"
+    if row["p_holm"] >= LEVEL:
+        return "same"
+    return "better" if row["difference"] > 0 else "worse"
 
 
 def against(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> dict[str, Any]:
@@ -336,8 +353,8 @@ def _gain(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, float | None]:
     keys = ["task_id", "visit", "seed"]
     pairs = mine[[*keys, "index", "success"]].merge(other[[*keys, "success"]], on=keys, suffixes=("", "_base"))
     pairs["gain"] = pairs["success"] - pairs["success_base"]
-    found = late_minus_early(grid(pairs, "index", "gain").to_numpy()) if len(pairs) else {}
-    return dict(zip(GAIN, found.values(), strict=False))
+    gain = late_minus_early(grid(pairs, "index", "gain").to_numpy()) if len(pairs) else {}
+    return dict(zip(GAIN, gain.values(), strict=False))
 
 
 def _seed_mean(episodes: pd.DataFrame, column: str) -> float | None:
@@ -371,37 +388,10 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [{k: None if isinstance(v, float) and v != v else v for k, v in row.items()} for row in rows]
 
 
-def in_notes(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows with their labels as a note names them: with the benchmark, and the model, where there are several."""
+def _for_notes(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows, their labels as a note has them: with the benchmark, and the model, where there are several."""
     where = [key for key in ("env", "model") if table[key].nunique() > 1]
     return [
         row | {"label": " on ".join([row["label"], *([", ".join(str(row[key]) for key in where)] if where else [])])}
         for row in records(table)
     ]
-
-
-def unlike(used: pd.DataFrame) -> list[str]:
-    """Notes on what a reader would take for the same and is not: the code, and the data that one seed's runs met."""
-    runs = used.drop_duplicates("run_dir")
-    codes = sorted(set(runs["code"]))
-    notes = [f"the runs were made by {len(codes)} versions of the code: {', '.join(codes)}."] if len(codes) > 1 else []
-    for (env, *_), group in runs.groupby([*BLOCK, "seed"], sort=False):
-        if group["data"].nunique() > 1:
-            notes.append(f"{env}: the data of these tasks is not the same in {', '.join(sorted(set(group['arm'])))}.")
-    return list(dict.fromkeys(notes))
-
-
-def unfinished(run: Any, runs: pd.DataFrame, partial: bool) -> str:
-    """What became of a run that did not finish."""
-    done = int((runs[runs["run_dir"] == run.run_dir]["index"] >= 0).sum())
-    fate = "counted as far as it goes" if partial else "left out"
-    return f"{run.run_dir} stopped after {done} of {run.n_tasks} tasks: {fate}."
-
-
-def other_settings(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
-    """A note where a cell and its baseline differ in more than what makes an arm."""
-    ours, theirs = (json.loads(cell["settings"].iloc[0]) for cell in (mine, other))
-    keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
-    told = [f"{key} {ours.get(key, '–')}, baseline {theirs.get(key, '–')}" for key in keys[:NAMED]]
-    more = f"; and {len(keys) - NAMED} more" if len(keys) > NAMED else ""
-    return [f"{label} differs from its baseline beside the arm: {'; '.join(told)}{more}."] if keys else []

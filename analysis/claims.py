@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.cells import Cells
 from analysis.published import Published, load
-from analysis.text import Text
+from analysis.text_table import TextTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,7 @@ WORDS = {  # what was claimed, by its name in published.json
 }
 
 
-def beside_claims(cells: Cells, rows: list[dict[str, Any]]) -> Text:
+def beside_claims(cells: Cells, rows: list[dict[str, Any]]) -> TextTable:
     """A row a task type: solved, attempts and steps of each arm, and what is claimed of it in published.json.
 
     rows   the cells of one benchmark, model and set of tasks
@@ -34,7 +34,7 @@ def beside_claims(cells: Cells, rows: list[dict[str, Any]]) -> Text:
         ours = [_ours(of_kind[row["cell"]], None if row["cell"] == base else of_kind.get(base)) for row in rows]
         lines.append([kind, *ours, *(claimed(claims, arm, kind) for arm in arms)])
     sources = {claim.source: claim.note for claim in claims}
-    return Text(
+    return TextTable(
         title=f"Beside what is claimed: {rows[0]['env']}, {rows[0]['model']}",
         head=["job", *(row["label"] for row in rows), *(f"claimed\n{arm}" for arm in arms)],
         rows=lines,

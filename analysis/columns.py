@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from analysis.lessons import STEPS
+from analysis.funnel_steps import STEPS
 from analysis.published import comparable
 
 Format = Callable[[dict[str, Any]], str]

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, Cells, against, grid, make_cells, records
 from analysis.columns import HEADINGS, number
-from analysis.lessons import STEPS, at_steps, steps_above
+from analysis.funnel_steps import STEPS, at_steps, steps_above
 from analysis.matrix import usual_baseline
 from analysis.stats import holm, rate_interval
-from analysis.text import Text
+from analysis.text_table import TextTable
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def build_funnel(
     partial: bool = False,
     every_published: bool = False,
     command: str = "",
-) -> tuple[Cells, list[Text]]:
+) -> tuple[Cells, list[TextTable]]:
     """(cells, whose table has a row for each step of each arm; a text for each benchmark, model and set of tasks).
 
     The arguments are those of `analysis.tables.build_tables`. Raises UserError where no task was shown a lesson.
@@ -100,13 +100,13 @@ def _compared(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> 
     return {"without": rate_interval(grid(pairs).to_numpy())["mean"], **found, **ends}
 
 
-def texts_of(rows: list[dict[str, Any]], base: str) -> list[Text]:
+def texts_of(rows: list[dict[str, Any]], base: str) -> list[TextTable]:
     """The rows as tables, one a block."""
     blocks: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
         blocks.setdefault(tuple(row[key] for key in BLOCK), []).append(row)
     return [
-        Text(
+        TextTable(
             title=f"From lesson to result: {block[0]}, {block[1]}, {inside[0]['n_tasks']} tasks",
             head=["tasks", "n", "solved", *(heading for heading, _ in COLUMNS)],
             rows=[list(map(str, _line(row))) for row in inside],

@@ -1,7 +1,8 @@
 """Checks of what a run's texts hold: the lessons that were shown, and the answers where they must not be.
 
-An answer under four characters stands in a text by chance. So it is counted in how many tasks theirs does, beside how
-often the answers of other tasks stand in the same text, and theirs in the texts of other tasks.
+A text is looked at in its context: an answer that stood before it is no leak. An answer under four characters stands in
+a text by chance. So it is counted in how many tasks theirs does, beside how often the answers of other tasks stand in
+the same text, and theirs in the texts of other tasks.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from analysis.audit import SHORTEST, NotChecked, answer_in, known_records, secret_of, told_by, unscrubbed, untold, where
+from analysis.evidence import (
+    SHORTEST,
+    Check,
+    NotChecked,
+    answer_in,
+    known_records,
+    require_secret_answers,
+    require_whole_texts,
+    secret_of,
+    text_of,
+    where,
+)
 from analysis.load import Run
 from core.build import ROLES
 from core.jsonl import read_lines
@@ -27,7 +39,20 @@ NUMBER = re.compile(r"\[\d+\]")
 TAG = re.compile(r"^(Thought|Action|Observation): ")  # of a transcript
 QUOTED = "[memory item]"  # in the place of a lesson that an attempt quoted
 LEARNERS = ROLES[1:]
-Text = tuple[dict, str, str]  # an episode's row, a text, what was told before it
+TextInContext = tuple[dict, str, str]  # an episode's row, a text, what stood before it
+
+
+def gold_in_prompts(run: Run) -> Iterator[str]:
+    """Invariant 1: the answer in a prompt that neither the task, nor the env, nor a lesson told (not in train)."""
+    require_secret_answers(run)
+    for row in run.rows:
+        context = row["query"]
+        for attempt in row["trajectories"]:
+            for message in attempt["opening"]:
+                if answer := answer_in(MEMORY.sub("", message["content"]), attempt["gold"], context):
+                    yield f"{where(row)}: {message['role']} prompt of attempt {attempt['sample']} holds {answer!r}"
+            context += "\n" + text_of(attempt)  # a later round is shown what this one saw
+    require_whole_texts(run)
 
 
 def shown_items(run: Run) -> Iterator[str]:
@@ -66,31 +91,31 @@ def one_system_prompt(run: Run) -> Iterator[str]:
 
 def gold_in_learning(run: Run) -> Iterator[str]:
     """Invariant 1: a lesson or verdict with an answer that no attempt met and it may have been told (not in train)."""
-    untold(run)
+    require_secret_answers(run)
     known = list(known_answers(run))
-    alone = unaided(run) if known and asked(run) is not None else set()
+    alone = unaided(run) if known and learning_calls(run) is not None else set()
     yield from (line for task, line in known if task not in alone)
-    unscrubbed(run)
+    require_whole_texts(run)
 
 
 def answers_worked_out(run: Run) -> Iterator[str]:
     """A lesson or a verdict with an answer that no attempt met, though its recorded prompts do not hold it."""
-    untold(run)
+    require_secret_answers(run)
     known = list(known_answers(run))
     alone = unaided(run) if known else set()
     yield from (line for task, line in known if task in alone)
-    unscrubbed(run)
+    require_whole_texts(run)
 
 
 def known_answers(run: Run) -> Iterator[tuple[str, str]]:
     """(task, what to say) of each lesson and verdict that knows the answer although the attempts never met it."""
     for row in run.rows:
-        told = row["query"] + "".join(told_by(attempt, opening=True) for attempt in row["trajectories"])
+        context = row["query"] + "".join(text_of(attempt, opening=True) for attempt in row["trajectories"])
         said = {"the verdict": row["verdict"]["reason"]}
         said |= {f"lesson {n}": Lesson(**lesson).text for n, lesson in enumerate(row["lessons"])}
         for name, text in said.items():
-            if found := answer_in(text, answer_of(row)["gold"], told):
-                yield row["task_id"], f"{where(row)}: {name} knows {found!r}, which no attempt met"
+            if answer := answer_in(text, answer_of(row)["gold"], context):
+                yield row["task_id"], f"{where(row)}: {name} knows {answer!r}, which no attempt met"
 
 
 def unaided(run: Run) -> set[str]:
@@ -99,18 +124,18 @@ def unaided(run: Run) -> set[str]:
     These prompts ask the model to work the task out itself, so a strong one may find what the agent did not.
     """
     alone, aided = set(), set()
-    for row, prompt, told in learning_prompts(run):
+    for row, prompt, context in learning_prompts(run):
         gold = answer_of(row)["gold"]
-        holds = answer_in(prompt, gold, told) or stands(secret_of(gold, row["query"]), [(prompt, told)])
+        holds = answer_in(prompt, gold, context) or stands(secret_of(gold, row["query"]), [(prompt, context)])
         (aided if holds else alone).add(row["task_id"])
     return alone - aided
 
 
 def gold_in_learning_prompts(run: Run) -> Iterator[str]:
     """Invariant 1: an answer sent to judge, selector or extractor that neither task nor attempt told (not in train)."""
-    for row, prompt, told in learning_prompts(run):
-        if found := answer_in(prompt, answer_of(row)["gold"], told):
-            yield f"{where(row)}: a prompt of the learner holds {found!r}, which no attempt met"
+    for row, prompt, context in learning_prompts(run):
+        if answer := answer_in(prompt, answer_of(row)["gold"], context):
+            yield f"{where(row)}: a prompt of the learner holds {answer!r}, which no attempt met"
 
 
 def gold_by_chance(run: Run) -> Iterator[str]:
@@ -121,40 +146,40 @@ def gold_by_chance(run: Run) -> Iterator[str]:
         "system prompt": system_prompts(run),
         "observations before the end": observations(run),
     }
-    if run.setting != "train" and asked(run) is not None:
+    if run.setting != "train" and learning_calls(run) is not None:
         places["learner's prompts"] = list(learning_prompts(run))
     for place, texts in places.items():
         if line := more_than_chance(texts):
             yield f"{place}: {line}"
 
 
-def more_than_chance(texts: Iterable[Text]) -> str | None:
+def more_than_chance(texts: Iterable[TextInContext]) -> str | None:
     """What to say where tasks' own answers stand in their texts more often than those of others; else None.
 
     One short answer says nothing by itself: there must be two.
     """
-    each = {}  # {episode: (its answer, its texts and what was told before each)}
-    for row, text, told in texts:
+    episodes: dict[int, tuple[dict, str, list[tuple[str, str]]]] = {}  # {index: (row, answer, texts in context)}
+    for row, text, context in texts:
         gold = secret_of(answer_of(row)["gold"], row["query"])
         if gold.strip():
-            each.setdefault(row["index"], (row, gold, []))[2].append((text, told))
+            episodes.setdefault(row["index"], (row, gold, []))[2].append((text, context))
     for short in (True, False):
-        rows = [found for found in each.values() if (len(found[1]) < SHORTEST) == short]
+        rows = [each for each in episodes.values() if (len(each[1]) < SHORTEST) == short]
         golds = sorted({gold for _, gold, _ in rows})
         golds = golds[:: max(1, len(golds) // OTHERS)]
-        hits = [row for row, gold, told in rows if stands(gold, told)]
+        hits = [row for row, gold, own in rows if stands(gold, own)]
         if len(hits) < (2 if short else 1):
             continue
-        others = [[stands(other, told) for other in golds if other != gold] for _, gold, told in rows]
+        others = [[stands(other, own) for other in golds if other != gold] for _, gold, own in rows]
         pooled = (1 + sum(map(sum, others))) / (1 + sum(map(len, others)))
         chances = []
         for (_, gold, _), here in zip(rows, others, strict=True):
-            there = [stands(gold, told) for _, other, told in rows[:: max(1, len(rows) // OTHERS)] if other != gold]
-            chances.append(max((sum(found) + pooled) / (len(found) + 1) for found in (here, there)))
+            there = [stands(gold, own) for _, other, own in rows[:: max(1, len(rows) // OTHERS)] if other != gold]
+            chances.append(max((sum(hit) + pooled) / (len(hit) + 1) for hit in (here, there)))
         if len(hits) >= MORE * sum(chances) and (p := at_least(len(hits), chances)) < LEVEL:
-            named = ", ".join(str(row["index"]) for row in hits[:5])
+            first = ", ".join(str(row["index"]) for row in hits[:5])
             by_chance = f"{sum(chances):.1f} by chance, p {p:.2g}"
-            return f"the own answer in {len(hits)} of {len(rows)} ({by_chance}), as in episode {named}"
+            return f"the own answer in {len(hits)} of {len(rows)} ({by_chance}), as in episode {first}"
     return None
 
 
@@ -167,20 +192,23 @@ def at_least(count: int, chances: list[float]) -> float:
     return max(0.0, 1 - sum(below))
 
 
-def stands(gold: str, told: list[tuple[str, str]]) -> bool:
-    """Whether an answer is a word of one of the texts and was not told before it; short ones by their case as well."""
-    if not any(gold.lower() in text.lower() for text, _ in told):
+def stands(gold: str, texts: list[tuple[str, str]]) -> bool:
+    """Whether an answer is a word of one of the texts and of nothing before it; short ones by their case as well.
+
+    texts   each with its context, what stood before it
+    """
+    if not any(gold.lower() in text.lower() for text, _ in texts):
         return False
     word = re.compile(rf"(?<![\w.]){re.escape(gold)}(?!\w|\.\d)", 0 if len(gold) < SHORTEST else re.IGNORECASE)
-    return any(word.search(text) and not word.search(before) for text, before in told)
+    return any(word.search(text) and not word.search(before) for text, before in texts)
 
 
-def lessons_shown(run: Run) -> list[Text]:
+def lessons_shown(run: Run) -> list[TextInContext]:
     """The block of lessons of every attempt."""
     return [(row, block, excuse(row, row["query"])) for row, attempt in attempts_of(run) for block in blocks(attempt)]
 
 
-def system_prompts(run: Run) -> list[Text]:
+def system_prompts(run: Run) -> list[TextInContext]:
     """The first message of every attempt, less its lessons."""
     return [
         (row, MEMORY.sub("", message["content"]), excuse(row, row["query"]))
@@ -194,28 +222,28 @@ def attempts_of(run: Run) -> Iterator[tuple[dict, dict]]:
     return ((row, attempt) for row in run.rows for attempt in row["trajectories"])
 
 
-def excuse(row: dict, told: str) -> str:
-    """What was told before, where that explains why a text holds the answer; a short one may stand there by chance."""
-    return told if len(secret_of(answer_of(row)["gold"], row["query"])) >= SHORTEST else ""
+def excuse(row: dict, context: str) -> str:
+    """The context, where it explains why a text holds the answer; a short answer may stand there by chance."""
+    return context if len(secret_of(answer_of(row)["gold"], row["query"])) >= SHORTEST else ""
 
 
-def observations(run: Run) -> Iterator[Text]:
+def observations(run: Run) -> Iterator[TextInContext]:
     """Every observation but the last, and what the attempt had met or said before it."""
     for row, attempt in attempts_of(run):
-        told = "\n".join([row["query"], *(message["content"] for message in attempt["opening"])])
+        context = "\n".join([row["query"], *(message["content"] for message in attempt["opening"])])
         for step in attempt["steps"][:-1]:
-            told += f"\n{step['text']}"
-            yield row, step["observation"], told
-            told += f"\n{step['observation']}"
+            context += f"\n{step['text']}"
+            yield row, step["observation"], context
+            context += f"\n{step['observation']}"
 
 
-def learning_prompts(run: Run) -> Iterator[Text]:
+def learning_prompts(run: Run) -> Iterator[TextInContext]:
     """What the prompts of judge, selector and extractor hold beside the task, its attempts and the templates.
 
     A prompt about an attempt that is not recorded (it was made again after a crash) is passed over.
     """
-    untold(run)
-    if (calls := asked(run)) is None:
+    require_secret_answers(run)
+    if (calls := learning_calls(run)) is None:
         raise NotChecked("there is no prompts.jsonl: an earlier version made the run")
     templates = prompt_texts(run.config.get("prompts"))
     visits = defaultdict(list)
@@ -223,20 +251,20 @@ def learning_prompts(run: Run) -> Iterator[Text]:
         visits[row["task_id"]].append(row)
     for task, rows in visits.items():
         attempts = [attempt for row in rows for attempt in row["trajectories"]]
-        told = "\n".join([rows[0]["query"], *(told_by(attempt, opening=True) for attempt in attempts), templates])
-        said = {part[:40] for each in attempts for step in each["steps"] for part in (step["action"], step["text"])}
+        context = "\n".join([rows[0]["query"], *(text_of(attempt, opening=True) for attempt in attempts), templates])
+        said = {text[:40] for each in attempts for step in each["steps"] for text in (step["action"], step["text"])}
         for call in calls[task]:
-            if any(part in call["prompt"] for part in said if part):
-                yield rows[0], beside(call["prompt"], told), excuse(rows[0], told)
+            if any(text in call["prompt"] for text in said if text):
+                yield rows[0], beside(call["prompt"], context), excuse(rows[0], context)
 
 
-def beside(prompt: str, told: str) -> str:
-    """The lines of a prompt that are not those of what was told, whole or cut, with a tag or without quoted lessons."""
+def beside(prompt: str, context: str) -> str:
+    """The lines of a prompt that are not those of the context, whole or cut, with a tag or without quoted lessons."""
     lines = [TAG.sub("", line).strip() for line in prompt.splitlines()]
-    return "\n".join(line for line in lines if not all(part.strip() in told for part in line.split(QUOTED)))
+    return "\n".join(line for line in lines if not all(text.strip() in context for text in line.split(QUOTED)))
 
 
-def asked(run: Run) -> dict[str, list[dict]] | None:
+def learning_calls(run: Run) -> dict[str, list[dict]] | None:
     """{task: calls of judge, selector and extractor}, each a line of calls.jsonl with its whole `prompt`, once.
 
     None where the run has kept no prompts.
@@ -245,18 +273,18 @@ def asked(run: Run) -> dict[str, list[dict]] | None:
     if not (prompts.is_file() and calls.is_file()):
         return None
     texts = {row["id"]: "\n\n".join(m["content"] for m in row["messages"]) for row in read_lines(prompts)}
-    found: dict[str, dict] = defaultdict(dict)
+    by_task: dict[str, dict] = defaultdict(dict)
     for call in read_lines(calls):
         if call["role"] in LEARNERS and call["messages"] in texts:
             key = (call["role"], call["messages"], call.get("text"))
-            found[call["task"]][key] = call | {"prompt": texts[call["messages"]]}
-    return defaultdict(list, {task: list(each.values()) for task, each in found.items()})
+            by_task[call["task"]][key] = call | {"prompt": texts[call["messages"]]}
+    return defaultdict(list, {task: list(each.values()) for task, each in by_task.items()})
 
 
 def blocks(attempt: dict) -> list[str]:
     """The blocks of lessons in an attempt's opening, without their tags."""
-    found = [block for message in attempt["opening"] for block in MEMORY.findall(message["content"])]
-    return [block.removeprefix("<memory_items>").removesuffix("</memory_items>") for block in found]
+    tagged = [block for message in attempt["opening"] for block in MEMORY.findall(message["content"])]
+    return [block.removeprefix("<memory_items>").removesuffix("</memory_items>") for block in tagged]
 
 
 def foreign(block: str, items: list[str]) -> str:
@@ -272,5 +300,5 @@ def plain(text: str) -> str:
     return " ".join(text.replace("\x00", "").replace("&lt;", "<").replace("< |", "<|").split())
 
 
-BROKEN = (shown_items, gold_in_learning, gold_in_learning_prompts)
-LOOK = (one_system_prompt, gold_by_chance, answers_worked_out)
+BROKEN: tuple[Check, ...] = (shown_items, gold_in_learning, gold_in_learning_prompts)
+LOOK: tuple[Check, ...] = (one_system_prompt, gold_by_chance, answers_worked_out)

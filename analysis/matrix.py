@@ -6,17 +6,17 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, records
+from analysis.cells import BLOCK, LEVEL, Cells, make_cells, place_of_arm, records, verdict
 from analysis.columns import HEADINGS, success
 from analysis.tables import EXPERIMENTS, TABLES, gaps, load_episodes, published, typed, whole_name
-from analysis.text import BETTER, WORSE, Text
+from analysis.text_table import BETTER, WORSE, TextTable
 from core.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-LEVEL = 0.05  # of Holm's p over the table, under which a difference is called one
+MARKS = {"better": BETTER, "worse": WORSE, "same": "", "untested": "untested", "unfinished": "unfinished"}
 MOST_MISSING = 6  # cells whose command is printed
 # Sources of labels that a cell need not name: the paper's judge, and an arm that learns nothing.
 USUAL = ("llm", "none")
@@ -29,7 +29,7 @@ def build_matrix(
     partial: bool = False,
     every_published: bool = False,
     command: str = "",
-) -> tuple[Cells, list[Text]]:
+) -> tuple[Cells, list[TextTable]]:
     """The cells of all runs, and their table: a row an arm, a column for each benchmark, model and set of tasks.
 
     Nothing is averaged over columns. The arguments are those of `analysis.tables.build_tables`.
@@ -37,12 +37,12 @@ def build_matrix(
     base = baseline or usual_baseline(frame)
     cells = make_cells(frame, base, partial=partial, command=command)
     partial_cells = {row["cell"] for row in records(cells.table) if row["partial"]}
-    rows = [row | {"going_on": bool({row["cell"], row.get("base")} & partial_cells)} for row in records(cells.table)]
+    rows = [row | {"base_partial": row.get("base") in partial_cells} for row in records(cells.table)]
     blocks = {tuple(row[key] for key in BLOCK): None for row in rows}
     by_place = {(row["label"], *(row[key] for key in BLOCK)): row for row in rows}
     arms = {row["label"]: None for row in sorted(rows, key=place_of_arm)}
     models = {model for _, model, _ in blocks}
-    text = Text(
+    text = TextTable(
         title="Success, %: mean over seeds [95 % interval]" + (f", {models.pop()}" if len(models) == 1 else ""),
         head=["arm", *_headings(list(blocks), rows)],
         rows=[[arm, *(_cell(by_place.get((arm, *block))) for block in blocks)] for arm in arms],
@@ -54,7 +54,7 @@ def build_matrix(
 
 def print_matrix(folder: Path, console: Console) -> None:
     """Print the table of all runs in a folder, as at the end of a sweep. Where there is none, a line says why."""
-    from analysis.text import show
+    from analysis.text_table import show
 
     command = shlex.join(["python", "-m", "scripts.tables", str(folder)])
     try:
@@ -121,17 +121,7 @@ def _difference(row: dict[str, Any]) -> str:
     if row.get("difference") is None:
         return ""
     shown = HEADINGS["difference"][1](row).partition(" ")[0]
-    return f"{shown} {_mark(row)}· "
-
-
-def _mark(row: dict[str, Any]) -> str:
-    if row["going_on"]:  # a test at every look would find a difference by chance
-        return "unfinished "
-    if row["p_holm"] is None:
-        return "untested "
-    if row["p_holm"] >= LEVEL:
-        return ""
-    return f"{BETTER} " if row["difference"] > 0 else f"{WORSE} "
+    return " ".join(filter(None, (shown, MARKS[verdict(row)], "· ")))
 
 
 def _legend(rows: list[dict[str, Any]], baseline: str) -> list[str]:

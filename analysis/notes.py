@@ -1,32 +1,43 @@
-"""What a reader must know beside a table's numbers: errors that left the denominator, seeds that are no evidence."""
+"""The notes below a table: what its reader must know beside the numbers. Each function gives lines, most of them none.
+
+Of the cells: what broke, what is no evidence, what has no partner. Of the runs: what did not finish, what is not the
+same in all of them, and what a task could see beside the lessons that its own run made.
+"""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Rows = list[dict[str, Any]]
-MOST_BASELINES = 6  # named as what could be one
+MOST_BASELINES = 6  # of the cells that could be one
+MOST_KEYS = 6  # of a configuration
 
 
-def errors(rows: Rows) -> list[str]:
+def broken(rows: Rows) -> list[str]:
     """For each cell with infra errors, between what ends its rate would lie whatever had become of them."""
-    notes = []
+    lines = []
     for row in rows:
         if broke := row["n_infra_error"]:
             failed, solved = (points(row[name]) for name in ("if_errors_failed", "if_errors_solved"))
-            notes.append(
+            lines.append(
                 f"{row['label']}: {broke} of {row['n'] + broke} episodes broke; the 95 % interval would be {failed} "
                 f"had all of them failed, {solved} had all of them succeeded."
             )
     if len({row["n_infra_error"] for row in rows}) > 1:
         counts = ", ".join(f"{row['label']} {row['n_infra_error']}" for row in rows)
-        notes.append(f"broken tasks differ between the arms, which can make one look better: {counts}.")
-    return notes
+        lines.append(f"broken tasks differ between the arms, which can make one look better: {counts}.")
+    return lines
+
+
+def points(ends: tuple[float, float]) -> str:
+    """An interval in points of 100."""
+    return f"[{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]"
 
 
 def unevaluated(rows: Rows) -> list[str]:
@@ -48,28 +59,6 @@ def replicates(rows: Rows) -> list[str]:
     ]
 
 
-def one_bank(rows: Rows, used: pd.DataFrame) -> list[str]:
-    """For each cell whose seeds were all given the same bank to begin from."""
-    runs, notes = used.drop_duplicates("run_dir"), []
-    for row in rows:
-        given = [json.loads(knobs) for knobs in runs[runs["cell"] == row["cell"]]["knobs"]]
-        banks = {(each.get("memory.path"), each.get("memory.namespace")) for each in given}
-        if row["n_seeds"] > 1 and len(banks) == 1 and "memory.path" in given[0]:
-            notes.append(
-                f"{row['label']}: all seeds began from one given bank: p and intervals say nothing of other banks."
-            )
-    return notes
-
-
-def baselines(block: tuple[str, ...], baseline: str, named: Rows, group: Rows, command: str) -> list[str]:
-    """Why a block is not compared, and what to give as its baseline, as a whole command each."""
-    why = "no finished run of the baseline" if len(named) < 2 else f"{len(named)} cells are the baseline"
-    finished = [row["label"] for row in (named if len(named) > 1 else group) if row["n"]]
-    choices = [f"{command} --baseline {shlex.quote(label)}".strip() for label in finished[:MOST_BASELINES]]
-    found = [f"{block[0]}, {block[1]}: {why} {baseline}, so nothing is compared." + " Choose one:" * bool(choices)]
-    return found + [f"compare with it: {choice}" for choice in choices]
-
-
 def fallbacks(rows: Rows) -> list[str]:
     """For each cell in which another model than its own answered calls."""
     return [
@@ -79,14 +68,40 @@ def fallbacks(rows: Rows) -> list[str]:
     ]
 
 
-def pairing(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
+def one_bank(rows: Rows, used: pd.DataFrame) -> list[str]:
+    """For each cell whose seeds were all given the same bank to begin from."""
+    runs, lines = used.drop_duplicates("run_dir"), []
+    for row in rows:
+        given = [json.loads(knobs) for knobs in runs[runs["cell"] == row["cell"]]["knobs"]]
+        banks = {(each.get("memory.path"), each.get("memory.namespace")) for each in given}
+        if row["n_seeds"] > 1 and len(banks) == 1 and "memory.path" in given[0]:
+            lines.append(
+                f"{row['label']}: all seeds began from one given bank: p and intervals say nothing of other banks."
+            )
+    return lines
+
+
+def no_baseline(block: tuple[str, ...], baseline: str, candidates: Rows, group: Rows, command: str) -> list[str]:
+    """Why a block is not compared, and what to give as its baseline, as a whole command each.
+
+    candidates   the cells of the block, `group`, that could be the baseline asked for: none, several or unfinished ones
+    """
+    several = len(candidates) > 1
+    why = f"{len(candidates)} cells are the baseline" if several else "no finished run of the baseline"
+    finished = [row["label"] for row in (candidates if several else group) if row["n"]]
+    choices = [f"{command} --baseline {shlex.quote(label)}".strip() for label in finished[:MOST_BASELINES]]
+    line = f"{block[0]}, {block[1]}: {why} {baseline}, so nothing is compared." + " Choose one:" * bool(choices)
+    return [line, *(f"compare with it: {choice}" for choice in choices)]
+
+
+def unpaired(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
     """What of a cell and its baseline has no partner: seeds of one alone, and tasks that broke in one of them."""
-    notes = []
+    lines = []
     seeds = [set(cell["seed"]) for cell in (mine, other)]
     shared = seeds[0] & seeds[1]
     if seeds[0] != seeds[1]:
         has, base, both = (", ".join(map(str, sorted(each))) or "none" for each in (*seeds, shared))
-        notes.append(
+        lines.append(
             f"{label} has seeds {has}, its baseline {base}: the difference is over the shared ones ({both}), "
             "the rates are not."
         )
@@ -95,16 +110,43 @@ def pairing(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
     pairs = pairs[pairs["seed"].isin(shared)]
     if lost := len(pairs) - len(pairs.dropna()):
         why = "because an episode of the two broke or is missing"
-        notes.append(f"{label}: {lost} of {len(pairs)} pairs with its baseline are lost, {why}.")
-    return notes
+        lines.append(f"{label}: {lost} of {len(pairs)} pairs with its baseline are lost, {why}.")
+    return lines
 
 
-def points(ends: tuple[float, float]) -> str:
-    """An interval in points of 100."""
-    return f"[{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]"
+def other_settings(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
+    """Where a cell and its baseline differ in more than what makes an arm."""
+    ours, theirs = (json.loads(cell["settings"].iloc[0]) for cell in (mine, other))
+    keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
+    differing = [f"{key} {ours.get(key, '–')}, baseline {theirs.get(key, '–')}" for key in keys[:MOST_KEYS]]
+    more = f"; and {len(keys) - MOST_KEYS} more" if len(keys) > MOST_KEYS else ""
+    return [f"{label} differs from its baseline beside the arm: {'; '.join(differing)}{more}."] if keys else []
 
 
-# What a run may see beside the lessons that it makes itself, as notes below a table.
+def unfinished(used: pd.DataFrame, partial: bool) -> list[str]:
+    """What became of each run of a cell that did not finish; partial: it counts as far as it goes."""
+    fate, lines = "counted as far as it goes" if partial else "left out", []
+    for run in used[~used["complete"]].drop_duplicates("run_dir").itertuples():
+        done = int((used[used["run_dir"] == run.run_dir]["index"] >= 0).sum())
+        lines.append(f"{run.run_dir} stopped after {done} of {run.n_tasks} tasks: {fate}.")
+    return lines
+
+
+def left_out(runs: pd.DataFrame) -> list[str]:
+    """Runs, a row each, that do not count because another run is of their cell and seed."""
+    return [f"{run.run_dir} is left out: another run of {run.arm}, seed {run.seed}." for run in runs.itertuples()]
+
+
+def unlike(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
+    """What a reader would take for the same and is not: the code, and the data that one seed's runs of a block met."""
+    runs = used.drop_duplicates("run_dir")
+    codes = sorted(set(runs["code"]))
+    lines = [f"the runs were made by {len(codes)} versions of the code: {', '.join(codes)}."] if len(codes) > 1 else []
+    for (env, *_), group in runs.groupby([*block, "seed"], sort=False):
+        if group["data"].nunique() > 1:
+            lines.append(f"{env}: the data of these tasks is not the same in {', '.join(sorted(set(group['arm'])))}.")
+    return list(dict.fromkeys(lines))
+
 
 # Keys that change which lessons a task may see, or what of them, with the value that needs no note.
 SEEN = {
@@ -137,13 +179,13 @@ def knobs(config: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def notes(used: pd.DataFrame) -> list[str]:
+def what_was_seen(used: pd.DataFrame) -> list[str]:
     """A line for each arm and key of SEEN that is set, with its values over the arm's runs."""
-    runs, found = used.drop_duplicates("run_dir"), []
+    runs, lines = used.drop_duplicates("run_dir"), []
     for arm, group in runs.groupby("arm", sort=False):
         for key in SEEN:
-            told = zip(map(json.loads, group["knobs"]), group["label_source"])
-            rows = [(each, labels) for each, labels in told if key in each]
+            settings = zip(map(json.loads, group["knobs"]), group["label_source"])
+            rows = [(each, labels) for each, labels in settings if key in each]
             values = list(dict.fromkeys(each[key] for each, _ in rows))
             if not values:
                 continue
@@ -152,5 +194,5 @@ def notes(used: pd.DataFrame) -> list[str]:
             labels = ""
             if key in ("memory.path", "setting.allow_oracle_bank"):
                 labels = f" (labels: {', '.join(dict.fromkeys(labels for _, labels in rows))})"
-            found.append(f"{arm}: {key}={', '.join(values[:NAMED])}{more}{some}{labels}.")
-    return found
+            lines.append(f"{arm}: {key}={', '.join(values[:NAMED])}{more}{some}{labels}.")
+    return lines

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, Cells, make_cells, records, short
+from analysis.cells import BLOCK, REFERENCES, Cells, make_cells, records, short
 from analysis.claims import beside_claims
 from analysis.columns import HEADINGS, of_measure, of_type
 from analysis.load import load_runs
 from analysis.published import reference
-from analysis.text import Text
+from analysis.text_table import TextTable
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,11 +28,8 @@ ARMS = {
     "reasoningbank_success_only": "success_only",
     "reasoningbank_failure_only": "failure_only",
 }
-REFERENCE_AGENTS = ("gold", "random")  # agents without a model: the ceiling and the floor, arms of their own
 COMPARABLE = "comparable?"
 REFERENCE = ["benchmark", "model", "method", "published", "ours", COMPARABLE, "source"]
-
-
 OPEN = "main"  # the table that also has every run made by hand
 ALWAYS = ("method", "seeds", "n", "infra_errors", "labels", "success")
 CALIBRATION = ("n_rated", "brier", "ece")  # stand in a table only where a judge gave a confidence
@@ -180,7 +177,7 @@ def load_episodes(paths: list[str]) -> pd.DataFrame:
 
 def with_table_arms(frame: pd.DataFrame) -> pd.DataFrame:
     """The episodes with the arms' names of the tables."""
-    frame["arm"] = frame["arm"].replace(ARMS).mask(frame["agent"].isin(REFERENCE_AGENTS), frame["agent"])
+    frame["arm"] = frame["arm"].replace(ARMS).mask(frame["agent"].isin(REFERENCES), frame["agent"])
     return frame
 
 
@@ -209,10 +206,10 @@ def left_out(frame: pd.DataFrame, kept: pd.DataFrame, experiment: str) -> list[s
     return [f"left out, no cell of {experiment}: runs of {arms}. --table all shows every run."] if arms else []
 
 
-def published(name: str, rows: list[dict[str, Any]], every: bool) -> list[Text]:
+def published(name: str, rows: list[dict[str, Any]], every: bool) -> list[TextTable]:
     """The published rows that are comparable with one of ours; every: the others too, each with why it is not."""
     lines = [line for line in reference(name, rows) if every or line[REFERENCE.index(COMPARABLE)].startswith("yes")]
-    return [Text(title="Published", head=REFERENCE, rows=lines)] if lines else []
+    return [TextTable(title="Published", head=REFERENCE, rows=lines)] if lines else []
 
 
 def build_tables(
@@ -223,7 +220,7 @@ def build_tables(
     partial: bool = False,
     every_published: bool = False,
     command: str = "",
-) -> tuple[Cells, list[Text]]:
+) -> tuple[Cells, list[TextTable]]:
     """The cells of a table, and its texts: one a block, and the published numbers.
 
     baseline, partial, command   as in `analysis.cells.make_cells`; None: the table's own baseline
@@ -253,7 +250,7 @@ def build_tables(
         names = [name for name in (*ALWAYS, *table.columns) if rated or name not in CALIBRATION]
         columns = [one for name in names for one in (many[name] if name in many else [HEADINGS[name]])]
         texts.append(
-            Text(
+            TextTable(
                 title=f"{table.title}: {whole_name(each[0])}, {block[1]}, {rows['n_tasks'].iloc[0]} tasks",
                 head=[heading for heading, _ in columns],
                 rows=[[show(row) for _, show in columns] for row in each],

@@ -3,10 +3,10 @@
     python -m benchmarks.bank_space                                                  space
     python -m benchmarks.bank_space --learn 100,1000,10000 --embedder hashing-256    time of a learn() with every=1
 
-Lessons of our own, embedded by all-MiniLM-L6-v2: 48 rules in two wordings each (space_lessons.txt). A rule is learned
-once or more often, each time from another task. Of the repetitions a half say it in the words it was said in, with a
-remark before them, a quarter begin with these words and end with the second wording, a quarter are the second wording;
-the last two have titles of their own. So the share of repetitions is known: it decides what can be saved.
+Lessons of our own, embedded by all-MiniLM-L6-v2: 48 rules in two wordings each (data/space_lessons.txt). A rule is
+learned once or more often, each time from another task. Of the repetitions a half say it in the words it was said in,
+with a remark before them, a quarter begin with these words and end with the second wording, a quarter are the second
+wording; the last two have titles of their own. So the share of repetitions is known: it decides what can be saved.
 
 rows are the bytes of the records' texts and numbers, vectors those of their embeddings, live: both of the active
 records, what a search works on; file: the SQLite file after VACUUM, with the index of the words and all that undoes
@@ -37,7 +37,7 @@ from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord
 from scripts.command_line import parser
 
-RULES = Path(__file__).with_name("space_lessons.txt")
+RULES = Path(__file__).parent / "data" / "space_lessons.txt"
 REMARKS = ("Remember: ", "In short: ", "As seen again: ", "Once more: ", "Learned from this task: ")
 PLACES = "the shop|the billing service|a small team|the old server|the second exercise|a customer|the test rig".split(
     "|"

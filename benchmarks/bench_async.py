@@ -38,8 +38,8 @@ from core.models.base import Reply, Request
 from core.models.offline import FreePlayer, ScriptedModel
 from core.seeding import derive_seed
 from core.types import Message
-from envs import toy_script
 from envs.customs import BRANDS
+from envs.toy_script import play as toy  # noqa: F401 - the player of that world, by its name
 from scripts.command_line import REPO, plain_errors
 from single_turn_bench.files import read_objects
 
@@ -106,9 +106,6 @@ class Varied(ScriptedModel):
         texts = (message["content"] for message in request.messages)
         time.sleep(self.mean_s * length(request.role, request.sample, *texts))
         return super().chat(request)
-
-
-toy = toy_script.play
 
 
 def customs(messages: list[Message], role: str, sample: int) -> str:

@@ -9,6 +9,7 @@ retrieved afterwards; a harmless one is a false alarm if any cannot. The texts a
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
@@ -166,4 +167,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.latency_server import running
 from benchmarks.lines import Lines, lines_parser
-from scripts.command_line import REPO
+from scripts.command_line import REPO, command_of
 from single_turn_bench.files import read_objects
 
 LATENCY_S = 0.2
@@ -120,7 +120,7 @@ def rate(lines: Lines, folder: Path, n: int) -> None:
 
 def clients(lines: Lines, n: int) -> None:
     """llm.client=openai over litellm: calls a second of the model alone, and the processor's time of a call."""
-    words = [sys.executable, "-m", "benchmarks.bench_llm", "--calls", str(n)]
+    words = command_of("benchmarks.bench_llm", "--calls", n)
     wall, cpu = {}, {}
     with running(0.0) as url:
         for _ in range(3):

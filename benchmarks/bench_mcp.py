@@ -13,7 +13,6 @@ import asyncio
 import resource
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,10 +22,11 @@ import numpy as np
 
 from benchmarks.bench_memory import fill_bank
 from benchmarks.lines import Lines, lines_parser
+from benchmarks.servers import mcp_over_stdio
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder, MiniLMEmbedder
-from scripts.command_line import REPO, script
+from scripts.command_line import REPO, command_of
 
 QUERIES, WARM, STARTS, BASE = 220, 20, 7, 500
 VERBS = "sort parse cache retry encrypt stream merge index schedule validate".split()
@@ -71,10 +71,8 @@ def cpu_s() -> float:
 def client(bank: Path, mode: str = "auto") -> Any:
     """The SDK's client with a server of its own, which starts as the client is entered."""
     from mcp.client.client import Client
-    from mcp.client.stdio import StdioServerParameters
 
-    words = ["-m", "mcp_server", "--bank", str(bank)]
-    return Client(StdioServerParameters(command=sys.executable, args=words, cwd=REPO), mode=mode)
+    return Client(mcp_over_stdio("--bank", bank), mode=mode)
 
 
 async def retrieval_ms(bank: Path) -> list[float]:
@@ -102,7 +100,7 @@ async def write(bank: Path, name: str, lessons: int) -> None:
 
 def writers(bank: Path, clients: int, lessons: int) -> tuple[int, int, float]:
     """(clients that failed, lessons in the bank, seconds)."""
-    words = script("bench.bench_mcp", "--write", bank, "--lessons", lessons, "--name")
+    words = command_of("benchmarks.bench_mcp", "--write", bank, "--lessons", lessons, "--name")
     bank_of_questions(bank, HashingEmbedder(), 1)
     begin = time.perf_counter()
     running = [subprocess.Popen([*words, f"client {number}"], cwd=REPO) for number in range(clients)]

@@ -18,7 +18,8 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import Embedder
 from core.types import Lesson, MemoryRecord
-from scripts.command_line import REPO, script
+from scripts.command_line import REPO, command_of
 
 DIM, CENTRES, LATENT, QUERIES, WARM = 384, 1000, 32, 350, 50
 WORDS = "when the agent sees a locked box it looks for its key in every drawer before it tries the next room".split()
@@ -48,8 +49,8 @@ def vectors(n: int, seed: int) -> np.ndarray:
     for start in range(0, n, 50_000):
         m = min(50_000, n - start)
         latent = centres[rng.integers(0, CENTRES, m)] + 0.6 * rng.standard_normal((m, LATENT), dtype=np.float32)
-        part = latent @ widen + 0.1 * rng.standard_normal((m, DIM), dtype=np.float32)
-        rows[start : start + m] = part / np.linalg.norm(part, axis=1, keepdims=True)
+        some = latent @ widen + 0.1 * rng.standard_normal((m, DIM), dtype=np.float32)
+        rows[start : start + m] = some / np.linalg.norm(some, axis=1, keepdims=True)
     return rows
 
 
@@ -91,24 +92,32 @@ def bank(path: Path, queries: np.ndarray, index: str = "flat") -> MemoryBank:
     return MemoryBank(path=str(path), embedder=Ready(queries), policy=Cosine(), index=index)
 
 
-def fill_bank(made: MemoryBank, rows: np.ndarray, items: str = "ab") -> float:
-    """Put a record for each of these vectors into a bank, 5 000 a transaction, and close it; records a second."""
+def fill_bank(
+    made: MemoryBank, rows: np.ndarray, items: str = "ab", tenant: Callable[[int], str] | None = None
+) -> float:
+    """Put a record for each of these vectors into a bank, 5 000 a transaction, and close it; records a second.
+
+    tenant   the namespace of the record of each number; None: the bank's own
+    """
     took = 0.0
     for start in range(0, len(rows), 5_000):
-        part = rows[start : start + 5_000]
-        batch = list(records(start, len(part), items))
-        took += seconds(made.add_many, batch, part)
+        some = rows[start : start + 5_000]
+        batch = list(records(start, len(some), items))
+        if tenant is not None:
+            batch = [replace(record, namespace=tenant(start + place)) for place, record in enumerate(batch)]
+        took += seconds(partial(made.add_many, batch, some, keep_namespaces=tenant is not None))
     made.close()
     return len(rows) / took
 
 
-def in_turns(ours: Callable[[int], Any], bare: Callable[[int], Any]) -> tuple[float, float]:
-    """p50 in ms of each, asked in turns so that a busy machine disturbs both alike."""
-    times: dict[Callable, list[float]] = {ours: [], bare: []}
+def in_turns(*calls: Callable[[int], Any]) -> list[float]:
+    """p50 in ms of each, called in turns so that a busy machine disturbs all alike."""
+    times: list[list[float]] = [[] for _ in calls]
     for number in range(QUERIES):
-        for ask in (ours, bare) if number % 2 else (bare, ours):
-            times[ask].append(seconds(ask, number))
-    return statistics.median(times[ours][WARM:]) * 1e3, statistics.median(times[bare][WARM:]) * 1e3
+        for place in range(len(calls)):
+            which = (place + number) % len(calls)
+            times[which].append(seconds(calls[which], number))
+    return [statistics.median(each[WARM:]) * 1e3 for each in times]
 
 
 def retrieval(lines: Lines, path: Path, queries: np.ndarray, exact: Any, index: str, limit: float) -> None:
@@ -154,7 +163,7 @@ def adding(lines: Lines, path: Path, rows: np.ndarray) -> None:
 
 def opening(lines: Lines, path: Path, size: int, index: str, limit: float, memory: bool = False) -> None:
     """Open a bank in a process of its own, ask it once, add one record."""
-    command = script("bench.bench_memory", "--open", path, "--index", index)
+    command = command_of("benchmarks.bench_memory", "--open", path, "--index", index)
     done = json.loads(subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=True).stdout)
     lines.add(f"open {index} {size:,} and retrieve once", done["open_s"], limit, "s")
     if memory:

@@ -13,25 +13,25 @@ from __future__ import annotations
 import multiprocessing
 import os
 import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.bench_memory import QUERIES, WARM, Ready, records, seconds, vectors
+from benchmarks.bench_memory import QUERIES, Ready, fill_bank, in_turns, records, vectors
 from benchmarks.embedded_postgres import Server, missing
-from benchmarks.lines import Lines, lines_parser
+from benchmarks.lines import Lines, lines_parser, seconds
 from core.memory.bank import MemoryBank
 from core.memory.filter import Filter
 from core.memory.policies.cosine import Cosine
 from core.types import Scored
 from scripts.command_line import plain_errors
 
-WRITERS, ADDING_S, SMALL, BATCH = 8, 10.0, 1_000, 5_000
+WRITERS, ADDING_S, SMALL = 8, 10.0, 1_000
 SETTINGS = "-c shared_buffers=512MB -c max_wal_size=4GB -c checkpoint_timeout=30min"
 
 
@@ -43,29 +43,6 @@ def tenant(number: int) -> str:
     return "large" if number % 10 < 2 else f"t{number // (10 * SMALL // 8)}"
 
 
-def filled(path: str, rows: np.ndarray) -> float:
-    """Import a record for each vector, 5 000 a transaction; returns records a second."""
-    bank, took = opened(path, rows, "flat"), 0.0
-    for start in range(0, len(rows), BATCH):
-        part = rows[start : start + BATCH]
-        batch = [replace(record, namespace=tenant(int(record.id, 16))) for record in records(start, len(part))]
-        began = time.perf_counter()
-        bank.add_many(batch, part, keep_namespaces=True)
-        took += time.perf_counter() - began
-    bank.close()
-    return len(rows) / took
-
-
-def p50(asked: list[Callable[[int], object]]) -> list[float]:
-    """Milliseconds of each, asked in turns so that a busy machine disturbs all alike."""
-    times: list[list[float]] = [[] for _ in asked]
-    for number in range(QUERIES):
-        for place in range(len(asked)):
-            which = (place + number) % len(asked)
-            times[which].append(seconds(asked[which], number))
-    return [statistics.median(each[WARM:]) * 1e3 for each in times]
-
-
 def retrieving(lines: Lines, banks: list[MemoryBank], rows: np.ndarray, queries: np.ndarray) -> None:
     """Top 5: of everyone, of a tenant of a fifth of all, and of one of 1 000; how many are the exact ones."""
     owners = np.array([tenant(number) for number in range(len(rows))])
@@ -74,7 +51,7 @@ def retrieving(lines: Lines, banks: list[MemoryBank], rows: np.ndarray, queries:
         ("a tenant of a fifth", Filter(namespace="large"), 4),
         (f"a tenant of {SMALL:,}", Filter(namespace="t0"), 4),
     ):
-        postgres, sqlite = p50([partial(ask, bank, where) for bank in banks])
+        postgres, sqlite = in_turns(*(partial(ask, bank, where) for bank in banks))
         lines.add(f"retrieve top 5, {name}", postgres, limit, "ms", note=f"SQLite + FAISS {sqlite:.3f} ms")
         mine = np.flatnonzero(owners == where.namespace) if where.namespace else np.arange(len(rows))
         recalls = [recall(bank, where, rows[mine], mine, queries) for bank in banks]
@@ -124,9 +101,9 @@ def adding(path: str, turn: int) -> float:
 
 @plain_errors()
 def main(arguments: list[str] | None = None) -> int:
-    parser = lines_parser(__doc__)
-    parser.add_argument("--records", type=int, default=100_000, metavar="N")
-    given = parser.parse_args(arguments)
+    options = lines_parser(__doc__)
+    options.add_argument("--records", type=int, default=100_000, metavar="N")
+    given = options.parse_args(arguments)
     if reason := missing():
         print(reason)
         return 1
@@ -136,7 +113,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory() as folder:
             paths = [server.new(), str(Path(folder) / "bank.sqlite")]
-            rates = [filled(path, rows) for path in paths]
+            rates = [fill_bank(opened(path, rows, "flat"), rows, tenant=tenant) for path in paths]
             lines.add("import by COPY", rates[0], 5_000, "records/s", least=True, note=f"SQLite {rates[1]:,.0f}/s")
             began = time.perf_counter()
             banks = [opened(paths[0], queries)]
@@ -162,4 +139,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.bench_tables import make_runs, size_mb
 from benchmarks.browser import Browser
 from envs.web.browser import installed
-from scripts.command_line import REPO, parser, script
+from scripts.command_line import REPO, command_of, parser
 
 ARMS = ("no_memory", "reasoningbank")
 SINCE_START = "performance.getEntriesByType('navigation')[0].loadEventEnd"
@@ -71,7 +71,7 @@ def main() -> int:
         runs = make_runs(folder / "runs", ARMS, given.episodes, given.steps)
         file = folder / "report.html"
         began = time.perf_counter()
-        words = script("report", folder / "runs", "-o", file)
+        words = command_of("scripts.report", folder / "runs", "-o", file)
         subprocess.run(words, cwd=REPO, check=True, stdout=subprocess.DEVNULL)
         print(f"{len(ARMS)} runs x {given.episodes:,} episodes, {size_mb(runs):.1f} MB of records")
         print(f"make the page:      {time.perf_counter() - began:6.1f} s, {file.stat().st_size / 1e6:.1f} MB")

@@ -8,7 +8,7 @@ arithmetic, one after another, each for at most 96 tokens. All figures are taken
 
 from __future__ import annotations
 
-import argparse
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,7 +16,7 @@ from core.errors import UserError
 from core.models.base import Request
 from core.models.remote import LiteLLMModel
 from core.models.servers import models_at
-from scripts.command_line import plain_errors
+from scripts.command_line import parser, plain_errors
 
 EACH = 3  # questions a stream
 SYSTEM = "You solve short tasks. Think step by step, then give the answer as ANSWER: x."
@@ -33,12 +33,12 @@ def ask(model: LiteLLMModel, number: int) -> int:
 
 
 @plain_errors()
-def main(argv: list[str] | None = None) -> int:
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    words.add_argument("url", metavar="URL")
-    words.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16])
-    words.add_argument("--model", help="where the server has several")
-    given = words.parse_args(argv)
+def main(arguments: list[str] | None = None) -> int:
+    options = parser(__doc__)
+    options.add_argument("url", metavar="URL")
+    options.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16])
+    options.add_argument("--model", help="where the server has several")
+    given = options.parse_args(arguments)
     listing = None if given.model else models_at(given.url)
     if not given.model and listing is None:
         raise UserError(f"{given.url} does not list its models: give --model NAME.")
@@ -57,4 +57,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from scripts.command_line import REPO, parser, script
+from scripts.command_line import REPO, command_of, parser
 from single_turn_bench.files import read_objects
 
 ARMS = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel")
@@ -88,7 +88,7 @@ def main() -> None:
             numbers = range(place, given.runs, len(ARMS))
             runs += [with_seed(run, rows, ARMS[place], number // len(ARMS), folder) for number in numbers]
         began = time.monotonic()
-        words = script("tables", folder, "--table", "main")
+        words = command_of("scripts.tables", folder, "--table", "main")
         done = subprocess.run(words, cwd=REPO, capture_output=True, text=True, check=False)
         took = time.monotonic() - began
         what = f"{given.runs} runs x {given.episodes} episodes ({size_mb(runs):.0f} MB)"

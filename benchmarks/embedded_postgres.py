@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from benchmarks.servers import free_port
 from core.memory.open import open_store
 
 APP = "bank_app"  # the role that the banks are opened with: no superuser
@@ -44,7 +44,7 @@ class Server:
             shutil.chown(self._folder, "nobody")
         data = self._folder / "data"
         self._run("initdb", "-D", data, "-U", "postgres", "--auth=trust", "--no-sync", "--locale=C.UTF-8", "-E", "UTF8")
-        self.port = _free_port() if listen else 5432  # also of the socket's name
+        self.port = free_port("") if listen else 5432  # also of the socket's name
         if network:
             with (data / "pg_hba.conf").open("a") as rules:
                 rules.write(f"host all {APP} {network} trust\n")
@@ -112,12 +112,6 @@ def missing() -> str | None:
     except (OSError, subprocess.SubprocessError) as error:
         return f"PostgreSQL, which does not run as root, cannot be started as nobody: {error}"
     return None
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("", 0))
-        return one.getsockname()[1]
 
 
 def _other_user() -> dict[str, Any]:

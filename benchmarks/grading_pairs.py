@@ -11,7 +11,6 @@ graded wrongly.
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 import sys
@@ -23,6 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from core.errors import UserError
+from scripts.command_line import parser
 from single_turn_bench.datasets import load_rows
 from single_turn_bench.equivalence import MathGrader, grade_response
 
@@ -284,30 +284,30 @@ def math_verify(response: str, gold: str) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--path", type=Path, help="a folder that holds the datasets' files")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--show", type=int, default=0, help="list this many pairs that this grader grades wrongly")
-    parser.add_argument("--alone", action="store_true", help="without math-verify, which takes most of the time")
-    arguments = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--path", type=Path, help="a folder that holds the datasets' files")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--show", type=int, default=0, help="list this many pairs that this grader grades wrongly")
+    options.add_argument("--alone", action="store_true", help="without math-verify, which takes most of the time")
+    given = options.parse_args()
     golds = []
     for name in DATASETS:
         try:
-            golds += [row.answer for row in load_rows(name, None if name == "warmup" else arguments.path).rows][:MOST]
+            golds += [row.answer for row in load_rows(name, None if name == "warmup" else given.path).rows][:MOST]
         except UserError:
             print(f"{name} is not here", file=sys.stderr)
-    golds += made_golds(random.Random(arguments.seed))
-    built = pairs(golds, arguments.seed)
+    golds += made_golds(random.Random(given.seed))
+    built = pairs(golds, given.seed)
     begun = time.monotonic()
     with MathGrader() as grader:
         ours = [grade_response(pair.response, pair.gold, grader) for pair in built]
         timeouts = grader.n_timeouts
     wall = time.monotonic() - begun
-    theirs = ours if arguments.alone else [math_verify(pair.response, pair.gold) for pair in built]
+    theirs = ours if given.alone else [math_verify(pair.response, pair.gold) for pair in built]
     print_table(built, ours, theirs)
     print(f"\n{len(built)} pairs, ours in {wall:.0f} s, timeouts {timeouts}")
     wrong = [pair for pair, verdict in zip(built, ours) if verdict != pair.right]
-    for pair in wrong[: arguments.show]:
+    for pair in wrong[: given.show]:
         print(f"{'reject' if pair.right else 'accept'} {pair.kind}: {pair.gold!r} {pair.response!r}")
     return 0
 

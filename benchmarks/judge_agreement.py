@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from analysis.stats import calibration, confusion
-from analysis.text import Text, print_table
+from analysis.text_table import TextTable, print_table
 from benchmarks.lines import seconds
 from core.errors import UserError
 from core.learning.judges import heuristic_verdict
@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
         "sensitivity: successes that were called one; specificity: failures likewise; Brier, ECE: of the confidence"
         f" that the label is right; ms: of an attempt, each the best of {given.repeats}: mean, and the slowest."
     ]
-    print_table(Text(title="judge=heuristic against the truth", head=HEAD, rows=rows, notes=notes))
+    print_table(TextTable(title="judge=heuristic against the truth", head=HEAD, rows=rows, notes=notes))
     return 0
 
 

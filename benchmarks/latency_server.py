@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from scripts.command_line import REPO, parser, script
+from scripts.command_line import REPO, command_of, parser
 
 LESSON = {"title": "Read the task twice", "description": "Check what is asked.", "content": "Read it again, then act."}
 ANSWER = {"thoughts": "Thought: it is clear.", "status": "success", "items": [LESSON], "index": 0}
@@ -62,7 +62,7 @@ async def serve(latency_s: float) -> None:
 @contextmanager
 def running(latency_s: float) -> Iterator[str]:
     """The server in a process of its own; gives its base URL."""
-    command = script("bench.latency_server", "--latency", latency_s)
+    command = command_of("benchmarks.latency_server", "--latency", latency_s)
     process = subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True)
     try:
         yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"

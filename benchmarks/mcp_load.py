@@ -11,18 +11,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from benchmarks.lines import Lines, lines_parser
-from scripts.command_line import REPO
+from benchmarks.servers import mcp_over_http
 
 CLIENTS, TURNS = 8, 5
 PROTOCOL = "2026-07-28"
@@ -37,28 +34,9 @@ HEADERS = (
 )
 
 
-@contextmanager
-def serving(bank: Path, *words: str) -> Iterator[tuple[int, int]]:
-    """A server over HTTP on a free port: (its port, its process id)."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mcp_server", "--bank", str(bank), "--transport", "http", "--port", str(port)]
-    command += ["server.requests_per_min=1000000", *words]
-    process = subprocess.Popen(command, cwd=REPO, stdin=subprocess.DEVNULL)
-    try:
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                if process.poll() is not None:
-                    sys.exit(f"{' '.join(command)} ended.")
-                time.sleep(0.1)
-        yield port, process.pid
-    finally:
-        process.terminate()
-        process.wait()
+def serving(bank: Path, *words: str) -> AbstractContextManager[tuple[int, int]]:
+    """A server over HTTP that answers as fast as it can: (its port, its process id)."""
+    return mcp_over_http("--bank", bank, "--transport", "http", "server.requests_per_min=1000000", *words)
 
 
 def cpu_s(process: int) -> float:

@@ -11,13 +11,13 @@ those of the arm's own rate. power: the share of the studies with that gain in w
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from collections.abc import Iterator
 
 import numpy as np
 
 from analysis.stats import paired, rate_interval
+from scripts.command_line import parser
 
 GAIN = 0.1
 
@@ -63,12 +63,12 @@ def numbers(text: str) -> list[int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--studies", type=int, default=2000)
-    parser.add_argument("--tasks", type=numbers, default=[40, 140, 500])
-    parser.add_argument("--seeds", type=numbers, default=[3, 5, 10])
-    parser.add_argument("--sd", type=numbers, default=[0, 5, 10], help="between seeds, in points")
-    given = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--studies", type=int, default=2000)
+    options.add_argument("--tasks", type=numbers, default=[40, 140, 500])
+    options.add_argument("--seeds", type=numbers, default=[3, 5, 10])
+    options.add_argument("--sd", type=numbers, default=[0, 5, 10], help="between seeds, in points")
+    given = options.parse_args()
     heads: list[str] = []
     for n_tasks, n_seeds, sd in itertools.product(given.tasks, given.seeds, given.sd):
         found = measured(given.studies, n_tasks, n_seeds, sd / 100)

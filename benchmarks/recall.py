@@ -76,11 +76,11 @@ def measure(words: tuple[str, ...], tool: str, rows: list[dict[str, Any]], under
         try:
             tools = MemoryTools(service)
             ids = [store(tools, tool, row, under) for row in rows]
-            least = getattr(service.bank.policy, "min_score", None)
-            service.bank.policy.min_score = None
+            policy = service.bank.policy
+            least, policy.min_score = policy.min_score, None
             found = [search(service.bank, row["question"]) for row in rows]
             ranks = [list(hits).index(id) + 1 if id in hits else 0 for id, hits in zip(ids, found)]
-            service.bank.policy.min_score = least
+            policy.min_score = least
             passed = [id in search(service.bank, row["question"]) for id, row in zip(ids, rows)]
             false = [bool(search(service.bank, question)) for question in strangers()]
             stored = service.bank.statuses().get("active", 0)

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from analysis.lesson_quality import BROKEN, WORTH_A_LOOK, audit, together
+from analysis.audit import BROKEN, WORTH_A_LOOK, audit, together
 from analysis.load import Run, find_runs, read_run
 from scripts.command_line import parser, plain_errors
 

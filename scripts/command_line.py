@@ -47,6 +47,6 @@ def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
     return decorate
 
 
-def script(name: str, *words: object) -> list[str]:
-    """The command for one of the scripts. Start it with cwd=REPO, so that it is the one of this checkout."""
-    return [sys.executable, "-m", f"scripts.{name}", *map(str, words)]
+def command_of(module: str, *words: object) -> list[str]:
+    """The command that runs a module. Start it with cwd=REPO, so that it is the one of this checkout."""
+    return [sys.executable, "-m", module, *map(str, words)]

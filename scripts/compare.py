@@ -29,12 +29,11 @@ from rich.text import Text
 from analysis import notes
 from analysis.cells import make_cells, measure
 from analysis.columns import HEADINGS
+from analysis.gate import GateResult, gate, lifts
 from analysis.load import Run, frame_of
 from analysis.stats import paired
-from analysis.studies import Held, gate, lifts
 from analysis.tables import load_episodes
-from analysis.text import Text as Grid
-from analysis.text import show
+from analysis.text_table import TextTable, show
 from core.errors import UserError
 from core.run.records import differences
 from scripts.command_line import parser, plain_errors
@@ -53,7 +52,7 @@ def numbers(out: Console, frames: list[pd.DataFrame]) -> None:
     """What stands in the tables, for both."""
     cells = [measure(each) | {"label": name, "n_partial": 0, "partial": False} for name, each in zip("AB", frames)]
     rows = [[heading, *map(write, cells)] for heading, write in (HEADINGS[fact] for fact in FACTS)]
-    show(out, Grid(title="", head=["", "A", "B"], rows=rows))
+    show(out, TextTable(title="", head=["", "A", "B"], rows=rows))
     for note in notes.fallbacks(cells):
         out.print(note)
 
@@ -120,7 +119,7 @@ def hold(out: Console, frame: pd.DataFrame, fall: float, baseline: str, arms: li
     held = gate(cells, fall, arms)
     heads = ["", "success % [95 %]", "difference [95 %]", "USD / success", "of the baseline's", f"gate cost={fall:g}"]
     rows = [[*gate_line(each), "holds" if each.holds else "does not hold"] for each in held]
-    show(out, Grid(title=f"against {baseline}: {held[0].base_cost:.5f} USD / success", head=heads, rows=rows))
+    show(out, TextTable(title=f"against {baseline}: {held[0].base_cost:.5f} USD / success", head=heads, rows=rows))
     for row in lifts(frame):
         shown = HEADINGS["difference"][1](row)
         out.print(f"lift of {row['label']} over reasoningbank: {shown} points over {row['n_pairs']:.0f} pairs")
@@ -129,7 +128,7 @@ def hold(out: Console, frame: pd.DataFrame, fall: float, baseline: str, arms: li
     return all(each.holds for each in held)
 
 
-def gate_line(held: Held) -> list[str]:
+def gate_line(held: GateResult) -> list[str]:
     """label, success, difference, cost per success, its change."""
     shown = [HEADINGS[name][1](held.row) for name in ("method", "success", "difference")]
     if held.change is None:

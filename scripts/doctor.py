@@ -24,7 +24,7 @@ from dataclasses import asdict
 from functools import partial
 
 from scripts import doctor_checks as checks
-from scripts.command_line import REPO, parser, script
+from scripts.command_line import REPO, command_of, parser
 from scripts.doctor_checks import BROKEN, OK, OPTIONAL, SETUP, Check
 
 PROBE_S = 300
@@ -57,7 +57,7 @@ def try_out(name: str, quick: bool, here: str, instead: str) -> Check:
     if quick:
         return Check(name, OK, f"{here} (not loaded: --quick)")
     broken = partial(Check, name, BROKEN, do=f"{SETUP} again, or {instead}")
-    command = script("doctor", "--probe", name)
+    command = command_of("scripts.doctor", "--probe", name)
     try:
         done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=PROBE_S, check=False)
     except subprocess.TimeoutExpired:

@@ -32,11 +32,10 @@ from single_turn_bench.files import write_whole
 from single_turn_bench.rows import Row, parse_row
 from single_turn_bench.specs import GPQA_ZIP_SHA256, GPQA_ZIP_URL, SPECS, DatasetSpec, FileSpec, HubSource
 
-# Mind2Web: where it comes from, and its public files made into one archive a split. See `scripts/fetch_data.py`.
-
-SCORES = "scores_all_data.pkl"
+DOWNLOAD_S = 60
+SCORES = "scores_all_data.pkl"  # of Mind2Web
 SCORES_SHA256 = "884c97cd9ae0544485d21ea39e0d46422aee0291969a7324e56df3a84466dbd7"
-WHERE = f"""\
+MIND2WEB_HELP = f"""\
 Mind2Web (Deng et al. 2023, arXiv 2306.06070) is not fetched for you.
 1. Its home is https://huggingface.co/datasets/osunlp/Mind2Web. Its licence, CC-BY-4.0, asks that the authors be named.
    The test files are in an archive with a password, which its card has, and the authors ask not to redistribute them:
@@ -48,61 +47,29 @@ Mind2Web (Deng et al. 2023, arXiv 2306.06070) is not fetched for you.
 Until then: python main.py env=mind2web env.split=sample"""
 
 
-class PlainUnpickler(pickle.Unpickler):
-    """Reads containers, numbers and texts, and refuses every global: so nothing in a pickle can be called."""
-
-    def find_class(self, module: str, name: str):
-        raise pickle.UnpicklingError(f"it names {module}.{name}")
-
-
-def read_ranks(path: Path, sha256: str = SCORES_SHA256) -> Ranks:
-    """The candidates' ranks of the published pickle, its scores left out. UserError for any other file."""
-    data = path.read_bytes()
-    if (found := hashlib.sha256(data).hexdigest()) != sha256:
-        raise UserError(f"{path} has sha256 {found}, the published one {sha256}: it was not opened.")
-    try:
-        ranks = PlainUnpickler(io.BytesIO(data)).load()["ranks"]
-        if not all(isinstance(rank, int) for step in ranks.values() for rank in step.values()):
-            raise ValueError("a rank is no whole number")
-    except (pickle.UnpicklingError, EOFError, LookupError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} holds more than plain numbers and texts, or is no such file: {error}") from error
-    return ranks
+@plain_errors()
+def main(arguments: list[str] | None = None) -> None:
+    options = parser(__doc__)
+    known = [*(name for name, spec in SPECS.items() if spec.hub), "mind2web"]
+    options.add_argument("names", nargs="+", metavar="NAME", choices=known, help=f"of {', '.join(known)}")
+    options.add_argument("--from", dest="folder", type=Path, metavar="FOLDER", help="of mind2web: its public files")
+    given = options.parse_args(arguments)
+    if given.folder and given.names != ["mind2web"]:
+        raise UserError("--from is for mind2web alone: the others are downloaded.")
+    for name in given.names:
+        if name != "mind2web":
+            fetch(name)
+        elif given.folder:
+            convert_mind2web(given.folder, FETCHED / "mind2web")
+        else:
+            print(MIND2WEB_HELP)
 
 
-def split_files(folder: Path, split: str) -> list[Path]:
-    """The files of a split anywhere below, test_task_2.json before test_task_10.json."""
-    found = [path for path in folder.rglob(f"{split}_*.json") if path.stem.removeprefix(f"{split}_").isdigit()]
-    return sorted(found, key=lambda path: int(path.stem.rpartition("_")[2]))
-
-
-def convert(folder: Path, into: Path, sha256: str = SCORES_SHA256) -> list[Path]:
-    """An archive for each split that the folder has. UserError where it has none, or not the ranks."""
-    files = {split: found for split in COUNTS if (found := split_files(folder, split))}
-    scores = next(iter(sorted(folder.rglob(SCORES))), None)
-    if not files or scores is None:
-        lacks = "files such as test_task_0.json" if scores else SCORES
-        raise UserError(f"{folder} has no {lacks}: `python -m scripts.fetch_data mind2web` says what belongs there.")
-    ranks = read_ranks(scores, sha256)
-    into.mkdir(parents=True, exist_ok=True)
-    made = []
-    for split, paths in files.items():
-        whole, part = into / f"{split}.zip", into / f".{split}.zip"
-        try:
-            n = write_split(part, _records(paths, ranks), split)
-            part.replace(whole)
-        finally:
-            part.unlink(missing_ok=True)
-        print(f"mind2web {split}: {whole}, {n} tasks")
-        made.append(whole)
-    return made
-
-
-def _records(paths: list[Path], ranks: Ranks) -> Iterator[Record]:
-    for path in paths:
-        yield from public_records(path, ranks)
-
-
-DOWNLOAD_S = 60
+def fetch(name: str) -> None:
+    spec = SPECS[name]
+    path = fetch_gpqa(spec, FETCHED) if name == "gpqa_diamond" else fetch_from_hub(spec, FETCHED)
+    dataset = load_named(spec, None)
+    print(f"{name}: {path}, loads {len(dataset.rows)} rows from {dataset.source_path}")
 
 
 def hub_rows(source: HubSource) -> list[dict[str, Any]]:
@@ -196,29 +163,61 @@ def keep_gpqa(data: bytes, spec: DatasetSpec, folder: Path, sha256: str = GPQA_Z
     return keep(spec.name, ".zip", data, {"url": GPQA_ZIP_URL, "rows": len(rows)}, folder)
 
 
-def fetch(name: str) -> None:
-    spec = SPECS[name]
-    path = fetch_gpqa(spec, FETCHED) if name == "gpqa_diamond" else fetch_from_hub(spec, FETCHED)
-    dataset = load_named(spec, None)
-    print(f"{name}: {path}, loads {len(dataset.rows)} rows from {dataset.source_path}")
+class PlainUnpickler(pickle.Unpickler):
+    """Reads containers, numbers and texts, and refuses every global: so nothing in a pickle can be called."""
+
+    def find_class(self, module: str, name: str):
+        raise pickle.UnpicklingError(f"it names {module}.{name}")
 
 
-@plain_errors()
-def main(arguments: list[str] | None = None) -> None:
-    options = parser(__doc__)
-    known = [*(name for name, spec in SPECS.items() if spec.hub), "mind2web"]
-    options.add_argument("names", nargs="+", metavar="NAME", choices=known, help=f"of {', '.join(known)}")
-    options.add_argument("--from", dest="folder", type=Path, metavar="FOLDER", help="of mind2web: its public files")
-    given = options.parse_args(arguments)
-    if given.folder and given.names != ["mind2web"]:
-        raise UserError("--from is for mind2web alone: the others are downloaded.")
-    for name in given.names:
-        if name != "mind2web":
-            fetch(name)
-        elif given.folder:
-            convert(given.folder, FETCHED / "mind2web")
-        else:
-            print(WHERE)
+def read_ranks(path: Path, sha256: str = SCORES_SHA256) -> Ranks:
+    """The candidates' ranks of the published pickle, its scores left out. UserError for any other file."""
+    data = path.read_bytes()
+    if (found := hashlib.sha256(data).hexdigest()) != sha256:
+        raise UserError(f"{path} has sha256 {found}, the published one {sha256}: it was not opened.")
+    try:
+        ranks = PlainUnpickler(io.BytesIO(data)).load()["ranks"]
+        if not all(isinstance(rank, int) for step in ranks.values() for rank in step.values()):
+            raise ValueError("a rank is no whole number")
+    except (pickle.UnpicklingError, EOFError, LookupError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} holds more than plain numbers and texts, or is no such file: {error}") from error
+    return ranks
+
+
+def split_files(folder: Path, split: str) -> list[Path]:
+    """The files of a split anywhere below, test_task_2.json before test_task_10.json."""
+    files = [path for path in folder.rglob(f"{split}_*.json") if path.stem.removeprefix(f"{split}_").isdigit()]
+    return sorted(files, key=lambda path: int(path.stem.rpartition("_")[2]))
+
+
+def convert_mind2web(folder: Path, into: Path, sha256: str = SCORES_SHA256) -> list[Path]:
+    """Make Mind2Web's public files into an archive for each split that the folder has.
+
+    Raises UserError where it has none, or not the ranks.
+    """
+    files = {split: paths for split in COUNTS if (paths := split_files(folder, split))}
+    scores = next(iter(sorted(folder.rglob(SCORES))), None)
+    if not files or scores is None:
+        lacks = "files such as test_task_0.json" if scores else SCORES
+        raise UserError(f"{folder} has no {lacks}: `python -m scripts.fetch_data mind2web` says what belongs there.")
+    ranks = read_ranks(scores, sha256)
+    into.mkdir(parents=True, exist_ok=True)
+    made = []
+    for split, paths in files.items():
+        whole, partial = into / f"{split}.zip", into / f".{split}.zip"
+        try:
+            n = write_split(partial, _records(paths, ranks), split)
+            partial.replace(whole)
+        finally:
+            partial.unlink(missing_ok=True)
+        print(f"mind2web {split}: {whole}, {n} tasks")
+        made.append(whole)
+    return made
+
+
+def _records(paths: list[Path], ranks: Ranks) -> Iterator[Record]:
+    for path in paths:
+        yield from public_records(path, ranks)
 
 
 if __name__ == "__main__":

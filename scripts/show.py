@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from analysis.leaks import asked
+from analysis.leaks import learning_calls
 from analysis.load import Run, episode_columns, find_runs, read_run
-from analysis.text import clean
+from analysis.text_table import clean
 from core.errors import UserError
 from core.run.records import evaluated, place_of, status_of
 from scripts.command_line import parser, plain_errors
@@ -73,7 +73,7 @@ def find_row(run: Run, wish: str) -> dict[str, Any]:
 
 def calls_of(run: Run, task: str) -> list[dict[str, Any]]:
     """The calls of judge, selector and extractor about a task, in all passes; [] where no prompts were kept."""
-    return (asked(run) or {}).get(task, [])
+    return (learning_calls(run) or {}).get(task, [])
 
 
 def one(out: Console, run: Run, row: dict[str, Any], prompts: bool) -> None:

@@ -36,7 +36,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from analysis.lesson_quality import WORTH_A_LOOK, audit
+from analysis.audit import WORTH_A_LOOK, audit
 from analysis.load import find_runs, read_run
 from core.errors import UserError
 from scripts import tables

@@ -23,7 +23,7 @@ from rich.console import Console
 from analysis.funnel import build_funnel
 from analysis.matrix import build_matrix
 from analysis.tables import TABLES, build_tables, load_episodes
-from analysis.text import FORMATS, Text, show
+from analysis.text_table import FORMATS, TextTable, show
 from core.errors import UserError
 from scripts.command_line import parser, plain_errors
 
@@ -68,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
     return int(any(note.startswith("missing: ") for each in texts for note in each.notes))
 
 
-def print_tables(texts: list[Text], output: Path | None) -> None:
+def print_tables(texts: list[TextTable], output: Path | None) -> None:
     """As in a terminal; in a file without its colours."""
     if output is None:
         console = Console(highlight=False)

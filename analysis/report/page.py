@@ -1,4 +1,4 @@
-"""Puts the page together: what is said, the table, the plots, the configuration and the packed episodes."""
+"""The page put together: what is said, tables, funnels, figures, the configuration and the packed episodes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from analysis.cells import Cells
 from analysis.columns import HEADINGS
 from analysis.funnel import NO_EFFECT, STEPS_MEAN, funnel_of, texts_of
-from analysis.lessons import STEPS, steps_above
+from analysis.funnel_steps import STEPS, steps_above
 from analysis.load import Run
 from analysis.plots import MARKERS, Palette, Plot, plots_of
 from analysis.report import words
-from analysis.report.data import Addresses, embedded, index_of, keys_of, linked
+from analysis.report.data import embedded, index_of, keys_of
+from analysis.report.links import Addresses, linked
 from analysis.studies import Study, compared, run_labels, studies
 from core.run.display import percent
 from core.run.manifest import flat, without
@@ -25,157 +26,19 @@ from core.run.manifest import flat, without
 if TYPE_CHECKING:
     import pandas as pd
 
-# The page's section on what became of the lessons: a funnel an arm, and its numbers.
-
-
-def funnel_part(cells: Cells, study: Study, several: bool, addresses: Addresses) -> dict[str, Any] | None:
-    """What the page shows of a study's funnels; None where no task was shown a lesson.
-
-    several   the report has more studies than this one
-    """
-    mine = {cell["cell"]: cell for cell in study.cells}
-    rows = [row for row in funnel_of(cells) if row["cell"] in mine]
-    if not rows:
-        return None
-    base = next((cell["label"] for cell in study.cells if cell["baseline"]), "")
-    return {
-        "title": f"{study.env}, {study.model}" if several else "",
-        "arms": [
-            _funnel_of_arm(cell, [row for row in rows if row["cell"] == cell["cell"]], base, addresses)
-            for cell in study.cells
-            if any(row["cell"] == cell["cell"] for row in rows)
-        ],
-        "base": base,
-        "notes": [STEPS_MEAN, NO_EFFECT] if any(row["step"] == "followed" for row in rows) else [STEPS_MEAN],
-        "table": texts_of(rows, base)[0],
-    }
-
-
-def _funnel_of_arm(cell: dict[str, Any], rows: list[dict[str, Any]], base: str, addresses: Addresses) -> dict[str, Any]:
-    """A funnel: each step's tasks as a share of all, and of these the solved ones; lengths are in percent."""
-    total = rows[0]["n"]
-    return {
-        "label": cell["label"],
-        "number": cell["colour"] % CELLS,
-        "steps": [
-            {
-                "name": STEPS[row["step"]][0],
-                "depth": len(steps_above(row["step"])),
-                "n": row["n"],
-                "rate": _percent(row["success"]),
-                "without": _percent(row.get("without")),
-                "href": addresses.at_step(row["cell"], row["step"]),
-                "share": f"{100 * row['n'] / total:.2f}",
-                "solved": f"{100 * row['n_success'] / total:.2f}",
-            }
-            for row in rows
-        ],
-        "said": words.lessons(rows, base),
-    }
-
-
-def _percent(value: float | None) -> str:
-    return percent(value, "").replace(" %", "\u00a0%")  # no line begins with it
-
-
-# The figures of the page: in its own colours, which are light or dark as the reader's screen is.
-
-# Colours that stand for those of the page.
-CELLS = len(Palette().cells)
-PAGE = Palette(
-    ink="#fe0101", soft="#fe0102", line="#fe0103", cells=tuple(f"#fe02{number:02d}" for number in range(CELLS))
-)
-VARIABLES = {PAGE.ink: "ink", PAGE.soft: "soft", PAGE.line: "line"} | {c: f"s{n}" for n, c in enumerate(PAGE.cells)}
-
-
-def plot_of(plot: Plot, study: Study, several: bool) -> dict[str, Any]:
-    """What the page shows of a plot. several: the report has more studies than this one."""
-    from markupsafe import Markup
-
-    title = f"{plot.title}, {study.env}" if several else plot.title
-    return {"title": title, "caption": plot.caption, "svg": Markup(svg_of(plot, title))}
-
-
-def svg_of(plot: Plot, title: str) -> str:
-    """The figure as an <svg> element in the page's own colours and letters. matplotlib escapes the texts in it."""
-    from markupsafe import escape
-
-    file = StringIO()
-    plot.figure.savefig(file, format="svg", metadata={"Date": None})
-    text = file.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
-    text = re.sub(r'(<g) id="[^"]*"', r"\1", text)
-    text = re.sub(r"font(-family)?: ([^;\"]*?)'DejaVu Sans'[^;\"]*", r"font\1: \2var(--sans)", text)
-    text = re.sub("|".join(VARIABLES), lambda found: f"var(--{VARIABLES[found[0]]})", text)
-    return text.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
-
-
-def marks() -> list[str]:
-    """The shapes of the arms' marks, as in the plots: a path each, for a <path> in a box from -1 to 1."""
-    from matplotlib.markers import MarkerStyle
-
-    found = []
-    for shape in map(MarkerStyle, MARKERS):
-        path = shape.get_path().transformed(shape.get_transform())
-        outline = path.interpolated(1).to_polygons(closed_only=False)[0]
-        outline = outline / abs(outline).max()
-        found.append("M" + "L".join(f"{x:.2f} {-y:.2f}" for x, y in outline) + "Z")
-    return found
-
-
-# The configuration of runs side by side: what differs, what they share, and what each one ran on.
-
-ELSEWHERE = ("run_dir", "tracker", "dry_run")  # where a run was written, and who watched
-CELL_CHARS = 300
-
-
-def differing(arms: list[tuple[str, list[Run]]]) -> dict[str, list]:
-    """{columns, rows}: where the arms, (label, runs), differ; what the seed alone changes is left out."""
-    seeds = [[_told(run) for run in runs] for _, runs in arms]
-    keys = list(dict.fromkeys(key for configs in seeds for config in configs for key in config))
-    steady = [key for key in keys if all(len({config.get(key) for config in configs}) == 1 for configs in seeds)]
-    firsts = [configs[0] for configs in seeds]
-    unlike = [key for key in steady if len({config.get(key, "–") for config in firsts}) > 1]
-    rows = [[key, *(config.get(key, "–")[:CELL_CHARS] for config in firsts)] for key in unlike]
-    return {"columns": ["", *(label for label, _ in arms)], "rows": rows}
-
-
-def shared(runs: list[Run]) -> list[tuple[str, str]]:
-    """The keys in which all runs agree."""
-    configs = [_told(run) for run in runs]
-    return [(key, value) for key, value in configs[0].items() if all(other.get(key) == value for other in configs[1:])]
-
-
-def facts_of(run: Run) -> list[tuple[str, str]]:
-    """Where a run comes from and what it ran on."""
-    manifest = run.manifest
-    git, dataset = manifest.get("git", {}), manifest.get("fingerprint", {}).get("dataset", {})
-    dirty = f", with changes in {', '.join(git['dirty'])}" if git.get("dirty") else ""
-    models = {role: model.get("model") for role, model in manifest.get("models", {}).items()}
-    return [
-        ("directory", str(run.path)),
-        ("command", shlex.join(["python", "main.py", *manifest.get("command", [])[1:]])),
-        ("progress", f"{len(run.rows)} of {run.n_tasks} tasks" + ("" if run.complete else " (partial)")),
-        ("seed", str(run.config.get("seed"))),
-        ("models", ", ".join(f"{role} {model}" for role, model in models.items())),
-        ("dataset", ", ".join(f"{key} {value}" for key, value in dataset.items())),
-        ("commit", f"{git.get('sha') or 'unknown'}{dirty}"),
-        ("starts", str(len(manifest.get("starts", [1])))),
-        ("python", f"{manifest.get('python')} on {manifest.get('platform')}"),
-        ("packages", ", ".join(f"{name} {version}" for name, version in manifest.get("packages", {}).items())),
-    ]
-
-
-def _told(run: Run) -> dict[str, str]:
-    return flat(without(run.config, ELSEWHERE))
-
-
 HERE = Path(__file__).parent
 STYLES = ("style.css", "viewer.css")
 SCRIPTS = ("base.js", "tables.js", "episode.js", "list.js", "bank.js", "app.js")
 LIVE = "live.js"  # of a page that is served
 LISTED = 5  # arms whose differences are told one by one under the headline; of more they are counted
+ELSEWHERE = ("run_dir", "tracker", "dry_run")  # where a run was written, and who watched
+CELL_CHARS = 300  # of a value
+# Colours that stand in a figure for those of the page, which are light or dark as the reader's screen is.
+N_COLOURS = len(Palette().cells)
+PAGE = Palette(
+    ink="#fe0101", soft="#fe0102", line="#fe0103", cells=tuple(f"#fe02{number:02d}" for number in range(N_COLOURS))
+)
+VARIABLES = {PAGE.ink: "ink", PAGE.soft: "soft", PAGE.line: "line"} | {c: f"s{n}" for n, c in enumerate(PAGE.cells)}
 
 
 def build(
@@ -191,31 +54,31 @@ def build(
     """The whole page of one or more runs.
 
     frame     their episodes, as analysis.load makes them
-    tables    what stands in the page as tables; see `analysis.text.Text`
+    tables    what stands in the page as tables; see `analysis.text_table.TextTable`
     version   of a page that is served and follows its runs (analysis/report/live.py); "" for a file
     """
     from markupsafe import Markup
 
     cells = compared(frame, baseline, partial)
-    found = studies(cells)
-    named = run_labels(runs, cells)
-    addresses = Addresses(named, keys_of(named), cells)
-    index, pieces = index_of(named, addresses.groups)
+    each = studies(cells)
+    labelled = run_labels(runs, cells)
+    addresses = Addresses(labelled, keys_of(labelled), cells)
+    index, pieces = index_of(labelled, addresses.groups)
     types = sorted({str(kind) for kind in frame["task_type"].dropna()})
     return _render(
         title,
         version,
         n_episodes=f"{sum(len(run.rows) for run in runs):,}",
         n_lessons=f"{sum(run['lessons'] for run in index['runs']):,}",
-        studies=[_study(study, addresses) for study in found],
+        studies=[_study(study, addresses) for study in each],
         marks=marks(),
         tables=[{"of": table, "rows": linked(table, addresses, types)} for table in tables],
-        funnels=[funnel for study in found if (funnel := funnel_part(cells, study, len(found) > 1, addresses))],
-        plots=[plot_of(plot, study, len(found) > 1) for study in found for plot in plots_of(study, PAGE)],
-        going=[_progress(run, label) for run, label in named if not run.complete],
-        differing=differing(_arms(named, cells)),
+        funnels=[funnel for study in each if (funnel := funnel_section(cells, study, len(each) > 1, addresses))],
+        plots=[plot_of(plot, study, len(each) > 1) for study in each for plot in plots_of(study, PAGE)],
+        going=[_progress(run, label) for run, label in labelled if not run.complete],
+        differing=differing(_arms(labelled, cells)),
         shared=shared(runs),
-        runs=[{"label": label, "facts": facts_of(run)} for run, label in named],
+        runs=[{"label": label, "facts": facts_of(run)} for run, label in labelled],
         index=Markup(embedded(index)),
         pieces=[(id_, Markup(packed)) for id_, packed in pieces],
     )
@@ -276,7 +139,7 @@ def _arm(cell: dict[str, Any], differences: list[dict[str, str]], addresses: Add
     interval = f"{100 * cell['low']:.1f} to {100 * cell['high']:.1f}" if drawn else "no finished run"
     return {
         "label": cell["label"],
-        "number": cell["colour"] % CELLS,
+        "number": cell["colour"] % N_COLOURS,
         "href": addresses.of(cell["cell"], cell["base"], HEADINGS["success"][0]),
         "against": addresses.of(cell["cell"], cell["base"], HEADINGS["flips"][0]),
         "difference": next((each for each in differences if each["label"] == cell["label"]), None),
@@ -296,14 +159,142 @@ def _progress(run: Run, label: str) -> dict[str, Any]:
     return {"label": label, "said": said, "done": len(run.rows), "n_tasks": max(1, run.n_tasks)}
 
 
-def _arms(named: list[tuple[Run, str]], cells: Cells) -> list[tuple[str, list[Run]]]:
+def _arms(labelled: list[tuple[Run, str]], cells: Cells) -> list[tuple[str, list[Run]]]:
     """The runs by cell, under the cell's label."""
     labels = dict(zip(cells.table["cell"], cells.table["label"], strict=True))
-    found: dict[str, list[Run]] = {}
-    for run, _ in named:  # in the paper's order of arms
-        found.setdefault(run.cell, []).append(run)
-    return [(labels[cell], runs) for cell, runs in found.items()]
+    by_cell: dict[str, list[Run]] = {}
+    for run, _ in labelled:  # in the paper's order of arms
+        by_cell.setdefault(run.cell, []).append(run)
+    return [(labels[cell], runs) for cell, runs in by_cell.items()]
 
 
 def _read(name: str) -> str:
     return (HERE / name).read_text(encoding="utf-8")
+
+
+def funnel_section(cells: Cells, study: Study, several: bool, addresses: Addresses) -> dict[str, Any] | None:
+    """What the page shows of a study's funnels; None where no task was shown a lesson.
+
+    several   the report has more studies than this one
+    """
+    mine = {cell["cell"]: cell for cell in study.cells}
+    rows = [row for row in funnel_of(cells) if row["cell"] in mine]
+    if not rows:
+        return None
+    base = next((cell["label"] for cell in study.cells if cell["baseline"]), "")
+    return {
+        "title": f"{study.env}, {study.model}" if several else "",
+        "arms": [
+            _funnel_of_arm(cell, [row for row in rows if row["cell"] == cell["cell"]], base, addresses)
+            for cell in study.cells
+            if any(row["cell"] == cell["cell"] for row in rows)
+        ],
+        "base": base,
+        "notes": [STEPS_MEAN, NO_EFFECT] if any(row["step"] == "followed" for row in rows) else [STEPS_MEAN],
+        "table": texts_of(rows, base)[0],
+    }
+
+
+def _funnel_of_arm(cell: dict[str, Any], rows: list[dict[str, Any]], base: str, addresses: Addresses) -> dict[str, Any]:
+    """A funnel: each step's tasks as a share of all, and of these the solved ones; lengths are in percent."""
+    total = rows[0]["n"]
+    return {
+        "label": cell["label"],
+        "number": cell["colour"] % N_COLOURS,
+        "steps": [
+            {
+                "name": STEPS[row["step"]][0],
+                "depth": len(steps_above(row["step"])),
+                "n": row["n"],
+                "rate": _percent(row["success"]),
+                "without": _percent(row.get("without")),
+                "href": addresses.at_step(row["cell"], row["step"]),
+                "share": f"{100 * row['n'] / total:.2f}",
+                "solved": f"{100 * row['n_success'] / total:.2f}",
+            }
+            for row in rows
+        ],
+        "said": words.lessons(rows, base),
+    }
+
+
+def _percent(value: float | None) -> str:
+    return percent(value, "").replace(" %", "\u00a0%")  # no line begins with it
+
+
+def plot_of(plot: Plot, study: Study, several: bool) -> dict[str, Any]:
+    """What the page shows of a plot. several: the report has more studies than this one."""
+    from markupsafe import Markup
+
+    title = f"{plot.title}, {study.env}" if several else plot.title
+    return {"title": title, "caption": plot.caption, "svg": Markup(svg_of(plot, title))}
+
+
+def svg_of(plot: Plot, title: str) -> str:
+    """The figure as an <svg> element in the page's own colours and letters. matplotlib escapes the texts in it."""
+    from markupsafe import escape
+
+    file = StringIO()
+    plot.figure.savefig(file, format="svg", metadata={"Date": None})
+    text = file.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
+    text = re.sub(r'(<g) id="[^"]*"', r"\1", text)
+    text = re.sub(r"font(-family)?: ([^;\"]*?)'DejaVu Sans'[^;\"]*", r"font\1: \2var(--sans)", text)
+    text = re.sub("|".join(VARIABLES), lambda colour: f"var(--{VARIABLES[colour[0]]})", text)
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
+
+
+def marks() -> list[str]:
+    """The shapes of the arms' marks, as in the plots: a path each, for a <path> in a box from -1 to 1."""
+    from matplotlib.markers import MarkerStyle
+
+    paths = []
+    for shape in map(MarkerStyle, MARKERS):
+        path = shape.get_path().transformed(shape.get_transform())
+        outline = path.interpolated(1).to_polygons(closed_only=False)[0]
+        outline = outline / abs(outline).max()
+        paths.append("M" + "L".join(f"{x:.2f} {-y:.2f}" for x, y in outline) + "Z")
+    return paths
+
+
+def differing(arms: list[tuple[str, list[Run]]]) -> dict[str, list]:
+    """{columns, rows}: where the arms, (label, runs), differ; what the seed alone changes is left out."""
+    seeds = [[_compared_keys(run) for run in runs] for _, runs in arms]
+    keys = list(dict.fromkeys(key for configs in seeds for config in configs for key in config))
+    steady = [key for key in keys if all(len({config.get(key) for config in configs}) == 1 for configs in seeds)]
+    firsts = [configs[0] for configs in seeds]
+    unlike = [key for key in steady if len({config.get(key, "–") for config in firsts}) > 1]
+    rows = [[key, *(config.get(key, "–")[:CELL_CHARS] for config in firsts)] for key in unlike]
+    return {"columns": ["", *(label for label, _ in arms)], "rows": rows}
+
+
+def shared(runs: list[Run]) -> list[tuple[str, str]]:
+    """The keys in which all runs agree."""
+    configs = [_compared_keys(run) for run in runs]
+    return [(key, value) for key, value in configs[0].items() if all(other.get(key) == value for other in configs[1:])]
+
+
+def facts_of(run: Run) -> list[tuple[str, str]]:
+    """Where a run comes from and what it ran on."""
+    manifest = run.manifest
+    git, dataset = manifest.get("git", {}), manifest.get("fingerprint", {}).get("dataset", {})
+    dirty = f", with changes in {', '.join(git['dirty'])}" if git.get("dirty") else ""
+    models = {role: model.get("model") for role, model in manifest.get("models", {}).items()}
+    return [
+        ("directory", str(run.path)),
+        ("command", shlex.join(["python", "main.py", *manifest.get("command", [])[1:]])),
+        ("progress", f"{len(run.rows)} of {run.n_tasks} tasks" + ("" if run.complete else " (partial)")),
+        ("seed", str(run.config.get("seed"))),
+        ("models", ", ".join(f"{role} {model}" for role, model in models.items())),
+        ("dataset", ", ".join(f"{key} {value}" for key, value in dataset.items())),
+        ("commit", f"{git.get('sha') or 'unknown'}{dirty}"),
+        ("starts", str(len(manifest.get("starts", [1])))),
+        ("python", f"{manifest.get('python')} on {manifest.get('platform')}"),
+        ("packages", ", ".join(f"{name} {version}" for name, version in manifest.get("packages", {}).items())),
+    ]
+
+
+def _compared_keys(run: Run) -> dict[str, str]:
+    """{key: value} of what is compared."""
+    return flat(without(run.config, ELSEWHERE))

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from analysis.cells import verdict
 from analysis.studies import Study
 from core.run.display import percent
 from core.setting import TRUE_LABELS
 
-LEVEL = 0.05  # of Holm's p over the table, under which a difference is called one
+VERDICTS = {
+    "better": "better",
+    "worse": "worse",
+    "same": "no difference shown",
+    "untested": "not tested",
+    "unfinished": "not finished",
+}
 
 
 def headline(study: Study) -> str:
@@ -57,21 +64,10 @@ def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, st
         "base": base,
         "points": f"{points(cell['difference'])} points",
         "interval": f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}",
-        "verdict": _verdict(cell),
+        "verdict": VERDICTS[verdict(cell)],
         "flips": f"{cell['won']:.0f} gained, {cell['lost']:.0f} lost in {cell['n_pairs']:.0f} pairs of task and seed",
         "tests": tests,
     }
-
-
-def _verdict(cell: dict[str, Any]) -> str:
-    """What is said of a difference. Of runs that go on nothing is: a test at every look would find one by chance."""
-    if cell.get("partial") or cell.get("base_partial"):
-        return "not finished"
-    if cell["p"] is None:
-        return "not tested"
-    if cell["p_holm"] is None or cell["p_holm"] >= LEVEL:
-        return "no difference shown"
-    return "better" if cell["difference"] > 0 else "worse"
 
 
 def lessons(found: list[dict[str, Any]], base: str) -> list[str]:
@@ -79,7 +75,7 @@ def lessons(found: list[dict[str, Any]], base: str) -> list[str]:
     named = {"relevant": "Lessons of the right kind", "irrelevant": "Lessons of another kind"}
     return [
         f"{named[row['step']]}: {points(row['difference'])} points to {base} on the same tasks (95 % interval "
-        f"{points(row['difference_low'])} to {points(row['difference_high'])}): {_verdict(row)}."
+        f"{points(row['difference_low'])} to {points(row['difference_high'])}): {VERDICTS[verdict(row)]}."
         for row in found
         if row["step"] in named and row.get("difference") is not None
     ]
@@ -88,8 +84,7 @@ def lessons(found: list[dict[str, Any]], base: str) -> list[str]:
 def tally(found: list[dict[str, str]]) -> str:
     """How many arms came out how, of `differences`, where these are too many to be read one by one."""
     counts = Counter(each["verdict"] for each in found)
-    order = ("better", "worse", "no difference shown", "not tested", "not finished")
-    return f"Against {found[0]['base']}: " + ", ".join(f"{counts[name]} {name}" for name in order if counts[name])
+    return f"Against {found[0]['base']}: " + ", ".join(f"{counts[v]} {v}" for v in VERDICTS.values() if counts[v])
 
 
 def warnings(study: Study) -> list[str]:

@@ -14,8 +14,9 @@ from contextlib import closing
 import pytest
 from conftest import REPO, TOY, read_json, read_rows
 
-from analysis.audit import answer_in
-from analysis.lesson_quality import audit, grade
+from analysis.audit import audit
+from analysis.evidence import answer_in
+from analysis.lesson_quality import grade
 from analysis.load import read_run
 from core.errors import UserError
 from core.run.metrics import summarise

@@ -6,16 +6,17 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import REPO, command, read_rows
+from conftest import KITS, REPO, command, read_rows
 from test_scenarios import PLAYERS
 
 from analysis.claims import attempts_of
 from analysis.published import load
 from analysis.tables import build_tables, load_episodes
-from analysis.text import markdown
+from analysis.text_table import to_markdown
 from envs.scenarios.env import JOBS
 
 WORDS = dict(zip(JOBS, ("Log in", "cheapest", "Charge", "In the database", "Import", "Bring version"), strict=True))
@@ -48,7 +49,7 @@ def runs(tmp_path_factory):
     """Two jobs of the experiment, with two seeds."""
     folder = tmp_path_factory.mktemp("claims")
     words = ("experiment=scenarios", "env=scenarios", "env.jobs=[login,shop]", *SCRIPTED, "seed=0,1")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (REPO / "tests", REPO)))}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), KITS, str(REPO)])}
     told = {"env": env, "cwd": folder, "capture_output": True, "text": True, "timeout": 240, "check": False}
     done = subprocess.run(command(*words, f"run_dir={folder}"), **told)
     assert done.returncode == 0, done.stderr
@@ -71,7 +72,7 @@ def test_the_table_has_each_job_beside_what_is_claimed(runs):
             ["0 / 6", "3.0 attempts"], ["4 / 6", "2.0 attempts (33 % fewer)"], ["6 / 6", "1.0 attempts (67 % fewer)"]
         ]  # fmt: skip
     assert any("a claim without data" in note for note in beside.notes)
-    assert "claimed<br>no_memory" in markdown(beside)
+    assert "claimed<br>no_memory" in to_markdown(beside)
 
 
 def test_steps_are_those_of_the_episodes(runs):

@@ -14,10 +14,10 @@ import pytest
 import test_customs
 from conftest import KITS, REPO, TOY, command, read_json, read_rows
 
+from analysis.audit import audit
 from analysis.cells import make_cells
 from analysis.funnel import build_funnel, funnel_of
-from analysis.lesson_quality import audit
-from analysis.lessons import STEPS, at_steps, kinds_of, lesson_step, steps_within
+from analysis.funnel_steps import STEPS, at_steps, kinds_of, lesson_step, steps_within
 from analysis.load import load_runs, read_run
 from analysis.stats import paired
 from analysis.tables import build_tables, load_episodes

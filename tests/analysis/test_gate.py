@@ -11,7 +11,7 @@ from conftest import REPO, TOY, command, read_json, read_rows
 from test_terminal import script
 
 from analysis.cells import make_cells
-from analysis.studies import gate, lifts
+from analysis.gate import gate, lifts
 from analysis.tables import build_tables, load_episodes
 from core.errors import UserError
 

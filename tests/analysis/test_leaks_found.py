@@ -9,8 +9,8 @@ import shutil
 import pytest
 from conftest import TOY, read_json, read_rows
 
+from analysis.audit import audit, together
 from analysis.leaks import at_least, more_than_chance
-from analysis.lesson_quality import audit, together
 from analysis.load import read_run
 from core.jsonl import JsonLines
 from core.models.base import Reply

@@ -18,7 +18,7 @@ from rich.console import Console
 from analysis.cells import _labels, make_cells, place_of_arm
 from analysis.matrix import build_matrix, print_matrix
 from analysis.tables import load_episodes
-from analysis.text import BETTER, WORSE, Text, latex, markdown, page, show
+from analysis.text_table import BETTER, WORSE, TextTable, show, to_html, to_latex, to_markdown
 from scripts.tables import main
 
 SWEEP = ("-m", *TOY, "env=toy,toy_chance", "arm=reasoningbank,awm,no_memory", "seed=0,1,2", "limit=12")
@@ -193,7 +193,7 @@ def test_in_a_terminal_nothing_is_cut_whatever_its_width(width, n_columns):
         [f"{n}{m}.5 [{n}{m}.1, {n}{m}.9]\n+{n}{m}.7 {BETTER} · n 1319" for n in range(n_columns)] for m in range(3)
     ]
     note = "missing: python main.py experiment=main_table " + "llm.model=openai/some-model " * 6
-    table = Text(
+    table = TextTable(
         title="t" * 20, head=heads, rows=[[a, *row] for a, row in zip(arms, cells)], notes=["word " * 60, note]
     )
     said = printed(width, table)
@@ -212,7 +212,9 @@ def test_in_a_terminal_nothing_is_cut_whatever_its_width(width, n_columns):
 
 def test_sentences_are_wrapped_and_numbers_are_not():
     words = "a sentence that is much too long to stand in one line of a terminal, with 12.5 in it"
-    table = Text(title="t", head=["who", "rate", "why", "calls"], rows=[["x", "1.0 [0.5, 1.5]", words, "1,234,567"]])
+    table = TextTable(
+        title="t", head=["who", "rate", "why", "calls"], rows=[["x", "1.0 [0.5, 1.5]", words, "1,234,567"]]
+    )
     said = printed(60, table)
     assert "1.0 [0.5, 1.5]" in said and "1,234,567" in said
     assert words not in said and set(words.split()) <= set(said.split())
@@ -220,7 +222,9 @@ def test_sentences_are_wrapped_and_numbers_are_not():
 
 def test_marks_are_told_apart_without_colour_and_bright_colours_are_not_used():
     console = Console(width=80, file=io.StringIO(), force_terminal=True, color_system="standard")
-    show(console, Text(title="t", head=["a", "b"], rows=[["x", f"1.0\n+1.0 {BETTER}"], ["y", f"2.0\n-1.0 {WORSE}"]]))
+    show(
+        console, TextTable(title="t", head=["a", "b"], rows=[["x", f"1.0\n+1.0 {BETTER}"], ["y", f"2.0\n-1.0 {WORSE}"]])
+    )
     said = console.file.getvalue()
     assert BETTER in said and WORSE in said
     assert "\x1b[1;32m" in said and "\x1b[1;31m" in said
@@ -228,10 +232,10 @@ def test_marks_are_told_apart_without_colour_and_bright_colours_are_not_used():
 
 
 def test_lines_of_a_cell_in_the_other_formats():
-    table = Text(title="t", head=["arm", "toy\n8 tasks"], rows=[["a", f"1.0 [0.5, 1.5]\n+1.0 {BETTER} · n 8"]])
-    assert f"| a | 1.0 [0.5, 1.5]<br>+1.0 {BETTER} · n 8 |" in markdown(table)
-    assert f"<td>1.0 [0.5, 1.5]<br>+1.0 {BETTER} · n 8</td>" in page(table)
-    tex = latex(table)
+    table = TextTable(title="t", head=["arm", "toy\n8 tasks"], rows=[["a", f"1.0 [0.5, 1.5]\n+1.0 {BETTER} · n 8"]])
+    assert f"| a | 1.0 [0.5, 1.5]<br>+1.0 {BETTER} · n 8 |" in to_markdown(table)
+    assert f"<td>1.0 [0.5, 1.5]<br>+1.0 {BETTER} · n 8</td>" in to_html(table)
+    tex = to_latex(table)
     assert r"a & \begin{tabular}[t]{@{}r@{}}1.0 [0.5, 1.5] \\ +1.0 $\uparrow$ $\cdot$ n 8\end{tabular} \\" in tex
     assert BETTER not in tex
 

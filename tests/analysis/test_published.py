@@ -6,7 +6,7 @@ import pytest
 
 from analysis.published import comparable, load, reference
 from analysis.tables import TABLES
-from analysis.text import Text, latex, markdown, page
+from analysis.text_table import TextTable, to_html, to_latex, to_markdown
 
 OURS = {
     "arm": "reasoningbank",
@@ -125,9 +125,9 @@ def test_for_a_benchmark_without_published_numbers_stand_the_papers_own():
 
 
 def test_no_text_escapes_its_table():
-    table = Text(title="a_b", head=["x|y", "<b>"], rows=[["50 % & more", "</td><script>"]], notes=["<i>"])
-    assert r"50 \% \& more" in latex(table)
-    assert r"a\_b" in latex(table)
-    assert r"x\|y" in markdown(table)
-    assert "<script>" not in page(table)
-    assert "<i>" not in page(table)
+    table = TextTable(title="a_b", head=["x|y", "<b>"], rows=[["50 % & more", "</td><script>"]], notes=["<i>"])
+    assert r"50 \% \& more" in to_latex(table)
+    assert r"a\_b" in to_latex(table)
+    assert r"x\|y" in to_markdown(table)
+    assert "<script>" not in to_html(table)
+    assert "<i>" not in to_html(table)

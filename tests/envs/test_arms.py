@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import REPO, read_json, read_rows
 
-from analysis.lesson_quality import audit
+from analysis.audit import audit
 from analysis.load import read_run
 from core.models.offline import FreePlayer
 

@@ -15,7 +15,7 @@ from conftest import read_json, read_rows
 from web_kit import needs_browser
 from webarena_sites import PRODUCTS, WHITE, serving
 
-from analysis.lesson_quality import audit
+from analysis.audit import audit
 from analysis.load import read_run
 from core.errors import StopRun
 from core.page import PAGE

@@ -10,7 +10,8 @@ from provider import Provider, completion
 from test_memory import record
 from test_memory_hygiene import lesson, open_bank  # noqa: F401
 
-from analysis.audit import NotChecked, gold_in_prompts
+from analysis.evidence import NotChecked
+from analysis.leaks import gold_in_prompts
 from analysis.load import read_run
 from benchmarks.drill import read
 from core.errors import OverBudget, TransientError, UserError

@@ -18,7 +18,7 @@ import pytest
 from conftest import TOY, command, read_json, read_rows
 from provider import completion
 
-from analysis.lesson_quality import audit
+from analysis.audit import audit
 from analysis.load import frame_of, read_run
 from core.errors import InfraError, StopRun, UserError
 from core.models import retry

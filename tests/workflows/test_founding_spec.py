@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 import pytest
 from conftest import TOY, read_json, read_rows
 
-from analysis.lesson_quality import audit
+from analysis.audit import audit
 from analysis.load import read_run
 from core.agent import CoTAgent
 from core.memory.bank import MemoryBank

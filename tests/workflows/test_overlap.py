@@ -16,8 +16,8 @@ import pytest
 from conftest import TOY, command, read_json, read_rows
 from test_memory_fold import dump
 
+from analysis.audit import audit
 from analysis.cells import make_cells
-from analysis.lesson_quality import audit
 from analysis.load import frame_of, read_run
 from core.errors import InfraError, StopRun, UserError
 from core.jsonl import JsonLines

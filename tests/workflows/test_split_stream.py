@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 from conftest import TOY, command, read_json, read_rows
 
-from analysis.lesson_quality import audit
+from analysis.audit import audit
 from analysis.load import read_run
 from core.errors import InfraError, StopRun, UserError
 from core.memory.open import read_records

@@ -1,7 +1,8 @@
-"""Whether the lessons that a task was shown were of its kind, and whether they were followed: from a run's records.
+"""The steps of the funnel of learning from memory: was a task shown a lesson, of the right kind, and did it follow it?
 
-A lesson is of the right kind, or relevant, where the task that it came from, or its record's domain, has the task's
-type; and where the env could say whether it was followed, for then it speaks of this task.
+All of it is read from a run's records. A lesson is of the right kind, or relevant, where the task that it came from, or
+its record's domain, has the task's type; and where the env could say whether it was followed, for then it speaks of
+this task.
 """
 
 from __future__ import annotations
@@ -36,17 +37,21 @@ def kinds_of(rows: list[dict[str, Any]], banked: Callable[[], Iterable[MemoryRec
     banked   reads the run's banks; called only where the rows do not hold all records
     """
     types = {row["task_id"]: row["task_type"] for row in rows}
-    found = {record.id: _kinds(record, types) for row in rows for record in records_of(row)}
-    wanted = {hit["id"] for row in rows for hit in row["retrieved"]} - found.keys()
-    return found | {record.id: _kinds(record, types) for record in (banked() if wanted else ()) if record.id in wanted}
+    kinds = {record.id: _kinds(record, types) for row in rows for record in records_of(row)}
+    wanted = {hit["id"] for row in rows for hit in row["retrieved"]} - kinds.keys()
+    return kinds | {record.id: _kinds(record, types) for record in (banked() if wanted else ()) if record.id in wanted}
 
 
 def _kinds(record: MemoryRecord, types: dict[str, str]) -> set[str | None]:
-    lineage = record.provenance.get("tasks", ()) if record.parents else ()
-    came_from = {types.get(task) for task in {record.task_id, *lineage}}
+    came_from = {types.get(task) for task in source_tasks(record)}
     if record.domain in types.values():  # another one is a subject of the user's own
         return came_from - {None} | {record.domain}
     return came_from
+
+
+def source_tasks(record: MemoryRecord) -> set[str]:
+    """The tasks that a record came from; of a merged one those of all that were merged into it."""
+    return {record.task_id, *(record.provenance.get("tasks", ()) if record.parents else ())}
 
 
 def lesson_step(row: dict[str, Any], kinds: Kinds) -> str:
@@ -91,6 +96,6 @@ def at_steps(episodes: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def lesson_counts(episodes: pd.DataFrame) -> dict[str, int]:
     """How many episodes are at each step of the funnel, as tasks_STEP; how many of those that followed succeeded."""
-    found = at_steps(episodes)
-    counts = {f"tasks_{step}": len(there) for step, there in found.items()}
-    return counts | {"followed_won": int(found["followed"]["success"].sum())}
+    by_step = at_steps(episodes)
+    counts = {f"tasks_{step}": len(inside) for step, inside in by_step.items()}
+    return counts | {"followed_won": int(by_step["followed"]["success"].sum())}

@@ -1,13 +1,13 @@
-"""A table of text as Markdown, LaTeX (booktabs) or HTML."""
+"""A table of texts, written as Markdown, LaTeX (booktabs) or HTML, or printed in a terminal of any width."""
 
 from __future__ import annotations
 
-import html
 import re
 import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from html import escape
 
 from rich import box
 from rich.cells import cell_len
@@ -17,36 +17,46 @@ from rich.text import Text as Styled
 
 from core.models.reply_text import storable
 
+BETTER, WORSE = "▲", "▼"  # after a difference that is one, by Holm's p
 LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 LATEX |= {sign: "\\" + sign for sign in "&%$#_"} | {"<": "$<$", ">": "$>$", "±": r"$\pm$"}
-BETTER, WORSE = "▲", "▼"  # after a difference that is one, by Holm's p
 LATEX |= {BETTER: r"$\uparrow$", WORSE: r"$\downarrow$", "·": r"$\cdot$"}
+
+# In a terminal
+PROSE = 32  # a column with longer lines is sentences, which may be wrapped; others are names and numbers, which are not
+LEAST = 18  # characters that a wrapped column has at least
+WRAP = {"break_on_hyphens": False}
+BETWEEN = 3  # characters between two columns
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Text:
-    """A table of strings with its title above and its notes below. A cell, and a heading, may have several lines."""
+class TextTable:
+    """A table of strings with its title above and its notes below. An entry, and a heading, may have several lines.
+
+    cells   of each row: the id of the cell that it shows, and that of the cell's baseline
+    """
 
     title: str
     head: list[str]
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
-    cells: list[tuple[str, str | None]] = field(default_factory=list)  # of each row: its cell's id, its baseline's
+    cells: list[tuple[str, str | None]] = field(default_factory=list)
 
 
-def markdown(table: Text) -> str:
-    def line(cells: list[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", "<br>") for cell in cells) + " |"
+def to_markdown(table: TextTable) -> str:
+    def line(entries: list[str]) -> str:
+        return "| " + " | ".join(entry.replace("|", r"\|").replace("\n", "<br>") for entry in entries) + " |"
 
     rule = "| " + " | ".join(["---"] + ["---:"] * (len(table.head) - 1)) + " |"
     notes = [f"- {note}" for note in table.notes]
     return "\n".join([f"### {table.title}", "", line(table.head), rule, *map(line, table.rows), "", *notes, ""])
 
 
-def latex(table: Text) -> str:
+def to_latex(table: TextTable) -> str:
     signs, marks = str.maketrans(LATEX), str.maketrans({mark: LATEX[mark] for mark in (BETTER, WORSE)})
     rows = (table.head, *table.rows)
-    head, *lines = (" & ".join(_stacked(cell.translate(signs)) for cell in row) + r" \\" for row in rows)
+    head, *lines = (" & ".join(_stacked(entry.translate(signs)) for entry in row) + r" \\" for row in rows)
     return "\n".join(
         [
             *(f"% {note.translate(marks)}" for note in table.notes),
@@ -65,38 +75,38 @@ def latex(table: Text) -> str:
     )
 
 
-def _stacked(cell: str) -> str:
-    """A cell of several lines, the first of which stands on the line of the row."""
-    lines = cell.split("\n")
-    return cell if len(lines) == 1 else r"\begin{tabular}[t]{@{}r@{}}" + r" \\ ".join(lines) + r"\end{tabular}"
+def _stacked(entry: str) -> str:
+    """An entry of several lines, the first of which stands on the line of the row."""
+    lines = entry.split("\n")
+    return entry if len(lines) == 1 else r"\begin{tabular}[t]{@{}r@{}}" + r" \\ ".join(lines) + r"\end{tabular}"
 
 
-def page(table: Text) -> str:
-    def row(cells: list[str], tag: str) -> str:
-        return (
-            "<tr>" + "".join(f"<{tag}>{html.escape(cell).replace(chr(10), '<br>')}</{tag}>" for cell in cells) + "</tr>"
-        )
+def to_html(table: TextTable) -> str:
+    def row(entries: list[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(each).replace(chr(10), '<br>')}</{tag}>" for each in entries) + "</tr>"
 
-    notes = "".join(f"<li>{html.escape(note)}</li>" for note in table.notes)
-    body = "".join(row(cells, "td") for cells in table.rows)
-    head = f"<caption>{html.escape(table.title)}</caption><thead>{row(table.head, 'th')}</thead>"
+    notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
+    body = "".join(row(entries, "td") for entries in table.rows)
+    head = f"<caption>{escape(table.title)}</caption><thead>{row(table.head, 'th')}</thead>"
     return f"<table>{head}<tbody>{body}</tbody></table>\n<ul>{notes}</ul>\n"
 
 
-FORMATS = {"md": markdown, "latex": latex, "html": page}
+FORMATS = {"md": to_markdown, "latex": to_latex, "html": to_html}
 
 
-# A table of text in a terminal: aligned, as wide as the window; what does not fit stands below, never cut.
+def print_table(table: TextTable) -> None:
+    """Aligned in a terminal, Markdown elsewhere."""
+    if sys.stdout.isatty():
+        show(Console(highlight=False), table)
+    else:
+        print(to_markdown(table), end="")
 
-PROSE = 32  # a column with longer lines is sentences, which may be wrapped; others are names and numbers, which are not
-LEAST = 18  # characters that a wrapped column has at least
-WRAP = {"break_on_hyphens": False}
-BETWEEN = 3  # characters between two columns
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
+def show(console: Console, table: TextTable) -> None:
+    """Print a table with its title and notes, aligned. Where it is wider than the window, in several blocks of columns.
 
-def show(console: Console, table: Text) -> None:
-    """Print a table with its title and notes. Where it is wider than the window, its columns in several blocks."""
+    Nothing is cut: an entry that does not fit is wrapped, a column that does not fit stands in the next block.
+    """
     table = replace(
         table,
         title=clean(table.title),
@@ -120,18 +130,10 @@ def show(console: Console, table: Text) -> None:
 
 def clean(text: str) -> str:
     """Text of whatever origin as a terminal may be given it: without control characters."""
-    return _CONTROL.sub("�", storable(str(text)).replace("\r\n", "\n"))
+    return CONTROL.sub("�", storable(str(text)).replace("\r\n", "\n"))
 
 
-def print_table(table: Text) -> None:
-    """Aligned in a terminal, Markdown elsewhere."""
-    if sys.stdout.isatty():
-        show(Console(highlight=False), table)
-    else:
-        print(markdown(table), end="")
-
-
-def _blocks(table: Text, width: int) -> Iterator[tuple[list[int], list[int]]]:
+def _blocks(table: TextTable, width: int) -> Iterator[tuple[list[int], list[int]]]:
     """(columns, their widths) of each block. The first column begins every block."""
     full = [_natural(table, place) for place in range(len(table.head))]
     first = min(full[0], max(LEAST, width // 3))
@@ -158,19 +160,19 @@ def _blocks(table: Text, width: int) -> Iterator[tuple[list[int], list[int]]]:
         yield places, widths
 
 
-def _natural(table: Text, place: int) -> int:
-    """The width of a column in which no cell is wrapped; its heading may be, between words."""
+def _natural(table: TextTable, place: int) -> int:
+    """The width of a column in which no entry is wrapped; its heading may be, between words."""
     lines = [line for row in table.rows for line in row[place].split("\n")]
     head = table.head[place].replace("\n", " ").split()
     return max(map(cell_len, [*lines, *head, *table.head[place].split("\n")[1:], ""]))
 
 
-def _longest_word(table: Text, place: int) -> int:
+def _longest_word(table: TextTable, place: int) -> int:
     words = [word for row in table.rows for word in row[place].split()]
     return min(PROSE, max(map(cell_len, [*words, *table.head[place].split(), ""])))
 
 
-def _block(table: Text, places: list[int], widths: list[int]) -> Table:
+def _block(table: TextTable, places: list[int], widths: list[int]) -> Table:
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for place, width in zip(places, widths, strict=True):
         prose = place == 0 or any(len(line) > PROSE for row in table.rows for line in row[place].split("\n"))

@@ -1,22 +1,19 @@
-"""What the scripts about the rows of other servers share: rows and their table, real servers, a scripted model."""
+"""What the files of the parity check share: the table of its rows, clients of real servers, a scripted model."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import subprocess
-import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scripts.command_line import REPO
+from benchmarks.servers import mcp_over_http, mcp_over_stdio
+from scripts.command_line import REPO, command_of
 
-MODEL = ("llm=scripted", "llm.script.path=benchmarks.mcp_rows_kit.answer")
+MODEL = ("llm=scripted", "llm.script.path=benchmarks.mcp_parity_kit.answer")
 
 
 def answer(messages: list[dict[str, str]], role: str, sample: int) -> str:
@@ -32,32 +29,32 @@ def answer(messages: list[dict[str, str]], role: str, sample: int) -> str:
 
 
 @dataclass
-class Rows:
-    """What was found about each row of a document."""
+class ParityTable:
+    """Each row of a document: what it asks for, whether ours does it, and a note where it does not."""
 
     document: str
-    found: list[tuple[str, bool, str]] = field(default_factory=list)
+    rows: list[tuple[str, bool, str]] = field(default_factory=list)
 
     def row(self, text: str, holds: Any, why: str = "") -> None:
         """A row that must hold; why: what was seen, shown where it does not."""
-        self.found.append((text, bool(holds), "" if holds else f"FAULT {why}".strip()))
+        self.rows.append((text, bool(holds), "" if holds else f"FAULT {why}".strip()))
 
     def differs(self, text: str, why: str) -> None:
         """A row that does not hold, and why that is meant so."""
-        self.found.append((text, False, why))
+        self.rows.append((text, False, why))
 
-    def table(self, faults: bool) -> str:
+    def markdown(self, faults: bool) -> str:
         """The rows in Markdown; faults: only those that fail without a reason."""
-        shown = [each for each in self.found if not faults or each[2].startswith("FAULT")]
-        held = sum(holds for _, holds, _ in self.found)
+        shown = [each for each in self.rows if not faults or each[2].startswith("FAULT")]
+        held = sum(holds for _, holds, _ in self.rows)
         lines = [f"| {text} | {'+' if holds else note} |" for text, holds, note in shown]
         return "\n".join(
-            (f"**{self.document}**: {held} of {len(self.found)} rows hold", "", "| row | |", "|---|---|", *lines)
+            (f"**{self.document}**: {held} of {len(self.rows)} rows hold", "", "| row | |", "|---|---|", *lines)
         )
 
     @property
     def faults(self) -> int:
-        return sum(note.startswith("FAULT") for _, _, note in self.found)
+        return sum(note.startswith("FAULT") for _, _, note in self.rows)
 
 
 @dataclass
@@ -83,25 +80,17 @@ class OpenClient:
         )
 
 
-def command(words: tuple[Any, ...]) -> list[str]:
-    return [sys.executable, "-m", "mcp_server", *map(str, words)]
-
-
-def said(*words: Any) -> str:
-    """What the command prints, on both channels."""
-    done = subprocess.run(command(words), cwd=REPO, capture_output=True, text=True, timeout=60)
+def output_of(*words: Any) -> str:
+    """What the server's command prints, on both channels."""
+    command = command_of("mcp_server", *words)
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=60)
     return done.stdout + done.stderr
 
 
 @asynccontextmanager
 async def serving(*words: Any, env: dict[str, str] | None = None) -> AsyncIterator[OpenClient]:
     """A session with a server process of its own, over stdio."""
-    from mcp.client.stdio import StdioServerParameters
-
-    line = command(words)
-    async with connected(
-        StdioServerParameters(command=line[0], args=line[1:], cwd=REPO, env={**os.environ, **(env or {})})
-    ) as session:
+    async with connected(mcp_over_stdio(*words, env=env)) as session:
         yield session
 
 
@@ -116,24 +105,14 @@ async def connected(to: Any) -> AsyncIterator[OpenClient]:
 
 @contextmanager
 def over_sse(bank: Path) -> Iterator[tuple[Any, Callable[[], str]]]:
-    """A server over SSE on a free port: what a client connects to, and what the server said so far."""
+    """A server over SSE: what a client connects to, and what the server said so far."""
     from mcp.client.sse import sse_client
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = ("--bank", bank, "--transport", "sse", "--host", "127.0.0.1", "--port", port)
-    with (bank.parent / "sse.log").open("w+") as log:
-        process = subprocess.Popen(command(words), cwd=REPO, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        try:
-            for _ in range(300):
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                    break
-                time.sleep(0.1)
-            yield sse_client(f"http://127.0.0.1:{port}/sse"), lambda: Path(log.name).read_text()
-        finally:
-            process.terminate()
-            process.wait(timeout=20)
+    with (
+        (bank.parent / "sse.log").open("w+") as log,
+        mcp_over_http("--bank", bank, "--transport", "sse", log=log) as (port, _),
+    ):
+        yield sse_client(f"http://127.0.0.1:{port}/sse"), lambda: Path(log.name).read_text()
 
 
 async def until_done(server: OpenClient, task_id: str, **who: str) -> dict[str, Any]:

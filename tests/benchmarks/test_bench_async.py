@@ -1,37 +1,13 @@
-"""Scripts and benchmarks by their front doors: what their help names, lines of figures, what overlapping tasks gain."""
+"""The benchmark of overlapping tasks: what a run's task lengths give, and which runs it refuses."""
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 
 import pytest
-from conftest import REPO
 
 from benchmarks.bench_async import main
-from benchmarks.lines import Lines
-
-MODULES = [path.relative_to(REPO) for room in ("scripts", "benchmarks") for path in sorted((REPO / room).rglob("*.py"))]
-
-
-@pytest.mark.parametrize("path", [path for path in MODULES if "def main(" in (REPO / path).read_text()], ids=str)
-def test_a_scripts_help_names_its_command(path):
-    name = ".".join(path.with_suffix("").parts)
-    assert f"python -m {name} " in importlib.import_module(name).__doc__
-
-
-def test_lines_are_printed_counted_and_saved(tmp_path, capsys):
-    lines = Lines()
-    lines.add("answer", 1.5, 2, "ms", note="bare 1.2 ms")
-    lines.add("rate", 90, 100, "calls/s", least=True)
-    lines.end(tmp_path / "lines.json")
-    first, second, last = capsys.readouterr().out.splitlines()
-    assert first.split() == ["ok", "answer", "1.500", "ms", "<=", "2", "bare", "1.2", "ms"]
-    assert second.split() == ["MISS", "rate", "90.000", "calls/s", ">=", "100"]
-    assert last.startswith("1 of 2 lines held")
-    saved = json.loads((tmp_path / "lines.json").read_text())
-    assert (saved["held"], saved["of"], [row["held"] for row in saved["lines"]]) == (1, 2, [True, False])
 
 
 def timed_run(folder, *wall_s, gap=0.0, max_concurrency=1, **stream):

@@ -1,0 +1,121 @@
+"""What the checks of an audit look at: a run's texts, records and banks, and whether a text gives an answer away."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import Any
+
+from analysis.funnel_steps import source_tasks
+from analysis.load import Run, read_banks
+from core.build import option, options, part
+from core.memory.hygiene.scrub import scrub
+from core.run.records import records_of
+from core.types import MemoryRecord
+
+Check = Callable[[Run], Iterator[str]]  # a line for each place where it fails
+SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
+ARTICLES = re.compile(r"\b(?:the|an?)\s+", re.IGNORECASE)
+
+
+class NotChecked(Exception):
+    """Why a check could not look at all that it should, in words."""
+
+
+def answer_in(text: str, gold: str, context: str) -> str | None:
+    """The answer, where a text gives it away and the context, all that stood before the text, did not."""
+    secret = secret_of(gold, context)
+    if not secret.strip():
+        return None
+    word = rf"(?<!\w){re.escape(secret)}(?!\w)"
+    if len(secret) < SHORTEST:
+        word = rf"(?:\\boxed\{{|answer\W{{0,3}}(?:is\b)?\W{{0,4}}){re.escape(secret)}(?!\w)"
+    bare = ARTICLES.sub("", secret)  # "press green" was given away by "press the green button"
+    plain = rf"(?<!\w){re.escape(bare)}(?!\w)"
+    if re.search(word, context, re.IGNORECASE) or (
+        len(bare) >= SHORTEST and re.search(plain, ARTICLES.sub("", context), re.IGNORECASE)
+    ):
+        return None
+    return secret if re.search(word, text, re.IGNORECASE) else None
+
+
+def secret_of(gold: str, query: str) -> str:
+    """An answer without the first line of the task, which some benchmarks repeat in it."""
+    return gold.replace(query.partition("\n")[0], "").strip(" .:\n") or gold
+
+
+def require_secret_answers(run: Run) -> None:
+    """Raise NotChecked where the setting shows the learner the answer."""
+    if run.setting == "train":
+        raise NotChecked("in setting=train the failure prompt may hold the answer")
+
+
+def require_whole_texts(run: Run) -> None:
+    """Raise NotChecked where answers cannot be found in texts from which `scrub_episodes` took such data."""
+    answers = [attempt["gold"] for row in run.rows for attempt in row["trajectories"]]
+    if run.config.get("scrub_episodes") and any(scrub(answer)[1] for answer in answers):
+        raise NotChecked("scrub_episodes=true took from all texts what some of the answers consist of")
+
+
+def where(row: dict) -> str:
+    """An episode as the audit's lines name it."""
+    return f"episode {row['index']} ({row['task_id']})"
+
+
+def text_of(attempt: dict, *, opening: bool = False) -> str:
+    """What an attempt said and saw, with `opening` its first messages too."""
+    steps = [f"{step['text']}\n{step['observation']}" for step in attempt["steps"]]
+    return "\n".join([*(message["content"] for message in attempt["opening"] if opening), *steps])
+
+
+def known_records(run: Run) -> dict[str, list[MemoryRecord]]:
+    """{id: the records of that id} in the run's episodes, in its bank and in the one it was given."""
+    by_id: dict[str, list[MemoryRecord]] = defaultdict(list)
+    for record in (*_bank_records(run), *(record for row in run.rows for record in records_of(row))):
+        by_id[record.id].append(record)
+    return by_id
+
+
+def bank_owners(run: Run) -> dict[str, set[str]]:
+    """{record: tasks of its lineage} of the run's bank and of the one it was given."""
+    owners: dict[str, set[str]] = {}
+    for record in _bank_records(run):
+        owners.setdefault(record.id, set()).update(source_tasks(record))
+    return owners
+
+
+def _bank_records(run: Run) -> list[MemoryRecord]:
+    return read_banks(run, must=is_own_kind(run) and has_ended(run))
+
+
+def has_ended(run: Run) -> bool:
+    """Whether the summary is of these episodes. Else the run goes on, or was copied while it did: its bank may be of
+    another moment than its episodes, and what they lack is no sign of a loss.
+    """
+    counts = run.summary.get("n", 0) + run.summary.get("n_infra_error", 0), run.summary.get("n_retried", 0)
+    return counts == (run.n_tasks, sum("retries" in row for row in run.rows)) and run.complete
+
+
+def env_class(run: Run) -> Any:
+    """The class of the run's environment; None for one from outside this project, which is not imported to be asked.
+
+    It is known by its name: its module may have moved since the run was made.
+    """
+    recorded = (run.config.get("env") or {}).get("_target_", "")
+    if not recorded.startswith("envs."):
+        return None
+    module, _, name = recorded.rpartition(".")
+    with suppress(ModuleNotFoundError):
+        if find_spec(module) is not None:
+            return part({"_target_": recorded})
+    present = (option("env", each)["env"]["_target_"] for each in options("env"))
+    return next((part({"_target_": path}) for path in present if path.rpartition(".")[2] == name), None)
+
+
+def is_own_kind(run: Run) -> bool:
+    """Whether the run's memory is the project's own and its file a bank: one from outside keeps there what it likes."""
+    memory = run.manifest["fingerprint"]["config"].get("memory") or {}
+    return "." not in memory.get("_target_", "")  # the path of a class from outside
