@@ -27,7 +27,7 @@ from core.run.dry_run import (
 from core.run.records import RunRecords
 from core.types import Task, Verdict
 from envs.pool import EnvPool
-from workflows.base import Workflow
+from workflows.reasoningbank import ReasoningBank
 from workflows.rollout import Rollout
 
 GRADER_TOKENS = 768  # of a grader's reply, as in WebArena's evaluation
@@ -36,7 +36,7 @@ A_PAGE = f"{PAGE}\n(a page will stand here)"
 
 def build_workflow(
     cfg: Any, envs: EnvPool, bank: Memory, roles: dict[str, Role], records: RunRecords | None, meter: Meter
-) -> Workflow:
+) -> ReasoningBank:
     """The workflow of `cfg.workflow`. It is given those of the parts below that it has a field for."""
     agent = roles["agent"]
     envs.grader = grader_of(roles["judge"])
@@ -114,7 +114,7 @@ def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role
     return Plan(**plan, observation=length, kept=kept, unseen=bool(told))
 
 
-def planned_lessons(cfg: Any, workflow: Workflow, *, n_attempts: int, n_asked: int, turns: int) -> Lessons:
+def planned_lessons(cfg: Any, workflow: ReasoningBank, *, n_attempts: int, n_asked: int, turns: int) -> Lessons:
     """What the lessons in a prompt would be: as many as are retrieved, as long as they usually are.
 
     n_asked   calls that make the lessons of one task; 0: no model writes them, attempts are kept as they are

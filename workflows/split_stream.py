@@ -22,14 +22,14 @@ from core.run.cells import safe
 from core.run.records import records_of
 from core.run.unfinished import trajectory_of
 from core.types import Episode, Lesson, Selection, Task, Usage, Verdict
-from workflows.base import Workflow
+from workflows.reasoningbank import ReasoningBank, Turn
 
 SPLITS = (None, "type")
 MOST_NAME = 100  # characters of a bank's file name
 
 
 def side_by_side_by_type(
-    workflow: Workflow, tasks: list[Task], workers: int, stop_after: int | None = None
+    workflow: ReasoningBank, tasks: list[Task], workers: int, stop_after: int | None = None
 ) -> Iterator[Episode]:
     """Run the tasks that are not recorded yet, `workers` at once, each of another type.
 
@@ -44,7 +44,7 @@ def side_by_side_by_type(
     with streams.running(workers) if workers > 1 else nullcontext():
         for index in todo:
             if index not in kept and workers <= 1:
-                yield workflow.run_task(index, tasks[index])
+                yield workflow.run_task(Turn(index=index, task=tasks[index]))
                 continue
             episode = episode_of(kept[index]) if index in kept else streams.episode(index)
             with records.shielded():
@@ -59,7 +59,7 @@ class Streams:
     todo   places of the tasks to run
     """
 
-    workflow: Workflow
+    workflow: ReasoningBank
     tasks: list[Task]
     todo: list[int]
     stop_after: int | None
@@ -121,7 +121,7 @@ class Streams:
 
     def _one(self, index: int) -> Episode:
         """Run a task; its bank has learned from it, and it is safe, when this returns."""
-        episode = self.workflow.run_task(index, self.tasks[index], write=False)
+        episode = self.workflow.run_task(Turn(index=index, task=self.tasks[index], write_waits=True))
         if episode.status != "stopped":  # its task will run again
             row = self.workflow.records.row_of(episode)
             self.workflow.records.ahead.add(row)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import exp
 from typing import ClassVar, Protocol
 
@@ -23,21 +23,28 @@ CONFIDENCE_SCHEMA = object_schema(JUDGE_FIELDS | {"confidence": {"type": "number
 
 
 class Judge(Protocol):
-    """Labels one attempt. `uses_gold`: it knows the answer, and is refused in a setting that must not.
+    """Labels one attempt.
 
-    One that needs all attempts of a task together has a method `judge_all(attempts, more)` as well, which is
-    then called instead: see `Consensus`.
+    uses_gold   it knows the answer, and is refused in a setting that must not
+    compares    it needs all attempts at a task together: `judge_all` is called in place of `judge`
+    n_more      further attempts that it asks for, to compare those of the task with
     """
 
-    uses_gold: bool
+    uses_gold: ClassVar[bool] = False
+    compares: ClassVar[bool] = False
+    n_more: int = 0
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """The verdict on an attempt. Raises InfraError when a model breaks; the attempt then has no label."""
         ...
 
+    def judge_all(self, attempts: Attempts, more: Callable[[int], list[Trajectory]]) -> list[Verdict]:
+        """With `compares`: a verdict on each attempt. more: (n) -> n further attempts at the task."""
+        ...
+
 
 @dataclass(kw_only=True)
-class LLMJudge(Learner):
+class LLMJudge(Learner, Judge):
     """judge=llm, as in the paper (section 3.2): a model at temperature 0 reads the attempt, not the reference answer.
 
     max_chars    of the trajectory in the prompt, cut in the middle
@@ -46,7 +53,6 @@ class LLMJudge(Learner):
 
     max_chars: int = 24000
     confidence: bool = False
-    uses_gold: bool = field(default=False, init=False)
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """success or failure. A reply that cannot be read counts as failure and is marked as not parsed."""
@@ -77,10 +83,10 @@ class LLMJudge(Learner):
 
 
 @dataclass(kw_only=True)
-class OracleJudge:
+class OracleJudge(Judge):
     """judge=oracle: the env's own evaluation, where the setting allows it."""
 
-    uses_gold: bool = field(default=True, init=False)
+    uses_gold: ClassVar[bool] = True
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """The truth, with confidence 1."""
@@ -88,7 +94,7 @@ class OracleJudge:
 
 
 @dataclass(kw_only=True)
-class Consensus:
+class Consensus(Judge):
     """judge=consensus: success is the answer that most attempts at the task agree on.
 
     No model judges and no truth is used (self-consistency, Wang et al. 2023). Answers are compared as by
@@ -98,8 +104,7 @@ class Consensus:
     """
 
     source: ClassVar[str] = "consensus"
-    uses_gold: bool = field(default=False, init=False)
-    n_more: int = field(default=0, init=False)
+    compares: ClassVar[bool] = True
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """No verdict: one attempt agrees with nobody."""
@@ -282,10 +287,8 @@ def _plain(found: re.Match[str]) -> str:
 
 
 @dataclass(kw_only=True)
-class HeuristicJudge:
+class HeuristicJudge(Judge):
     """judge=heuristic: `heuristic_verdict` of each attempt."""
-
-    uses_gold: bool = field(default=False, init=False)
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
         """A verdict, always."""
