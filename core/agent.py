@@ -44,6 +44,7 @@ class Agent:
     inject: str = "system"
     prompts: Prompts = PROJECT
     uses_gold: ClassVar[bool] = False
+    keep_observations: ClassVar[int | None] = None  # how many of the newest a prompt has; None: all
     thinks: ClassVar[bool] = True  # whether a reply has room for a thought beside the action
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from core.errors import UserError
 from core.learning.attempts import Attempts
-from core.learning.lessons import Contrast
+from core.learning.lessons import Contrast, Distills
 from core.learning.selectors import Selector
 from core.types import Extraction, Scored, Selection
 from workflows.reasoningbank import ReasoningBank, guarded
@@ -66,3 +66,6 @@ class MattsParallel(ReasoningBank):
         contrast = partial(self.contrast.parallel, attempts.only(learnable))
         made = guarded("extractor", contrast, lambda error: Extraction(error=error))
         return [replace(made, attempts=tuple(learnable))]
+
+    def lesson_maker(self, n_attempts: int) -> Distills | Contrast:
+        return self.contrast if self.contrast and n_attempts > 1 else super().lesson_maker(n_attempts)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from core.errors import InfraError, UserError
 from core.learning.attempts import Attempts
-from core.learning.lessons import Contrast
+from core.learning.lessons import Contrast, Distills
 from core.learning.transcript import single_turn
 from core.run.metrics import states_answer
 from core.types import CUT_OFF, Extraction, Scored, Selection, Task, Trajectory, Verdict
@@ -102,3 +102,6 @@ class MattsSequential(ReasoningBank):
         contrast = partial(self.contrast.sequential, attempts.only(judged))
         made = guarded("extractor", contrast, lambda error: Extraction(error=error))
         return [replace(made, attempts=tuple(judged))]
+
+    def lesson_maker(self, n_attempts: int) -> Distills | Contrast:
+        return self.contrast if self.contrast and n_attempts > 1 else super().lesson_maker(n_attempts)

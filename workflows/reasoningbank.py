@@ -16,7 +16,7 @@ from core.concurrency import ordered_map, side_by_side
 from core.errors import InfraError, OverBudget, UserError, check_choice
 from core.learning.attempts import Attempts
 from core.learning.judges import Judge
-from core.learning.lessons import Distills
+from core.learning.lessons import Contrast, Distills
 from core.memory.protocol import Memory
 from core.models.meter import Meter, account_of
 from core.run.metrics import Follows
@@ -225,6 +225,10 @@ class ReasoningBank:
             if self.learns and verdict.label is not None and self.learn_from in ("both", verdict.label)
             if trajectory.has_output
         ]
+
+    def lesson_maker(self, n_attempts: int) -> Distills | Contrast:
+        """What makes the lessons of a task with so many attempts."""
+        return self.distiller
 
     def judged_together(self, attempts: Attempts) -> list[Verdict]:
         """`evaluate` by a judge that compares the attempts."""

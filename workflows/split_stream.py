@@ -130,17 +130,18 @@ class Streams:
         return episode
 
 
-def banks_of(run_dir: Path, tasks: list[Task], cfg: Any) -> dict[str, str] | None:
+def banks_of(run_dir: Path, tasks: list[Task], config: dict[str, Any]) -> dict[str, str] | None:
     """{type of task: the path of its bank}; None where the run has one bank, or learns nothing.
 
     Raises UserError where the types could not have banks of their own.
     """
-    learns = cfg.setting.learn and part(cfg.workflow).has_memory and part(cfg.memory).learns
-    if cfg.stream.get("split_by") is None or not learns:
+    memory = config["memory"]
+    learns = config["setting"]["learn"] and part(config["workflow"]).has_memory and part(memory).learns
+    if config["stream"].get("split_by") is None or not learns:
         return None
-    if cfg.memory.get("path") is not None:
+    if memory.get("path") is not None:
         raise UserError("stream.split_by makes its own banks: leave out memory.path.")
-    if cfg.memory.get("domain") != "type" or cfg.retrieval.get("domain") != "same":
+    if memory.get("domain") != "type" or config["retrieval"].get("domain") != "same":
         raise UserError(
             "stream.split_by=type keeps what each type of task teaches apart: give memory.domain=type "
             "retrieval.domain=same as well."
