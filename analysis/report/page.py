@@ -20,6 +20,7 @@ from analysis.report import words
 from analysis.report.data import Addresses, embedded, index_of, keys_of, linked
 from analysis.studies import Study, compared, run_labels, studies
 from core.run.display import percent
+from core.run.keys import HIDDEN_KEYS
 from core.run.manifest import flat, without
 
 if TYPE_CHECKING:
@@ -126,7 +127,6 @@ def marks() -> list[str]:
 
 # The configuration of runs side by side: what differs, what they share, and what each one ran on.
 
-ELSEWHERE = ("run_dir", "tracker", "dry_run")  # where a run was written, and who watched
 CELL_CHARS = 300
 
 
@@ -168,7 +168,7 @@ def facts_of(run: Run) -> list[tuple[str, str]]:
 
 
 def _told(run: Run) -> dict[str, str]:
-    return flat(without(run.config, ELSEWHERE))
+    return flat(without(run.config, HIDDEN_KEYS))
 
 
 HERE = Path(__file__).parent

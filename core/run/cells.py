@@ -19,8 +19,9 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from core.build import KNOWN, check_config, expand_fallbacks, option, options
+from core.build import expand_fallbacks, option, options
 from core.errors import UserError
+from core.run.keys import PER_ENV_KEYS, TOP_KEYS, check_config
 from core.run.launch import choice, leave_sizes, left_sizes, swept, values_of
 from core.run.manifest import identity, without
 from core.run.records import differences
@@ -31,21 +32,21 @@ from core.run.upgrade import completed, named
 # `+NAME.key=value` sets a key of `env` where env=NAME, and nothing elsewhere. The cell is the one that `env.key=value`
 # alone would make, and is recorded as that.
 
-OF_THE_RUN = ("limit", "max_steps", "max_repeats", "episode_timeout_s")  # where the benchmark has no key of this name
-
 
 def take_env_keys(cfg: DictConfig) -> None:
     """Set what is meant for the benchmark of this run, and take all of it out of the configuration.
 
     Raises UserError for a key that the named benchmark does not have, and for a benchmark that is not run.
     """
-    given = [key for key in cfg if key not in KNOWN and key in options("env")]
+    given = [key for key in cfg if key not in TOP_KEYS and key in options("env")]
     for name in given:
         known = {*option("env", name).env, "workers"}
         for key, value in cfg[name].items() if hasattr(cfg[name], "items") else ((None, cfg[name]),):
-            if key not in known and key not in OF_THE_RUN:
+            if key not in known and key not in PER_ENV_KEYS:
                 word = name if key is None else f"{name}.{key}"
-                raise UserError(f"+{word}={value}: env={name} has the keys {', '.join(sorted(known | {*OF_THE_RUN}))}.")
+                raise UserError(
+                    f"+{word}={value}: env={name} has the keys {', '.join(sorted(known | {*PER_ENV_KEYS}))}."
+                )
             if name == choice("env"):
                 (cfg.env if key in known else cfg)[key] = value
         if name not in (envs := values_of("env") or [choice("env")]):

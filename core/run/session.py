@@ -20,6 +20,7 @@ from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import named
 from core.run.display import RunProgress, print_summary
+from core.run.keys import METHOD_KEYS
 from core.run.launch import (
     again,
     arm_label,
@@ -41,7 +42,7 @@ from core.types import Episode, Task
 log = logging.getLogger("run")
 ENDINGS = ("-without-memory", "-with-memory")  # of the directory of a run's partner
 # What a run without memory would ignore or refuse, and what the partner chooses by itself.
-_DROPPED = ("workflow", "arm", "select", "contrast", "k", "r", "refine")
+_DROPPED = ("arm", *METHOD_KEYS)
 
 
 @dataclass(kw_only=True)
