@@ -35,7 +35,7 @@ def named(config: Any) -> Any:
         own = target.partition(".")[0] in OWN_PACKAGES
         name = target.rpartition(".")[2] if own else target
         found["_target_"] = RENAMED.get(name, name)
-    if (path := config.get("path")) in RECORDED_AS:
+    if isinstance(path := config.get("path"), str) and path in RECORDED_AS:
         found["path"] = RECORDED_AS[path]
     return found
 
