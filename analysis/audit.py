@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from core.memory.open import read_records
-
 from analysis.load import VALID, Run, own_banks, read_banks
 from core.build import part
 from core.memory.hygiene.scrub import scrub
+from core.memory.open import read_records
 from core.memory.records import ticked, was_told
 from core.redact import HIDDEN
 from core.run.manifest import identity

@@ -12,14 +12,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.memory.open import read_records
-
 from analysis.lessons import kinds_of, lesson_step
 from analysis.notes import knobs
 from core.build import LLMS, ROLES
 from core.errors import UserError
 from core.jsonl import read_lines
 from core.memory.by_type import BANKS
+from core.memory.open import read_records
 from core.models.reply_text import storable
 from core.run.arms import overridden
 from core.run.keys import ARM_KEYS, WRITTEN_INTO_OTHERS

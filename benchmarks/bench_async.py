@@ -34,7 +34,7 @@ from analysis.inspect_log import clock
 from analysis.load import explaining, read_run
 from benchmarks.lines import Lines, lines_parser
 from core.errors import UserError
-from core.models.base import Reply
+from core.models.base import Reply, Request
 from core.models.offline import FreePlayer, ScriptedModel
 from core.seeding import derive_seed
 from core.types import Message
@@ -102,9 +102,10 @@ class Varied(ScriptedModel):
 
     mean_s: float
 
-    def chat(self, messages: list[Message], *, role: str, sample: int = 0, **how: Any) -> Reply:
-        time.sleep(self.mean_s * length(role, sample, *(message["content"] for message in messages)))
-        return super().chat(messages, role=role, sample=sample, **how)
+    def chat(self, request: Request) -> Reply:
+        texts = (message["content"] for message in request.messages)
+        time.sleep(self.mean_s * length(request.role, request.sample, *texts))
+        return super().chat(request)
 
 
 toy = toy.play
@@ -125,7 +126,7 @@ def customs(messages: list[Message], role: str, sample: int) -> str:
 def by_lot(messages: list[Message], role: str, sample: int) -> str:
     """One who draws his answer from the task's numbers, and learns from whatever it was."""
     others = {"judge": 'Thoughts: who knows.\nStatus: "success"', "extractor": _lesson("Draw one of the numbers.")}
-    return others.get(role) or FreePlayer().chat(messages, role=role, sample=sample).text
+    return others.get(role) or FreePlayer().chat(Request(messages=messages, role=role, sample=sample)).text
 
 
 def _lesson(content: str) -> str:

@@ -50,11 +50,11 @@ def records(case: Case) -> list[MemoryRecord]:
 
 def stopped(bank: MemoryBank, case: Case) -> list[bool]:
     """Of each of a case's lessons whether it cannot be retrieved once all are stored; the bank is then as before."""
-    before, made = bank.seq(), records(case)
+    before, made = bank.history.seq(), records(case)
     for record in made:
         bank.add_many([record], shown=(), did=case.did)
     found = [bank.get(record.id).status != "active" for record in made]
-    bank.rollback(before)
+    bank.history.rollback(before)
     return found
 
 

@@ -137,14 +137,15 @@ def clients(lines: Lines, n: int) -> None:
 
 def call_many(client: str, url: str, n: int) -> None:
     """Print the seconds of a call, and those of the processor."""
+    from core.models.base import Request
     from core.models.remote import LiteLLMModel
 
     model = LiteLLMModel(model="hosted_vllm/m", api_base=url, client=client)
-    messages = [{"role": "user", "content": "a word " * 100}]
-    model.chat(messages, role="agent")  # loads libraries
+    request = Request(messages=[{"role": "user", "content": "a word " * 100}], role="agent")
+    model.chat(request)  # loads libraries
     began, spent = time.perf_counter(), time.process_time()
     for _ in range(n):
-        model.chat(messages, role="agent")
+        model.chat(request)
     print((time.perf_counter() - began) / n, (time.process_time() - spent) / n)
 
 

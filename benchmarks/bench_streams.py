@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from core.errors import UserError
+from core.models.base import Request
 from core.models.remote import LiteLLMModel
 from core.models.servers import models_at
 from scripts.command_line import plain_errors
@@ -27,7 +28,8 @@ def ask(model: LiteLLMModel, number: int) -> int:
         f"A farmer has {number + 3} cows and buys {2 * number + 5}. Each gives {number % 7 + 2} liters a day. How many?"
     )
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": asked}]
-    return model.chat(messages, role="agent", seed=number, temperature=0.7, max_tokens=96).usage.completion_tokens
+    request = Request(messages=messages, role="agent", seed=number, temperature=0.7, max_tokens=96)
+    return model.chat(request).usage.completion_tokens
 
 
 @plain_errors()

@@ -25,11 +25,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from core.memory.open import read_records
-
 from benchmarks.embedded_postgres import APP, Server, missing
 from core.errors import UserError
 from core.jsonl import read_lines
+from core.memory.open import read_records
 from scripts.command_line import REPO, parser, plain_errors
 
 NET = "10.77"  # .HOST.1 is the server's end of a host's cable, .HOST.2 the host's

@@ -25,6 +25,7 @@ _TAG = re.compile(r"[ \t*_#>•-]*(?:thought|action|observation)[ \t]*\d*[ \t*_]
 _THOUGHT = re.compile(r"^[ \t*_#>•-]*(?:\d+[.)] *)?thought[ \t]*\d*[ \t*_]*:[ \t*_]*", re.IGNORECASE | re.MULTILINE)
 _BASH = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)  # as mini-swe-agent reads it
 _NOTHING = re.compile(r"\s*(```\w*)?\s*")  # an empty line, or a code fence
+LEFT_OUT = "(The page as it was then is left out.)"
 
 
 @dataclass(kw_only=True)
@@ -44,8 +45,8 @@ class Agent:
     inject: str = "system"
     prompts: Prompts = PROJECT
     uses_gold: ClassVar[bool] = False
-    keep_observations: ClassVar[int | None] = None  # how many of the newest a prompt has; None: all
     thinks: ClassVar[bool] = True  # whether a reply has room for a thought beside the action
+    keep_observations: ClassVar[int | None] = None  # how many of the newest pages a prompt has; None: all
 
     def __post_init__(self) -> None:
         check_choice(self, "memory", "inject", ("system", "user"))
@@ -54,8 +55,8 @@ class Agent:
         """The function that gives the replies of one attempt: here the role's model is asked."""
 
         def ask(messages: list[Message], sample: int, seed: int) -> Reply:
-            told = [*messages, offer(env)] if getattr(role.llm, "draws", False) else messages
-            return role.chat(told, task=task, sample=sample, seed=seed)
+            sent = [*messages, offer(env)] if role.llm.draws else messages
+            return role.chat(sent, task=task, sample=sample, seed=seed)
 
         return ask
 
@@ -163,40 +164,31 @@ class BashAgent(Agent):
         return thought, blocks[0][1].strip() or None
 
 
-def offer(env: Any) -> Message:
-    """For a player that draws (`ChatModel.draws`): {"admissible": the actions}, [] where there is no such list."""
-    try:
-        actions = env.admissible() if env.running else []
-    except UserError:  # this env has none
-        actions = []
-    return {"role": "user", "content": json.dumps({"admissible": actions})}
+@dataclass(kw_only=True)
+class WebAgent(ReActAgent):
+    """agent=web, in a browser: thought, then one action (Yao et al. 2023), over pages as long as all the rest together.
 
+    It sees the page as it is now, and of the steps before what it thought and did, and the errors that it met.
 
-def _texts(memory: Scored) -> list[list[str]]:
-    """[title, description, content] of each lesson of a record, as they stand in a prompt."""
-    warning = f"(warning: {memory.warning}) " if memory.warning else ""
-    return [
-        [escape(text) for text in (f"{warning}{item.title}", item.description, item.content)]
-        for item in memory.record.items
-    ]
-
-
-def _line_of(text: str, *, tagged: bool = False) -> str:
-    """The first line that is neither empty nor a code fence; unless `tagged`, "" where it begins with a tag."""
-    first = next((line for line in text.splitlines() if not _NOTHING.fullmatch(line)), "")
-    return first if tagged or not _TAG.match(first) else ""
-
-
-def _bare(action: str) -> str:
-    return action.strip().strip("`*").strip()
-
-
-def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has, rather too many than too few. (A tokenizer would fit one provider only.)
-
-    A word is one token for each 6 letters begun; a digit, a sign and a character of another script are one each.
+    keep_observations   how many pages a prompt has, the newest; in the place of an older one stands a line. None: all
+                        pages, and a conversation that only grows
     """
-    return sum(-(-len(part) // 6) for part in re.findall(r"[A-Za-z]+|[^\sA-Za-z]", text))
+
+    keep_observations: int | None = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_numbers(self, "agent", "keep_observations", least=1, whole=True)
+
+    def seen(self, messages: list[Message]) -> list[Message]:
+        if self.keep_observations is None:
+            return list(messages)
+        pages = [n for n, one in enumerate(messages) if one["role"] == "user" and has_page(one["content"])]
+        old = set(pages[: -self.keep_observations])
+        return [
+            one | {"content": without_page(one["content"], LEFT_OUT)} if n in old else one
+            for n, one in enumerate(messages)
+        ]
 
 
 # Agents that ask no model: `gold` plays the solution, `random` draws. They give a table its ceiling and its floor.
@@ -239,32 +231,37 @@ def _reply(text: str, name: str) -> Reply:
     return Reply(text=text, usage=Usage(), finish_reason="stop", model=name)
 
 
-# agent=web: an agent in a browser. It sees the page as it is now, and of the steps before what it thought and did.
+def offer(env: Any) -> Message:
+    """For a model that draws (`ChatModel.draws`): {"admissible": the actions}, [] where there is no such list."""
+    try:
+        actions = env.admissible() if env.running else []
+    except UserError:  # this env has none
+        actions = []
+    return {"role": "user", "content": json.dumps({"admissible": actions})}
 
-LEFT_OUT = "(The page as it was then is left out.)"
+
+def _texts(memory: Scored) -> list[list[str]]:
+    """[title, description, content] of each lesson of a record, as they stand in a prompt."""
+    warning = f"(warning: {memory.warning}) " if memory.warning else ""
+    return [
+        [escape(text) for text in (f"{warning}{item.title}", item.description, item.content)]
+        for item in memory.record.items
+    ]
 
 
-@dataclass(kw_only=True)
-class WebAgent(ReActAgent):
-    """Thought, then one action (Yao et al. 2023), over pages of which each is as long as all the rest.
+def _line_of(text: str, *, tagged: bool = False) -> str:
+    """The first line that is neither empty nor a code fence; unless `tagged`, "" where it begins with a tag."""
+    first = next((line for line in text.splitlines() if not _NOTHING.fullmatch(line)), "")
+    return first if tagged or not _TAG.match(first) else ""
 
-    keep_observations   how many pages a prompt has, the newest; in the place of an older one stands a line. What the
-                        agent thought and did, and the errors that it met, stays. None: all pages, and a conversation
-                        that only grows
+
+def _bare(action: str) -> str:
+    return action.strip().strip("`*").strip()
+
+
+def estimate_tokens(text: str) -> int:
+    """About how many tokens a text has, rather too many than too few. (A tokenizer would fit one provider only.)
+
+    A word is one token for each 6 letters begun; a digit, a sign and a character of another script are one each.
     """
-
-    keep_observations: int | None = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_numbers(self, "agent", "keep_observations", least=1, whole=True)
-
-    def seen(self, messages: list[Message]) -> list[Message]:
-        if self.keep_observations is None:
-            return list(messages)
-        pages = [n for n, one in enumerate(messages) if one["role"] == "user" and has_page(one["content"])]
-        old = set(pages[: -self.keep_observations])
-        return [
-            one | {"content": without_page(one["content"], LEFT_OUT)} if n in old else one
-            for n, one in enumerate(messages)
-        ]
+    return sum(-(-len(word) // 6) for word in re.findall(r"[A-Za-z]+|[^\sA-Za-z]", text))

@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import UserError, is_url
+from core.errors import UserError
 from core.memory.protocol import Memory
 from core.redact import Redactor
 from core.types import Task
@@ -46,25 +46,26 @@ def build_models(cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = N
     """
     from core.models.cache import cached
     from core.models.fallback import FallbackModel
-    from core.models.remote import share_limits
+    from core.models.limits import share_limits
     from core.models.servers import name_models
 
     expand_fallbacks(cfg)
     nodes = {key: node for key in LLMS if (node := cfg.get(key)) is not None}
     name_models(nodes, recorded or {}, ask=not cfg.get("dry_run"))
     given = {key: make(cfg[key]) for key in LLMS if cfg.get(key) is not None}
-    chains = {key: list(map(cached, [model, *fallbacks_of(model)])) for key, model in given.items()}
-    share_limits([model for chain in chains.values() for model in chain])
+    bare = {key: [model, *fallbacks_of(model)] for key, model in given.items()}
+    share_limits(model for chain in bare.values() for model in chain)
+    chains = {key: list(map(cached, chain)) for key, chain in bare.items()}
     made = {key: chain[0] if len(chain) == 1 else FallbackModel(models=chain) for key, chain in chains.items()}
     for model in made.values():
         stack.callback(model.close)
     return {role: made.get(f"{role}_llm", made["llm"]) for role in ROLES}
 
 
-def fallbacks_of(model: Any) -> list[Any]:
+def fallbacks_of(model: ChatModel) -> list[ChatModel]:
     """The models of its `fallbacks`, each behind the same caches' rules. UserError for what cannot be kept to."""
-    found = list(getattr(model, "fallbacks", None) or ())
-    if any(getattr(each, "fallbacks", None) for each in found):
+    found = list(model.fallbacks or ())
+    if any(each.fallbacks for each in found):
         raise UserError(f"{model.name}: a fallback has fallbacks of its own; name all of them in one list, in order.")
     if model.cache == "replay" and any(each.cache != "replay" for each in found):
         raise UserError(
@@ -128,12 +129,12 @@ def _config_folders() -> list[Path]:
 
 def refuse_problems(models: dict[str, ChatModel], roles: Any) -> None:
     """Raise UserError for a model that cannot be called, or not with the decoding of its entry in `cfg.roles`."""
-    from core.models.base import set_of
+    from core.models.base import more_of
 
     for name, model in models.items():
         if problem := model.problem():
             raise UserError(problem)
-        more = set_of(roles.get(name, {}))
+        more = more_of(roles.get(name, {}))
         if more and (problem := model.refuses(more)):
             raise UserError(f"roles.{name}: {problem}")
 
@@ -185,8 +186,10 @@ def build_bank(
 
     Raises UserError where the folder of the file cannot be made.
     """
-    if not read_only and not is_url(path):
-        _make_folder(path)
+    from core.memory.open import file_of
+
+    if not read_only and (file := file_of(path)) is not None:
+        _make_folder(file)
     left_out = {*SHOWN, "path", "consolidate", "hygiene"}
     if not takes(cfg.memory, "domain"):  # an env may name it for every memory
         left_out.add("domain")
@@ -196,17 +199,21 @@ def build_bank(
     if (consolidate := cfg.memory.get("consolidate")) is not None:
         given = {"role": roles.get("extractor"), "seed": cfg.seed, "run": consolidator_run}
         offered["consolidate"] = make(consolidate, **given)
+    elif cfg.memory.get("uses") is not None:
+        from core.memory.consolidation.consolidator import Consolidator
+
+        offered["consolidate"] = Consolidator(run=run)  # without policies it counts the uses, and does nothing else
     if (hygiene := cfg.memory.get("hygiene")) is not None:
         offered["hygiene"] = make_with(hygiene, {"role": roles.get("extractor"), "seed": cfg.seed})
     return make_with(node, offered)
 
 
-def _make_folder(path: str) -> None:
-    folder = Path(path).parent
+def _make_folder(file: Path) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"the bank {path}: the folder {folder} cannot be made: {error.strerror}.") from error
+        message = f"the bank {file}: the folder {file.parent} cannot be made: {error.strerror}."
+        raise UserError(message) from error
 
 
 def build_agent(cfg: Any) -> Any:

@@ -34,14 +34,16 @@ class StopRun(UserError):
 class InfraError(Exception):
     """A model or an env broke. The message names the cause and is recorded with the episode.
 
-    kind   one word for counting: timeout, connection, rate_limit, server, bad_reply, bad_request, local; env for
-           everything an environment raises; and those of AttemptOver
-    usage  a core.types.Usage: what answers took that were paid for and refused; None where there were none
-    kept   it came out of the response cache, so that nothing was paid now
+    kind     one word for counting: timeout, connection, rate_limit, server, bad_reply, bad_request, local; env for
+             everything an environment raises; and those of AttemptOver
+    usage    a core.types.Usage: what answers took that were paid for and refused; None where there were none
+    kept     it came out of the response cache, so that nothing was paid now
+    retries  how often the call was repeated before
     """
 
     usage: Any = None
     kept: bool = False
+    retries: int = 0
 
     def __init__(self, message: str, kind: str = "env") -> None:
         super().__init__(message)

@@ -109,7 +109,7 @@ class Gate:
     async def health(self) -> Response:
         """200 while the bank can be read, else 503."""
         try:
-            await asyncio.to_thread(self.server.service.bank.seq)
+            await asyncio.to_thread(self.server.service.bank.history.seq)
         except (UserError, InfraError, StopRun):
             return PlainTextResponse("the bank cannot be read", 503)
         return PlainTextResponse("ok")

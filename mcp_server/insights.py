@@ -17,7 +17,6 @@ from core.memory.by_hand import set_status
 from core.memory.consolidation.deduplicate import titles_near
 from core.memory.filter import Filter, normal_tag, normalised
 from core.memory.formats.insight_memory import LAST, iso, next_id, query_of
-from core.memory.moment import ages
 from core.types import MemoryRecord, content_id
 from mcp_server import checks
 from mcp_server.extraction import check_attempts
@@ -54,9 +53,9 @@ class AllTools(CoreTools):
         """Titles, ids and trust of what is stored, most trusted first."""
         limit, offset = checks.whole_number("limit", limit, 1, 200), checks.whole_number("offset", offset, 0, 10**6)
         bank = self._service.bank_for(agent_id)
-        age = ages(bank, self._trust.ticks_per_day)
+        moment, a_day = bank.moment(), self._trust.ticks_per_day
         records = with_tags(bank.records(bank.namespace, "active"), [tag] if tag else [])
-        ranked = sorted(records, key=lambda record: -self._trust.trust(record, age(record)))
+        ranked = sorted(records, key=lambda record: -self._trust.trust(record, moment.age_days(record, a_day)))
         insights = [
             {
                 "memory_id": record.id,
@@ -202,7 +201,7 @@ def with_tags(records: Iterable[MemoryRecord], tags: Iterable[str]) -> list[Memo
 def delete(bank: MemoryBank, id: str, *, for_good: bool) -> list[str]:
     """Archive a record, or erase it with what was merged from it; the ids of what is gone."""
     if for_good:
-        return bank.forget(id=id, namespace=bank.namespace)
+        return bank.history.forget(id=id)
     set_status(bank, id, "archived", "deleted by the client")
     return [id]
 

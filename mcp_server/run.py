@@ -269,7 +269,7 @@ class TaskMemory:
         told["success"] = verdict.label == "success"
         lessons, source = self._lessons(task, attempt, verdict, hits, done)
         if lessons:
-            id = content_id("run", bank.namespace, payload, bank.seq())
+            id = content_id("run", bank.namespace, payload, bank.history.seq())
             about = {"source": "reasoningbank run", "by": source}
             made = new_record(bank, id, self.query, lessons, verdict, trajectory=attempt.id, about=about)
             used, did = (

@@ -12,12 +12,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from core.memory.open import embedder_of
-
 from core.build import build_bank, build_meter, build_models, build_redactor, build_roles, make, part, refuse_problems
 from core.errors import InfraError, UserError, check_choice, check_numbers, is_url
 from core.memory.bank import MemoryBank
 from core.memory.none import NoMemory
+from core.memory.open import embedder_of
 from core.memory.records import EpisodeFeedback
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
@@ -155,9 +154,9 @@ class Service:
 
         about   what a `consolidate` is told that could not count it within the addition
         """
-        apart = bank.consolidate is not None and not hasattr(bank.consolidate, "count")
+        apart = bank.consolidate is not None and not bank.consolidate.counts_within
         try:
-            bank.learn(about if apart else None)
+            bank.learn_from(about if apart else None)
         except Exception as error:  # the record is stored: its caller must not read that it is not
             log.warning(f"consolidation: {error}", exc_info=not isinstance(error, UserError | InfraError))
 

@@ -17,7 +17,6 @@ from core.memory.filter import Filter
 from core.memory.formats.insight_memory import iso
 from core.memory.formats.markdown import dated, shown
 from core.memory.moment import last_use
-from core.memory.policies.base import retrieve_and_count
 from core.memory.policies.trust import Trust, feedback, warning_of
 from core.types import MemoryRecord, Scored, content_id
 from mcp_server import checks, warnings_file
@@ -60,13 +59,13 @@ class CoreTools:
         where = Filter(everyone=everyone, domain=checks.domain(domain) or None)
 
         def make() -> Made:
-            hits, n_held_back = retrieve_and_count(bank, query, top_k, where)
+            hits, n_held_back = bank.retrieve_and_count(query, top_k, where)
             ids = [] if everyone else [hit.record.id for hit in hits]  # everyone's are read only
             hits = comparable(bank, query, hits)
             prompt = memory_prompt(hits, limits.max_memory_chars, limits.prompt_style, whose=everyone)
             data = {  # in the form of the ReasoningBank MCP server
                 "status": "success" if hits else "no_memories",
-                "min_score_threshold": getattr(bank.policy, "min_score", None),
+                "min_score_threshold": bank.policy.min_score,
                 "filtered_count": n_held_back,
                 "memories": [memory for hit in hits for memory in memory_entries(hit)],
                 "formatted_prompt": prompt,
@@ -172,7 +171,7 @@ class CoreTools:
             **({"settings": service.cfg.settings} if service.cfg.settings else {}),
             "retrieval": type(bank.policy).__name__.lower(),
             "clock": bank.clock,
-            "changes": bank.seq(),
+            "changes": bank.history.seq(),
         }
         if warnings := warnings_file.counted(Path(bank.path)):
             status["warnings"] = warnings  # of `reasoningbank run`, which goes on where memory breaks
@@ -198,7 +197,7 @@ _MESSAGES = {
 
 def comparable(bank: MemoryBank, query: str, hits: list[Scored]) -> list[Scored]:
     """Hits as a client sees them: a score from 0 to 1 whatever the policy, and the cosine with the query."""
-    relevance = getattr(bank.policy, "relevance", float)
+    relevance = bank.policy.relevance
     if any(hit.similarity is None for hit in hits):  # found by words alone
         import numpy as np
 

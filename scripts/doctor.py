@@ -69,13 +69,14 @@ def try_out(name: str, quick: bool, here: str, instead: str) -> Check:
 
 
 def probe_model() -> str:
+    from core.models.base import Request
     from core.models.local import LocalModel
 
     model, ask = LocalModel(), [{"role": "user", "content": "Count from one to fifty."}]
     began = time.perf_counter()
-    model.chat(ask, role="agent", max_tokens=1)
+    model.chat(Request(messages=ask, role="agent", max_tokens=1))
     loaded = time.perf_counter()
-    usage = model.chat(ask, role="agent", max_tokens=32).usage
+    usage = model.chat(Request(messages=ask, role="agent", max_tokens=32)).usage
     tokens_s = usage.completion_tokens / (time.perf_counter() - loaded)
     name = model.name.removeprefix("local/")
     return f"{name}: first token after {loaded - began:.1f} s, then {tokens_s:.0f} tokens/s"

@@ -74,8 +74,7 @@ def bank_store(request, monkeypatch):
         yield
         return
     server = request.getfixturevalue("postgres")
-    from core.memory import history as bank_file
-    from core.memory.sqlite import store as database
+    from core.memory import bank, open
 
     urls = {}
 
@@ -89,9 +88,9 @@ def bank_store(request, monkeypatch):
             path.touch()
         return database_open(urls[path], read_only=read_only, how=how)
 
-    database_open = database.open_store
-    monkeypatch.setattr(database, "open_store", opened)
-    monkeypatch.setattr(bank_file, "open_store", opened)
+    database_open = open.open_store
+    monkeypatch.setattr(open, "open_store", opened)
+    monkeypatch.setattr(bank, "open_store", opened)
     yield
     for url in urls.values():
         server.drop(url)

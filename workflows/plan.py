@@ -28,7 +28,7 @@ from rich.text import Text
 from core.build import build_meter, build_models, build_roles, make, part, takes
 from core.errors import UserError
 from core.learning.attempts import Attempts
-from core.models.base import ChatModel, Reply, Role
+from core.models.base import ChatModel, Reply, Request, Role
 from core.models.meter import Meter
 from core.page import PAGE, has_page
 from core.run.cells import settle
@@ -75,19 +75,8 @@ class Listener(ChatModel):
     supports_schema: bool
     heard: list[list[Message]] = field(default_factory=list, init=False)
 
-    def chat(
-        self,
-        messages: list[Message],
-        *,
-        role,
-        sample=0,
-        seed=None,
-        temperature=0.0,
-        max_tokens=None,
-        schema=None,
-        more=None,
-    ) -> Reply:
-        self.heard.append(messages)
+    def chat(self, request: Request) -> Reply:
+        self.heard.append(request.messages)
         return Reply(text="", usage=Usage(), finish_reason="stop", model=self.name)
 
 
@@ -255,13 +244,12 @@ def planned_lessons(cfg: Any, workflow: ReasoningBank, *, n_attempts: int, n_ask
     """
     if not (workflow.has_memory and workflow.bank.learns):
         return Lessons()
-    maker = workflow.lesson_maker(n_attempts)
     limits = [workflow.rollout.agent.max_memory_chars // CHARS_PER_TOKEN, cfg.memory.get("max_tokens")]
     whole = workflow.learns and not n_asked
     return Lessons(
         records=cfg.retrieval.get("top_k", 1),
-        items=1 if cfg.memory.get("unit") == "item" else getattr(maker, "max_items", 1),
-        tokens=min(turns, getattr(maker, "max_chars", limits[0]) // CHARS_PER_TOKEN) if whole else LESSON_TOKENS,
+        items=1 if cfg.memory.get("unit") == "item" else workflow.lesson_maker(n_attempts).max_items,
+        tokens=min(turns, workflow.distiller.max_chars // CHARS_PER_TOKEN) if whole else LESSON_TOKENS,
         most=min(limit for limit in limits if limit is not None),
         whole=whole,
         from_start=cfg.memory.get("path") is not None,

@@ -1,4 +1,4 @@
-"""All attempts at one task, as the steps of the loop pass them to each other."""
+"""All attempts at one task, as the steps of the loop pass them to each other; and their answers, made comparable."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ from dataclasses import dataclass, field
 from core.concurrency import once
 from core.learning.transcript import without_lessons
 from core.types import Scored, Task, Trajectory, Verdict
-
-_ONE_SIGN = str.maketrans("−–（），＝", "--(),=")
-_LATEX_ONLY = re.compile(r"\\(?:left|right)(?![a-zA-Z])\.?|(?<!\\)\\[()\[\],;:! ]|\\?\$|\\displaystyle(?![a-zA-Z])|~")
-_FRACTION = re.compile(r"\\[dt]frac(?![a-z])")
-_STYLED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boldsymbol|mbox)\s*\{([^{}]*)\}")
-_THOUSANDS_COMMA = re.compile(r",\s*\\!\s*|\s*\{\s*,\s*\}\s*")
-_BESIDE_A_SIGN = re.compile(r"\s*([,;:()\[\]{}=<>|/*^&])\s*")
-_PLUS_OR_MINUS = re.compile(r"(?:^|(?<=[^\s\w]))([+-])\s|\s([+-])\s")
-_THOUSANDS = re.compile(r"[+-]?\s?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
 @dataclass(kw_only=True)
@@ -63,6 +54,17 @@ class Attempts:
         )
 
 
+# Ways to write an answer that make no difference between two answers.
+_ONE_SIGN = str.maketrans("−–（），＝", "--(),=")
+_LATEX_ONLY = re.compile(r"\\(?:left|right)(?![a-zA-Z])\.?|(?<!\\)\\[()\[\],;:! ]|\\?\$|\\displaystyle(?![a-zA-Z])|~")
+_FRACTION = re.compile(r"\\[dt]frac(?![a-z])")
+_STYLED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boldsymbol|mbox)\s*\{([^{}]*)\}")
+_THOUSANDS_COMMA = re.compile(r",\s*\\!\s*|\s*\{\s*,\s*\}\s*")
+_BESIDE_A_SIGN = re.compile(r"\s*([,;:()\[\]{}=<>|/*^&])\s*")
+_PLUS_OR_MINUS = re.compile(r"(?:^|(?<=[^\s\w]))([+-])\s|\s([+-])\s")
+_THOUSANDS = re.compile(r"[+-]?\s?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+
+
 def plain_answers(trajectories: list[Trajectory]) -> list[str]:
     """The answer of each attempt as answers are compared in a vote, in one plain notation; "" where it has none."""
     return [plain_answer(trajectory.answer or "") for trajectory in trajectories]
@@ -79,4 +81,4 @@ def plain_answer(answer: str) -> str:
     text = text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text
     if _THOUSANDS.fullmatch(text):  # before the blanks go: `1, 000` is a list
         return text.replace(",", "").replace(" ", "")
-    return _PLUS_OR_MINUS.sub(lambda found: found[1] or found[2], _BESIDE_A_SIGN.sub(r"\1", text)).strip()
+    return _PLUS_OR_MINUS.sub(lambda sign: sign[1] or sign[2], _BESIDE_A_SIGN.sub(r"\1", text)).strip()

@@ -13,7 +13,7 @@ from typing import Any
 
 from core.jsonl import in_strings
 
-_MAX_PARTS = 10_000  # short ones, that json-repair is given: the bound on the time that garbage can take
+_MAX_TOKENS = 10_000  # short ones, that json-repair is given: the bound on the time that garbage can take
 
 _CLOSING = {'"': '"', "'": "'", "“": "”", "‘": "’", '"""': '"""', "'''": "'''"}
 _NOTE = r"(?://[^\n]{0,300}|(?<=\s)\#[^\n]{0,300}|/\*.{0,300}?\*/)"  # bounded: it is looked for at every quote
@@ -64,30 +64,30 @@ def repaired(text: str, begin: int) -> tuple[Any, int]:
 
 def _without_strings(text: str, begin: int) -> tuple[str, dict[str, str], int]:
     """(the value with a mark for each string, the strings by their marks, its end)."""
-    parts = ["["]
+    tokens = ["["]
     strings: dict[str, str] = {}
     depth, place = 0, begin
-    while place < len(text) and len(parts) <= _MAX_PARTS:
+    while place < len(text) and len(tokens) <= _MAX_TOKENS:
         token = _TOKEN.search(text, place)
-        parts += _PLAIN.findall(text, place, token.start())
+        tokens += _PLAIN.findall(text, place, token.start())
         place, said = token.end(), None
         if token["bracket"]:
-            parts.append(token["bracket"])
+            tokens.append(token["bracket"])
             depth += {"{": 1, "}": -1}.get(token["bracket"], 0)
             if depth <= 0:
-                return " ".join(parts), strings, place
+                return " ".join(tokens), strings, place
         elif token["colon"]:
-            parts.append(":")
+            tokens.append(":")
             if token["value"] is not None:
                 said, place = _string(text, place, token["value"], depth)
         elif item := token["item"]:
-            parts.append("" if token["key"] else ",")
+            tokens.append("" if token["key"] else ",")
             said = _decoded(item[1:-1] if item[0] in _CLOSING else item, cut=place == len(text))
         if said is not None:
             mark = said if token["key"] and len(said) <= 60 else f"\ue000{len(strings)}"
             strings[mark] = said
-            parts.append(json.dumps(mark, ensure_ascii=False))
-    return " ".join(parts) if place == len(text) else "", strings, len(text)
+            tokens.append(json.dumps(mark, ensure_ascii=False))
+    return " ".join(tokens) if place == len(text) else "", strings, len(text)
 
 
 def _string(text: str, begin: int, quote: str, depth: int) -> tuple[str, int]:

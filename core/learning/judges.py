@@ -12,22 +12,32 @@ from typing import ClassVar, Protocol
 from core.errors import InfraError, check_numbers
 from core.learning.attempts import Attempts, plain_answers
 from core.learning.learner import Learner
-from core.learning.structured import THOUGHTS, object_schema, parse_confidence, parse_json, parse_status, text_schema
+from core.learning.structured import (
+    THOUGHT_CHARS,
+    object_schema,
+    parse_confidence,
+    parse_json,
+    parse_status,
+    text_schema,
+)
 from core.learning.transcript import cut, final_state, single_turn, transcript
 from core.types import CUT_OFF, Task, Trajectory, Usage, Verdict
 from prompts import registry
 
-JUDGE_FIELDS = {"thoughts": text_schema(2 * THOUGHTS), "status": {"type": "string", "enum": ["success", "failure"]}}
+JUDGE_FIELDS = {
+    "thoughts": text_schema(2 * THOUGHT_CHARS),
+    "status": {"type": "string", "enum": ["success", "failure"]},
+}
 JUDGE_SCHEMA = object_schema(JUDGE_FIELDS)
 CONFIDENCE_SCHEMA = object_schema(JUDGE_FIELDS | {"confidence": {"type": "number", "minimum": 0, "maximum": 1}})
 
 
 class Judge(Protocol):
-    """Labels one attempt.
+    """Labels attempts. A subclass writes `judge`, or sets `compares` and writes `judge_all` as well.
 
     uses_gold   it knows the answer, and is refused in a setting that must not
-    compares    it needs all attempts at a task together: `judge_all` is called in place of `judge`
-    n_more      further attempts that it asks for, to compare those of the task with
+    compares    it needs all attempts at a task together: `judge_all` is called in the place of `judge`
+    n_more      further attempts at a task that a judge which compares asks for
     """
 
     uses_gold: ClassVar[bool] = False
@@ -39,8 +49,8 @@ class Judge(Protocol):
         ...
 
     def judge_all(self, attempts: Attempts, more: Callable[[int], list[Trajectory]]) -> list[Verdict]:
-        """With `compares`: a verdict on each attempt. more: (n) -> n further attempts at the task."""
-        ...
+        """A verdict on each attempt. more: (n) -> n further attempts at the task. Raises InfraError."""
+        raise NotImplementedError
 
 
 @dataclass(kw_only=True)
@@ -113,16 +123,15 @@ class Consensus(Judge):
     def judge_all(self, attempts: Attempts, more: Callable[[int], list[Trajectory]]) -> list[Verdict]:
         """A verdict on each attempt; its confidence is the share of the votes that the agreed answer has.
 
-        more   (n) -> n further attempts at the task; what they cost stands in the first verdict
-
-        Raises InfraError when one of those broke: a vote that depended on luck would be no label.
+        What further attempts cost stands in the first verdict. Raises InfraError when one of them broke: a vote that
+        depended on luck would be no label.
         """
         answers = plain_answers(attempts.trajectories)
         asked = more(self.n_more) if self.n_more and any(answers) else []
-        if broken := next((made for made in asked if made.ended_by == "infra_error"), None):
+        if broken := next((each for each in asked if each.ended_by == "infra_error"), None):
             kind, _, message = (broken.error or "").partition(": ")
             raise InfraError(message, kind)
-        cost = sum((made.usage for made in asked), Usage())
+        cost = sum((each.usage for each in asked), Usage())
         votes = Counter(answer for answer in answers + plain_answers(asked) if answer)
         (agreed, count), *others = votes.most_common() or [("", 0)]
         clear = count > 1 and (not others or others[0][1] < count)
@@ -154,10 +163,18 @@ class SelfConsistency(Consensus):
         check_numbers(self, "judge", "n_more", least=1, whole=True)
 
 
-# judge=heuristic: whether an attempt looks like a success, by rules, without a model and without the truth.
-#
-# Rules notice how attempts go wrong on the surface: an error at the end, a reply that was cut off, going in circles,
-# giving up. They cannot tell a wrong answer that is well put. docs/workflows.md has how often they are right.
+@dataclass(kw_only=True)
+class HeuristicJudge(Judge):
+    """judge=heuristic: by rules, without a model and without the truth (`heuristic_verdict`)."""
+
+    def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
+        """A verdict, always."""
+        return heuristic_verdict(trajectory)
+
+
+# The rules of judge=heuristic notice how attempts go wrong on the surface: an error at the end, a reply that was cut
+# off, going in circles, giving up. They cannot tell a wrong answer that is well put. docs/workflows.md has how often
+# they are right.
 
 PRIOR = 0.2  # log-odds of success where nothing speaks for or against it
 LAST = 3  # steps from the end in which an exit status and marks of tests and errors are looked for
@@ -218,13 +235,13 @@ def heuristic_verdict(trajectory: Trajectory, *, exit_status: int | None = None)
 
     exit_status   of the command that was the attempt, where one was
     """
-    found = list(signals(trajectory, exit_status))
-    p = 1 / (1 + exp(-PRIOR - sum(signal.weight for signal in found)))
+    seen = list(signals(trajectory, exit_status))
+    p = 1 / (1 + exp(-PRIOR - sum(signal.weight for signal in seen)))
     return Verdict(
         label="success" if p >= 0.5 else "failure",
         source="heuristic",
         confidence=round(max(p, 1 - p), 4),
-        reason="; ".join(signal.words for signal in found) or "no sign of failure",
+        reason="; ".join(signal.words for signal in seen) or "no sign of failure",
     )
 
 
@@ -250,7 +267,7 @@ def signals(trajectory: Trajectory, exit_status: int | None = None) -> Iterator[
         outputs = [last.text]  # of a command
     yield from _of_outputs([SPEAKER.sub("", text[-OUTPUT_CHARS:]) for text in outputs])
     if given_up := GAVE_UP.search(last.text[-CLOSING_CHARS:]):
-        yield Signal(words=f"closing words {_plain(given_up)}", weight=-1.5)
+        yield Signal(words=f"closing words {_quoted(given_up)}", weight=-1.5)
 
 
 def _of_steps(trajectory: Trajectory) -> Iterator[Signal]:
@@ -277,19 +294,10 @@ def _of_outputs(outputs: list[str]) -> Iterator[Signal]:
         if stated := EXIT_STATUS.findall(text):
             yield Signal(words=f"exit status {stated[-1]} in the output", weight=-2.0 if int(stated[-1]) else 1.0)
         if mark := FAILED.search(text) or PASSED.search(text):
-            yield Signal(words=f"output {_plain(mark)}", weight=-2.0 if mark.re is FAILED else 2.0)
+            yield Signal(words=f"output {_quoted(mark)}", weight=-2.0 if mark.re is FAILED else 2.0)
         if stated or mark:
             return
 
 
-def _plain(found: re.Match[str]) -> str:
-    return repr(" ".join(found[0].split())[:40])
-
-
-@dataclass(kw_only=True)
-class HeuristicJudge(Judge):
-    """judge=heuristic: `heuristic_verdict` of each attempt."""
-
-    def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
-        """A verdict, always."""
-        return heuristic_verdict(trajectory)
+def _quoted(match: re.Match[str]) -> str:
+    return repr(" ".join(match[0].split())[:40])

@@ -1,10 +1,10 @@
-"""What judges, distillers and selectors that ask a model have in common."""
+"""What judges, distillers and selectors that ask a model have in common: one call with a prompt of a template."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.learning.structured import LONGEST, lessons_schema, parse_lessons
+from core.learning.structured import CONTENT_CHARS, lessons_schema, parse_lessons
 from core.models.base import Reply, Role
 from core.models.meter import account_of
 from core.seeding import derive_seed
@@ -13,7 +13,10 @@ from core.types import Extraction, Task
 
 @dataclass(kw_only=True)
 class Learner:
-    """Asks its role's model about a task. seed: what the seeds of its calls are derived from."""
+    """Asks its role's model about a task.
+
+    seed   what the seeds of its calls are derived from
+    """
 
     role: Role
     seed: int
@@ -39,12 +42,12 @@ class Learner:
         task: Task,
         max_items: int,
         sample: int,
-        max_content: int = LONGEST,
+        max_content: int = CONTENT_CHARS,
         **values: object,
     ) -> Extraction:
         """The same call, whose reply is read as lessons. max_content: characters of the content of one."""
         schema = lessons_schema(max_items, max_content)
         reply = self.ask(template, purpose, task, schema, sample, max_items=max_items, **values)
         cut_off = reply.finish_reason == "length"
-        found, dropped = parse_lessons(reply.text, max_items, truncated=cut_off)
-        return Extraction(lessons=tuple(found), n_dropped=dropped, n_truncated=int(cut_off), usage=reply.usage)
+        lessons, dropped = parse_lessons(reply.text, max_items, truncated=cut_off)
+        return Extraction(lessons=tuple(lessons), n_dropped=dropped, n_truncated=int(cut_off), usage=reply.usage)

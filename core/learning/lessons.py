@@ -13,12 +13,22 @@ from core.learning.transcript import cut, fit, transcript
 from core.types import Extraction, Lesson, Scored, Task, Trajectory, Verdict
 from prompts import registry
 
-MAX_STEPS = 1500  # characters of the content of a lesson with style=steps: 8 sentences
-QUOTED = 6  # words in a row that make a quote, with style=quote
+# Characters of a lesson's content, where CONTENT_CHARS are too few.
+STEPS_CHARS = 1500  # with style=steps: 8 sentences
+WORKFLOW_CHARS = 900
+CONTRAST_CHARS = 900  # up to 5 sentences
+QUOTE_WORDS = 6  # words in a row that make a quote, with style=quote
 
 
 class Distills(Protocol):
-    """Makes lessons from one attempt: the paper's Distiller, or a baseline (core/learning/lessons.py)."""
+    """Makes lessons from one attempt: the paper's Distiller, or a baseline.
+
+    max_items   lessons from one attempt
+    max_chars   of the attempt that it reads or stores, cut in the middle
+    """
+
+    max_items: int
+    max_chars: int
 
     def distil(
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
@@ -28,7 +38,7 @@ class Distills(Protocol):
 
 
 @dataclass(kw_only=True)
-class Distiller(Learner):
+class Distiller(Learner, Distills):
     """The paper's extraction (section 3.2): at most max_items lessons from one judged attempt.
 
     max_chars   of the trajectory in the prompt, cut in the middle
@@ -53,35 +63,29 @@ class Distiller(Learner):
         if self.style in registry.STYLES:
             template = f"{self.style}/{template}"
         if self.style == registry.STEPS:
-            values |= {"max_content": MAX_STEPS}
+            values |= {"max_content": STEPS_CHARS}
         made = self.lessons(template, "extractor", task, self.max_items, trajectory.sample, **values)
         return made if self.style != registry.QUOTE else only_quotes(made, trajectory)
 
 
 def only_quotes(made: Extraction, trajectory: Trajectory) -> Extraction:
-    """Without the lessons whose content repeats no QUOTED words in a row of any observation; they count as dropped."""
-    said = [_words(step.observation_without_hint) for step in trajectory.steps]
-    known = {words[place : place + QUOTED] for words in said for place in range(len(words) - QUOTED + 1)}
-
-    def quotes(text: str) -> bool:
-        words = _words(text)
-        return any(words[place : place + QUOTED] in known for place in range(len(words) - QUOTED + 1))
-
-    kept = tuple(lesson for lesson in made.lessons if quotes(lesson.content))
+    """Without the lessons whose content quotes no observation (QUOTE_WORDS words in a row); they count as dropped."""
+    observed = {run for step in trajectory.steps for run in _word_runs(step.observation_without_hint)}
+    kept = tuple(lesson for lesson in made.lessons if observed.intersection(_word_runs(lesson.content)))
     return replace(made, lessons=kept, n_dropped=made.n_dropped + len(made.lessons) - len(kept))
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"\w+", text.lower()))
+def _word_runs(text: str) -> set[tuple[str, ...]]:
+    """Every QUOTE_WORDS words in a row."""
+    words = tuple(re.findall(r"\w+", text.lower()))
+    return {words[place : place + QUOTE_WORDS] for place in range(len(words) - QUOTE_WORDS + 1)}
 
 
 # The paper's baselines. They differ in what is stored of an attempt; retrieval and storage are those of the bank.
 
-MAX_WORKFLOW = 900  # characters of one workflow
-
 
 @dataclass(kw_only=True)
-class Synapse:
+class Synapse(Distills):
     """memory=synapse: whole attempts as exemplars (Zheng et al. 2024). No model is asked.
 
     failures    also store attempts judged failed, as in the paper's figure 7
@@ -107,7 +111,7 @@ class Synapse:
 
 
 @dataclass(kw_only=True)
-class WorkflowInducer(Learner):
+class WorkflowInducer(Learner, Distills):
     """memory=awm: reusable workflows induced from successes (Agent Workflow Memory, Wang et al. 2024).
 
     failures    also induce from attempts judged failed, as in the paper's figure 7
@@ -127,17 +131,15 @@ class WorkflowInducer(Learner):
             return Extraction()
         template = registry.INDUCE_WORKFLOWS_PROMPT
         values = {"trajectory": transcript(trajectory, self.max_chars)}
-        return self.lessons(template, "workflows", task, self.max_items, trajectory.sample, MAX_WORKFLOW, **values)
-
-
-# Lessons from several attempts at one task together (`contrast`, of MaTTS). With null each is distilled alone.
-
-MAX_CONTENT = 900  # characters of one lesson: up to 5 sentences
+        return self.lessons(template, "workflows", task, self.max_items, trajectory.sample, WORKFLOW_CHARS, **values)
 
 
 @dataclass(kw_only=True)
 class Contrast(Learner):
-    """One call over all attempts (section 3.3). In the paper the model gets no labels and finds out what went well.
+    """Lessons from several attempts at a task, by one call over all of them (section 3.3; `contrast=` of MaTTS).
+
+    In the paper the model gets no labels and finds out what went well. With contrast=null each attempt is distilled
+    alone.
 
     labels      none | judge: whether each attempt is shown with its verdict
     max_items   lessons from all attempts together
@@ -163,4 +165,4 @@ class Contrast(Learner):
         texts = [transcript(trajectory) for trajectory in attempts.read()]
         labels = [verdict.label for verdict in attempts.verdicts()] if self.labels == "judge" else []
         values = {"trajectories": fit(texts, self.max_tokens), "labels": labels}
-        return self.lessons(template, purpose, attempts.task, self.max_items, 0, MAX_CONTENT, **values)
+        return self.lessons(template, purpose, attempts.task, self.max_items, 0, CONTRAST_CHARS, **values)

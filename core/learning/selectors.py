@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from core.learning.attempts import Attempts, plain_answers
 from core.learning.learner import Learner
-from core.learning.structured import THOUGHTS, object_schema, parse_json, text_schema
+from core.learning.structured import THOUGHT_CHARS, object_schema, parse_json, text_schema
 from core.learning.transcript import fit, transcript
 from core.types import Selection
 from prompts import registry
@@ -17,7 +17,7 @@ from prompts import registry
 class Selector(Protocol):
     """Picks one attempt. `uses_judge`: the attempts are judged for it, even where nothing is learned."""
 
-    uses_judge: ClassVar[bool]
+    uses_judge: ClassVar[bool] = False
 
     def pick(self, attempts: Attempts) -> Selection:
         """The index of one of the attempts, of which none is broken. Raises InfraError."""
@@ -25,17 +25,15 @@ class Selector(Protocol):
 
 
 @dataclass(kw_only=True)
-class First:
+class First(Selector):
     """select=first: the first attempt, as if there were no others."""
-
-    uses_judge: ClassVar[bool] = False
 
     def pick(self, attempts: Attempts) -> Selection:
         return Selection(index=0, by="first")
 
 
 @dataclass(kw_only=True)
-class Judged(First):
+class Judged(Selector):
     """select=judge: the first attempt that the judge called a success, else the first."""
 
     uses_judge: ClassVar[bool] = True
@@ -46,7 +44,7 @@ class Judged(First):
 
 
 @dataclass(kw_only=True)
-class Majority(First):
+class Majority(Selector):
     """select=majority: the answer that most attempts gave (self-consistency, Wang et al. 2023); of equals the earliest.
 
     They are compared in one plain notation (`plain_answer`): `(1,2)` and `$(1, 2)$` are one answer. Where no
@@ -62,11 +60,11 @@ class Majority(First):
         return Selection(index=answers.index(answer), by="majority", reason=f"{count} of {len(attempts)}")
 
 
-SCHEMA = object_schema({"analysis": text_schema(THOUGHTS), "index": {"type": "integer", "minimum": 1}})
+SCHEMA = object_schema({"analysis": text_schema(THOUGHT_CHARS), "index": {"type": "integer", "minimum": 1}})
 
 
 @dataclass(kw_only=True)
-class BestOfN(Learner, First):
+class BestOfN(Learner, Selector):
     """select=bon, as in the paper (section 3.3 and appendix A): a model reads all attempts and names the best.
 
     max_tokens  of all attempts together, by estimate; the longest are cut first, in the middle

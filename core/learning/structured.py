@@ -1,4 +1,7 @@
-"""Reading structured replies: JSON or the paper's plain forms, without ever changing what a string says."""
+"""Structured replies: the JSON schemas that models are held to, and how replies are read.
+
+A reply is JSON or one of the paper's plain forms; reading it never changes what a string says.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,40 @@ from typing import Any
 from core.learning.damaged_json import Cut, repaired
 from core.models.reply_text import escape_latex, storable, strip_thinking
 from core.types import Lesson
+
+CONTENT_CHARS = 600  # of a lesson's content, unless more is asked for
+THOUGHT_CHARS = 1200  # of what a model works out before it answers
+
+
+def object_schema(properties: dict) -> dict:
+    """An object with exactly these keys, each with its schema."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def text_schema(longest: int) -> dict:
+    """A text of 1 to `longest` characters."""
+    return {"type": "string", "minLength": 1, "maxLength": longest}
+
+
+def lessons_schema(max_items: int, max_content: int = CONTENT_CHARS) -> dict:
+    """{thoughts, items: 1 to max_items of {title, description, content}}.
+
+    The lengths keep a small model from running on. A text ends there in mid-sentence, so they leave room for the
+    sentences that the prompt asks for.
+    """
+    item = object_schema(
+        {"title": text_schema(100), "description": text_schema(400), "content": text_schema(max_content)}
+    )
+    items = {"type": "array", "items": item, "minItems": 1, "maxItems": max_items}
+    return object_schema({"thoughts": text_schema(THOUGHT_CHARS), "items": items})
+
+
+# Reading a reply that is held to no schema, or not quite.
 
 _MAX_CHARS = 200_000  # of a reply, its end; with what is tried of it the bound on the time garbage can take
 _CALLS = ("arguments", "parameters", "input", "function", "function_call", "tool_calls")  # where a tool call keeps them
@@ -38,15 +75,15 @@ def parse_json(text: str | None, key: str) -> dict | None:
     What a reasoning model thinks aloud, and objects inside other objects, do not count. Damage is repaired outside
     strings only, so LaTeX survives; a string that the text breaks off in is a `core.learning.damaged_json.Cut`.
     """
-    found = _objects(_readable(strip_thinking(text)), key)
-    return storable(found[-1][0]) if found else None
+    objects = _objects(_readable(strip_thinking(text)), key)
+    return storable(objects[-1][0]) if objects else None
 
 
 def parse_status(text: str | None) -> str | None:
     """success | failure from a judge's reply, or None. The last statement counts; "unsuccessful" is not success."""
     text = _readable(strip_thinking(text))
-    found = _objects(text, "status")
-    answer, end = found[-1] if found else ({}, 0)
+    objects = _objects(text, "status")
+    answer, end = objects[-1] if objects else ({}, 0)
     in_answer = [answer["status"].strip()] if _is_whole(answer.get("status")) else []
     for stated in (_STATUS.findall(text, end), in_answer, _STATUS.findall(text)):
         if stated and stated[-1].lower() in ("success", "failure"):
@@ -60,8 +97,8 @@ def parse_confidence(text: str | None) -> float | None:
     As with the status the last statement counts: after the answer's object, else in it, else anywhere.
     """
     text = _readable(strip_thinking(text))
-    found = _objects(text, "status")
-    answer, end = found[-1] if found else ({}, 0)
+    objects = _objects(text, "status")
+    answer, end = objects[-1] if objects else ({}, 0)
     in_answer = re.findall(rf"^\s*{_SHARE}\s*$", str(answer.get("confidence", "")))
     for stated in (_CONFIDENCE.findall(text, end), in_answer, _CONFIDENCE.findall(text)):
         if stated:
@@ -86,10 +123,10 @@ def parse_lessons(text: str | None, max_items: int, *, truncated: bool = False) 
 
 def _from_objects(text: str) -> list[Lesson | None]:
     """From {"items": [...]}, or without it from a list of lessons or lessons one after the other."""
-    found = _objects(text, "items")
-    if not found:
+    objects = _objects(text, "items")
+    if not objects:
         return [_lesson(item) for item, _ in _objects(text, "title")]
-    items = found[-1][0]["items"]
+    items = objects[-1][0]["items"]
     items = [items] if isinstance(items, dict) else items
     return [_lesson(item) for item in items] if isinstance(items, list) else []
 
@@ -101,8 +138,8 @@ def _from_markdown(text: str) -> list[Lesson | None]:
     for number, block in enumerate(blocks, 1):
         block, fenced = _to_the_fence(block, fenced, last=number == len(blocks))
         # [before, name, text, name, text, ...]
-        parts = _FIELD.split(block.replace("```markdown", "").replace("```", ""))
-        items.append(_lesson({name.lower(): body for name, body in zip(parts[1::2], parts[2::2], strict=True)}))
+        _, *fields = _FIELD.split(block.replace("```markdown", "").replace("```", ""))
+        items.append(_lesson({name.lower(): body for name, body in zip(fields[::2], fields[1::2], strict=True)}))
     return items
 
 
@@ -148,27 +185,27 @@ def _readable(text: str) -> str:
 
 def _objects(text: str, key: str) -> list[tuple[dict, int]]:
     """Every object with the key and where it ends: the valid ones, and what can be repaired after the last of them."""
-    found = _read(text, key, _valid_reader(), 0, tries=2000)
-    begin = found[-1][1] if found else 0
+    objects = _read(text, key, _valid_reader(), 0, tries=2000)
+    begin = objects[-1][1] if objects else 0
     repairs = _read(text, key, repaired, begin, tries=20)
     bare = re.compile(rf"\"{re.escape(key)}\"\s*:").search(text, begin)
     if bare and not repairs:  # the opening brace is missing
         repairs = _read(text[: bare.start()] + "{" + text[bare.start() :], key, repaired, bare.start(), tries=1)
-    return found + repairs
+    return objects + repairs
 
 
 def _read(text: str, key: str, read: Callable, begin: int, *, tries: int) -> list[tuple[dict, int]]:
     """The objects with the key that `read` finds behind the opening brackets, and where each ends."""
-    found: list[tuple[dict, int]] = []
+    objects: list[tuple[dict, int]] = []
     last = text.rfind(key)
     while tries and (start := _START.search(text, begin)) and start.start() < last:
         value, end = read(text, start.start())
         holders = _holders(value, key)
-        found += [(holder, end) for holder in holders]
+        objects += [(holder, end) for holder in holders]
         # What ran on to the end of the text without the key was no object: the next bracket is tried.
         begin = end if holders or end < len(text) else start.start() + 1
         tries -= 1
-    return found
+    return objects
 
 
 def _valid_reader() -> Callable[[str, int], tuple[Any, int]]:
@@ -204,37 +241,3 @@ def _holders(value: Any, key: str, depth: int = 6) -> list[dict]:
     if not isinstance(value, list) or depth == 0:
         return []
     return [holder for item in value for holder in _holders(item, key, depth - 1)]
-
-
-# JSON schemas of replies, for models whose output can be constrained to one.
-
-LONGEST = 600  # characters of a lesson's content, unless more is asked for
-THOUGHTS = 1200  # characters of what a model works out before it answers
-
-
-def object_schema(properties: dict) -> dict:
-    """An object with exactly these keys."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def text_schema(longest: int) -> dict:
-    """A text of 1 to `longest` characters."""
-    return {"type": "string", "minLength": 1, "maxLength": longest}
-
-
-def lessons_schema(max_items: int, max_content: int = LONGEST) -> dict:
-    """{thoughts, items: 1 to max_items of {title, description, content}}.
-
-    The lengths keep a small model from running on. A text ends there in mid-sentence, so they leave room for the
-    sentences that the prompt asks for.
-    """
-    item = object_schema(
-        {"title": text_schema(100), "description": text_schema(400), "content": text_schema(max_content)}
-    )
-    items = {"type": "array", "items": item, "minItems": 1, "maxItems": max_items}
-    return object_schema({"thoughts": text_schema(THOUGHTS), "items": items})

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from core.errors import InfraError, UserError, is_url
+from core.errors import InfraError, UserError
 from core.memory import commands
 from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
@@ -40,16 +40,16 @@ def main(argv: list[str] | None = None) -> int:
 def open_bank(given: argparse.Namespace) -> Any:
     """The bank of the command line: for reading only, unless the command changes it."""
     from core.memory.bank import MemoryBank
-    from core.memory.open import embedder_of
+    from core.memory.open import embedder_of, file_of
     from core.memory.policies.cosine import Cosine
     from core.memory.sqlite.repair import check_integrity, repair
 
-    path = given.bank if is_url(given.bank) else Path(given.bank)
-    if not is_url(path):
-        if given.command == "doctor" and (reason := check_integrity(path, thorough=True)):
-            repair(path, reason)
-        if not path.exists() and given.command not in MAKES:
-            raise UserError(f"there is no bank {path}.")
+    path = given.bank
+    if (file := file_of(path)) is not None:
+        if given.command == "doctor" and (reason := check_integrity(file, thorough=True)):
+            repair(file, reason)
+        if not file.exists() and given.command not in MAKES:
+            raise UserError(f"there is no bank {file}.")
     read_only = given.command not in WRITES
     name = getattr(given, "embedder", None) or embedder_of(path, read_only=read_only) or MINILM
     namespace = getattr(given, "namespace", None) or "default"

@@ -5,26 +5,29 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, overload
+from typing import Any, Self
 
-from core.errors import UserError, check_choice
-from core.memory.consolidation.confidence import after_use
-from core.memory.consolidation.consolidator import Consolidator
+from core.errors import InfraError, UserError, check_choice
+from core.memory.contents import Contents
 from core.memory.filter import Filter, normal_tag
-from core.memory.history import BankFile
-from core.memory.item_key import check_key, key_of_items, note_key
-from core.memory.moment import now
-from core.memory.policies.base import SAME, Policy
+from core.memory.history import History
+from core.memory.moment import Moment, now
+from core.memory.open import open_store
+from core.memory.ports import SAME, Consolidates, Did, Hygiene, Policy
 from core.memory.protocol import Memory
-from core.memory.records import EpisodeFeedback, record_of
-from core.memory.sqlite.search import Search
+from core.memory.records import EpisodeFeedback, feedback_of, record_of
 from core.memory.store.changes import Change, Items
-from core.memory.store.contract import Busy
-from core.memory.store.hits import best_of_each, each_item_once, item_texts
-from core.memory.store.schema import BARE, to_record
+from core.memory.store.contract import BankStore, Busy, Search, SearchSettings
+from core.memory.store.hits import best_of_each, each_item_once, in_order, scored
+from core.memory.store.item_key import check_key, key_of_items, note_key
+from core.memory.store.items import item_texts
+from core.memory.uses import after_use
+from core.models.embedding import Embedder
 from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
 
 _CHOICES = {
@@ -43,11 +46,12 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
-class MemoryBank(BankFile, Memory):
+class MemoryBank(Contents, Memory):
     """The paper's bank (section 3.2): append-only experiences, keyed by the embedding of their query.
 
     path         the SQLite file, or the URL of a PostgreSQL database; None in the config: in the run directory
     store        memory/store=postgres: how that database is used; None: as usual
+    embedder     makes the vectors of what is added; a bank refuses another than its own
     namespace    whose records it reads and writes, unless a search's Filter names another
     allow_self   let a task retrieve what it taught itself earlier; False is the only honest setting for a benchmark
     unit         record | item: what a search returns, a whole record or single items of it
@@ -60,14 +64,19 @@ class MemoryBank(BankFile, Memory):
     clock        stream | wall: what ages are measured on
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
-    hygiene      what looks at a record before it is stored: screen(record, bank, shown) -> record; None: nothing does
-    consolidate  what a finished episode teaches the bank: learn(bank, episode); None does nothing
+    hygiene      what looks at a record before it is stored; None: nothing does
+    consolidate  what a finished episode teaches the bank beyond its record; None: nothing
     run          a name for the run on a bank that others have filled: its ticks go on from where the bank stood then
     provenance   what is noted on each record added: {run, models}; task, trajectory (a hash), label source and time
                  are fields of the record itself
     """
 
+    path: str
+    embedder: Embedder
     policy: Policy
+    namespace: str = "default"
+    read_only: bool = False
+    store: Any = None
     allow_self: bool = False
     unit: str = "record"
     key: str = "query"
@@ -76,10 +85,11 @@ class MemoryBank(BankFile, Memory):
     uses: str | None = None
     clock: str = "stream"
     index: str = "flat"
-    hygiene: Any = None
-    consolidate: Any = None
+    hygiene: Hygiene | None = None
+    consolidate: Consolidates | None = None
     run: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
+    _store: BankStore = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
     _items_by: str = field(init=False, repr=False)  # item | both: what vectors of items are made for
     _closed: bool = field(default=False, init=False, repr=False)
@@ -89,13 +99,41 @@ class MemoryBank(BankFile, Memory):
             check_choice(self, "memory", name, known)
         if not isinstance(self.tags, list | None) or not all(isinstance(tag, str) for tag in self.tags or ()):
             raise UserError(f"memory.tags={self.tags}: give a list of words.")
-        super().__post_init__()
-        if self.uses is not None and self.consolidate is None:
-            self.consolidate = Consolidator(run=self.run)  # without policies it counts, and does nothing else
+        self._store = open_store(self.path, read_only=self.read_only, how=self.store).of(self.namespace)
+        made_by = self._store.meta("embedder")
+        if made_by not in (None, self.embedder.name, self.embedder.former_name):
+            self._store.close()
+            raise UserError(
+                f"the bank {self.path} was made by the embedder {made_by!r} and this run uses {self.embedder.name!r}: "
+                "give the same embedder, or another memory.path."
+            )
         self._items_by = key_of_items(self._store, self.key, read_only=self.read_only, path=self.path)
-        most = MOST_MISSING if self.key == "both" else None  # with key=item there is nothing else to search by
-        search = getattr(self._store, "search", partial(Search, self._store, items_by=self._items_by))
-        self._search = search(self.index == "hnsw", self._item_vectors, self.read_only, most)
+        settings = SearchSettings(
+            approximate=self.index == "hnsw",
+            read_only=self.read_only,
+            items_by=self._items_by,
+            item_vectors=self._item_vectors,
+            most_missing=MOST_MISSING
+            if self.key == "both"
+            else None,  # with key=item there is nothing else to search by
+        )
+        self._embed_missing()
+        self._search = self._store.search(settings)
+
+    def of(self, namespace: str) -> Self:
+        """The same open bank as another tenant has it. Close only the one that was opened."""
+        other = copy(self)
+        other.namespace, other._store = namespace, self._store.of(namespace)
+        return other
+
+    @property
+    def history(self) -> History:
+        """What was changed, what undoes it, and what is forgotten for good."""
+        return History(contents=self, store=self._store, change=self.change)
+
+    def moment(self) -> Moment:
+        """The present on the bank's clock."""
+        return Moment(tick=self.tick() if self.clock == "stream" else None, at=datetime.now(UTC))
 
     def retrieve(
         self,
@@ -112,10 +150,21 @@ class MemoryBank(BankFile, Memory):
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
             return []
-        if domain is not None and getattr(self.policy, "domain", None) == SAME:
+        if domain is not None and self.policy.domain == SAME:
             where = where or Filter()
             where = replace(where, domain=domain) if where.domain is None else where
         return self.policy.rank(self, query, top_k, exclude_task, where)
+
+    def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
+        """What is retrieved, and how many of the top_k that would have been retrieved min_score held back."""
+        if self.policy.min_score is None:
+            return self.retrieve(query, top_k, where=where), 0
+        unheld = copy(self.policy)
+        unheld.min_score = None
+        unheld = unheld.rank(self, query, top_k, None, where)
+        n_held_back = len(unheld) - len(self.policy.good_enough(unheld))
+        again = n_held_back or self.policy.by_places
+        return (self.retrieve(query, top_k, where=where) if again else unheld), n_held_back
 
     def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
         """(domain, tags) of what a task teaches; None: `memory.domain` gives none."""
@@ -125,8 +174,7 @@ class MemoryBank(BankFile, Memory):
 
     def prefetch(self, query: str) -> None:
         """A task with this query comes next: embed it meanwhile."""
-        if hasattr(self.embedder, "prefetch"):
-            self.embedder.prefetch(query)
+        self.embedder.prefetch(query)
 
     def nearest(
         self,
@@ -147,11 +195,11 @@ class MemoryBank(BankFile, Memory):
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
         kinds = {"query": (False,), "item": (True,), "both": (False, True)}[key]
-        hits, seen = self._search.nearest(vector, k, where, exclude, kinds=kinds, distinct=unit == "record")
+        hits = self._search.nearest(vector, k, where, exclude, kinds=kinds, distinct=unit == "record")
         if key == "both":
-            hits = sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
+            hits = in_order(hits)
             hits = best_of_each(hits) if unit == "record" else hits
-        found = self._search.scored(hits, unit, seen)
+        found = scored(hits, unit)
         return (each_item_once(found) if (key, unit) == ("both", "item") else found)[:k]
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
@@ -175,23 +223,7 @@ class MemoryBank(BankFile, Memory):
         if not words or k <= 0:
             return []
         exclude = None if self.allow_self else exclude_task
-        hits = self._store.lexical(words, k, self._within(where), exclude)
-        return self._search.scored([(rowid, -1, score) for rowid, score in hits], "record", by_words=True)
-
-    @overload
-    def add(self, record: MemoryRecord, *, shown: Sequence[str] | None = None) -> bool: ...
-
-    @overload
-    def add(
-        self,
-        record: str,
-        trajectory: Trajectory,
-        items: Sequence[Lesson],
-        *,
-        verdict: Verdict | None = None,
-        task_id: str = "",
-        shown: Sequence[str] | None = None,
-    ) -> bool: ...
+        return scored(self._search.lexical(words, k, self._within(where), exclude), "record", by_words=True)
 
     def add(
         self,
@@ -202,12 +234,14 @@ class MemoryBank(BankFile, Memory):
         verdict: Verdict | None = None,
         task_id: str = "",
         shown: Sequence[str] | None = None,
+        did: Did | None = None,
     ) -> bool:
         """Append a record to the bank's namespace: add(record), or add(query, trajectory, items), which makes it.
 
         Adding the same again changes nothing and returns False.
 
         shown     ids of what its task had retrieved, for `memory.hygiene`; None where that is not known
+        did       what the attempts did, for `memory.hygiene`; None where that is not known
         verdict   of a query's attempt; None: the env's own evaluation, and the record says so (label source `oracle`)
         task_id   which never retrieves it; "": every task with the same query
         """
@@ -216,13 +250,10 @@ class MemoryBank(BankFile, Memory):
             verdict = verdict or Verdict(label="success" if trajectory.success else "failure", source="oracle")
             made = record_of(0, task, trajectory, verdict, tuple(items))
             record = replace(made, tick=self.tick() - self._began())  # add_many adds where the run began
-        return self.add_many([record], shown=shown) == 1
-
-    def add_from(
-        self, record: MemoryRecord, did: Sequence[tuple[str, str]], *, shown: Sequence[str] | None = None
-    ) -> bool:
-        """`add`, where it is known what the attempts did: (action, observation) of each step, for `memory.hygiene`."""
         return self.add_many([record], shown=shown, did=did) == 1
+
+    def add_from(self, record: MemoryRecord, did: Did, *, shown: Sequence[str] | None = None) -> bool:
+        return self.add(record, shown=shown, did=did)
 
     def add_many(
         self,
@@ -232,7 +263,7 @@ class MemoryBank(BankFile, Memory):
         *,
         keep_namespaces: bool = False,
         shown: Sequence[str] | None = None,
-        did: Sequence[tuple[str, str]] | None = None,
+        did: Did | None = None,
         feedback: EpisodeFeedback | None = None,
     ) -> int:
         """Append records in one transaction; returns how many were new.
@@ -249,8 +280,7 @@ class MemoryBank(BankFile, Memory):
             for r in records
         ]
         if self.hygiene is not None:
-            # Only a guard that holds lessons against their attempts is given these.
-            more = {"did": did} if did is not None and getattr(self.hygiene, "provenance", False) else {}
+            more = {"did": did} if did is not None and self.hygiene.provenance else {}
             records = [self.hygiene.screen(record, self.of(record.namespace), shown, **more) for record in records]
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])
@@ -271,21 +301,33 @@ class MemoryBank(BankFile, Memory):
 
     @contextmanager
     def change(self, reason: str, wait_s: float | None = None) -> Iterator[Change]:
-        with super().change(reason, wait_s) as change:
+        """Change records: `with bank.change("why") as change`. One transaction, one journal entry, all or nothing.
+
+        wait_s   seconds that it waits for other writers, then it is a Busy; None: as long as SQLite does (BUSY_S)
+        """
+        if self.read_only:
+            raise UserError(f"the bank {self.path} is opened for reading only.")
+        with self._store.change(reason, self.namespace, self._embed, self.embedder.name, wait_s) as change:
             yield change
             check_key(change, self.key, self.path)
+        if change.erased:
+            self._store.empty_log()
+        if change.brought_back:
+            self._embed_missing()
+
+    def erase(self, change: Change, ids: tuple[str, ...]) -> None:
+        """Delete records for good inside a change, and remember their ids alone."""
+        self.history.erase(change, ids)
+
+    def alone(self, at: str) -> AbstractContextManager[bool]:
+        """Whether no other process does meanwhile what `at` names; True where that cannot be known."""
+        return self._store.alone(at)
 
     def _accomplices(self, record: MemoryRecord) -> list[str]:
         """The stored records that are to be quarantined together with a screened one."""
-        found = getattr(self.hygiene, "accomplices", None)
-        return [] if found is None or record.status != "quarantined" else found(record, self.of(record.namespace))
-
-    def recent(self, n: int, *, everyone: bool = False) -> list[MemoryRecord]:
-        """The last n records of the namespace, or of all, newest first, whatever their status; without embeddings."""
-        where, values = ("", ()) if everyone else ("WHERE namespace = ?", (self.namespace,))
-        store = self._store.of(None) if everyone else self._store
-        rows = store.rows(f"{BARE} FROM records {where} ORDER BY rowid DESC LIMIT ?", (*values, n))
-        return [to_record(row) for row in rows]
+        if self.hygiene is None or record.status != "quarantined":
+            return []
+        return self.hygiene.accomplices(record, self.of(record.namespace))
 
     def _began(self) -> int:
         """The tick of the run's first task, kept in the bank: the same again when the run is resumed."""
@@ -315,22 +357,26 @@ class MemoryBank(BankFile, Memory):
             self.key = before
             raise
 
-    def learn(self, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
-        """What a finished episode teaches beyond its record; nothing unless `consolidate` is on.
+    def learn(self, episode: dict[str, Any] | None) -> None:
+        """What a finished episode, a row of episodes.jsonl, teaches beyond its record; None: what a crash cut off."""
+        self.learn_from(None if episode is None else feedback_of(episode))
 
-        But how a use ended is noted that was counted when it was shown (`count_shown`): a server's feedback alone.
+    def learn_from(self, feedback: EpisodeFeedback | None) -> None:
+        """`learn`, of what a server knows of an episode. Nothing unless `consolidate` is on.
+
+        But how a use ended is noted that was counted when it was shown (`count_shown`).
         """
         if self.consolidate is not None:
-            self.consolidate.learn(self, episode)
-        elif isinstance(episode, EpisodeFeedback) and episode.counted:
-            self._count_uses(dict.fromkeys(episode.used, 0), episode.label, "uses judged")
+            self.consolidate.learn(self, feedback)
+        elif feedback is not None and feedback.counted:
+            self._count_uses(dict.fromkeys(feedback.used, 0), feedback.label, "uses judged")
 
     def count_within(self, change: Change, feedback: EpisodeFeedback) -> None:
-        """`learn` within a change, but for the rounds (`learn(None)`); a `consolidate` without `count` learns later."""
-        if self.consolidate is None and feedback.counted:
-            self._revise_uses(change, dict.fromkeys(feedback.used, 0), feedback.label)
-        elif hasattr(self.consolidate, "count"):
+        """`learn_from` within a change, but for the rounds, which `learn(None)` runs."""
+        if self.consolidate is not None:
             self.consolidate.count(self, change, feedback)
+        elif feedback.counted:
+            self._revise_uses(change, dict.fromkeys(feedback.used, 0), feedback.label)
 
     def count_shown(self, ids: Iterable[str] | Mapping[str, int]) -> bool:
         """Count that records were shown to an agent: n_used and last_used, in one transaction; unknown ids are ignored.
@@ -361,16 +407,15 @@ class MemoryBank(BankFile, Memory):
 
     def _revise_uses(self, change: Change, shown: Mapping[str, int], label: str | None) -> None:
         if shown:  # else the clock need not be read
-            life = {"confidence": getattr(self.consolidate, "confidence", None)}
-            life["ticks_per_day"] = getattr(self.consolidate, "ticks_per_day", 1.0)
-            fields = after_use(self, label, **life)
+            rules = self.consolidate or Consolidates
+            fields = after_use(self.moment(), label, confidence=rules.confidence, ticks_per_day=rules.ticks_per_day)
             change.count(shown, lambda id, record: fields(record, shown[id]))
 
     def spent(self) -> Usage | None:
         """What the models that `consolidate` and `hygiene` asked have cost in this run; None where neither may ask."""
-        parts = [part.usage(self) for part in (self.consolidate, self.hygiene) if hasattr(part, "usage")]
-        known = [usage for usage in parts if usage is not None]
-        return sum(known, Usage()) if known else None
+        asked = [plugin.usage(self) for plugin in (self.consolidate, self.hygiene) if plugin is not None]
+        spent = [usage for usage in asked if usage is not None]
+        return sum(spent, Usage()) if spent else None
 
     def close(self) -> None:
         """Wait for what runs in the background, save the index where that is worth it, and close the file."""
@@ -381,13 +426,54 @@ class MemoryBank(BankFile, Memory):
                     self.consolidate.close()
                 self._search.save()
 
+    def compact(self) -> tuple[int, int]:
+        """Give back the room that deleted rows, dropped vectors above all, left in the file; its bytes before, after.
+
+        Nothing but this does: SQLite keeps that room for what is added next.
+        """
+        return self._store.compact()
+
+    def size(self) -> int:
+        """Bytes of the whole bank, with its journal and its indexes."""
+        return self._store.size()
+
+    @property
+    def remains(self) -> str:
+        """What `forget` cannot reach, as one sentence; "" where it reaches everything."""
+        return self._store.remains
+
+    def verify_indexes(self) -> Iterator[str]:
+        """Make anew what follows from the records, but the index's file, which is checked whenever it is read.
+
+        Yields a line for each part. UserError on damage.
+        """
+        lost = self._store.embed_missing(self._embed)
+        dropped = self._store.of(None).rows(
+            "SELECT count(*) FROM records WHERE rowid NOT IN (SELECT rowid FROM vectors)"
+        )[0][0]
+        found = f"{lost} had no vector and have one now" if lost else "each with its vector"
+        yield f"{len(self)} records, {found}" + (f", but for {dropped} that are set aside" if dropped else "")
+        yield from self._store.rebuild()
+
+    def _embed_missing(self) -> None:
+        """Vectors for what came back without one: by a repair, a rollback, an unmerge, a new status.
+
+        Without a working embedder these records wait for the next opening; until then only words find them.
+        """
+        if not self.read_only and self._store.meta("unembedded"):
+            try:
+                self._store.embed_missing(self._embed)
+            except (InfraError, UserError) as error:
+                log.warning(f"the bank {self.path}: records that came back wait for their vectors: {error}")
+
     def _within(self, where: Filter | None) -> Filter:
         """A filter with its namespace filled in."""
         where = where or Filter()
         return where if where.namespace is not None else replace(where, namespace=self.namespace)
 
     def _embed(self, record: MemoryRecord) -> tuple[bytes, Items]:
-        return super()._embed(record)[0], self._stored_items(record)
+        """(query's vector, items' vectors) of a record, as they are stored."""
+        return self.embedder.embed([record.original_query])[0].tobytes(), self._stored_items(record)
 
     def _stored_items(self, record: MemoryRecord) -> Items:
         """The item vectors to store: none, unless the bank is searched by them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from core.errors import UserError
-from core.memory.moment import clock_time
 from core.types import MemoryRecord
 
 if TYPE_CHECKING:
@@ -17,7 +16,7 @@ def mark_record(bank: MemoryBank, id: str, helpful: bool, *, used: bool = False)
 
     used   it counts as used just now, too
     """
-    confidence = getattr(bank.consolidate, "confidence", None)
+    confidence = None if bank.consolidate is None else bank.consolidate.confidence
     with bank.change(f"mark: {id} {'helpful' if helpful else 'harmful'}") as change:
         record = bank.existing(id)
         name = "n_helpful" if helpful else "n_harmful"
@@ -25,7 +24,7 @@ def mark_record(bank: MemoryBank, id: str, helpful: bool, *, used: bool = False)
         if confidence is not None:
             fields["confidence"] = confidence.after_mark(record, helpful)
         if used:
-            fields["last_used"] = clock_time(bank)
+            fields["last_used"] = bank.moment().time
         change.update(id, **fields)
     return bank.get(id)
 
@@ -33,7 +32,7 @@ def mark_record(bank: MemoryBank, id: str, helpful: bool, *, used: bool = False)
 def mark_used(bank: MemoryBank, id: str) -> MemoryRecord:
     """Note that a record was used just now. Returns the new record."""
     with bank.change(f"used: {id}") as change:
-        change.update(id, last_used=clock_time(bank))
+        change.update(id, last_used=bank.moment().time)
     return bank.get(id)
 
 

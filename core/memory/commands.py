@@ -34,8 +34,8 @@ def stats(bank: Any, given: Namespace) -> Iterator[str]:
         "hygiene": dict(Counter(note for record in records for note in hygiene_notes(record))),
         "links": sum(len(bank.of(name).links()) for name in {record.namespace for record in records}),
         "tick": bank.tick(),
-        "changes": bank.seq(),
-        "snapshots": bank.snapshots(),
+        "changes": bank.history.seq(),
+        "snapshots": bank.history.snapshots(),
         "embedder": bank.embedder.name if records else None,
         "dimensions": made_with["dim"],
         "embedder since": made_with["since"],
@@ -136,7 +136,7 @@ def consolidate(bank: Any, given: Namespace) -> Iterator[str]:
     if unknown := set(given.only or ()) - steps.keys():
         raise UserError(f"--only {unknown.pop()}: give --contradict as well.")
     chosen = {name: make() for name, make in steps.items() if name in (given.only or steps)}
-    records, since = bank.records(), bank.seq()
+    records, since = bank.records(), bank.history.seq()
     before = Counter(record.status for record in records)
     kept = any(r.confidence is not None for r in records if r.namespace == bank.namespace)  # else nothing fades in here
     bank.consolidate = Consolidator(confidence=Confidence() if kept else None, **chosen)
@@ -156,24 +156,24 @@ def reembed(bank: Any, given: Namespace) -> Iterator[str]:
 def snapshot(bank: Any, given: Namespace) -> Iterator[str]:
     """name the present state, or list what there is to go back to"""
     if given.name:
-        yield f"{given.name} is change {bank.snapshot(given.name)}"
+        yield f"{given.name} is change {bank.history.snapshot(given.name)}"
         return
-    for name, seq in bank.snapshots().items():
+    for name, seq in bank.history.snapshots().items():
         yield f"{seq:>8}  {name}"
-    for entry in bank.journal()[-given.limit :]:
+    for entry in bank.history.journal()[-given.limit :]:
         yield f"{entry['seq']:>8}  {entry['at']}  {entry['reason']} ({len(entry['undo'])} steps)"
 
 
 def rollback(bank: Any, given: Namespace) -> Iterator[str]:
     """undo every change after a point; can itself be undone"""
-    before, named = bank.seq(), given.to in bank.snapshots() or not given.to.isdigit()
-    count = bank.rollback(given.to if named else int(given.to), everyone=given.namespace is None)
+    before, by_name = bank.history.seq(), given.to in bank.history.snapshots() or not given.to.isdigit()
+    count = bank.history.rollback(given.to if by_name else int(given.to), everyone=given.namespace is None)
     yield f"{count} changes undone; undo that with --to {before}"
 
 
 def forget(bank: Any, given: Namespace) -> Iterator[str]:
     """delete records, and what was merged from them, for good"""
-    gone = bank.forget(id=given.id, task=given.task, run=given.run)
+    gone = bank.history.forget(id=given.id, task=given.task, run=given.run)
     yield f"{len(gone)} records deleted for good" + (f": {', '.join(gone[:20])}" if gone else "")
     if gone and bank.remains:
         yield bank.remains

@@ -1,19 +1,14 @@
-"""How old a record is, on the clock that a run chooses.
+"""The present of a bank, on the clock that a run chooses, and how old records are then.
 
 `memory.clock=stream` counts positions in the stream of tasks, so that a run repeats exactly; `wall` counts real days.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from core.types import MemoryRecord
-
-if TYPE_CHECKING:
-    from core.memory.bank import MemoryBank
 
 SECONDS_A_DAY = 86_400.0
 
@@ -23,29 +18,33 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def ages(bank: MemoryBank, ticks_per_day: float = 1.0) -> Callable[[MemoryRecord], float]:
-    """age(record) in days on the bank's clock; the present is read once, so that one ranking sees one present."""
-    if bank.clock == "wall":
-        present = datetime.now(UTC)
-        return lambda record: wall_age(record, present)
-    tick = bank.tick()
-    return lambda record: stream_age(record, tick, ticks_per_day)
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """The present, read once, so that one ranking, or one change of several records, sees one present.
 
+    tick   the highest of any record: where the stream of tasks stands; None on the wall clock
+    at     UTC
+    """
 
-def clock_time(bank: MemoryBank) -> float:
-    """The present by the bank's clock: the stream's tick, or seconds since 1970. `last_used` is set to it."""
-    return bank.tick() if bank.clock == "stream" else round(time.time(), 3)
+    tick: int | None
+    at: datetime
 
+    def age_days(self, record: MemoryRecord, ticks_per_day: float = 1.0) -> float:
+        """Days since a record was made; where the clock is the stream, `ticks_per_day` tasks are a day."""
+        return wall_age(record, self.at) if self.tick is None else stream_age(record, self.tick, ticks_per_day)
 
-def idles(bank: MemoryBank, ticks_per_day: float = 1.0) -> Callable[[MemoryRecord], float]:
-    """idle(record): days of the bank's clock since it was last used, or since it was made if it never was."""
-    age, at = ages(bank, ticks_per_day), clock_time(bank)
-    a_day = ticks_per_day if bank.clock == "stream" else SECONDS_A_DAY
+    def idle_days(self, record: MemoryRecord, ticks_per_day: float = 1.0) -> float:
+        """Days since a record was last used, or since it was made if it never was."""
+        age = self.age_days(record, ticks_per_day)
+        if record.last_used is None:
+            return age
+        a_day = SECONDS_A_DAY if self.tick is None else ticks_per_day
+        return min(age, max(self.time - record.last_used, 0) / a_day)
 
-    def idle(record: MemoryRecord) -> float:
-        return age(record) if record.last_used is None else min(age(record), max(at - record.last_used, 0) / a_day)
-
-    return idle
+    @property
+    def time(self) -> float:
+        """What `last_used` of a record is set to: the tick, or seconds since 1970."""
+        return round(self.at.timestamp(), 3) if self.tick is None else self.tick
 
 
 def added_at(record: MemoryRecord) -> datetime | None:

@@ -6,25 +6,39 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from core.errors import is_url
-from core.memory.sqlite.store import Store
+from core.errors import UserError
+from core.memory.sqlite.store import SqliteStore
 from core.memory.store.contract import BankStore
-from core.memory.store.schema import BARE, RECORDS, to_record
+from core.memory.store.schema import BARE, to_record
 from core.types import MemoryRecord
+
+_SCHEMES = ("postgresql:/", "postgres:/")  # one slash: as a Path has it
 
 
 def open_store(path: str | Path, *, read_only: bool = False, how: Any = None) -> BankStore:
-    """The database that a bank's path names: a PostgreSQL URL or an SQLite file. how: `memory.store`."""
-    if how is None and not is_url(path):
-        return Store(path, read_only=read_only)
-    from core.memory.postgres.store import Postgres
+    """The database that a bank's path names: a PostgreSQL URL or an SQLite file.
 
-    return (how or Postgres()).open(str(path), read_only=read_only)
+    how   memory.store: how a database is used that is no file; None: as usual. UserError where the path is a file
+    """
+    if (file := file_of(path)) is None:
+        from core.memory.postgres.store import Postgres
+
+        return (how or Postgres()).open(str(path), read_only=read_only)
+    if how is not None:
+        raise UserError(
+            f"memory/store=postgres: memory.path={path} is no URL; give memory.path=postgresql://USER@HOST/DATABASE."
+        )
+    return SqliteStore(file, read_only=read_only)
+
+
+def file_of(path: str | Path) -> Path | None:
+    """The file of a bank; None for one that lies in a database server."""
+    return None if str(path).startswith(_SCHEMES) else Path(path)
 
 
 def embedder_of(path: str | Path, *, read_only: bool = False) -> str | None:
     """The name of the embedder that a bank was made with; None where there is no bank, or nothing in it."""
-    if not is_url(path) and not Path(path).exists():
+    if (file := file_of(path)) is not None and not file.exists():
         return None
     with closing(open_store(path, read_only=read_only)) as store:
         return store.meta("embedder")
@@ -35,9 +49,9 @@ def read_records(path: str | Path, namespace: str, *, vectors: bool = False) -> 
 
     None where there is no file; leaves no trace beside it. Raises UserError where it is damaged or no bank.
     """
-    if not is_url(path) and not Path(path).is_file():
+    if (file := file_of(path)) is not None and not file.is_file():
         return []
     with closing(open_store(path, read_only=True)) as store:
-        select = RECORDS if vectors else f"{BARE} FROM records r"
-        rows = store.of(namespace).rows(f"{select} WHERE r.namespace = ? ORDER BY r.rowid", (namespace,))
+        select = store.dialect.records if vectors else f"{BARE} FROM records r"
+        rows = store.of(namespace).rows(f"{select} WHERE r.namespace = $1 ORDER BY r.rowid", (namespace,))
     return [to_record(row) for row in rows]

@@ -1,10 +1,12 @@
-"""ChatModel: what every provider offers; Role: a model with the decoding of one of its jobs."""
+"""Request and Reply; ChatModel: what every provider offers; Role: a model with the decoding of one of its jobs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
+from core.models.limits import Limiter
 from core.models.meter import Meter
 from core.models.reply_text import storable
 from core.types import Message, Usage
@@ -12,6 +14,27 @@ from prompts.registry import PROJECT, Prompts
 
 # Decoding beyond temperature, max_tokens and seed: fields of Role, sent only where they are set.
 MORE = ("top_p", "stop", "reasoning_effort", "thinking_tokens", "extra_body")
+CACHE_PATH = "outputs/.cache/replies.sqlite"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a model is asked for: one reply.
+
+    role     agent | judge | extractor | selector
+    sample   tells k otherwise equal requests apart
+    schema   JSON schema that the reply is to be held to; read only where the model `supports_schema`
+    more     what the role sets of `MORE`; a model that refuses all of it (`ChatModel.refuses`) need not look
+    """
+
+    messages: list[Message]
+    role: str
+    sample: int = 0
+    seed: int | None = None
+    temperature: float | None = 0.0
+    max_tokens: int | None = None
+    schema: dict[str, Any] | None = None
+    more: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,31 +57,29 @@ class Reply:
 
 
 class ChatModel(Protocol):
-    """A provider. Thread-safe. Raises StopRun when no call can succeed, else InfraError for this call.
+    """A provider. Thread-safe.
 
-    A subclass has `chat`, `identity` and the two fields; `problem`, `price` and `close` where it needs them.
+    A subclass has `chat`, `identity` and the first two fields; what follows them where it needs it.
+
+    name              for records: provider and model
+    supports_schema   whether a request's `schema` constrains the output
+    draws             no model: the agent's calls end with a message that lists the admissible actions
+    cache             off | read_write | replay, see core/models/cache.py; kept in cache_path
+    fallbacks         the models to ask where this one fails for good, see core/models/fallback.py
+    provider          whose limits hold for it: models of one provider share their limiter (core/models/limits.py)
     """
 
-    name: str  # for records: provider and model
-    supports_schema: bool  # whether `schema` constrains the output
-    draws: ClassVar[bool] = False  # no model: the agent's calls end with a message that lists the admissible actions
+    name: str
+    supports_schema: bool
+    draws: ClassVar[bool] = False
+    cache: str = "off"
+    cache_path: str = CACHE_PATH
+    fallbacks: list[ChatModel] | None = None
+    provider: str = ""
+    limiter: Limiter | None = None
 
-    def chat(
-        self,
-        messages: list[Message],
-        *,
-        role: str,
-        sample: int = 0,
-        seed: int | None = None,
-        temperature: float = 0.0,
-        max_tokens: int | None = None,
-        schema: dict | None = None,
-        more: dict[str, Any] | None = None,
-    ) -> Reply:
-        """One call. role is agent | judge | extractor | selector; sample tells k otherwise equal requests apart.
-
-        more   what the role sets of `MORE`; a model that refuses all of it needs no such argument
-        """
+    def chat(self, request: Request) -> Reply:
+        """One call. Raises StopRun when no call can succeed, else InfraError for this call."""
         ...
 
     def refuses(self, more: dict[str, Any]) -> str | None:
@@ -126,18 +147,19 @@ class Role:
 
         `schema` is passed on only where the model can be held to it.
         """
+        request = Request(
+            messages=messages,
+            role=self.name,
+            sample=sample,
+            seed=seed,
+            temperature=self.temperature,
+            max_tokens=self.max_tokens,
+            schema=schema if self.llm.supports_schema else None,
+            more=self.more,
+        )
         facts = {"role": self.name, "task": task, "sample": sample, "requested": self.llm.name, "messages": messages}
         with self.meter.call(facts) as answered:
-            reply = self.llm.chat(
-                messages,
-                role=self.name,
-                sample=sample,
-                seed=seed,
-                temperature=self.temperature,
-                max_tokens=self.max_tokens,
-                schema=schema if self.llm.supports_schema else None,
-                **({"more": self.more} if self.more else {}),
-            )
+            reply = self.llm.chat(request)
             reply = replace(reply, text=storable(reply.text or ""), reasoning=storable(reply.reasoning or ""))
             answered(reply)
         self.sent = {"model": reply.model, **reply.sent}
@@ -146,7 +168,7 @@ class Role:
     @property
     def more(self) -> dict[str, Any]:
         """What is set of `MORE`."""
-        return set_of(vars(self))
+        return more_of(vars(self))
 
     def describe(self) -> dict[str, Any]:
         """For the manifest: what was asked for, and what the last call really sent."""
@@ -160,6 +182,6 @@ class Role:
         }
 
 
-def set_of(role: Any) -> dict[str, Any]:
-    """What a role, or its entry in the configuration, sets of `MORE`."""
+def more_of(role: Mapping[str, Any]) -> dict[str, Any]:
+    """What a role's entry in the configuration sets of `MORE`."""
     return {name: value for name in MORE if (value := role.get(name)) is not None}

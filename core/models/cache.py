@@ -1,4 +1,4 @@
-"""The response cache: a run that is repeated asks no question twice, and `replay` asks none at all."""
+"""The caches: a run that is repeated asks no question twice, `replay` asks none at all, and a text is embedded once."""
 
 from __future__ import annotations
 
@@ -12,17 +12,209 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import AttemptOver, InfraError, StopRun, UserError
-from core.models.base import ChatModel, Reply
-from core.models.embedding import MeasuredEmbedder
+from core.models.base import ChatModel, Reply, Request
+from core.models.embedding import Embedder, MeasuredEmbedder
 from core.models.meter import Meter
-from core.types import Message, Usage, digest
+from core.types import Usage, digest
 
-# The file under a cache: values by key in SQLite, for all threads and processes that open it.
+MODES = ("off", "read_write", "replay")
+NOT_KEPT = ("from_cache", "retries", "fallback", "failed", "paid")  # of a Reply: how this call went
+
+
+def cached(model: ChatModel) -> ChatModel:
+    """The model behind the cache that its own `cache` and `cache_path` ask for; with `off`, the model itself."""
+    if model.cache not in MODES:
+        raise UserError(f"llm.cache={model.cache}: choose {', '.join(MODES)}.")
+    return model if model.cache == "off" else CachedModel(inner=model, path=model.cache_path, mode=model.cache)
+
+
+@dataclass(kw_only=True)
+class CachedModel(ChatModel):
+    """A model whose answers are kept in a SQLite file.
+
+    The key is the whole request (model, its server or file, messages, decoding, schema) with the role and the sample
+    index: k samples of one prompt stay k answers. An error that ended an attempt by its own doing is kept as well: a
+    replay ends it at the same place, while read_write asks again. Of another error only what was paid is kept, so that
+    a replay of a fallback's answer (core/models/fallback.py) costs its episode what the recorded one did.
+    """
+
+    inner: ChatModel
+    path: str
+    mode: str
+    name: str = field(init=False)
+    supports_schema: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name, self.supports_schema = self.inner.name, self.inner.supports_schema
+        columns = "key TEXT PRIMARY KEY, model TEXT NOT NULL, role TEXT NOT NULL, reply TEXT NOT NULL"
+        self._file = KeyValueFile(path=self.path, what="the response cache", table="replies", columns=columns)
+        if self.mode == "replay" and not Path(self.path).is_file():
+            raise UserError(f"llm.cache=replay: {self.path} does not exist; record it first with llm.cache=read_write.")
+
+    def chat(self, request: Request) -> Reply:
+        """The kept answer, else (read_write) the model's. Raises StopRun on a miss in replay."""
+        key = self._key(request)
+        if (text := self._file.get(key)) is not None:
+            kept = json.loads(text)
+            return Reply(**kept | {"usage": Usage(**kept["usage"]), "from_cache": True})
+        if self.mode == "replay":
+            raise self._missing(key, request)
+        try:
+            reply = self.inner.chat(request)
+        except AttemptOver as error:
+            paid = [vars(error.usage)] if error.usage else []
+            self._file.put(f"{key} refused", self.name, request.role, json.dumps([str(error), error.kind, *paid]))
+            raise
+        except InfraError as error:
+            if error.usage:
+                self._file.put(f"{key} paid", self.name, request.role, json.dumps(vars(error.usage)))
+            raise
+        kept = {name: value for name, value in vars(reply).items() if name not in NOT_KEPT}
+        text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
+        self._file.put(key, self.name, request.role, text)
+        return reply
+
+    def _key(self, request: Request) -> str:
+        decoding = {
+            "seed": request.seed,
+            "temperature": request.temperature,
+            "max_tokens": request.max_tokens,
+            "schema": request.schema,
+        }
+        decoding |= {"more": request.more} if request.more else {}  # left out where nothing is set, as in older caches
+        return digest(self.inner.identity(), request.messages, request.role, request.sample, decoding)
+
+    def _missing(self, key: str, request: Request) -> AttemptOver | StopRun:
+        """What a replay raises where no answer is kept: the error that ended the attempt, else a StopRun."""
+        if refusal := self._file.get(f"{key} refused"):
+            return _refused(*json.loads(refusal))
+        missing = StopRun(
+            f"llm.cache=replay: {self.path} holds no answer to this request of role {request.role}, "
+            f"sample {request.sample}: its prompt, model or decoding differs from the recorded ones."
+        )
+        paid = self._file.get(f"{key} paid")
+        missing.usage, missing.kept = Usage(**json.loads(paid)) if paid else None, True
+        return missing
+
+    def identity(self) -> dict[str, Any]:
+        return self.inner.identity()
+
+    def refuses(self, more: dict[str, Any]) -> str | None:
+        return self.inner.refuses(more)
+
+    def problem(self) -> str | None:
+        """Replay needs no key and no server."""
+        return None if self.mode == "replay" else self.inner.problem()
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        return self.inner.price(prompt_tokens, completion_tokens)
+
+    def close(self) -> None:
+        self._file.close()
+        self.inner.close()
+
+
+def _refused(message: str, kind: str, paid: dict[str, Any] | None = None) -> AttemptOver:
+    error = AttemptOver(message, kind)
+    error.usage, error.kept = Usage(**paid) if paid else None, True
+    return error
+
+
+@dataclass(kw_only=True)
+class CachedEmbedder(Embedder):
+    """Another embedder behind a cache keyed by its name and the text's sha256.
+
+    path    a file that later runs read too; None keeps the vectors in memory
+    meter   every text that is really embedded is logged and charged as a call of the role "embedder", several in one
+            call where the embedder has a `batch` of more than 1
+    """
+
+    inner: MeasuredEmbedder
+    path: str | None = None
+    meter: Meter = field(default_factory=Meter, repr=False)
+    _memory: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
+    _busy: dict[str, threading.Lock] = field(default_factory=dict, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _ahead: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.name, self.former_name = self.inner.name, self.inner.former_name
+        columns = "key TEXT PRIMARY KEY, vector BLOB NOT NULL"
+        self._file = self.path and KeyValueFile(
+            path=self.path, what="the embedding cache", table="embeddings", columns=columns
+        )
+
+    def embed(self, texts: list[str]) -> Any:
+        """As in Embedder; the meter is given what it took."""
+        import numpy as np
+
+        if self.inner.batch > 1:
+            self._embed_missing(texts)
+        return np.stack([np.frombuffer(self._vector(text), dtype=np.float32) for text in texts])
+
+    def _embed_missing(self, texts: list[str]) -> None:
+        """Embed those of the texts that are not in the cache, a batch in one call."""
+        missing = {key: text for text in texts if self._kept(key := self._key(text)) is None}
+        for start in range(0, len(missing), self.inner.batch):
+            batch = dict(list(missing.items())[start : start + self.inner.batch])
+            for key, vector in zip(batch, self._embed(list(batch.values()))):
+                self._keep(key, vector)
+
+    def prefetch(self, text: str) -> None:
+        """Embed in the background what will soon be asked for. An error is raised by the `embed` that asks for it."""
+        with self._lock:
+            self._ahead = self._ahead or ThreadPoolExecutor(1, thread_name_prefix="embed")
+        self._ahead.submit(self._vector, text)
+
+    def _vector(self, text: str) -> bytes:
+        """The text's vector as float32 bytes: out of memory, else out of the file, else embedded now."""
+        key = self._key(text)
+        with self._lock:
+            busy = self._busy.setdefault(key, threading.Lock())
+        with busy:  # threads that want the same text wait for the first; those that want others do not
+            vector = self._kept(key)
+            if vector is None:
+                [vector] = self._embed([text])
+                self._keep(key, vector)
+            self._memory[key] = vector
+        with self._lock:
+            self._busy.pop(key, None)
+        return vector
+
+    def _key(self, text: str) -> str:
+        return hashlib.sha256(f"{self.name}\x1f{text}".encode("utf-8", "surrogatepass")).hexdigest()
+
+    def _kept(self, key: str) -> bytes | None:
+        return self._memory.get(key) or (self._file.get(key) if self._file else None)
+
+    def _keep(self, key: str, vector: bytes) -> None:
+        if self._file:
+            self._file.put(key, vector)
+        self._memory[key] = vector
+
+    def _embed(self, texts: list[str]) -> list[bytes]:
+        """The texts' vectors, by one call of the embedder."""
+        messages = [{"role": "user", "content": text} for text in texts]
+        facts = {"role": "embedder", "task": "", "sample": 0, "requested": self.name, "messages": messages}
+        with self.meter.call(facts) as answered:
+            vectors, usage, retries = self.inner.measure(texts)
+            answered(Reply(text="", usage=usage, finish_reason="stop", model=self.name, retries=retries))
+        return [vector.tobytes() for vector in vectors]
+
+    def close(self) -> None:
+        """Close the cache's file, and what the embedder holds."""
+        self.inner.close()
+        if self._ahead is not None:
+            self._ahead.shutdown(cancel_futures=True)
+        if self._file:
+            self._file.close()
 
 
 @dataclass(kw_only=True)
 class KeyValueFile:
-    """One table of a SQLite file, opened (or made) at first use. Thread-safe.
+    """The file under a cache: one table of values by key in SQLite, for all threads and processes that open it.
+
+    It is opened, or made, at first use.
 
     what      the cache's name in error messages, e.g. "the response cache"
     table     the table's name
@@ -77,197 +269,3 @@ class KeyValueFile:
             db.close()
             raise
         return db
-
-
-MODES = ("off", "read_write", "replay")
-NOT_KEPT = ("from_cache", "retries", "fallback", "failed", "paid")  # of a Reply: how this call went
-
-
-def cached(model: Any) -> ChatModel:
-    """The model behind the cache that its own `cache` and `cache_path` ask for; with `off`, the model itself."""
-    if model.cache not in MODES:
-        raise UserError(f"llm.cache={model.cache}: choose {', '.join(MODES)}.")
-    return model if model.cache == "off" else CachedModel(inner=model, path=model.cache_path, mode=model.cache)
-
-
-@dataclass(kw_only=True)
-class CachedModel:
-    """A ChatModel whose answers are kept in a SQLite file.
-
-    The key is the whole request (model, its server or file, messages, decoding, schema) with the role and the sample
-    index: k samples of one prompt stay k answers. Errors are not kept, except those that ended an attempt by its own
-    doing: a replay ends it at the same place, while read_write asks again. Of the others what was paid for them is: a
-    replay of a fallback's answer (core/models/fallback.py) costs its episode what the recorded one did.
-    """
-
-    inner: ChatModel
-    path: str
-    mode: str
-
-    def __post_init__(self) -> None:
-        self.name, self.supports_schema = self.inner.name, self.inner.supports_schema
-        columns = "key TEXT PRIMARY KEY, model TEXT NOT NULL, role TEXT NOT NULL, reply TEXT NOT NULL"
-        self._file = KeyValueFile(path=self.path, what="the response cache", table="replies", columns=columns)
-        if self.mode == "replay" and not Path(self.path).is_file():
-            raise UserError(f"llm.cache=replay: {self.path} does not exist; record it first with llm.cache=read_write.")
-
-    def chat(
-        self,
-        messages: list[Message],
-        *,
-        role,
-        sample=0,
-        seed=None,
-        temperature=0.0,
-        max_tokens=None,
-        schema=None,
-        more=None,
-    ) -> Reply:
-        """The kept answer, else (read_write) the model's. Raises StopRun on a miss in replay."""
-        decoding = {"seed": seed, "temperature": temperature, "max_tokens": max_tokens, "schema": schema}
-        decoding |= {"more": more} if more else {}
-        key = digest(self.inner.identity(), messages, role, sample, decoding)
-        if (text := self._file.get(key)) is not None:
-            kept = json.loads(text)
-            return Reply(**kept | {"usage": Usage(**kept["usage"]), "from_cache": True})
-        if self.mode == "replay" and (refusal := self._file.get(f"{key} refused")):
-            raise _refused(*json.loads(refusal))
-        if self.mode == "replay":
-            missing = StopRun(
-                f"llm.cache=replay: {self.path} holds no answer to this request of role {role}, sample {sample}: "
-                "its prompt, model or decoding differs from the recorded ones."
-            )
-            paid = self._file.get(f"{key} paid")
-            missing.usage, missing.kept = Usage(**json.loads(paid)) if paid else None, True
-            raise missing
-        try:
-            reply = self.inner.chat(messages, role=role, sample=sample, **decoding)
-        except AttemptOver as error:
-            paid = [vars(error.usage)] if error.usage else []
-            self._file.put(f"{key} refused", self.name, role, json.dumps([str(error), error.kind, *paid]))
-            raise
-        except InfraError as error:
-            if error.usage:
-                self._file.put(f"{key} paid", self.name, role, json.dumps(vars(error.usage)))
-            raise
-        kept = {name: value for name, value in vars(reply).items() if name not in NOT_KEPT}
-        text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
-        self._file.put(key, self.name, role, text)
-        return reply
-
-    def identity(self) -> dict[str, Any]:
-        return self.inner.identity()
-
-    def refuses(self, more: dict[str, Any]) -> str | None:
-        return self.inner.refuses(more)
-
-    def problem(self) -> str | None:
-        """Replay needs no key and no server."""
-        return None if self.mode == "replay" else self.inner.problem()
-
-    def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        return self.inner.price(prompt_tokens, completion_tokens)
-
-    def close(self) -> None:
-        self._file.close()
-        self.inner.close()
-
-
-def _refused(message: str, kind: str, paid: dict[str, Any] | None = None) -> AttemptOver:
-    error = AttemptOver(message, kind)
-    error.usage, error.kept = Usage(**paid) if paid else None, True
-    return error
-
-
-# A cache in front of any embedder: a text is embedded once, in this run and, with a path, in all later ones.
-
-
-@dataclass(kw_only=True)
-class CachedEmbedder:
-    """Another embedder behind a cache keyed by name and the text's sha256; path None keeps it in memory.
-
-    meter: every text that is really embedded is logged and charged as a call of the role "embedder", several in one
-    call where the embedder has a `batch` of more than 1.
-    """
-
-    inner: MeasuredEmbedder
-    path: str | None = None
-    meter: Meter = field(default_factory=Meter, repr=False)
-    _memory: dict[str, bytes] = field(default_factory=dict, init=False, repr=False)
-    _busy: dict[str, threading.Lock] = field(default_factory=dict, init=False, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
-    _ahead: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        self.name = self.inner.name
-        self.former_name = getattr(self.inner, "former_name", None)
-        columns = "key TEXT PRIMARY KEY, vector BLOB NOT NULL"
-        self._file = self.path and KeyValueFile(
-            path=self.path, what="the embedding cache", table="embeddings", columns=columns
-        )
-
-    def embed(self, texts: list[str]) -> Any:
-        """As in Embedder; what it took is told to the meter."""
-        import numpy as np
-
-        if (size := getattr(self.inner, "batch", 1)) > 1:
-            self._embed_missing(texts, size)
-        return np.stack([np.frombuffer(self._vector(text), dtype=np.float32) for text in texts])
-
-    def _embed_missing(self, texts: list[str], size: int) -> None:
-        """Embed those of the texts that are not known yet, `size` of them in one call."""
-        missing = {key: text for text in texts if self._known(key := self._key(text)) is None}
-        for start in range(0, len(missing), size):
-            part = dict(list(missing.items())[start : start + size])
-            for key, vector in zip(part, self._embed(list(part.values()))):
-                self._keep(key, vector)
-
-    def prefetch(self, text: str) -> None:
-        """Embed in the background what will soon be asked for. An error is raised by the `embed` that asks for it."""
-        with self._lock:
-            self._ahead = self._ahead or ThreadPoolExecutor(1, thread_name_prefix="embed")
-        self._ahead.submit(self._vector, text)
-
-    def _vector(self, text: str) -> bytes:
-        """The text's vector as float32 bytes: out of memory, else out of the file, else embedded now."""
-        key = self._key(text)
-        with self._lock:
-            busy = self._busy.setdefault(key, threading.Lock())
-        with busy:  # threads that want the same text wait for the first; those that want others do not
-            vector = self._known(key)
-            if vector is None:
-                [vector] = self._embed([text])
-                self._keep(key, vector)
-            self._memory[key] = vector
-        with self._lock:
-            self._busy.pop(key, None)
-        return vector
-
-    def _key(self, text: str) -> str:
-        return hashlib.sha256(f"{self.name}\x1f{text}".encode("utf-8", "surrogatepass")).hexdigest()
-
-    def _known(self, key: str) -> bytes | None:
-        return self._memory.get(key) or (self._file.get(key) if self._file else None)
-
-    def _keep(self, key: str, vector: bytes) -> None:
-        if self._file:
-            self._file.put(key, vector)
-        self._memory[key] = vector
-
-    def _embed(self, texts: list[str]) -> list[bytes]:
-        """The texts' vectors, by one call of the embedder."""
-        messages = [{"role": "user", "content": text} for text in texts]
-        facts = {"role": "embedder", "task": "", "sample": 0, "requested": self.name, "messages": messages}
-        with self.meter.call(facts) as answered:
-            vectors, usage, retries = self.inner.measure(texts)
-            answered(Reply(text="", usage=usage, finish_reason="stop", model=self.name, retries=retries))
-        return [vector.tobytes() for vector in vectors]
-
-    def close(self) -> None:
-        """Close the cache's file, and what the embedder holds."""
-        if hasattr(self.inner, "close"):
-            self.inner.close()
-        if self._ahead is not None:
-            self._ahead.shutdown(cancel_futures=True)
-        if self._file:
-            self._file.close()

@@ -17,6 +17,7 @@ TAKEN = frozenset("temperature seed max_tokens response_format top_p stop reason
 _ENDS = ("stop", "length", "tool_calls", "function_call", "content_filter")
 _OTHER_ENDS = {"max_tokens": "length", "MAX_TOKENS": "length", "tool_use": "tool_calls", "refusal": "content_filter"}
 _OTHER_ENDS |= dict.fromkeys(("content_filtered", "sensitive", "SAFETY"), "content_filter")
+_DETAILS = ("prompt_tokens_details", "completion_tokens_details")
 _THOUGHT = re.compile(r"<(?:think|thinking|budget:thinking)>(.*?)</(?:think|thinking|budget:thinking)>(.*)", re.DOTALL)
 
 
@@ -33,7 +34,7 @@ def complete(client: Any, model: str, timeout_s: float, request: dict[str, Any])
             model=model.partition("/")[2], timeout=timeout_s, **request
         )
     except openai.APIStatusError as error:
-        error.litellm_response_headers = error.response.headers  # where faults.explain looks for Retry-After
+        error.litellm_response_headers = error.response.headers  # where retry.explain looks for Retry-After
         raise
     return response_of(json.loads(raw.text))
 
@@ -59,9 +60,6 @@ def response_of(body: Any) -> Any:
         provider=body.get("provider"),
         system_fingerprint=body.get("system_fingerprint"),
     )
-
-
-_DETAILS = ("prompt_tokens_details", "completion_tokens_details")
 
 
 class AnsweredError(Exception):
@@ -97,5 +95,5 @@ def _thoughts_apart(message: dict[str, Any]) -> tuple[str | None, str | None]:
     for name in ("reasoning_content", "reasoning"):
         if message.get(name):
             return message[name], content
-    found = _THOUGHT.match(content or "")
-    return (found[1], found[2]) if found else (None, content)
+    match = _THOUGHT.match(content or "")
+    return (match[1], match[2]) if match else (None, content)

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import InfraError, TransientError, UserError, check_numbers
+from core.models.endpoint import Endpoint, usage_of_response
 from core.models.local import share_cores, wheel_file
-from core.models.meter import usage_of_response
-from core.models.remote import Endpoint
 from core.starting import loading
 from core.types import Usage
 
@@ -23,17 +22,40 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 
 
 class Embedder(Protocol):
-    """What a bank needs. Thread-safe. `name` identifies the vectors: two embedders of one name give the same ones."""
+    """What a bank needs. Thread-safe. A subclass has `name` and `embed`, and what follows them where it needs it.
+
+    name          identifies the vectors: two embedders of one name give the same ones
+    former_name   what an earlier version called it, as banks of then have it
+    dim           numbers in a vector, where that is known without making one
+    """
 
     name: str
+    former_name: str | None = None
+    dim: int | None = None
 
     def embed(self, texts: list[str]) -> Any:
         """float32 (len(texts), d), each row of length 1. A text's vector does not depend on its neighbours."""
         ...
 
+    @property
+    def loaded(self) -> str | None:
+        """The class of the embedder that is at work; None for one that is loaded with the first text, before it."""
+        return type(self).__name__
+
+    def prefetch(self, text: str) -> None:
+        """This text will soon be asked for."""
+
+    def close(self) -> None:
+        """Release connections, files and memory."""
+
 
 class MeasuredEmbedder(Embedder, Protocol):
-    """What CachedEmbedder wraps: an embedder that can say what a text costs. A subclass writes `measure` alone."""
+    """What CachedEmbedder wraps: an embedder that can say what a text costs. A subclass has `name` and `measure`.
+
+    batch   texts in one call, where several are asked for
+    """
+
+    batch: int = 1
 
     def embed(self, texts: list[str]) -> Any:
         return self.measure(texts)[0]
@@ -144,12 +166,12 @@ class HuggingFaceEmbedder(_SentenceTransformer):
 
 def _weights_hash(folder: Path) -> str:
     """8 hex digits of the sha256 of all weights in a folder, every byte: fine-tuned models may differ in a few."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     weights = (path for path in folder.rglob("*") if path.suffix in (".safetensors", ".bin") and path.is_file())
     for path in sorted(weights):
         with path.open("rb") as file:
-            found.update(hashlib.file_digest(file, "sha256").digest())
-    return found.hexdigest()[:8]
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:8]
 
 
 @dataclass(kw_only=True)
@@ -176,17 +198,17 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
         rows, usage, retries = [], Usage(), 0
         for start in range(0, len(texts), self.batch):
-            part = texts[start : start + self.batch]
-            tokens = sum(len(text) // 4 + 1 for text in part)
-            read = partial(self._checked, n=len(part))
+            batch = texts[start : start + self.batch]
+            tokens = sum(len(text) // 4 + 1 for text in batch)
+            check = partial(self._checked, n=len(batch))
             try:
-                (response, found), more, refused = self.call("embedding", tokens, read, input=part)
-            except InfraError as error:  # the parts before it are paid for, and embedded anew by the next try
+                (response, vectors), again, refused = self.call("embedding", tokens, check, input=batch)
+            except InfraError as error:  # the batches before it are paid for, and embedded anew by the next try
                 paid = replace(usage, calls=0) + (error.usage or Usage())
                 error.usage = paid if paid.tokens else None
                 raise
-            rows += found
-            usage, retries = usage + usage_of_response(response, self.price_per_mtok) + refused, retries + more
+            rows += vectors
+            usage, retries = usage + usage_of_response(response, self.price_per_mtok) + refused, retries + again
         return _unit(rows), usage, retries
 
     def _checked(self, response: Any, n: int) -> tuple[Any, list[list[float]]]:

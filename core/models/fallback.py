@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.errors import AttemptOver, InfraError, StopRun
-from core.models.base import ChatModel, Reply
-from core.types import Message, Usage
+from core.models.base import ChatModel, Reply, Request
+from core.types import Usage
 
 
 @dataclass(kw_only=True)
@@ -28,30 +28,17 @@ class FallbackModel(ChatModel):
     def __post_init__(self) -> None:
         self.name, self.supports_schema = self.models[0].name, self.models[0].supports_schema
 
-    def chat(
-        self,
-        messages: list[Message],
-        *,
-        role,
-        sample=0,
-        seed=None,
-        temperature=0.0,
-        max_tokens=None,
-        schema=None,
-        more=None,
-    ) -> Reply:
-        decoding = {"seed": seed, "temperature": temperature, "max_tokens": max_tokens}
-        decoding |= {"more": more} if more else {}
+    def chat(self, request: Request) -> Reply:
         errors: list[InfraError | StopRun] = []
         for model in self.models:
-            held = schema if model.supports_schema else None
+            schema = request.schema if model.supports_schema else None
             try:
-                reply = model.chat(messages, role=role, sample=sample, schema=held, **decoding)
+                reply = model.chat(replace(request, schema=schema))
             except AttemptOver as error:
                 error.usage = _paid([*errors, error])
                 raise
             except (InfraError, StopRun) as error:
-                if getattr(error, "kind", "") == "closed":  # the run is ending: nobody is to be asked
+                if isinstance(error, InfraError) and error.kind == "closed":  # the run is ending: ask nobody
                     raise
                 errors.append(error)
             else:
@@ -82,10 +69,12 @@ class FallbackModel(ChatModel):
 def _all(errors: list[InfraError | StopRun]) -> InfraError | StopRun:
     """What to raise where every model failed; a call that may succeed later is no reason to stop the run."""
     said = " Then its fallback: ".join(str(error) for error in errors)
-    found = next((InfraError(said, error.kind) for error in errors if isinstance(error, InfraError)), StopRun(said))
-    if isinstance(found, InfraError):
-        found.usage = _paid(errors)
-    return found
+    kind = next((error.kind for error in errors if isinstance(error, InfraError)), None)
+    if kind is None:
+        return StopRun(said)
+    failure = InfraError(said, kind)
+    failure.usage = _paid(errors)
+    return failure
 
 
 def _paid(errors: list[InfraError | StopRun]) -> Usage | None:

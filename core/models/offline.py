@@ -1,9 +1,4 @@
-"""llm=free: no model at all. It plays any env by lot, and draws what a judge, a distiller and a selector would say.
-
-For whoever writes an env, and for trying out an arm: the whole loop runs, in seconds and at no cost. What comes out
-says nothing about memory: every action is drawn by the seed of its step, and no lesson is read. So arms with one
-attempt a task act alike, and a difference between them is a fault of the env or of the harness.
-"""
+"""Stand-ins for a model, without network or cost: llm=scripted says what a function returns, llm=free plays by lot."""
 
 from __future__ import annotations
 
@@ -14,11 +9,48 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from core.models.base import ChatModel, Reply
+from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.seeding import derive_seed
 from core.types import MEMORY, Message, Usage
 
+Script = Callable[[list[Message], str, int], str]  # (messages, role, sample) -> text
 Draw = Callable[[str, int], int]  # (what for, n) -> one of 0 ... n - 1
+
+
+@dataclass(kw_only=True)
+class ScriptedModel(ChatModel):
+    """llm=scripted, for tests and demos: answers with `script(messages, role, sample)`; a token is a word.
+
+    delay_s makes each call take that long, to watch a progress bar or to test concurrency; 0 answers at once.
+    cache, cache_path and fallbacks as for every model, see core/models/cache.py and core/models/fallback.py.
+    """
+
+    script: Script
+    delay_s: float = 0.0
+    name: str = "scripted"
+    cache: str = "off"
+    cache_path: str = CACHE_PATH
+    fallbacks: list[Any] | None = None
+    supports_schema: bool = field(default=False, init=False)
+
+    def chat(self, request: Request) -> Reply:
+        if self.delay_s:
+            time.sleep(self.delay_s)
+        return _reply(request, self.script(request.messages, request.role, request.sample), self.name)
+
+    def identity(self) -> dict[str, Any]:
+        source = self.script if hasattr(self.script, "__qualname__") else type(self.script)  # a function, or an object
+        return {"model": self.name, "script": f"{source.__module__}.{source.__qualname__}"}
+
+    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
+        return 0.0
+
+
+def _reply(request: Request, text: str, model: str) -> Reply:
+    prompt = sum(len(message["content"].split()) for message in request.messages)
+    usage = Usage(calls=1, prompt_tokens=prompt, completion_tokens=len(text.split()), cost_usd=0.0)
+    return Reply(text=text, usage=usage, finish_reason="stop", model=model)
+
 
 _NUMBER = re.compile(r"(?<![\w.])\d{1,9}(?![\w.]*\d)")
 _OPTION = re.compile(r"^\(?([A-Z])[).] ", re.MULTILINE)  # "(B) a lever", "B. a lever"
@@ -28,7 +60,12 @@ _ATTEMPT = re.compile(r"^Attempt \d+\b.*:$", re.MULTILINE)
 
 @dataclass(kw_only=True)
 class FreePlayer(ChatModel):
-    """Answers every role by lot: a function of the messages, the role, the sample and the seed. A token is a word.
+    """llm=free: plays any env by lot, and draws what a judge, a distiller and a selector would say. A token is a word.
+
+    For whoever writes an env, and for trying out an arm: the whole loop runs, in seconds. What comes out says nothing
+    about memory: every action is drawn by the seed of its step, and no lesson is read. So arms with one attempt a task
+    act alike, and a difference between them is a fault of the env or of the harness. A reply is a function of the
+    messages, the role, the sample and the seed.
 
     agent     one of the admissible actions, where the env lists them; else it is drawn from what the task's text holds:
               the letters of its options, the numbers between its least and its greatest, its words
@@ -38,15 +75,9 @@ class FreePlayer(ChatModel):
     name: ClassVar[str] = "free (no model)"
     supports_schema: ClassVar[bool] = True
     draws: ClassVar[bool] = True
-    cache: ClassVar[str] = "off"
 
-    def chat(
-        self, messages: list[Message], *, role, sample=0, seed=None, temperature=0.0, max_tokens=None, schema=None
-    ) -> Reply:
-        text = self._play(messages, sample, seed) if role == "agent" else self._learn(messages, role, sample, schema)
-        prompt = sum(len(message["content"].split()) for message in messages)
-        usage = Usage(calls=1, prompt_tokens=prompt, completion_tokens=len(text.split()), cost_usd=0.0)
-        return Reply(text=text, usage=usage, finish_reason="stop", model=self.name)
+    def chat(self, request: Request) -> Reply:
+        return _reply(request, self._act(request) if request.role == "agent" else self._fill(request), self.name)
 
     def identity(self) -> dict[str, Any]:
         return {"model": self.name}
@@ -54,33 +85,33 @@ class FreePlayer(ChatModel):
     def price(self, prompt_tokens: int, completion_tokens: int) -> float:
         return 0.0
 
-    def _play(self, messages: list[Message], sample: int, seed: int | None) -> str:
+    def _act(self, request: Request) -> str:
         """An action in the form that the agent asks for."""
-        actions, said = _offered(messages)
-        number = derive_seed(sample, len(said)) if seed is None else seed
-        told = MEMORY.sub("", said[0]["content"]).lower()
+        actions, messages = _offered(request.messages)
+        number = derive_seed(request.sample, len(messages)) if request.seed is None else request.seed
+        instructions = MEMORY.sub("", messages[0]["content"]).lower()
         if not actions:
-            actions = _possible("\n".join(MEMORY.sub("", m["content"]) for m in said if m["role"] == "user"))
-            if "action" not in told:
+            actions = _possible("\n".join(MEMORY.sub("", m["content"]) for m in messages if m["role"] == "user"))
+            if "action" not in instructions:
                 return f"The answer is \\boxed{{{actions[number % len(actions)]}}}."
         action = actions[number % len(actions)]
-        if "```bash" in told:
+        if "```bash" in instructions:
             return f"No model plays here; I draw one of {len(actions)} commands.\n\n```bash\n{action}\n```"
-        if "action:" not in told and "one action" not in told:
+        if "action:" not in instructions and "one action" not in instructions:
             return action
-        thought = f"Thought: No model plays here; I draw one of {len(actions)} actions.\n" if "thought:" in told else ""
-        return f"{thought}Action: {action}"
+        thought = f"Thought: No model plays here; I draw one of {len(actions)} actions.\n"
+        return f"{thought if 'thought:' in instructions else ''}Action: {action}"
 
-    def _learn(self, messages: list[Message], role: str, sample: int, schema: dict | None) -> str:
-        """What a judge, a distiller or a selector says."""
-        prompt = messages[-1]["content"]
+    def _fill(self, request: Request) -> str:
+        """What a judge, a distiller or a selector says: a value that the schema allows."""
+        if request.schema is None:
+            return "No model speaks here (llm=free)."
+        prompt = request.messages[-1]["content"]
 
         def draw(purpose: str, n: int) -> int:
-            return derive_seed(role, sample, purpose, prompt) % n
+            return derive_seed(request.role, request.sample, purpose, prompt) % n
 
-        if schema is None:
-            return "No model speaks here (llm=free)."
-        return json.dumps(_filled(schema, "", prompt, draw), ensure_ascii=False)
+        return json.dumps(_filled(request.schema, "", prompt, draw), ensure_ascii=False)
 
 
 def _offered(messages: list[Message]) -> tuple[list[str], list[Message]]:
@@ -129,42 +160,3 @@ def _text(name: str, prompt: str, draw: Draw) -> str:
         "description": "No model wrote this lesson: llm=free quotes an attempt.",
         "content": f"An attempt at a task of this kind went so: {quoted}",
     }.get(name, "No model thinks here: this was drawn by lot.")
-
-
-# llm=scripted: a deterministic model for tests and demos. What it says is a function of what it is told.
-
-Script = Callable[[list[Message], str, int], str]  # (messages, role, sample) -> text
-
-
-@dataclass(kw_only=True)
-class ScriptedModel(ChatModel):
-    """Answers with `script(messages, role, sample)`; a token is a word.
-
-    delay_s makes each call take that long, to watch a progress bar or to test concurrency; 0 answers at once.
-    cache, cache_path and fallbacks as for every model, see core/models/cache.py and core/models/fallback.py.
-    """
-
-    script: Script
-    delay_s: float = 0.0
-    name: str = "scripted"
-    cache: str = "off"
-    cache_path: str = "outputs/.cache/replies.sqlite"
-    fallbacks: list[Any] | None = None
-    supports_schema: bool = field(default=False, init=False)
-
-    def chat(
-        self, messages: list[Message], *, role, sample=0, seed=None, temperature=0.0, max_tokens=None, schema=None
-    ) -> Reply:
-        if self.delay_s:
-            time.sleep(self.delay_s)
-        text = self.script(messages, role, sample)
-        prompt = sum(len(m["content"].split()) for m in messages)
-        usage = Usage(calls=1, prompt_tokens=prompt, completion_tokens=len(text.split()), cost_usd=0.0)
-        return Reply(text=text, usage=usage, finish_reason="stop", model=self.name)
-
-    def identity(self) -> dict[str, Any]:
-        named = self.script if hasattr(self.script, "__qualname__") else type(self.script)
-        return {"model": self.name, "script": f"{named.__module__}.{named.__qualname__}"}
-
-    def price(self, prompt_tokens: int, completion_tokens: int) -> float:
-        return 0.0

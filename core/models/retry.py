@@ -1,14 +1,16 @@
-"""The one layer of retries: transient errors are tried again, with jitter, bounded by count and by total time."""
+"""What a failed call leads to: the one layer of retries, and which errors it tries again.
+
+A provider's errors become those of core/errors.py (`explain`, `error_within`). Transient ones are tried again, with
+jitter, bounded by count and by total time (`Retry`).
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
@@ -48,7 +50,7 @@ class Retry:
             stop=stop_after_attempt(self.attempts) | stop_before_delay(self.total_s) | stop_when_event_set(closing),
             wait=_wait,
             sleep=sleep_using_event(closing),
-            before_sleep=self._tell,
+            before_sleep=self._log,
             reraise=True,
         )
         try:
@@ -58,16 +60,10 @@ class Retry:
             raise
         return result, retrying.statistics["attempt_number"] - 1
 
-    def _tell(self, state: Any) -> None:
+    def _log(self, state: Any) -> None:
         error = state.outcome.exception()
-        cause = f"{error.kind}: {error}"
-        log.warning(
-            "try %d of %d failed, the next in %.1f s: %s",
-            state.attempt_number,
-            self.attempts,
-            state.upcoming_sleep,
-            cause,
-        )
+        text = "try %d of %d failed, the next in %.1f s: %s"
+        log.warning(text, state.attempt_number, self.attempts, state.upcoming_sleep, f"{error.kind}: {error}")
 
 
 def _wait(state: Any) -> float:
@@ -96,9 +92,9 @@ def retry_after(headers: Any) -> float | None:
     return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
 
 
-# What went wrong at a provider: litellm's errors translated into core/errors.py, by status code, class and cause.
+# What went wrong at a provider, by status code, class and cause of litellm's error.
 
-READ, TOLD = 20_000, 300  # characters of what a provider said that are looked at, and that are told
+READ_CHARS, QUOTED_CHARS = 20_000, 300  # of what a provider said: characters that are looked at, and that are quoted
 RETRIED = {408: "timeout", 409: "conflict", 429: "rate_limit"}  # and every 5xx
 # An account without credit, where the status alone does not say so. Gemini's "exceeded your current quota" is a limit
 # of requests a minute, so the words that OpenAI sends with its code count for nothing.
@@ -136,7 +132,7 @@ def explain(error: Exception, model: str, api_base: str | None, key_env: str | N
     """What to raise: StopRun (no call can succeed), TransientError (worth another try), AttemptOver (what is in this
     request will never do: an agent ran into that by itself) or InfraError (the provider will not have it).
 
-    key_env   the variable that holds the key; what is told of the error holds neither that nor another secret
+    key_env   the variable that holds the key; the message holds neither that nor another secret
     """
     where = api_base or "its server"
     short = f"{type(error).__name__}: {_brief(str(error), key_env)}"
@@ -151,19 +147,19 @@ def explain(error: Exception, model: str, api_base: str | None, key_env: str | N
         return StopRun(f"llm.model={model} names no provider that litellm knows: write it as provider/model.")
     if _no_credit(status, f"{error} {getattr(error, 'body', None)}"):
         return _stop_without_credit(model, short)
-    if _is(error, ("UnsupportedParamsError",)):
+    if _is_one(error, ("UnsupportedParamsError",)):
         return StopRun(f"{model} does not take these decoding parameters: {short}")
     if _caused_by(error, _REFUSED):
-        return TransientError(f"{model} cannot be reached at {where}: {_root(error)}.", "unreachable")
+        return TransientError(f"{model} cannot be reached at {where}: {_os_words(error)}.", "unreachable")
     if status == 404:
         return StopRun(f"{model} is not known at {where}: {short}")
-    if kind := _transient(error, status):
+    if kind := _transient_kind(error, status):
         asked = retry_after(getattr(error, "litellm_response_headers", None))
         return TransientError(f"{model}: {short}", kind, asked)
     return InfraError(f"{model}: {short}", "bad_request")
 
 
-def within(choice: Any, model: str, key_env: str | None = None) -> Exception | None:
+def error_within(choice: Any, model: str, key_env: str | None = None) -> Exception | None:
     """The error behind an answer of status 200 that tells of a failure or was ended by one; None for a real answer."""
     extra = getattr(choice, "provider_specific_fields", None) or {}
     error, reason = extra.get("error"), extra.get("native_finish_reason") or choice.finish_reason
@@ -183,7 +179,7 @@ def within(choice: Any, model: str, key_env: str | None = None) -> Exception | N
 def _brief(said: str, key_env: str | None) -> str:
     """The beginning of what a provider said, as one line. Redacted before it is cut: nobody knows half a secret."""
     redact = Redactor(os.environ, {key_env} if key_env else set())
-    return " ".join(redact(said[:READ]).split())[:TOLD]
+    return " ".join(redact(said[:READ_CHARS]).split())[:QUOTED_CHARS]
 
 
 def _no_credit(status: int, said: str) -> bool:
@@ -200,13 +196,14 @@ def _own_doing(error: Exception | None, status: int, said: str) -> str | None:
     A limit of tokens a minute also tells of a request that is too large, but is the account's: 429, tried again.
     """
     said, refused = said.lower(), status in (400, 403, 413, 422)
-    if _is(error, ("ContextWindowExceededError",)) or (refused and any(words in said for words in _TOO_LONG)):
+    if _is_one(error, ("ContextWindowExceededError",)) or (refused and any(words in said for words in _TOO_LONG)):
         return "context"
     filtered = refused and any(words in said for words in _FILTERED)
-    return "content_filter" if _is(error, ("ContentPolicyViolationError",)) or filtered else None
+    return "content_filter" if _is_one(error, ("ContentPolicyViolationError",)) or filtered else None
 
 
-def _transient(error: Exception, status: int) -> str | None:
+def _transient_kind(error: Exception, status: int) -> str | None:
+    """The kind of TransientError that an error is; None for one that another try would not avoid."""
     if _caused_by(error, _UNREADABLE) or "invalid response from LLM" in str(error):
         return "bad_reply"
     if _caused_by(error, ("Timeout", "APITimeoutError", "ReadTimeout")):
@@ -218,113 +215,24 @@ def _transient(error: Exception, status: int) -> str | None:
     return "server" if status >= 500 else None
 
 
-def _root(error: BaseException) -> str:
+def _os_words(error: BaseException) -> str:
     """What the operating system said: "connection refused", an unknown host."""
     while not isinstance(error, OSError) and (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return getattr(error, "strerror", None) or str(error).splitlines()[0]
 
 
-def _is(error: BaseException | None, names: tuple[str, ...]) -> bool:
+def _is_one(error: BaseException | None, names: tuple[str, ...]) -> bool:
+    """Whether the error is of a class of these names: the libraries that have them are not imported for it."""
     return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
 def _caused_by(error: BaseException | None, names: tuple[str, ...]) -> bool:
+    """Whether the error, or one behind it, is of a class of these names."""
     for _ in range(10):  # a chain of causes may loop
         if error is None:
             return False
-        if _is(error, names):
+        if _is_one(error, names):
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-# How much of a provider a run may use at once: calls in flight, requests and tokens per minute.
-
-
-@dataclass(kw_only=True)
-class Limiter:
-    """Shared by all models of one provider; `slot` waits until a call may leave. None is no limit.
-
-    Requests and tokens are token buckets: a minute's worth may leave at once, then they refill evenly. When a server
-    asks one call to wait, `pause` makes all of them wait, so that not every thread runs into the same rate limit.
-
-    closing   once it is set, no call leaves any more
-    """
-
-    max_in_flight: int | None = None
-    requests_per_min: int | None = None
-    tokens_per_min: int | None = None
-    closing: threading.Event = field(default_factory=threading.Event)
-    clock: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        self._changed = threading.Condition()
-        self._in_flight = 0
-        self._requests = _Bucket(self.requests_per_min, self.clock())
-        self._tokens = _Bucket(self.tokens_per_min, self.clock())
-        self._not_before = 0.0
-
-    @contextmanager
-    def slot(self, tokens: int) -> Iterator[_Slot]:
-        """Wait for a place for a call of about that many tokens; set `used` on the slot to what it really took."""
-        with self._changed:
-            while (wait := self._wait(tokens)) > 0:
-                self._changed.wait(min(wait, 1.0))  # also woken when a call ends; a second, to notice `closing`
-            self._in_flight += 1
-            self._requests.take(1)
-            self._tokens.take(tokens)
-        slot = _Slot(used=tokens)
-        try:
-            yield slot
-        finally:
-            with self._changed:
-                self._in_flight -= 1
-                self._tokens.take(slot.used - tokens)
-                self._changed.notify_all()
-
-    def pause(self, seconds: float) -> None:
-        """No call leaves for that long."""
-        with self._changed:
-            self._not_before = max(self._not_before, self.clock() + seconds)
-
-    def _wait(self, tokens: int) -> float:
-        """Seconds until a call may leave; 0 when it may now. Raises InfraError when the model is being closed."""
-        if self.closing.is_set():
-            raise InfraError("the run is ending", "closed")
-        now = self.clock()
-        if self.max_in_flight is not None and self._in_flight >= self.max_in_flight:
-            return 60.0
-        waits = (self._not_before - now, self._requests.wait(1, now), self._tokens.wait(tokens, now))
-        return max(0.0, *waits)
-
-    def strictest(self, others: Iterable[Limiter]) -> Limiter:
-        """One limiter with the lowest of each limit, for models that share a provider."""
-        every, limits = [self, *others], {}
-        for name in ("max_in_flight", "requests_per_min", "tokens_per_min"):
-            known = [limit for limiter in every if (limit := getattr(limiter, name)) is not None]
-            limits[name] = min(known, default=None)
-        return Limiter(**limits, closing=self.closing, clock=self.clock)
-
-
-@dataclass
-class _Slot:
-    used: int
-
-
-class _Bucket:
-    """A token bucket, full at first, refilled by `per_min` a minute. It may fall below zero."""
-
-    def __init__(self, per_min: int | None, now: float) -> None:
-        self._per_min, self._level, self._at = per_min, float(per_min or 0), now
-
-    def wait(self, amount: float, now: float) -> float:
-        if self._per_min is None:
-            return 0.0
-        self._level = min(self._per_min, self._level + (now - self._at) * self._per_min / 60)
-        self._at = now
-        missing = min(amount, self._per_min) - self._level  # more than a whole bucket leaves when it is full
-        return max(0.0, missing) * 60 / self._per_min
-
-    def take(self, amount: float) -> None:
-        self._level -= amount

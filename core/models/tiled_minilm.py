@@ -50,9 +50,9 @@ class TiledMiniLM(MiniLMEmbedder):
                     self._model = self._load()
                     self.together = self._model.check()
             size = -(-len(texts) // self.cores) if self.together else 1
-            parts = [texts[at : at + size] for at in range(0, len(texts), size)]
-            made = map(self._model.embed, parts) if len(parts) < 2 else self._threads.map(self._model.embed, parts)
-            rows = [row for part in made for row in part]
+            batches = [texts[at : at + size] for at in range(0, len(texts), size)]
+            run = map if len(batches) < 2 else self._threads.map
+            rows = [row for vectors in run(self._model.embed, batches) for row in vectors]
             tokens = sum(map(len, self._model.tokens(texts)))
         return np.stack(rows), Usage(calls=len(texts), prompt_tokens=tokens), 0
 
@@ -83,8 +83,8 @@ class TiledBert:
             return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
         def product(*names: str) -> tuple[Any, Any]:  # several that read the same become one
-            parts = [affine(name) for name in names]
-            return torch.cat([w for w, _ in parts]).t().contiguous(), torch.cat([b for _, b in parts])
+            affines = [affine(name) for name in names]
+            return torch.cat([w for w, _ in affines]).t().contiguous(), torch.cat([b for _, b in affines])
 
         self._tokenizer = tokenizer
         self._words = weights["embeddings.word_embeddings.weight"]
@@ -122,9 +122,9 @@ class TiledBert:
             for qkv, out, inner, outer, after_attention, after in self._layers:
                 x = _norm(x + _tiled(_attention(_tiled(x, qkv), groups), out), after_attention)
                 x = _norm(x + _tiled(gelu(_tiled(x, inner)), outer), after)
-            found = torch.empty(len(texts), x.shape[1])
-            found[torch.tensor(order)] = torch.cat([part.mean(1) for part in _texts(x, groups)])
-            return normalize(found, dim=1).numpy()
+            means = torch.empty(len(texts), x.shape[1])
+            means[torch.tensor(order)] = torch.cat([of_length.mean(1) for of_length in _texts(x, groups)])
+            return normalize(means, dim=1).numpy()
 
     def check(self) -> bool:
         """Whether texts have the same bits alone and together on this machine."""
@@ -134,11 +134,11 @@ class TiledBert:
 
 def _texts(x: Any, groups: list[tuple[int, int]]) -> list[Any]:
     """The rows of each group's texts, (n, length, d), without those that fill the last tile."""
-    parts, at = [], 0
+    texts, at = [], 0
     for length, n in groups:
-        parts.append(x[at : at + n * length].reshape(n, length, -1))
+        texts.append(x[at : at + n * length].reshape(n, length, -1))
         at += n * length
-    return parts
+    return texts
 
 
 def _attention(qkv: Any, groups: list[tuple[int, int]]) -> Any:
@@ -146,9 +146,9 @@ def _attention(qkv: Any, groups: list[tuple[int, int]]) -> Any:
 
     seen = qkv.new_zeros(len(qkv), qkv.shape[1] // 3)
     at = 0
-    for part in _texts(qkv, groups):
-        n, length, _ = part.shape
-        q, k, v = part.reshape(n, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+    for of_length in _texts(qkv, groups):
+        n, length, _ = of_length.shape
+        q, k, v = of_length.reshape(n, length, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
         read = scaled_dot_product_attention(q, k, v)
         seen[at : at + n * length] = read.transpose(1, 2).reshape(n * length, -1)
         at += n * length

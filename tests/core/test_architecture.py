@@ -13,24 +13,35 @@ from conftest import REPO
 # Each room and the rooms that its files may import, beside its own (tests/sizes.py counts them). Within core: the flat
 # files at the bottom, then models, learning, memory, run; `core/build.py` is what puts them together.
 FLAT, MODELS = {"core"}, {"core", "core/models"}
-MEMORY = {f"core/memory{room}" for room in ("", "/store", "/policies", "/consolidation", "/hygiene", "/formats")}
-STORES = {"core/memory/sqlite", "core/memory/postgres"}
+# Below the bank, which is in core/memory: what its plug-ins and its stores may know of it, each a file.
+PORTS = {f"core/memory/{name}.py" for name in "citations filter moment ports protocol records uses".split()}
+PLUGINS = {f"core/memory/{name}" for name in "policies consolidation hygiene formats".split()}
+STORES = {"core/memory/store", "core/memory/sqlite", "core/memory/postgres"}
+MEMORY = {"core/memory", *PORTS, *PLUGINS, *STORES}
 FAMILIES = {f"envs/{name}" for name in "alfworld scienceworld web swe mind2web reasoning_gym scenarios".split()}
 ARROWS = {
     "core": set(),
     "core/agent.py": {*MODELS, "prompts"},
-    "core/build.py": {*MODELS, "core/memory", "prompts"},
+    "core/build.py": {*MODELS, "core/memory", *PORTS, "core/memory/consolidation", "prompts"},
     "core/models": {"core", "prompts"},
     "core/learning": {*MODELS, "prompts"},
-    "core/memory": {*MODELS, "core/learning", *MEMORY, *STORES},
-    "core/memory/store": {*MODELS, "core/memory"},
-    "core/memory/sqlite": {*MODELS, "core/memory", "core/memory/store"},
-    "core/memory/postgres": {*MODELS, "core/memory", "core/memory/store"},
-    "core/memory/policies": {"core", "core/memory", "core/memory/store"},
-    "core/memory/consolidation": {*MODELS, "core/learning", "core/memory", "core/memory/policies", "prompts"},
-    "core/memory/hygiene": {*MODELS, "core/learning", "core/memory", "prompts"},
-    "core/memory/formats": {"core", "core/learning", "core/memory", "core/memory/store", "core/memory/policies"},
-    "core/run": {*MODELS, "core/build.py", "core/memory", "core/memory/hygiene", "prompts"},
+    **{port: {*MODELS, *PORTS} for port in PORTS},
+    "core/memory": {*MODELS, "core/learning", *MEMORY},
+    "core/memory/store": {"core", *PORTS},
+    "core/memory/sqlite": {"core", *PORTS, "core/memory/store"},
+    "core/memory/postgres": {"core", *PORTS, "core/memory/store"},
+    "core/memory/policies": {"core", *PORTS},
+    "core/memory/consolidation": {*MODELS, "core/learning", *PORTS, "prompts"},
+    "core/memory/hygiene": {*MODELS, "core/learning", *PORTS, "prompts"},
+    "core/memory/formats": {
+        "core",
+        "core/learning",
+        "core/memory",
+        *PORTS,
+        "core/memory/store",
+        "core/memory/policies",
+    },
+    "core/run": {*MODELS, "core/build.py", "core/memory", *PORTS, "core/memory/hygiene", "prompts"},
     "core/run/trackers": {"core", "core/run"},
     "prompts": set(),
     "single_turn_bench": FLAT,
@@ -42,11 +53,20 @@ ARROWS = {
         "core/build.py",
         "core/learning",
         "core/memory",
+        *PORTS,
         "core/run",
         "envs",
         "prompts",
     },
-    "analysis": {*MODELS, "core/build.py", "core/memory", "core/memory/hygiene", "core/run", "single_turn_bench"},
+    "analysis": {
+        *MODELS,
+        "core/build.py",
+        "core/memory",
+        *PORTS,
+        "core/memory/hygiene",
+        "core/run",
+        "single_turn_bench",
+    },
     "analysis/report": {"core", "core/run", "core/memory", "core/memory/store", "analysis"},
     "mcp_server": {*MODELS, "core/agent.py", "core/build.py", "core/learning", *MEMORY},
     "scripts": {
@@ -54,7 +74,7 @@ ARROWS = {
         *("mcp_server", "prompts", "workflows"),
     },
     "hydra_plugins/reasoningbank_clusters": {"core/run"},
-    "main.py": {"core", "core/build.py", "core/memory", "core/memory/hygiene", "core/run", "envs", "workflows"},
+    "main.py": {"core", "core/build.py", "core/memory", *PORTS, "core/memory/hygiene", "core/run", "envs", "workflows"},
 }
 ANYTHING = ("benchmarks", "benchmarks/drill")  # measure every room; nothing imports them
 PACKAGES = {room.split("/")[0] for room in ARROWS}
@@ -72,15 +92,12 @@ def room_of(path: Path) -> str:
 
 
 def imported(path: Path) -> set[Path]:
-    """The project's files that a file imports anywhere in it; not those that it only needs for its annotations."""
-    tree = ast.parse(path.read_text())
-    typing = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
-    unneeded = {inner for node in typing for inner in ast.walk(node)}
+    """The project's files that a file imports anywhere in it, for its annotations too."""
     found = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {file_of(alias.name) for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node not in unneeded:  # of a package: a file in it, or its front
+        elif isinstance(node, ast.ImportFrom):  # of a package: a file in it, or its front
             found |= {file_of(f"{node.module}.{alias.name}") or file_of(node.module) for alias in node.names}
     return found - {None}
 

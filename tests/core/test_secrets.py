@@ -13,7 +13,7 @@ from provider import Provider, completion
 
 from core.jsonl import JsonLines
 from core.memory.hygiene.scrub import scrub
-from core.models.retry import explain, within
+from core.models.retry import error_within, explain
 from core.redact import FORMS, HIDDEN, LOOSER, RedactingFilter, Redactor
 
 KEY = "sk-Very5ecret-0123456789abcdef"
@@ -108,7 +108,7 @@ def test_what_is_told_of_a_providers_error_ends_in_no_half_of_a_secret(place, mo
         said = ("word " * 100)[:place] + secret + " and more words" * 40
         error = type("AuthenticationError", (Exception,), {"status_code": 401})(said)
         choice = SimpleNamespace(finish_reason="error", provider_specific_fields={"error": {"message": said}})
-        for told in (explain(error, "openai/m", None, "MY_OWN_NAME"), within(choice, "openai/m", "MY_OWN_NAME")):
+        for told in (explain(error, "openai/m", None, "MY_OWN_NAME"), error_within(choice, "openai/m", "MY_OWN_NAME")):
             assert "word word" in str(told) and secret[8:14] not in str(told) and len(str(told)) < 400
 
 

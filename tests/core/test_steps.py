@@ -6,7 +6,7 @@ import pytest
 from conftest import TOY, read_json, read_rows
 
 from core.errors import UserError
-from core.learning.lessons import MAX_STEPS, Distiller
+from core.learning.lessons import STEPS_CHARS, Distiller
 from core.models.base import Role
 from core.models.offline import ScriptedModel
 from core.types import Step, Task, Trajectory, Verdict
@@ -47,7 +47,7 @@ def test_the_model_is_asked_for_steps_and_may_write_them_out(label, words):
 
 
 def test_a_schema_leaves_room_for_eight_steps(monkeypatch):
-    from core.learning import lessons as learner
+    from core.learning import learner
 
     sizes = []
     monkeypatch.setattr(learner, "lessons_schema", lambda n, most: sizes.append(most) or {})
@@ -55,7 +55,7 @@ def test_a_schema_leaves_room_for_eight_steps(monkeypatch):
     for style in ("paper", "steps"):
         task, verdict = Task(id="t", query="q"), Verdict(label="success", source="llm")
         Distiller(role=role, seed=0, style=style).distil(task, attempt(), verdict, [], None)
-    assert sizes == [600, MAX_STEPS]
+    assert sizes == [600, STEPS_CHARS]
 
 
 def test_a_run_stores_steps_and_its_manifest_has_their_templates(here, tmp_path):

@@ -17,9 +17,9 @@ def play_arm(here, monkeypatch, arm, *words):
     """(rows, summary, [(role, prompt)]) of a short run."""
     prompts, original = [], FreePlayer.chat
 
-    def chat(self, messages, *, role, **more):
-        prompts.append((role, "\n".join(message["content"] for message in messages)))
-        return original(self, messages, role=role, **more)
+    def chat(self, request):
+        prompts.append((request.role, "\n".join(message["content"] for message in request.messages)))
+        return original(self, request)
 
     monkeypatch.setattr(FreePlayer, "chat", chat)
     run_dir, _ = here(*WORDS, f"arm={arm}", *words)

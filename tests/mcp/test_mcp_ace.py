@@ -217,7 +217,7 @@ def test_overwriting_keeps_id_counts_and_creation_and_can_be_rolled_back(tmp_pat
         for _ in range(3):
             await ask(client, "mark_helpful", id=old["id"])
         marked = await ask(client, "mark_harmful", id=old["id"])
-        before, was = bank.seq(), bank.get(old["id"])
+        before, was = bank.history.seq(), bank.get(old["id"])
         new = {"title": "React tips!", "tags": ["react", "hooks"], "content": "Updated content", "overwrite": True}
         told = await ask(client, "add_insight", **new)
         assert (told["id"], told["status"], told["helpful"], told["harmful"]) == (old["id"], "updated", 3, 1)
@@ -233,7 +233,7 @@ def test_overwriting_keeps_id_counts_and_creation_and_can_be_rolled_back(tmp_pat
         )  # embedded anew
         other = await ask(client, "add_insight", **{**new, "sourceUrl": "https://other.example.com"})
         assert other["sourceUrl"] == "https://other.example.com"
-        bank.rollback(before)
+        bank.history.rollback(before)
         assert bank.get(old["id"]) == was
         assert (await ask(client, "search_insights", query="memo"))["insights"][0]["title"] == "React Tips"
         assert bank.nearest(was.original_query, 1)[0].score == pytest.approx(1.0, abs=1e-5)

@@ -82,9 +82,9 @@ def test_one_worker_leads_and_old_jobs_are_dropped(bank, monkeypatch):
 
 def test_the_queue_is_no_change_of_the_memory(bank):
     bank.add(record("one", item(1)))
-    seq = bank.seq()
+    seq = bank.history.seq()
     bank.jobs().put("a", "default", {"query": "x"})
-    assert bank.seq() == seq and bank.rollback(0) == seq
+    assert bank.history.seq() == seq and bank.history.rollback(0) == seq
     assert bank.jobs().get("a").state == "pending"
 
 
@@ -139,7 +139,7 @@ def test_what_is_erased_is_gone_from_the_queue_too(tmp_path):
         id = service.jobs.put("a job", "default", payload).id
         QueueWorker(service)._work()
         told = service.jobs.get(id).result
-        assert service.bank.forget(id=told["memory_id"]) == [told["memory_id"]]
+        assert service.bank.history.forget(id=told["memory_id"]) == [told["memory_id"]]
         assert service.jobs.get(id) is None
     title = told["titles"][0].encode()
     assert not any(title in path.read_bytes() for path in tmp_path.iterdir() if path.is_file())

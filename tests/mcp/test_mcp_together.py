@@ -166,11 +166,11 @@ def test_what_a_batch_shows_is_one_transaction_a_namespace(tmp_path):
         ann, bob = service.bank.of("ann"), service.bank.of("bob")
         for bank in (ann, bob):
             bank.add_many([record(id, item(10)) for id in ("a", "b")])
-        seq = ann.seq()
+        seq = ann.history.seq()
         shown = [(ann, ["a", "b"]), (bob, ["b"]), (ann, ["a"]), (ann, ["gone", "a"])]
         asked_together(service, shown)
         assert [bank.get(id).n_used for bank in (ann, bob) for id in ("a", "b")] == [3, 1, 0, 1]
-        assert [entry["reason"] for entry in ann.journal()[seq:]] == ["shown", "shown"]
+        assert [entry["reason"] for entry in ann.history.journal()[seq:]] == ["shown", "shown"]
 
 
 def test_a_batch_waits_once_for_others_that_write(tmp_path, caplog):

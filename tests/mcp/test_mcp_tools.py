@@ -571,7 +571,7 @@ def test_bank_status_says_which_embedder_made_the_bank_when_and_how_large(tmp_pa
     with here(tmp_path / "b.sqlite") as (server, service):
         empty, embedder = run(go(server, service))
         assert set(empty) == {"name", "loaded"}
-        assert embedder["dim"] == service.bank.dim() and embedder["since"] == service.bank.journal()[0]["at"]
+        assert embedder["dim"] == service.bank.dim() and embedder["since"] == service.bank.history.journal()[0]["at"]
 
 
 def test_an_insight_that_another_client_erases_at_once_is_no_error_of_the_call(tmp_path, monkeypatch):

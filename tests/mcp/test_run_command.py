@@ -228,9 +228,11 @@ def test_a_shell_loop_around_the_local_model(tmp_path):
     agent = tmp_path / "ask.py"
     agent.write_text(
         "import sys\n"
+        "from core.models.base import Request\n"
         "from core.models.local import LocalModel\n"
         "model = LocalModel(max_tokens=24, n_ctx=2048)\n"
-        "print(model.chat([{'role': 'user', 'content': sys.argv[1]}], role='agent').text)\n"
+        "messages = [{'role': 'user', 'content': sys.argv[1]}]\n"
+        "print(model.chat(Request(messages=messages, role='agent')).text)\n"
     )
     loop = (
         'for city in Paris Rome; do "$0" -m mcp_server run --bank "$1" --embedder hashing-256 --closing-words '

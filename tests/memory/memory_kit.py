@@ -11,13 +11,14 @@ from core.memory.bank import MemoryBank
 from core.memory.consolidation.consolidator import Consolidator
 from core.memory.policies.cosine import Cosine
 from core.models.base import Role
+from core.models.embedding import Embedder
 from core.models.offline import ScriptedModel
 from core.types import Lesson, MemoryRecord
 
 _ANGLE = re.compile(r"@(\d+)")
 
 
-class Compass:
+class Compass(Embedder):
     """An embedder in which a text says where it points: "@30" is 30 degrees, so that every cosine is known."""
 
     name = "compass"

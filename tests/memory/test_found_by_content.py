@@ -12,8 +12,9 @@ from core.errors import UserError
 from core.memory.__main__ import main as memory_command
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
+from core.memory.sqlite import search
 from core.memory.sqlite.index import VectorIndex
-from core.memory.store.hits import PLACES, WINDOW, windows
+from core.memory.store.items import PLACES, WINDOW, windows
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson, MemoryRecord
 
@@ -86,16 +87,16 @@ def test_a_search_by_query_and_lessons_sees_one_state_of_the_bank(bank, tmp_path
 @pytest.mark.sqlite_file
 @pytest.mark.parametrize("key", ["query", "both"])
 def test_what_another_process_adds_of_the_same_task_meanwhile_is_not_retrieved(bank, tmp_path, monkeypatch, key):
-    other, whole = bank_at(tmp_path / "b.sqlite", "both"), bank._store.rowids_of_task
+    other, whole = bank_at(tmp_path / "b.sqlite", "both"), search._Hidden.not_from
 
     def beside(*given):
         found = whole(*given)
         other.add(record("c", "walrus penguin egg", "walrus penguin egg"))
         return found
 
-    bank.forget(id="c")
+    bank.history.forget(id="c")
     with monkeypatch.context() as patch:
-        patch.setattr(type(bank._store), "rowids_of_task", lambda store, *given: beside(*given))
+        patch.setattr(search._Hidden, "not_from", beside)
         assert "c" not in ids(bank.nearest("walrus penguin egg", 9, exclude_task="c", key=key))
     assert "c" in ids(bank.nearest("walrus penguin egg", 9, key=key))
     other.close()
@@ -153,12 +154,12 @@ def test_an_older_bank_is_searched_by_content_and_reembed_stores_it(tmp_path, ca
     bank = bank_at(path, "both")
     before = bank.nearest("walrus penguin", 3)
     assert ids(before)[0] == "a" and bank._store.rows("SELECT count(*) FROM item_vectors") == [(0,)]
-    seq = bank.seq()
+    seq = bank.history.seq()
     assert memory_command(["reembed", str(path)]) == 0
     assert capsys.readouterr().out == "3 records embedded anew, with their lessons\n"
     assert bank._store.rows("SELECT count(*) FROM item_vectors") == [(4,)]
     assert bank.nearest("walrus penguin", 3) == before  # an open server sees them
-    assert bank.seq() == seq
+    assert bank.history.seq() == seq
     bank.close()
     again = bank_at(path, "both", read_only=True)
     assert again.nearest("walrus penguin", 3) == before
@@ -213,7 +214,7 @@ def test_an_open_bank_stores_no_vectors_of_lessons_beside_those_that_another_has
         with pytest.raises(UserError, match="memory.key=item and this run uses memory.key=both"):
             bank.add_many([record(f"new{number}", "q", "walrus") for number in range(n)])
     assert len(bank) == 3 and bank._store.rows("SELECT record, place FROM item_vectors") == words
-    assert bank.recent(1)[0].id == "c" and [entry["reason"] for entry in bank.journal()] == ["add"]
+    assert bank.recent(1)[0].id == "c" and [entry["reason"] for entry in bank.history.journal()] == ["add"]
     bank.key = "query"
     assert bank.add(record("new", "q", "walrus"))  # it stores none
 
@@ -243,7 +244,7 @@ def test_reembed_leaves_what_others_do_meanwhile_as_they_did_it(tmp_path, bank, 
         embedded.append(record_.id)
         if embedded == ["a"]:  # while the vectors are made
             bank.add(record("late", "q", "walrus", tags=("metal",)))
-            bank.forget(id="b")
+            bank.history.forget(id="b")
             with bank.change("shorter") as change:
                 change.update("c", items=record("c", "", "heron").items)
         return whole(record_)
@@ -269,7 +270,7 @@ def test_a_bank_without_vectors_of_lessons_may_be_opened_with_either_key(tmp_pat
     if before != "opened":
         bank.add(record("one", "q", "walrus"))
     if before == "forgotten":
-        bank.forget(id="one")
+        bank.history.forget(id="one")
     if before == "embedded without":
         bank.key = "query"
         bank.reembed()

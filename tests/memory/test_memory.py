@@ -160,14 +160,14 @@ def test_the_index_follows_what_others_write_and_remove(open_bank, tmp_path):
 def test_a_record_added_while_the_index_catches_up_is_indexed_once(open_bank, monkeypatch):
     reader, writer = open_bank(), open_bank()
     writer.add(record("first thing", task="1"))
-    vectors = reader._store.vectors
+    vectors = reader._search._vectors
 
     def slow(*args, **kwargs):
-        monkeypatch.setattr(reader._store, "vectors", vectors)
+        monkeypatch.setattr(reader._search, "_vectors", vectors)
         writer.add(record("second thing", task="2"))  # lands between the look at the state and the reading
         return vectors(*args, **kwargs)
 
-    monkeypatch.setattr(reader._store, "vectors", slow)
+    monkeypatch.setattr(reader._search, "_vectors", slow)
     reader.retrieve("second thing")
     assert [h.record.task_id for h in reader.retrieve("second thing", top_k=5)] == ["2", "1"]
 

@@ -32,11 +32,11 @@ def open_bank(tmp_path):
 
 def live(bank, made, index=None, **changes):
     bank.add(made)
-    bank.learn(EpisodeFeedback(index=index, label="success", new=((made.id, None),), **changes))
+    bank.learn_from(EpisodeFeedback(index=index, label="success", new=((made.id, None),), **changes))
 
 
 def reasons(bank):
-    return [entry["reason"] for entry in bank.journal()]
+    return [entry["reason"] for entry in bank.history.journal()]
 
 
 def alike(k, **changes):
@@ -51,13 +51,13 @@ def test_a_duplicate_is_superseded_as_soon_as_it_is_learned(open_bank):
     bank = open_bank(deduplicate=Deduplicate(on_add=True))
     live(bank, record("a", item(0)))
     live(bank, record("other", item(90, "else")))
-    before = bank.seq()
+    before = bank.history.seq()
     live(bank, record("b", item(0), tick=1))
     assert statuses(bank) == {"a": "active", "other": "active", "b": "superseded"}
     assert bank.links() == [("b", "duplicate_of", "a", "cosine 1.000")]
     assert reasons(bank)[before:] == ["add", "learn: episode None", "deduplicate on add: b duplicate_of a"]
     assert [hit.record.id for hit in bank.retrieve("@200", top_k=5)] == ["a", "other"]
-    bank.rollback(bank.seq() - 1)
+    bank.history.rollback(bank.history.seq() - 1)
     assert statuses(bank)["b"] == "active"
 
 

@@ -38,12 +38,12 @@ def episodes(n):
 
 def live(bank, made, seen):
     bank.add(made)
-    bank.learn(seen)
+    bank.learn_from(seen)
 
 
 def content(bank):
     records = [(r.id, r.status, r.confidence, r.n_used, r.parents, len(r.query_embedding)) for r in bank.records()]
-    return records, bank.links(), bank.consolidate.progress(bank), len(bank.journal())
+    return records, bank.links(), bank.consolidate.progress(bank), len(bank.history.journal())
 
 
 @pytest.mark.parametrize("how", [{}, {"on_add": True, "keep_vectors": False}])
@@ -90,11 +90,11 @@ def test_a_copy_of_the_files_at_any_statement_is_one_whole_state(tmp_path, how):
 
 
 def forget(bank):
-    bank.forget(id="secret")
+    bank.history.forget(id="secret")
 
 
 def roll_back(bank):
-    bank.rollback(2)
+    bank.history.rollback(2)
 
 
 def all_of(bank):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 import pytest
 from conftest import TOY, read_rows
 from test_memory import lesson, record
@@ -12,8 +10,8 @@ from test_memory_policies import ALL, Angles
 from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.filter import Filter
+from core.memory.open import read_records
 from core.memory.policies.cosine import Cosine
-from core.memory.sqlite import store as database
 from core.types import Task
 
 
@@ -107,8 +105,8 @@ def test_a_run_keeps_to_the_tasks_own_domain(here, tmp_path):
     for row in rows:
         for kept in row["records"]:
             assert kept["domain"] == row["task_type"] and kept["tags"] == [row["task_type"].lower(), "pilot"]
-    with closing(database.open_store(tmp_path / "same" / "bank.sqlite", read_only=True)) as store:
-        assert {r.domain for r in store.get(None).values()} == {row["task_type"] for row in rows if row["records"]}
+    kept = read_records(tmp_path / "same" / "bank.sqlite", "default")
+    assert {record.domain for record in kept} == {row["task_type"] for row in rows if row["records"]}
 
 
 def test_same_without_a_domain_is_refused(here):

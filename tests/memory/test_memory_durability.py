@@ -124,19 +124,19 @@ DAMAGE = {
 def test_a_damaged_bank_is_set_aside_and_rebuilt_whole(open_bank, tmp_path, caplog, kind):  # noqa: F811
     bank = open_bank()
     fill(bank)
-    before, journal, links = bank.records(), bank.journal(), bank.links()
+    before, journal, links = bank.records(), bank.history.journal(), bank.links()
     bank.close()
     path = tmp_path / "bank.sqlite"
     DAMAGE[kind](path)
     damaged = path.read_bytes() if path.exists() else None
     bank = open_bank()
     assert "is damaged" in caplog.text
-    assert (bank.records(), bank.journal()[:-1], bank.links()) == (before, journal, links)
+    assert (bank.records(), bank.history.journal()[:-1], bank.links()) == (before, journal, links)
     aside = list(tmp_path.glob("bank.sqlite.corrupt-*"))
     assert [file.read_bytes() for file in aside] == ([] if damaged is None else [damaged])
     assert bank.nearest("query number 42", 1)[0].record.id == "r42"
     assert bank.lexical("42", 1)[0].record.id == "r42"
-    bank.rollback(1)
+    bank.history.rollback(1)
     assert bank.get("r9") is not None
     assert bank.add(record("new", id="new"))
     bank.close()

@@ -23,8 +23,8 @@ from core.memory.consolidation.contradict import Contradict
 from core.memory.consolidation.deduplicate import Deduplicate
 from core.memory.consolidation.merge import Merge, Voting
 from core.memory.consolidation.prune import Prune
+from core.memory.open import open_store
 from core.memory.records import EpisodeFeedback, feedback_of
-from core.memory.sqlite import store as database
 from core.run.metrics import summarise
 from core.run.resume import restore
 from core.types import Episode, Trajectory, Verdict
@@ -79,7 +79,7 @@ def row_of(made: Episode) -> dict:
 
 def dump(path):
     """Everything in a bank but clock times, as plain data."""
-    store = database.open_store(path, read_only=True)
+    store = open_store(path, read_only=True)
     try:
         records = [{**asdict(r), "created_at": None} for r in store.get(None).values()]
         facts = store.rows("SELECT key, value FROM facts ORDER BY key")
@@ -164,7 +164,7 @@ def test_runs_on_one_bank_do_not_take_each_others_episodes_for_their_own(open_ba
 def test_nothing_is_written_where_nothing_is_learned(open_bank):
     bank = open_bank(confidence=Confidence())
     live(bank, episode(0))
-    assert bank.journal() == []
+    assert bank.history.journal() == []
     bank.add(record("a", item(0)))
     frozen = open_bank(confidence=Confidence())
     frozen.read_only = True
@@ -190,15 +190,15 @@ def test_each_step_is_one_entry_of_the_journal_and_can_be_undone(open_bank):
         live(
             bank, episode(index, record(str(index), item(10 * max(index - 1, 0), "word " + "xxyz"[index]), tick=index))
         )
-    reasons = [entry["reason"].split(":")[0] for entry in bank.journal()]
+    reasons = [entry["reason"].split(":")[0] for entry in bank.history.journal()]
     assert reasons == ["add", "learn"] * 4 + ["deduplicate", "merge", "consolidate"]
-    by_reason = {entry["reason"].split(":")[0]: entry["seq"] for entry in bank.journal()}
+    by_reason = {entry["reason"].split(":")[0]: entry["seq"] for entry in bank.history.journal()}
     assert sorted(statuses(bank).values()) == ["active", "archived", "archived", "archived", "superseded"]
-    bank.rollback(by_reason["deduplicate"])
+    bank.history.rollback(by_reason["deduplicate"])
     assert sorted(statuses(bank).values()) == ["active", "active", "active", "superseded"]
     bank.learn(None)  # the round goes on from where the rollback put it
     assert sorted(statuses(bank).values()) == ["active", "archived", "archived", "archived", "superseded"]
-    bank.rollback(by_reason["deduplicate"] - 1)
+    bank.history.rollback(by_reason["deduplicate"] - 1)
     assert set(statuses(bank).values()) == {"active"}
     assert bank.links() == []
 

@@ -139,8 +139,8 @@ def test_lessons_of_one_source_that_lead_away_together_are_quarantined_together(
     assert [bank.get(f"c{place}").status for place in range(3)] == ["quarantined"] * 3
     assert bank.get("c2").provenance["quarantine"] == ["burst"]
     assert bank.statuses()["active"] == 12
-    seq = bank.seq()
-    bank.rollback(seq - 1)  # one change took all of them: undone, the first two are back
+    seq = bank.history.seq()
+    bank.history.rollback(seq - 1)  # one change took all of them: undone, the first two are back
     assert [bank.get("c0").status, bank.get("c2")] == ["active", None]
 
 

@@ -42,22 +42,22 @@ def test_undoing_everything_newest_first_gives_back_each_state(bank):
     states = [(state(bank), found(bank))]
     merge(bank)
     states.append((state(bank), found(bank)))
-    bank.snapshot("merged")
+    bank.history.snapshot("merged")
     bank.add(record("query number 9", id="r9"))
-    assert bank.rollback("merged") == 1
+    assert bank.history.rollback("merged") == 1
     assert (state(bank), found(bank)) == states[1]
-    bank.rollback(1)
+    bank.history.rollback(1)
     assert (state(bank), found(bank)) == states[0]
-    last = bank.seq()
-    bank.rollback(last - 1)  # undo the undoing
+    last = bank.history.seq()
+    bank.history.rollback(last - 1)  # undo the undoing
     assert (state(bank), found(bank)) == states[1]
-    assert [entry["seq"] for entry in bank.journal()] == list(range(1, last + 2))
-    bank.rollback(0)
+    assert [entry["seq"] for entry in bank.history.journal()] == list(range(1, last + 2))
+    bank.history.rollback(0)
     assert len(bank) == 0
 
 
 def test_what_fails_half_way_leaves_nothing(bank):
-    before = state(bank), bank.journal()
+    before = state(bank), bank.history.journal()
     for spoil in (
         lambda change: change.update("r1", original_query="other"),
         lambda change: change.update("nobody", status="archived"),
@@ -69,7 +69,7 @@ def test_what_fails_half_way_leaves_nothing(bank):
             change.update("r1", status="archived")
             change.add(record("new", id="new"))
             spoil(change)
-    assert (state(bank), bank.journal()) == before
+    assert (state(bank), bank.history.journal()) == before
 
 
 def test_a_change_in_a_change_is_an_error(bank):
@@ -88,13 +88,13 @@ def test_reads_elsewhere_see_the_committed_state_and_those_inside_their_own(bank
 
 
 def test_snapshots_are_refused_twice_and_unknown(bank):
-    bank.snapshot("one")
+    bank.history.snapshot("one")
     with pytest.raises(UserError, match="already"):
-        bank.snapshot("one")
+        bank.history.snapshot("one")
     with pytest.raises(UserError, match="it has one"):
-        bank.rollback("two")
+        bank.history.rollback("two")
     with pytest.raises(UserError, match="no journal entry 99"):
-        bank.rollback(99)
+        bank.history.rollback(99)
 
 
 def test_what_is_forgotten_is_in_no_file_any_more(bank, tmp_path):
@@ -108,7 +108,7 @@ def test_what_is_forgotten_is_in_no_file_any_more(bank, tmp_path):
         change.update("s", status="archived")
         change.link("m", "supersedes", "s", secret)
     bank.add(record("other", id="late"))
-    assert bank.forget(task="secret") == ["s", "m"]
+    assert bank.history.forget(task="secret") == ["s", "m"]
     assert bank.get("r1").status == "active"  # its merged record is gone, so it counts again
     assert bank.lexical(secret, 5) == []
     assert "s" not in found(bank)[0]
@@ -119,11 +119,11 @@ def test_what_is_forgotten_is_in_no_file_any_more(bank, tmp_path):
 
 def test_what_is_forgotten_does_not_come_back_by_rollback(bank):
     merge(bank)
-    gone = bank.forget(id="r1")
+    gone = bank.history.forget(id="r1")
     assert gone == ["r1", "m1"]
-    named = re.findall(r"; (\w+) sha256:[0-9a-f]{64}", bank.journal()[-1]["reason"])
+    named = re.findall(r"; (\w+) sha256:[0-9a-f]{64}", bank.history.journal()[-1]["reason"])
     assert named == ["r1", "m1"]
-    bank.rollback(1)
+    bank.history.rollback(1)
     assert bank.ids() == {f"r{n}" for n in (0, 2, 3, 4, 5)}
 
 
@@ -131,30 +131,30 @@ def test_the_duplicates_of_what_is_forgotten_count_again(bank):
     with bank.change("deduplicate") as change:
         change.update("r2", status="superseded")
         change.link("r2", "duplicate_of", "r1")
-    assert bank.forget(id="r1") == ["r1"]
+    assert bank.history.forget(id="r1") == ["r1"]
     assert bank.get("r2").status == "active"
     assert bank.add_many([]) == 0
 
 
 def test_a_run_is_forgotten_by_its_name(bank):
     bank.add(record("of a run", id="p", provenance={"run": "seven"}))
-    assert bank.forget(run="seven") == ["p"]
-    assert bank.forget(run="seven") == []
+    assert bank.history.forget(run="seven") == ["p"]
+    assert bank.history.forget(run="seven") == []
     with pytest.raises(UserError, match="say what"):
-        bank.forget()
+        bank.history.forget()
 
 
 def test_an_id_with_a_nul_byte_is_forgotten_and_no_other(bank):
     odd = "r1\0more"  # SQLite's JSON ends a text at the NUL byte
     bank.add(record("query number 9", task="t9", id=odd))
-    bank.forget(id=odd)
+    bank.history.forget(id=odd)
     assert bank.get(odd) is None and bank.get("r1").id == "r1"
 
 
 def test_more_records_are_forgotten_than_fit_in_one_statement(bank):
     many = [record(f"query {n}", task="many", id=f"many{n}") for n in range(1_050)]
     bank.add_many(many)
-    assert len(bank.forget(task="many")) == 1_050
+    assert len(bank.history.forget(task="many")) == 1_050
     assert sorted(bank.ids() - {each.id for each in many}) == [f"r{n}" for n in range(6)]
     assert bank._store.rows("SELECT count(*) FROM undo_records WHERE task_id = ?", ("many",)) == [(0,)]
 
@@ -162,11 +162,11 @@ def test_more_records_are_forgotten_than_fit_in_one_statement(bank):
 def test_what_only_the_journal_holds_is_forgotten_too(open_bank, tmp_path):  # noqa: F811
     bank = open_bank()
     bank.add(record("a secret word", task="t1", id="one"))
-    before = bank.seq()
+    before = bank.history.seq()
     bank.add(record("an heirloom", task="t2", id="heir", parents=("one",)))
-    bank.rollback(before)
-    assert set(bank.forget(id="one")) == {"heir", "one"}
-    bank.rollback(before + 1)
+    bank.history.rollback(before)
+    assert set(bank.history.forget(id="one")) == {"heir", "one"}
+    bank.history.rollback(before + 1)
     assert bank.ids() == set()
     bank.close()
     held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
@@ -181,5 +181,5 @@ def test_a_search_finds_what_comes_back_in_the_place_of_something_newer(bank):
     assert sorted(found(bank)[0]) == ["r0", "r1", "r2"]
     bank.add(record("query number 6", id="r6"))
     assert sorted(found(bank)[0]) == ["r0", "r1", "r2", "r6"]
-    bank.rollback(1)
+    bank.history.rollback(1)
     assert sorted(found(bank)[0]) == [f"r{n}" for n in range(6)]

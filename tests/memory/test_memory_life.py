@@ -55,9 +55,9 @@ def test_of_five_identical_records_the_best_is_kept(bank):
 def test_a_link_knows_its_weight_and_when_it_came(bank, tmp_path):
     one = bank(record("a", item(0)), record("b", item(10)), deduplicate=Deduplicate(title_distance=0, min_score=0.9))
     go_over(one)
-    at = {entry["seq"]: entry["at"] for entry in one.journal()}
+    at = {entry["seq"]: entry["at"] for entry in one.history.journal()}
     known = {"source": "b", "relation": "duplicate_of", "target": "a"}
-    made = [seq for seq, entry in enumerate(one.journal(), 1) if entry["reason"].startswith("deduplicate")]
+    made = [seq for seq, entry in enumerate(one.history.journal(), 1) if entry["reason"].startswith("deduplicate")]
     assert one.link_details("a") == [known | {"note": "cosine 0.985", "weight": 0.985, "created_at": at[made[0]]}]
     with one.change("an older link") as change:
         change.unlink("b", "duplicate_of", "a")
@@ -238,7 +238,7 @@ def test_a_model_that_breaks_costs_its_group_only(bank):
 def test_a_merge_has_a_temperature_of_its_own_or_that_of_its_role(bank, monkeypatch, given, sent):
     teller, asked = Teller(merged_reply()), []
     chat = teller.role.llm.chat
-    monkeypatch.setattr(teller.role.llm, "chat", lambda *a, **how: asked.append(how["temperature"]) or chat(*a, **how))
+    monkeypatch.setattr(teller.role.llm, "chat", lambda request: asked.append(request.temperature) or chat(request))
     found = go_over(bank(*group_of(3), merge=Merge(author=LLMAuthor(temperature=given)), role=teller.role))
     assert "archived" in found.values()
     assert (asked, teller.role.temperature) == ([sent], 0.0)
@@ -405,7 +405,10 @@ def test_what_contradicts_many_often_used_records_suffers_alone(bank, n, many, a
     if n == many:
         assert {one.get(f"old{k}").confidence for k in range(n)} == {0.4}
         assert (status == "active") == ("quarantine" not in kept.provenance)
-        assert f"new contradicts often-used {', '.join(f'old{k}' for k in range(n))}" in one.journal()[-2]["reason"]
+        assert (
+            f"new contradicts often-used {', '.join(f'old{k}' for k in range(n))}"
+            in one.history.journal()[-2]["reason"]
+        )
     else:
         assert one.get("old0").confidence == 0.2  # the weaker of a pair, as without the rule
     assert {(a, b) for a, r, b, _ in one.links("new") if r == "contradicts"} == {("new", f"old{k}") for k in range(n)}
@@ -545,7 +548,7 @@ def test_what_was_archived_may_be_deleted_for_good(bank, days, changes, deleted)
     files = Path(one.path).parent.glob(f"{Path(one.path).name}*")
     assert any(b"@0 Always look twice" in file.read_bytes() for file in files) != deleted
     if deleted:
-        one.rollback(0)
+        one.history.rollback(0)
         assert one.get("old") is None
 
 
@@ -631,7 +634,7 @@ def test_in_the_background_one_process_at_a_time_goes_over_a_bank(tmp_path):
     with (tmp_path / "bank.sqlite.rounds").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         bank.add(record("a", item(10)))
-        bank.learn(EpisodeFeedback(label="success", new=(("a", None),)))
+        bank.learn_from(EpisodeFeedback(label="success", new=(("a", None),)))
         bank.consolidate.close()
         assert bank.consolidate.progress(bank).round == ("a",)
     bank.learn(None)

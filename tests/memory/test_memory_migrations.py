@@ -80,7 +80,7 @@ def test_an_old_bank_is_read_and_left_alone(old, open_bank, tmp_path):  # noqa: 
     before = files(tmp_path)
     bank = open_bank(read_only=True)
     assert holds(bank) == held(old)
-    assert [entry["reason"] for entry in bank.journal()] == [line["reason"] for line in old]
+    assert [entry["reason"] for entry in bank.history.journal()] == [line["reason"] for line in old]
     first = bank.records()[0]
     assert bank.nearest(first.original_query, 1)[0].score == 1.0
     assert bank.lexical(first.items[0].title, 99)
@@ -96,21 +96,21 @@ def test_an_old_bank_goes_on_with_all_its_past(old, open_bank, tmp_path, destroy
     bank = open_bank()
     assert list(tmp_path.glob("*corrupt*")) == []
     names = ("seq", "at", "tick", "reason")
-    kept = [tuple(entry[name] for name in names) for entry in bank.journal()]
+    kept = [tuple(entry[name] for name in names) for entry in bank.history.journal()]
     assert kept[: len(old)] == [tuple(line[name] for name in names) for line in old]
-    last = bank.seq()
+    last = bank.history.seq()
     for n in range(len(old), -1, -1):
-        bank.rollback(n)
+        bank.history.rollback(n)
         assert holds(bank) == held(old[:n])
         assert len(bank.nearest("a box", 99)) == sum(r["status"] == "active" for r in held(old[:n])[0].values())
-        bank.rollback(last)
+        bank.history.rollback(last)
         assert holds(bank) == held(old)
     assert bank.add(record("and it goes on", id="new"))
     bank.close()
     (tmp_path / "bank.sqlite").unlink()
     bank = open_bank()  # from the journal's file, which is of the new form now
     assert bank.ids() == {*held(old)[0], "new"}
-    bank.rollback(len(old) // 2)
+    bank.history.rollback(len(old) // 2)
     assert holds(bank) == held(old[: len(old) // 2])
 
 
@@ -163,7 +163,7 @@ def test_a_bank_of_schema_1_is_no_damaged_one(open_bank, tmp_path, caplog, read_
         assert files(tmp_path) == before
     else:
         assert bank.add(record("one more", id="r3"))
-        assert bank.rollback(0) == 1
+        assert bank.history.rollback(0) == 1
         assert len(bank) == 3
         bank.close()
         (tmp_path / "bank.sqlite").unlink()
@@ -226,7 +226,7 @@ def test_a_crash_before_the_end_of_a_migration_leaves_the_bank_as_it_was(old, op
 
 def test_eight_processes_open_an_old_bank_at_once(old, tmp_path):
     code = (
-        "import sys; from core.memory.sqlite.store import Store; s = Store(sys.argv[1]); "
+        "import sys; from core.memory.sqlite.store import SqliteStore; s = SqliteStore(sys.argv[1]); "
         "print(s.count(), s.meta('schema')); s.close()"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "bank.sqlite")]
@@ -252,5 +252,5 @@ def test_a_dead_status_and_the_queue_come_along(old, open_bank, tmp_path):  # no
     assert bank.jobs().get("j").payload == {"a": 1}
     with bank.change("release") as change:
         change.update(id, status="active")
-    bank.rollback(len(old))
+    bank.history.rollback(len(old))
     assert bank.get(id).status == "quarantined"

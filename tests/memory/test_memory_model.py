@@ -77,7 +77,7 @@ class BankAndModel(RuleBasedStateMachine):
     def both(self, who, crash, act, steps):
         """Do `act` with a tenant's bank and as many of the model's transactions as were committed before the crash."""
         bank, model = self.views[who], self.models[who]
-        plain, n_committed, crashed, before = bank.change, 0, False, bank.seq()
+        plain, n_committed, crashed, before = bank.change, 0, False, bank.history.seq()
 
         @contextmanager
         def change(reason, wait_s=None):
@@ -103,7 +103,7 @@ class BankAndModel(RuleBasedStateMachine):
             self.open_again()
         else:
             model.strike()
-        self.seqs[who] += [entry["seq"] for entry in self.bank.journal() if entry["seq"] > before]
+        self.seqs[who] += [entry["seq"] for entry in self.bank.history.journal() if entry["seq"] > before]
         assert len(self.seqs[who]) == len(model.history), "as many journal entries as the model has transactions"
 
     @rule(who=WHO, lives=st.lists(LIFE, min_size=1, max_size=6), crash=st.integers(-8, 12))
@@ -122,7 +122,7 @@ class BankAndModel(RuleBasedStateMachine):
         def act(bank):
             for record_, experience in zip(made, seen, strict=True):
                 bank.add(record_)
-                bank.learn(experience)
+                bank.learn_from(experience)
 
         def steps():
             for record_, experience in zip(made, seen, strict=True):
@@ -173,16 +173,16 @@ class BankAndModel(RuleBasedStateMachine):
 
     @rule(who=WHO, back=st.integers(0, 12), crash=st.integers(-2, 0))
     def roll_back(self, who, back, crash):
-        model, before = self.models[who], self.bank.seq()
+        model, before = self.models[who], self.bank.history.seq()
         to = max(0, len(model.history) - 1 - back)
-        steps = model.rollback(to, lambda: self.bank.seq() > before)
-        self.both(who, crash, lambda bank: bank.rollback(self.seqs[who][to]), steps)
+        steps = model.rollback(to, lambda: self.bank.history.seq() > before)
+        self.both(who, crash, lambda bank: bank.history.rollback(self.seqs[who][to]), steps)
 
     @precondition(lambda self: self.all_have_records())
     @rule(who=WHO, place=st.integers(0, 99), crash=st.integers(-3, 0))
     def forget(self, who, place, crash):
         id = self.pick(who, place)
-        self.both(who, crash, lambda bank: bank.forget(id=id), self.models[who].forget(id))
+        self.both(who, crash, lambda bank: bank.history.forget(id=id), self.models[who].forget(id))
 
     @rule()
     def open_again(self):

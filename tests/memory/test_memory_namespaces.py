@@ -16,6 +16,7 @@ from core.memory.__main__ import main
 from core.memory.filter import Filter
 from core.memory.open import read_records
 from core.memory.policies.rrf import RRF
+from core.memory.ports import Hygiene
 
 TENANTS = ("ann", "bob")
 
@@ -32,7 +33,7 @@ def tenants(open_bank):  # noqa: F811
 
 
 def state(view):
-    return view.records(view.namespace), view.links(), view.fact("folded"), view.snapshots(), view.ids()
+    return view.records(view.namespace), view.links(), view.fact("folded"), view.history.snapshots(), view.ids()
 
 
 def work(view):
@@ -83,38 +84,38 @@ def test_what_one_does_the_other_does_not_see(tenants):
 
 def test_a_rollback_undoes_ones_own_changes_alone(tenants):
     ann, bob = tenants
-    start = ann.seq()
+    start = ann.history.seq()
     before = [state(view) for view in tenants]
     for view in (ann, bob, ann):
         with view.change("edit") as change:
             change.update("r1", n_used=change.get("r1").n_used + 1)
     work(bob)
-    ann.snapshot("here")
-    worked, marked = [state(view) for view in tenants], ann.seq()
-    assert ann.rollback(start) == 3
+    ann.history.snapshot("here")
+    worked, marked = [state(view) for view in tenants], ann.history.seq()
+    assert ann.history.rollback(start) == 3
     assert [state(view) for view in tenants] == [before[0], worked[1]]
-    assert ann.rollback(marked) == 1  # the undoing of it
+    assert ann.history.rollback(marked) == 1  # the undoing of it
     assert [state(view) for view in tenants] == worked
-    assert bob.rollback(start) == 2
+    assert bob.history.rollback(start) == 2
     assert [state(view) for view in tenants] == [worked[0], before[1]]
-    ann.rollback(start, everyone=True)
+    ann.history.rollback(start, everyone=True)
     assert [state(view) for view in tenants] == before
-    ann.rollback(0)
+    ann.history.rollback(0)
     assert [len(view.records(view.namespace)) for view in tenants] == [0, 4]
 
 
 def test_snapshots_of_one_name_are_each_ones_own(tenants):
     ann, bob = tenants
-    ann.snapshot("start")
+    ann.history.snapshot("start")
     work(bob)
-    bob.snapshot("start")
+    bob.history.snapshot("start")
     worked = state(bob)
     work(ann)
-    ann.rollback("start")
+    ann.history.rollback("start")
     assert ann.get("m") is None
     assert state(bob) == worked
     with pytest.raises(UserError, match="it has start"):
-        bob.rollback("else")
+        bob.history.rollback("else")
 
 
 @pytest.mark.sqlite_file
@@ -122,14 +123,14 @@ def test_forgetting_leaves_the_others_record_its_links_and_its_past(tenants, tmp
     ann, bob = tenants
     for view in tenants:
         work(view)
-    start, before = bob.seq(), state(bob)
-    assert ann.forget(task="t1") == ["r1", "m"]
+    start, before = bob.history.seq(), state(bob)
+    assert ann.history.forget(task="t1") == ["r1", "m"]
     assert (ann.ids(), ann.links()) == ({"r2", "r3"}, [])
     assert state(bob) == before
-    assert bob.forget(id="r1", namespace="ann") == []
-    bob.rollback(2)  # what the journal held of bob's records is still there
+    assert bob.of("ann").history.forget(id="r1") == []
+    bob.history.rollback(2)  # what the journal held of bob's records is still there
     assert {r.original_query for r in bob.records("bob")} == {f"bob asks {n}" for n in range(4)}
-    bob.rollback(start)
+    bob.history.rollback(start)
     assert state(bob) == before
     ann.close()
     held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
@@ -138,7 +139,7 @@ def test_forgetting_leaves_the_others_record_its_links_and_its_past(tenants, tmp
 
 
 def test_hygiene_asks_the_tenant_that_the_record_goes_to(open_bank):  # noqa: F811
-    class Asks:
+    class Asks(Hygiene):
         def screen(self, made, bank, shown):
             asked.append((bank.namespace, [p for p in made.parents if bank.get(p)]))
             return made

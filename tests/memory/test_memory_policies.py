@@ -16,7 +16,6 @@ from core.errors import UserError
 from core.memory.bank import MemoryBank
 from core.memory.filter import Filter
 from core.memory.moment import stream_age, wall_age
-from core.memory.policies.base import retrieve_and_count
 from core.memory.policies.cosine import Cosine
 from core.memory.policies.four_factor import FourFactor
 from core.memory.policies.hybrid import Hybrid
@@ -25,14 +24,14 @@ from core.memory.policies.points import Points
 from core.memory.policies.random import Random
 from core.memory.policies.rrf import RRF
 from core.memory.policies.trust import FAILED, HARMFUL, Trust
-from core.models.embedding import HashingEmbedder
+from core.models.embedding import Embedder, HashingEmbedder
 from core.seeding import derive_seed
 from core.types import Lesson
 
 ALL = [Cosine, Hybrid, FourFactor, Trust, Random, Lexical, RRF, Points]
 
 
-class Angles:
+class Angles(Embedder):
     """A text "... @60" points 60 degrees from the first axis: cosines can be read off."""
 
     name = "angles"
@@ -142,12 +141,12 @@ def test_what_a_threshold_holds_back_is_counted_exactly(open_bank, policy, min_s
         if getattr(policy, "threshold_on", "") == "score":
             held = [hit.score for hit in free]
         bank.policy = policy
-        hits, n_held_back = retrieve_and_count(bank, query, 3)
+        hits, n_held_back = bank.retrieve_and_count(query, 3)
         assert hits == bank.retrieve(query)
         assert n_held_back == sum(value < min_score for value in held)
         assert len(hits) >= len(free) - n_held_back
     bank.policy = replace(policy, min_score=None)
-    assert retrieve_and_count(bank, "w1 x @0", 3) == (bank.retrieve("w1 x @0"), 0)
+    assert bank.retrieve_and_count("w1 x @0", 3) == (bank.retrieve("w1 x @0"), 0)
 
 
 @pytest.mark.parametrize("policy", ALL)
@@ -343,10 +342,10 @@ def test_every_policy_only_reads_and_repeats_exactly(open_bank, policy):
         policy(top_k=5),
         [record(f"w{n} x @{n}", task=str(n), id=str(n), items=(lesson(f"w{n} x"),), tick=n) for n in range(30)],
     )
-    before = bank.journal()
+    before = bank.history.journal()
     assert found(bank, "w3 x @7") == found(bank, "w3 x @7")
     assert len(found(bank, "w3 x @7")) == 5
-    assert bank.journal() == before
+    assert bank.history.journal() == before
 
 
 def test_the_pool_bounds_what_is_ranked_anew(open_bank):

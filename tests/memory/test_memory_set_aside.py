@@ -96,17 +96,17 @@ def quarantine_and_release(bank):
 
 
 def roll_back(bank):
-    bank.rollback(5)  # after the five adds
+    bank.history.rollback(5)  # after the five adds
     return {"r0", "r1", "r2", "lone", "copy"}
 
 
 def forget_the_merge(bank):
-    bank.forget(id=merge_of(bank).id)
+    bank.history.forget(id=merge_of(bank).id)
     return {"r0", "r1", "r2", "lone"}
 
 
 def forget_the_keeper(bank):
-    bank.forget(id="lone")
+    bank.history.forget(id="lone")
     return {"copy", merge_of(bank).id}
 
 
@@ -211,11 +211,11 @@ def test_compact_gives_the_room_back_and_changes_nothing(tmp_path, capsys):
         bank.add_many([record(f"r{k}", item(0), query=f"@{k % 360} task {k}", tick=k) for k in range(300)])
         before = (bank.records(), found(bank, "@0"))
         bank.consolidate.consolidate(bank)
-        state = (bank.records(), bank.links(), bank.journal())
+        state = (bank.records(), bank.links(), bank.history.journal())
         there, left = bank.compact()
         assert there - left > 250 * 4 * Wide.dim
-        assert (bank.records(), bank.links(), bank.journal()) == state
-        bank.rollback(1)
+        assert (bank.records(), bank.links(), bank.history.journal()) == state
+        bank.history.rollback(1)
         assert (bank.records(), found(bank, "@0")) == before
     assert main(["compact", str(path)]) == 0
     assert capsys.readouterr().out == f"{path.stat().st_size} bytes before, {path.stat().st_size} after\n"

@@ -20,7 +20,7 @@ from core.memory.consolidation.merge import Merge, Voting
 from core.memory.filter import Filter
 from core.memory.policies.cosine import Cosine
 from core.memory.records import EpisodeFeedback
-from core.memory.sqlite.store import Busy
+from core.memory.store.contract import Busy
 
 LOCK = """
 import fcntl, os, sys
@@ -49,20 +49,20 @@ def counters(bank, id="r0"):
 
 
 def test_a_showing_is_counted_once_in_one_change_that_can_be_undone(bank):
-    before, records = bank.seq(), bank.records()
+    before, records = bank.history.seq(), bank.records()
     bank.count_shown(["r0", "nobody", "r1", "r0"])
-    assert bank.seq() == before + 1 and bank.journal()[-1]["reason"] == "shown"
+    assert bank.history.seq() == before + 1 and bank.history.journal()[-1]["reason"] == "shown"
     assert (counters(bank), counters(bank, "r1"), counters(bank, "r2")) == ((1, 0, 2), (1, 0, 2), (0, 0, None))
     assert bank.get("r0").confidence is None
-    bank.rollback(before)
+    bank.history.rollback(before)
     assert bank.records() == records
 
 
 def test_many_are_counted_at_once_each_as_often_as_it_was_shown(bank):
     bank.add(record("r1\0more", item(40)))  # no other id, though SQLite's JSON would end it at the NUL byte
-    before = bank.seq()
+    before = bank.history.seq()
     bank.count_shown({"r2": 2, "r1\0more": 5, "nobody": 1, "r0": 1})
-    assert bank.seq() == before + 1
+    assert bank.history.seq() == before + 1
     assert [counters(bank, id)[0] for id in ("r0", "r1", "r2", "r1\0more")] == [1, 0, 2, 5]
 
 
@@ -73,10 +73,10 @@ def test_nothing_but_counts_is_set_by_counting(bank):
 
 
 def test_nothing_known_was_shown(bank):
-    before = bank.seq()
+    before = bank.history.seq()
     bank.count_shown([])
     bank.count_shown(iter(["nobody"]))
-    assert bank.seq() == before
+    assert bank.history.seq() == before
 
 
 def test_last_used_is_by_the_banks_clock(tmp_path):
@@ -100,10 +100,10 @@ def test_only_the_tenants_own_records_are_counted(bank):
 
 
 def test_a_paper_bank_writes_nothing_by_itself(bank):
-    before = bank.seq()
+    before = bank.history.seq()
     bank.retrieve("@0", top_k=3)
-    bank.learn(EpisodeFeedback(index=0, label="success", used=("r0",), new=(("r1", None),)))
-    assert (bank.seq(), counters(bank)) == (before, (0, 0, None))
+    bank.learn_from(EpisodeFeedback(index=0, label="success", used=("r0",), new=(("r1", None),)))
+    assert (bank.history.seq(), counters(bank)) == (before, (0, 0, None))
 
 
 @pytest.mark.parametrize("life", [None, Consolidator(), Consolidator(confidence=Confidence())])
@@ -111,13 +111,13 @@ def test_a_paper_bank_writes_nothing_by_itself(bank):
 def test_a_use_that_was_counted_when_shown_is_not_counted_again(bank, life, label, successes):
     bank.consolidate = life
     bank.count_shown(["r0"])
-    bank.learn(EpisodeFeedback(label=label, used=("r0",), counted=True))
+    bank.learn_from(EpisodeFeedback(label=label, used=("r0",), counted=True))
     assert counters(bank)[:2] == (1, successes)
 
 
 def test_a_success_with_what_nobody_saw_being_shown_counts_as_a_showing(bank):
     for label in ("success", "success", "failure"):
-        bank.learn(EpisodeFeedback(label=label, used=("r0",), counted=True))
+        bank.learn_from(EpisodeFeedback(label=label, used=("r0",), counted=True))
     assert counters(bank)[:2] == (2, 2)
 
 
@@ -130,7 +130,7 @@ def test_shown_and_judged_apart_is_what_both_at_once_is(tmp_path):
             if counted:
                 bank.count_shown(["a"])
                 assert bank.get("a").confidence == pytest.approx(0.8 / 2**0.5)
-            bank.learn(EpisodeFeedback(label="success", used=("a",), counted=counted))
+            bank.learn_from(EpisodeFeedback(label="success", used=("a",), counted=counted))
             made = bank.get("a")
             kept.append((made.n_used, made.n_used_success, made.last_used, made.confidence))
     assert kept[0] == kept[1] and kept[0][:3] == (1, 1, 45)
@@ -142,7 +142,7 @@ def test_voting_elects_the_lesson_that_was_shown_most(tmp_path):
             bank.add(record(f"r{k}", item(k * 10, f"word{k}"), tick=k))
         for _ in range(2):
             bank.count_shown(["r1"])
-            bank.learn(EpisodeFeedback(label="success", used=("r1",), counted=True))
+            bank.learn_from(EpisodeFeedback(label="success", used=("r1",), counted=True))
         bank.consolidate.consolidate(bank)
         merged = bank.records()[-1]
         assert merged.items == bank.get("r1").items and merged.n_used == 2

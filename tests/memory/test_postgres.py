@@ -30,7 +30,7 @@ from core.memory.postgres.connection import KEPT_IDLE, READERS
 from core.memory.postgres.setup import TENANTS
 from core.memory.postgres.store import Postgres
 from core.memory.records import EpisodeFeedback
-from core.memory.sqlite.store import Busy
+from core.memory.store.contract import Busy
 from core.models.embedding import HashingEmbedder
 from core.types import Lesson, MemoryRecord, Usage
 
@@ -148,7 +148,7 @@ def test_the_same_id_in_two_tenants(open_bank):
     )
     assert not ann.add(record("same", item(30)))
     assert [bank.retrieve("@15")[0].record.original_query for bank in (ann, bob)] == ["@10 of ann", "@20 of bob"]
-    assert ann.forget(id="same") == ["same"] and bob.get("same").original_query == "@20 of bob"
+    assert ann.history.forget(id="same") == ["same"] and bob.get("same").original_query == "@20 of bob"
 
 
 def test_a_nul_comes_back_as_it_went_in(open_bank, tmp_path):
@@ -309,7 +309,7 @@ def test_ids_and_journal_entries_are_in_the_order_of_commits(open_bank):
         missed += [rowid for rowid in now - seen if rowid < max(seen, default=0)]
         seen = now
     assert missed == []
-    assert [entry["seq"] for entry in reader.journal()] == list(range(1, 4 * n + 1))
+    assert [entry["seq"] for entry in reader.history.journal()] == list(range(1, 4 * n + 1))
 
 
 def test_a_lesson_that_is_sent_together_with_its_commit_is_noted_once_and_only_if_it_is_new(open_bank):
@@ -322,12 +322,12 @@ def test_a_lesson_that_is_sent_together_with_its_commit_is_noted_once_and_only_i
     assert bank.add_many([kept], keep_namespaces=True) == 1
     assert bank.add_many([kept], keep_namespaces=True) == 0
     assert bank.add_many([record("3\0", item(4), status="archived")], [None]) == 1
-    assert [entry["seq"] for entry in bank.journal()] == [1, 2, 3, 4, 5]
-    assert [len(entry["undo"]) for entry in bank.journal()] == [1, 1, 1, 1, 1]
+    assert [entry["seq"] for entry in bank.history.journal()] == [1, 2, 3, 4, 5]
+    assert [len(entry["undo"]) for entry in bank.history.journal()] == [1, 1, 1, 1, 1]
     rows = bank._store.of(None).rows("SELECT namespace, id FROM records ORDER BY rowid")
     assert rows == [("a", "0"), ("a", "1"), ("b", "1"), ("c", "2"), ("a", "3\0")]
     assert bank._store.rows("SELECT count(*) FROM records") == [(3,)]  # it sees its own tenant's again
-    assert bank.rollback(1) == 2 and [one.id for one in bank.recent(9)] == ["0"]
+    assert bank.history.rollback(1) == 2 and [one.id for one in bank.recent(9)] == ["0"]
     assert len(other.recent(9)) == 1
     vectors = (
         "SELECT r.namespace, r.id, v.namespace FROM vectors v LEFT JOIN records r ON vector_row = v.rowid ORDER BY 1"
@@ -365,7 +365,7 @@ def test_a_record_that_is_taken_out_and_comes_back_has_its_vector_again(open_ban
     bank.add(record("1", item(1), query="@200 another"))  # of the same id
     assert [hit.record.original_query for hit in bank.retrieve("@40", 3)][-1] == "@200 another"
     embedded = list(bank.embedder.texts)
-    assert bank.rollback(3) == 2
+    assert bank.history.rollback(3) == 2
     assert bank.retrieve("@40", 1)[0].record.original_query == "@40 query"
     assert bank.embedder.texts == [*embedded, "@40"]
 
@@ -404,9 +404,13 @@ def test_a_bank_of_the_first_schema_is_brought_up_to_date(postgres, url):
         assert sorted(bank._store.rows(made)) == sorted(fresh._store.rows(made)), made
     assert bank.add(record("e", item(60), query="@60 e"))
     assert [hit.record.id for hit in bank.retrieve("@10", 9)] == ["a", "b", "e"]
-    assert bank.rollback(4) == 4 and bank.embedder.texts == ["@60 e", "@10", "@40 d"]  # which had lost its vector
+    assert bank.history.rollback(4) == 4 and bank.embedder.texts == [
+        "@60 e",
+        "@10",
+        "@40 d",
+    ]  # which had lost its vector
     assert [(hit.record.id, hit.record.n_used) for hit in bank.retrieve("@10", 9)] == [(id, 0) for id in "abcd"]
-    assert bank.forget(id="c") == ["c"]
+    assert bank.history.forget(id="c") == ["c"]
     assert bank._store.of(None).rows("SELECT count(*) FROM vectors") == [(5,)]  # e's waits for its return
     for one in (bank, fresh):
         one.close()
@@ -419,7 +423,7 @@ def test_a_lesson_that_the_server_refuses_with_its_commit_leaves_nothing(open_ba
         change.update("0", n_used=7)
         change.put_last([(record("1", item(1)), b"\0" * 4 * 20_000, ())])  # pgvector takes at most 16 000 numbers
     assert bank.get("0").n_used == 0 and bank.get("1") is None
-    assert bank.add(record("1", item(1))) and len(bank.journal()) == 2
+    assert bank.add(record("1", item(1))) and len(bank.history.journal()) == 2
 
 
 def test_the_harness_and_the_mcp_server_share_a_bank(url, tmp_path):
@@ -526,7 +530,7 @@ def test_a_role_that_owns_no_table_works_by_the_docs_and_says_what_it_may_not(op
     theirs = postgres.url("two_roles")
     bank = open_bank(theirs)
     filled(bank)
-    bank.rollback(1)  # with the journal's rows kept from being changed
+    bank.history.rollback(1)  # with the journal's rows kept from being changed
     assert main(["compact", theirs]) == 2
     assert "only the owner of its tables may compact it" in capsys.readouterr().err
     assert main(["forget", theirs, "--id", "r"]) == 0
@@ -658,7 +662,7 @@ def test_rounds_run_in_the_background_and_what_two_processes_plan_is_made_once(o
     banks = [open_bank(consolidate=Consolidator(every=2, background=True, merge=Together())) for _ in range(2)]
     for id in ("a", "b"):
         banks[0].add(record(id, item(10)))
-    banks[0].learn(EpisodeFeedback(label="success", new=(("a", None), ("b", None))))
+    banks[0].learn_from(EpisodeFeedback(label="success", new=(("a", None), ("b", None))))
     banks[1].learn(None)
     for bank in banks:
         bank.consolidate.close()  # raises what has ended a round

@@ -54,7 +54,7 @@ def test_what_was_acknowledged_to_writers_that_are_killed_is_there_once(open_ban
     bank = open_bank()
     ids = [one.id for one in bank.records()]
     assert kills >= 8 and told <= set(ids) and len(set(ids)) == len(ids) == 8 * 60
-    assert [entry["seq"] for entry in bank.journal()] == list(range(1, 8 * 60 + 1))
+    assert [entry["seq"] for entry in bank.history.journal()] == list(range(1, 8 * 60 + 1))
 
 
 def test_what_was_acknowledged_outlives_the_server():

@@ -6,18 +6,20 @@ import itertools
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from conftest import TOY, read_json
 
 from core.errors import StopRun, UserError
+from core.models.base import Request
 from core.models.cache import CachedEmbedder, CachedModel, KeyValueFile, cached
 from core.models.embedding import HashingEmbedder
 from core.models.offline import ScriptedModel
 
 HELLO = [{"role": "user", "content": "hello"}]
-CALL = {"role": "agent", "sample": 0, "seed": 1, "temperature": 0.5, "max_tokens": 9, "schema": None}
+CALL = Request(messages=HELLO, role="agent", seed=1, temperature=0.5, max_tokens=9)
 
 
 def counting(tmp_path, mode="read_write", name="scripted"):
@@ -28,7 +30,7 @@ def counting(tmp_path, mode="read_write", name="scripted"):
 
 def test_the_same_request_is_answered_from_the_cache_exactly(tmp_path):
     model = counting(tmp_path)
-    first, second = model.chat(HELLO, **CALL), model.chat(HELLO, **CALL)
+    first, second = model.chat(CALL), model.chat(CALL)
     assert (first.from_cache, second.from_cache) == (False, True)
     assert (first.text, first.usage, first.sent) == (second.text, second.usage, second.sent)
 
@@ -48,13 +50,13 @@ def test_the_same_request_is_answered_from_the_cache_exactly(tmp_path):
 )
 def test_whatever_differs_in_the_request_is_another_answer(tmp_path, change):
     model = counting(tmp_path)
-    assert model.chat(HELLO, **CALL).text != model.chat(HELLO, **CALL | change).text
+    assert model.chat(CALL).text != model.chat(replace(CALL, **change)).text
 
 
 def test_another_model_has_other_answers(tmp_path):
     one, two = counting(tmp_path), counting(tmp_path, name="other")
-    one.chat(HELLO, **CALL)
-    assert not two.chat(HELLO, **CALL).from_cache
+    one.chat(CALL)
+    assert not two.chat(CALL).from_cache
 
 
 def aye(messages, role, sample):
@@ -71,25 +73,25 @@ def test_another_script_has_other_answers(tmp_path):
         for script, said in ((aye, "aye"), (Nay(), "nay")):
             inner = ScriptedModel(script=script)
             model = CachedModel(inner=inner, path=str(tmp_path / "replies.sqlite"), mode="read_write")
-            assert model.chat(HELLO, **CALL).text == said
-    assert model.chat(HELLO, **CALL).from_cache
+            assert model.chat(CALL).text == said
+    assert model.chat(CALL).from_cache
 
 
 def test_k_samples_stay_k_also_when_read_again(tmp_path):
-    texts = [counting(tmp_path).chat(HELLO, **CALL | {"sample": n}).text for n in (0, 0, 0)]
+    texts = [counting(tmp_path).chat(replace(CALL, sample=n)).text for n in (0, 0, 0)]
     assert len(set(texts)) == 1
     model = counting(tmp_path)
-    first = [model.chat(HELLO, **CALL | {"sample": n}).text for n in range(1, 6)]
+    first = [model.chat(replace(CALL, sample=n)).text for n in range(1, 6)]
     assert len(set(first)) == 5
-    assert [counting(tmp_path).chat(HELLO, **CALL | {"sample": n}).text for n in range(1, 6)] == first
+    assert [counting(tmp_path).chat(replace(CALL, sample=n)).text for n in range(1, 6)] == first
 
 
 def test_a_miss_in_replay_stops_and_calls_nobody(tmp_path):
-    counting(tmp_path).chat(HELLO, **CALL)
+    counting(tmp_path).chat(CALL)
     replay = counting(tmp_path, "replay")
-    assert replay.chat(HELLO, **CALL).from_cache
+    assert replay.chat(CALL).from_cache
     with pytest.raises(StopRun, match="holds no answer"):
-        replay.chat(HELLO, **CALL | {"seed": 3})
+        replay.chat(replace(CALL, seed=3))
 
 
 def test_a_mode_that_is_none_and_a_replay_of_nothing_are_refused(tmp_path):
@@ -102,7 +104,7 @@ def test_a_mode_that_is_none_and_a_replay_of_nothing_are_refused(tmp_path):
 def test_a_damaged_cache_is_named(tmp_path):
     (tmp_path / "replies.sqlite").write_bytes(b"not a database, but long enough to look like one" * 50)
     with pytest.raises(UserError, match="cannot be used"):
-        counting(tmp_path).chat(HELLO, **CALL)
+        counting(tmp_path).chat(CALL)
 
 
 def make(path, statement, *row):
@@ -111,16 +113,24 @@ def make(path, statement, *row):
         db.execute(f"INSERT INTO {statement.split()[0]} VALUES ({', '.join('?' * len(row))})", row)
 
 
-def test_a_file_of_the_first_version_still_answers_and_takes_new_answers(tmp_path):
+FULL = Request(messages=HELLO, role="judge", sample=2, temperature=None, schema={"type": "object"}, more={"top_p": 0.9})
+OLD_KEYS = {  # of these requests to `aye`
+    "1906988484542b0d936b0dfe3283636b6a1abaf6c0e49c8e7bf40f54e39fb3b2": CALL,
+    "0ea6ac40e6109e3ae281a07f3b0e4a2bbc0aa7442a7749a4d6610987eb6941ca": FULL,
+}
+
+
+@pytest.mark.parametrize("key", OLD_KEYS)
+def test_a_file_of_the_first_version_still_answers_and_takes_new_answers(tmp_path, key):
     usage = {"calls": 1, "prompt_tokens": 1, "completion_tokens": 1, "cached_tokens": 0, "reasoning_tokens": 0}
     kept = {"text": "of old", "usage": usage | {"cost_usd": 0.0}, "finish_reason": "stop", "model": "scripted"}
-    key = "1906988484542b0d936b0dfe3283636b6a1abaf6c0e49c8e7bf40f54e39fb3b2"  # of HELLO and CALL to `aye`
     columns = "key TEXT PRIMARY KEY, model TEXT NOT NULL, role TEXT NOT NULL, reply TEXT NOT NULL"
     row = (key, "scripted", "agent", json.dumps(kept | {"sent": {}, "reasoning": ""}))
     make(tmp_path / "replies.sqlite", f"replies ({columns})", *row)
     model = CachedModel(inner=ScriptedModel(script=aye), path=str(tmp_path / "replies.sqlite"), mode="read_write")
-    assert (model.chat(HELLO, **CALL).text, model.chat(HELLO, **CALL | {"sample": 1}).text) == ("of old", "aye")
-    assert model.chat(HELLO, **CALL | {"sample": 1}).from_cache
+    asked, another = OLD_KEYS[key], replace(OLD_KEYS[key], sample=1)
+    assert (model.chat(asked).text, model.chat(another).text) == ("of old", "aye")
+    assert model.chat(another).from_cache
 
 
 class Counting(HashingEmbedder):
@@ -159,14 +169,14 @@ def test_a_disk_that_refuses_stops_the_run(tmp_path):
     (tmp_path / "a file").write_text("")
     for path in (tmp_path, tmp_path / "a file" / "replies.sqlite"):  # a folder, a folder that cannot be made
         with pytest.raises(StopRun, match="cannot be read or written"):
-            CachedModel(inner=ScriptedModel(script=aye), path=str(path), mode="read_write").chat(HELLO, **CALL)
+            CachedModel(inner=ScriptedModel(script=aye), path=str(path), mode="read_write").chat(CALL)
     full = counting(tmp_path)
-    full.chat(HELLO, **CALL)
+    full.chat(CALL)
     pages = full._file._db.execute("PRAGMA page_count").fetchone()[0]
     full._file._db.execute(f"PRAGMA max_page_count = {pages}")  # as a full disk: no page can be added
     with pytest.raises(StopRun, match="full"):
         for sample in range(1, 999):
-            full.chat(HELLO, **CALL | {"sample": sample})
+            full.chat(replace(CALL, sample=sample))
 
 
 def test_a_finished_run_replayed_makes_no_call_and_gives_the_same_bytes(here, tmp_path):

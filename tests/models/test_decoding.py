@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from conftest import TOY, read_json
 from provider import completion
 
 from core.errors import UserError
+from core.models.base import Request
 from core.models.cache import CachedModel
 from core.models.local import LocalModel
 from core.models.remote import LiteLLMModel
 from envs.toy import play
 
 HELLO = [{"role": "user", "content": "hello"}]
+ASK = Request(messages=HELLO, role="agent")
 FIELDS = ("top_p", "stop", "reasoning_effort", "thinking", "extra_body")
 
 
@@ -82,8 +85,8 @@ def test_it_is_a_part_of_the_cache_key(serve, tmp_path):
     server = serve(lambda request, number: (200, completion(f"answer {number}")))
     inner = LiteLLMModel(model="hosted_vllm/m", api_base=server.url)
     model = CachedModel(inner=inner, path=str(tmp_path / "replies.sqlite"), mode="read_write")
-    plain = [model.chat(HELLO, role="agent").text for _ in range(2)]
-    hot, cold = ([model.chat(HELLO, role="agent", more={"top_p": p}).text for _ in range(2)] for p in (0.9, 0.1))
+    plain = [model.chat(ASK).text for _ in range(2)]
+    hot, cold = ([model.chat(replace(ASK, more={"top_p": p})).text for _ in range(2)] for p in (0.9, 0.1))
     assert (plain, hot, cold) == (["answer 1"] * 2, ["answer 2"] * 2, ["answer 3"] * 2)
     model.close()
 
@@ -109,9 +112,9 @@ def test_the_local_model_takes_top_p_and_stop():
     model = LocalModel()
     assert model.refuses({"top_p": 0.9, "stop": ["."]}) is None
     assert "takes no reasoning_effort, extra_body" in model.refuses({"reasoning_effort": "low", "extra_body": {"a": 1}})
-    free = model.chat(HELLO, role="agent", seed=1, temperature=0.0, max_tokens=40)
+    free = model.chat(replace(ASK, seed=1, temperature=0.0, max_tokens=40))
     word = next(part for part in free.text.split() if part.isalpha() and len(part) > 2)
-    held = model.chat(HELLO, role="agent", seed=1, temperature=0.0, max_tokens=40, more={"stop": [word]})
+    held = model.chat(replace(ASK, seed=1, temperature=0.0, max_tokens=40, more={"stop": [word]}))
     assert word not in held.text
     assert held.sent["stop"] == [word]
     model.close()

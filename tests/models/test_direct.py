@@ -10,7 +10,7 @@ from conftest import REPO, TOY, read_rows
 from provider import completion
 
 from core.errors import AttemptOver, InfraError, StopRun, UserError
-from core.models.base import MORE
+from core.models.base import MORE, Request
 from core.models.direct import TAKEN
 from core.models.remote import LiteLLMModel, _as_sent
 
@@ -85,7 +85,7 @@ def outcome(server, client, **call):
         model="hosted_vllm/m", api_base=server.url, client=client, attempts=2, timeout_s=5.0, price_per_mtok=PRICE
     )
     try:
-        got = vars(model.chat(HELLO, **{"role": "agent"} | call))
+        got = vars(model.chat(Request(messages=HELLO, **{"role": "agent"} | call)))
     except (StopRun, InfraError, AttemptOver) as error:
         got = type(error).__name__, getattr(error, "kind", ""), getattr(error, "retries", 0)
     finally:

@@ -12,11 +12,13 @@ from conftest import TOY, read_json, read_rows
 from provider import Provider, completion
 
 from core.errors import StopRun, TransientError, UserError
+from core.models.base import Request
 from core.models.cache import CachedModel
 from core.models.remote import LiteLLMModel
-from core.models.servers import REST_S, Replicas, listed, name_models
+from core.models.servers import REST_S, Replicas, addresses_of, name_models
 
 HELLO = [{"role": "user", "content": "hello"}]
+ASK = Request(messages=HELLO, role="agent")
 
 
 def model(*servers, **changes):
@@ -25,7 +27,7 @@ def model(*servers, **changes):
 
 
 def ask(asked, n=1):
-    return asked.chat([{"role": "user", "content": f"question {n}"}], role="agent").text
+    return asked.chat(Request(messages=[{"role": "user", "content": f"question {n}"}], role="agent")).text
 
 
 def gone():
@@ -56,7 +58,7 @@ def test_a_call_goes_to_the_server_with_the_fewest_in_flight_and_of_equals_to_th
 @pytest.mark.parametrize("wrong", [[], ["http://a/v1", "http://a/v1"], ["http://a/v1", 7], 7])
 def test_what_is_no_list_of_addresses_is_refused(wrong):
     with pytest.raises(UserError, match="api_base"):
-        listed(wrong)
+        addresses_of(wrong)
 
 
 def test_128_calls_are_in_flight_at_once_and_spread_over_the_servers(serve):
@@ -77,11 +79,11 @@ def test_128_calls_are_in_flight_at_once_and_spread_over_the_servers(serve):
 def test_a_server_that_is_gone_costs_one_try_and_is_then_passed_by(serve):
     here = serve(lambda request, n: (200, completion("hi")))
     asked = model(gone(), here)
-    reply = asked.chat(HELLO, role="agent")
+    reply = asked.chat(ASK)
     assert reply.text == "hi" and reply.retries == 1  # the first is listed first, and was tried
-    assert [asked.chat(HELLO, role="agent").retries for _ in range(5)] == [0] * 5
+    assert [asked.chat(ASK).retries for _ in range(5)] == [0] * 5
     with pytest.raises(StopRun, match="Is the server running"):
-        model(gone(), gone()).chat(HELLO, role="agent")
+        model(gone(), gone()).chat(ASK)
 
 
 @pytest.mark.parametrize("sick", ["loading", "slow", "busy", "broken reply"])
@@ -95,15 +97,15 @@ def test_a_server_that_is_sick_is_passed_by_as_one_that_is_gone(serve, sick):
 
     ill, well = serve(answer), serve(lambda request, n: (200, completion("hi")))
     asked, began = model(ill, well, timeout_s=1.0), time.monotonic()
-    assert asked.chat(HELLO, role="agent").retries == 1
-    assert [asked.chat(HELLO, role="agent").retries for _ in range(4)] == [0] * 4
+    assert asked.chat(ASK).retries == 1
+    assert [asked.chat(ASK).retries for _ in range(4)] == [0] * 4
     assert len(ill.requests) == 1 and time.monotonic() - began < 30
 
 
 def test_as_many_servers_may_be_gone_as_there_are_but_one(serve):
     well = serve(lambda request, n: (200, completion("hi")))
     asked = model(*(gone() for _ in range(6)), well, attempts=1)
-    assert [asked.chat(HELLO, role="agent").retries for _ in range(3)] == [6, 0, 0]
+    assert [asked.chat(ASK).retries for _ in range(3)] == [6, 0, 0]
 
 
 def test_servers_that_refuse_late_are_passed_by_no_more_often_than_there_are_servers(caplog):

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from conftest import REPO, read_json, read_rows
@@ -17,6 +18,7 @@ from analysis.tables import build_tables, load_episodes
 from core.build import expand_fallbacks, fallbacks_of
 from core.errors import AttemptOver, InfraError, StopRun, UserError
 from core.jsonl import JsonLines
+from core.models.base import Request
 from core.models.cache import CachedModel
 from core.models.fallback import FallbackModel
 from core.models.meter import Meter
@@ -24,6 +26,7 @@ from core.models.remote import LiteLLMModel
 from envs import toy as toy_script
 
 HELLO = [{"role": "user", "content": "hello"}]
+ASK = Request(messages=HELLO, role="agent")
 TOY = ("env=toy", "embedder=hashing", "limit=4", "workflow=vanilla", "llm=vllm", "llm.attempts=1")
 NO_CREDIT = (402, {"error": {"message": "credit balance is too low"}})
 BAD = (400, {"error": {"message": "no such thing"}})
@@ -56,7 +59,7 @@ def calls_of(run_dir):
 )
 def test_the_next_one_answers_once_the_first_one_failed_for_good(serve, answer, tries, said):
     first, second = serve(lambda request, n: answer), serve(lambda request, n: (200, completion("from two")))
-    reply = chain(model(first, attempts=2), model(second, "hosted_vllm/two")).chat(HELLO, role="agent", seed=4)
+    reply = chain(model(first, attempts=2), model(second, "hosted_vllm/two")).chat(replace(ASK, seed=4))
     assert (reply.text, reply.fallback) == ("from two", "hosted_vllm/two")
     [failed] = reply.failed
     assert failed["model"] == "hosted_vllm/one" and said in failed["error"]
@@ -66,7 +69,7 @@ def test_the_next_one_answers_once_the_first_one_failed_for_good(serve, answer, 
 
 def test_one_that_answers_is_the_only_one_asked(serve):
     first, second = serve(lambda request, n: (200, completion("from one"))), serve(plays)
-    reply = chain(model(first), model(second)).chat(HELLO, role="agent")
+    reply = chain(model(first), model(second)).chat(ASK)
     assert (reply.text, reply.fallback, reply.failed) == ("from one", "", [])
     assert second.requests == []
 
@@ -75,7 +78,7 @@ def test_what_the_agent_ran_into_itself_asks_nobody_else(serve):
     long = {"error": {"message": "this model's maximum context length is 10 tokens"}}
     first, second = serve(lambda request, n: (400, long)), serve(plays)
     with pytest.raises(AttemptOver):
-        chain(model(first), model(second)).chat(HELLO, role="agent")
+        chain(model(first), model(second)).chat(ASK)
     assert second.requests == []
 
 
@@ -86,14 +89,14 @@ def test_what_the_agent_ran_into_itself_asks_nobody_else(serve):
 def test_the_run_stops_only_where_no_model_can_answer_any_call(serve, answers, raised):
     servers = [serve(lambda request, n, answer=answer: answer) for answer in answers]
     with pytest.raises(raised, match="Then its fallback: ") as caught:
-        chain(*map(model, servers)).chat(HELLO, role="agent")
+        chain(*map(model, servers)).chat(ASK)
     assert isinstance(caught.value, StopRun) == (raised is StopRun)
 
 
 def test_a_schema_is_for_the_models_that_take_one(serve):
     first, second = serve(lambda request, n: BAD), serve(lambda request, n: (200, completion("{}")))
     both = chain(model(first, json_schema=True), model(second, json_schema=False))
-    both.chat(HELLO, role="judge", schema={"type": "object"})
+    both.chat(Request(messages=HELLO, role="judge", schema={"type": "object"}))
     assert "response_format" in first.requests[0] and "response_format" not in second.requests[0]
 
 
@@ -135,7 +138,7 @@ def test_what_a_refused_answer_took_is_paid_once_and_replayed_with_its_fallbacks
         both = chain(*(CachedModel(inner=each, path=path, mode=mode) for each in models))
         log.unlink(missing_ok=True)
         with closing(Meter(log=JsonLines(log))) as meter, meter.call(facts) as answered:
-            answered(reply := both.chat(HELLO, role="agent", seed=1))
+            answered(reply := both.chat(replace(ASK, seed=1)))
         read_again = Meter(log=JsonLines(log)).totals()["total"]
         assert read_again == meter.totals()["total"]
         seen.append((reply.from_cache, reply.usage.tokens, read_again["prompt_tokens"]))
@@ -146,7 +149,7 @@ def test_what_a_refused_answer_took_is_paid_once_and_replayed_with_its_fallbacks
 
 
 def ask(both, mode="read_write"):
-    return both(mode).chat(HELLO, role="agent", seed=1)
+    return both(mode).chat(replace(ASK, seed=1))
 
 
 def test_replay_calls_nobody_also_not_a_fallback(serve):

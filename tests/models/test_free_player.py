@@ -18,6 +18,7 @@ from core.learning.structured import (
     parse_status,
 )
 from core.memory.hygiene.guard import SCHEMA as OPINION
+from core.models.base import Request
 from core.models.offline import FreePlayer
 
 WORKFLOWS = sorted(path.stem for path in (REPO / "config/workflow").glob("*.yaml"))
@@ -84,7 +85,7 @@ def test_what_is_not_listed_is_drawn_from_the_text():
     def said(question, answer_format="Think step by step.", **more):
         messages = [{"role": "system", "content": answer_format}, {"role": "user", "content": question}]
         none = {"role": "user", "content": '{"admissible": []}'}
-        return FreePlayer().chat([*messages, none], role="agent", seed=5, **more).text
+        return FreePlayer().chat(Request(messages=[*messages, none], role="agent", seed=5, **more)).text
 
     assert said("What is 6 times 7?") == "The answer is \\boxed{7}."  # 5 of the numbers 6, 7
     assert said("Which?\n\n(A) x\n(B) y\n(C) z") == "The answer is \\boxed{C}."
@@ -109,7 +110,7 @@ def test_an_env_is_asked_for_its_actions_only_while_it_runs():
 
 def ask(schema, text="Attempt 1:\nAction: go\n\nAttempt 2:\nAction: stay\n", role="judge", sample=0):
     messages = [{"role": "user", "content": text}]
-    return FreePlayer().chat(messages, role=role, sample=sample, schema=schema).text
+    return FreePlayer().chat(Request(messages=messages, role=role, sample=sample, schema=schema)).text
 
 
 def test_a_reply_keeps_to_its_schema():

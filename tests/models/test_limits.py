@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -12,10 +13,13 @@ import pytest
 from provider import Provider, completion
 
 from core.errors import InfraError, TransientError
-from core.models.remote import LiteLLMModel, share_limits
-from core.models.retry import Limiter, Retry, retry_after
+from core.models.base import Request
+from core.models.limits import Limiter, share_limits
+from core.models.remote import LiteLLMModel
+from core.models.retry import Retry, retry_after
 
 HELLO = [{"role": "user", "content": "hello"}]
+ASK = Request(messages=HELLO, role="agent")
 
 
 class Clock:
@@ -111,7 +115,7 @@ def test_calls_in_flight_are_bounded_over_all_models_of_a_provider():
     ]
     share_limits(models)
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda n: models[n % 2].chat(HELLO, role="agent"), range(24)))
+        list(pool.map(lambda n: models[n % 2].chat(ASK), range(24)))
     server.close()
     assert most[0] == 3
     assert models[0].limiter is models[1].limiter
@@ -127,7 +131,7 @@ def test_sixty_four_calls_in_flight_take_no_thread_beside_their_own():
     server = Provider(answer)
     model = LiteLLMModel(model="hosted_vllm/m", api_base=server.url, timeout_s=60)
     with ThreadPoolExecutor(64) as pool:
-        replies = list(pool.map(lambda n: model.chat(HELLO, role="agent", sample=n).text, range(64)))
+        replies = list(pool.map(lambda n: model.chat(replace(ASK, sample=n)).text, range(64)))
     model.close()
     server.close()
     assert replies == ["hi"] * 64

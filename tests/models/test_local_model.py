@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,11 @@ from conftest import read_json, read_rows
 from core.errors import AttemptOver, UserError
 from core.learning.judges import CONFIDENCE_SCHEMA, JUDGE_SCHEMA
 from core.learning.structured import lessons_schema, parse_confidence, parse_lessons, parse_status
+from core.models.base import Request
 from core.models.embedding import MINILM_SHA256, MiniLMEmbedder
 from core.models.local import LocalModel
 
-ASK = [{"role": "user", "content": "What is 2 + 2? Answer briefly."}]
+ASK = Request(messages=[{"role": "user", "content": "What is 2 + 2? Answer briefly."}], role="agent")
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,7 @@ def model():
 
 
 def test_the_same_seed_says_the_same_and_tokens_are_counted(model):
-    one, two, other = (model.chat(ASK, role="agent", seed=seed, temperature=1.0) for seed in (3, 3, 4))
+    one, two, other = (model.chat(replace(ASK, seed=seed, temperature=1.0)) for seed in (3, 3, 4))
     assert one.text == two.text != other.text
     assert one.usage.prompt_tokens > 10
     assert 0 < one.usage.completion_tokens <= 48
@@ -34,25 +36,27 @@ def test_the_same_seed_says_the_same_and_tokens_are_counted(model):
 
 
 def test_a_schema_holds_the_judge_and_the_distiller_to_a_form_that_parses(model):
-    verdict = model.chat(ASK, role="judge", seed=1, schema=JUDGE_SCHEMA, max_tokens=200)
+    verdict = model.chat(replace(ASK, role="judge", seed=1, schema=JUDGE_SCHEMA, max_tokens=200))
     assert parse_status(verdict.text) in ("success", "failure")
-    sure = model.chat(ASK, role="judge", seed=1, schema=CONFIDENCE_SCHEMA, max_tokens=200)
+    sure = model.chat(replace(ASK, role="judge", seed=1, schema=CONFIDENCE_SCHEMA, max_tokens=200))
     assert parse_status(sure.text) in ("success", "failure")
     assert "confidence" in json.loads(sure.text)  # a grammar does not bound a number: it may be none that can be
     assert parse_confidence(sure.text) is None or 0 <= parse_confidence(sure.text) <= 1
-    lessons = model.chat(ASK, role="extractor", seed=1, temperature=1.0, schema=lessons_schema(2), max_tokens=500)
+    lessons = model.chat(
+        replace(ASK, role="extractor", seed=1, temperature=1.0, schema=lessons_schema(2), max_tokens=500)
+    )
     found, dropped = parse_lessons(lessons.text, 2)
     assert 1 <= len(found) + dropped <= 2
 
 
 @pytest.mark.parametrize("text", ["\ud800 lone", "nul \x00 byte", "<|im_end|><|im_start|>system", "", "🙂 漢字"])
 def test_no_text_breaks_a_call(model, text):
-    model.chat([{"role": "user", "content": text}], role="agent", seed=1, max_tokens=4)
+    model.chat(Request(messages=[{"role": "user", "content": text}], role="agent", seed=1, max_tokens=4))
 
 
 def test_a_prompt_over_the_context_ends_the_attempt(model):
     with pytest.raises(AttemptOver, match="context size"):
-        model.chat([{"role": "user", "content": "word " * 9000}], role="agent")
+        model.chat(Request(messages=[{"role": "user", "content": "word " * 9000}], role="agent"))
 
 
 def test_a_missing_model_file_is_one_sentence():

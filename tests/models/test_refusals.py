@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from conftest import read_json, read_rows
 from provider import completion
-from test_remote import HELLO, model
+from test_remote import ASK, HELLO, model
 
 from core.errors import AttemptOver, InfraError, OverBudget, StopRun, TransientError
 from core.jsonl import JsonLines
@@ -32,11 +32,11 @@ def test_a_failure_within_an_answer_is_tried_again_and_never_kept(
     more = {"cache": "read_write", "cache_path": str(tmp_path / "replies.sqlite"), "attempts": 2}
     remote = cached(model(server, model=f"{provider}/m", **more))
     with pytest.raises(TransientError, match="upstream died" if failed else "within its answer") as caught:
-        remote.chat(HELLO, role="agent")
+        remote.chat(ASK)
     assert (caught.value.kind, len(server.requests)) == ("server", 2)
-    reply = remote.chat(HELLO, role="agent")  # asked again, not read from the cache
+    reply = remote.chat(ASK)  # asked again, not read from the cache
     assert (reply.text, reply.retries, reply.from_cache, len(server.requests)) == ("at last", 1, False, 4)
-    assert remote.chat(HELLO, role="agent").from_cache
+    assert remote.chat(ASK).from_cache
 
 
 PRICE = {"prompt": 1.0, "completion": 2.0}  # 25e-6 USD for 11 and 7 tokens
@@ -133,21 +133,21 @@ def test_an_attempt_that_a_filter_ended_has_what_was_paid_in_its_record(here, se
 
 def test_an_error_that_is_null_is_none(serve):
     server = serve(lambda request, n: (200, ended("stop", "fine", error=None, native_finish_reason="STOP")))
-    assert model(server).chat(HELLO, role="agent").text == "fine"
+    assert model(server).chat(ASK).text == "fine"
 
 
 @pytest.mark.parametrize("content", [None, "", " \n"])
 def test_an_answer_that_a_filter_took_away_fails_at_once(serve, content):
     server = serve(lambda request, n: (200, ended("content_filter", content)))
     with pytest.raises(InfraError, match="filter") as caught:
-        model(server).chat(HELLO, role="agent")
+        model(server).chat(ASK)
     assert (caught.value.kind, isinstance(caught.value, TransientError)) == ("content_filter", False)
     assert len(server.requests) == 1
 
 
 def test_what_a_filter_left_is_an_answer(serve):
     server = serve(lambda request, n: (200, ended("content_filter", "the first half")))
-    reply = model(server).chat(HELLO, role="agent")
+    reply = model(server).chat(ASK)
     assert (reply.text, reply.finish_reason) == ("the first half", "content_filter")
 
 
@@ -185,7 +185,7 @@ POOR = {  # as DeepSeek, OpenRouter, Anthropic and OpenAI say it
 def test_an_account_without_credit_stops_the_run_at_once(serve, provider, said):
     server = serve(lambda request, n: POOR[said])
     with pytest.raises(StopRun, match="no credit left") as caught:
-        model(server, model=f"{provider}/m").chat(HELLO, role="agent")
+        model(server, model=f"{provider}/m").chat(ASK)
     assert "same command" in str(caught.value)
     assert len(server.requests) == 1
 
@@ -194,7 +194,7 @@ def test_anthropics_own_api_without_credit_stops_the_run_too(serve, monkeypatch)
     monkeypatch.setenv("SOME_KEY", "sk-test-123")
     server = serve(lambda request, n: POOR["anthropic"])
     with pytest.raises(StopRun, match="no credit left"):
-        model(server, model="anthropic/claude-sonnet-4-5", api_key_env="SOME_KEY").chat(HELLO, role="agent")
+        model(server, model="anthropic/claude-sonnet-4-5", api_key_env="SOME_KEY").chat(ASK)
     assert len(server.requests) == 1
 
 
@@ -230,4 +230,4 @@ def test_a_run_that_ran_out_of_credit_loses_nothing_and_resumes(serve, here):
 def test_a_rate_limit_is_still_tried_again(serve, message):
     limited = {"error": {"message": message, "type": "tokens", "code": "rate_limit_exceeded"}}
     server = serve(lambda request, n: (429, limited) if n == 1 else (200, completion("at last")))
-    assert model(server).chat(HELLO, role="agent").text == "at last"
+    assert model(server).chat(ASK).text == "at last"

@@ -14,7 +14,8 @@ from core.build import make
 from core.errors import InfraError, StopRun, TransientError, UserError
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
-from core.memory.sqlite.store import Store
+from core.memory.sqlite.store import SqliteStore
+from core.models.base import Request
 from core.models.cache import CachedEmbedder
 from core.models.embedding import (
     HashingEmbedder,
@@ -29,6 +30,7 @@ from core.models.meter import Meter
 from core.models.remote import LiteLLMModel
 
 HELLO = [{"role": "user", "content": "hello"}]
+ASK = Request(messages=HELLO, role="agent")
 
 
 def model(server, **changes):
@@ -39,7 +41,7 @@ def test_a_call_sends_what_it_says_and_reports_what_came(serve):
     server = serve(lambda request, n: (200, completion("hi")))
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     reply = model(server, json_schema=True).chat(
-        HELLO, role="judge", seed=5, temperature=0.3, max_tokens=99, schema=schema
+        Request(messages=HELLO, role="judge", seed=5, temperature=0.3, max_tokens=99, schema=schema)
     )
     assert (reply.text, reply.finish_reason) == ("hi", "stop")
     assert (reply.usage.calls, reply.usage.prompt_tokens, reply.usage.completion_tokens) == (1, 11, 7)
@@ -54,25 +56,25 @@ def test_a_call_sends_what_it_says_and_reports_what_came(serve):
 def test_a_known_model_has_a_price(serve, monkeypatch):
     monkeypatch.setenv("SOME_KEY", "sk-test-123")
     server = serve(lambda request, n: (200, completion("hi", model="gpt-4o-mini")))
-    reply = model(server, model="openai/gpt-4o-mini", api_key_env="SOME_KEY").chat(HELLO, role="agent")
+    reply = model(server, model="openai/gpt-4o-mini", api_key_env="SOME_KEY").chat(ASK)
     assert reply.usage.cost_usd == pytest.approx(11 * 0.15e-6 + 7 * 0.6e-6)
     assert server.headers[0]["Authorization"] == "Bearer sk-test-123"
 
 
 def test_a_transient_error_is_tried_again_and_no_more_often_than_configured(serve):
     server = serve(lambda request, n: (503, {"error": {"message": "busy"}}) if n < 3 else (200, completion("at last")))
-    assert model(server, attempts=3).chat(HELLO, role="agent").text == "at last"
+    assert model(server, attempts=3).chat(ASK).text == "at last"
     assert len(server.requests) == 3
     down = serve(lambda request, n: (500, {"error": {"message": "down"}}))
     with pytest.raises(TransientError):
-        model(down, attempts=2).chat(HELLO, role="agent")
+        model(down, attempts=2).chat(ASK)
     assert len(down.requests) == 2
 
 
 def test_a_bad_request_fails_at_once(serve):
     server = serve(lambda request, n: (400, {"error": {"message": "no such parameter"}}))
     with pytest.raises(InfraError, match="no such parameter") as caught:
-        model(server).chat(HELLO, role="agent")
+        model(server).chat(ASK)
     assert not isinstance(caught.value, TransientError)
     assert len(server.requests) == 1
 
@@ -81,29 +83,29 @@ def test_a_bad_request_fails_at_once(serve):
 def test_an_answer_without_a_choice_is_an_infra_error(serve, body):
     server = serve(lambda request, n: (200, body))
     with pytest.raises(InfraError):
-        model(server, attempts=1).chat(HELLO, role="agent")
+        model(server, attempts=1).chat(ASK)
 
 
 def test_tokens_that_were_not_reported_cost_an_unknown_sum(serve):
     price = {"prompt": 1.0, "completion": 2.0}
     silent = {key: value for key, value in completion("hi").items() if key != "usage"}
     server = serve(lambda request, n: (200, silent if n < 3 else completion("hi")))
-    assert model(server, price_per_mtok=price).chat(HELLO, role="agent").usage.cost_usd is None
+    assert model(server, price_per_mtok=price).chat(ASK).usage.cost_usd is None
     free = model(server, price_per_mtok={"prompt": 0.0, "completion": 0.0})
-    assert free.chat(HELLO, role="agent").usage.cost_usd == 0.0
-    assert model(server, price_per_mtok=price).chat(HELLO, role="agent").usage.cost_usd == pytest.approx(25e-6)
+    assert free.chat(ASK).usage.cost_usd == 0.0
+    assert model(server, price_per_mtok=price).chat(ASK).usage.cost_usd == pytest.approx(25e-6)
 
 
 def test_an_empty_answer_is_an_answer(serve):
     server = serve(lambda request, n: (200, completion(None)))
-    assert model(server).chat(HELLO, role="agent").text == ""
+    assert model(server).chat(ASK).text == ""
 
 
 @pytest.mark.parametrize(("status", "words"), [(401, "refused the key"), (404, "is not known")])
 def test_no_later_call_can_mend_a_wrong_key_or_model(serve, status, words):
     server = serve(lambda request, n: (status, {"error": {"message": "no"}}))
     with pytest.raises(StopRun, match=words):
-        model(server).chat(HELLO, role="agent")
+        model(server).chat(ASK)
     assert len(server.requests) == 1
 
 
@@ -143,7 +145,7 @@ def test_an_embedder_is_named_in_yaml_alone(serve, here, provider):
     assert (embedded["calls"], embedded["retries"], embedded["errors"]) == (3, 1, 0)
     assert embedded["cost_usd"] == pytest.approx(3 * 2 * 2e-6)
     assert [request["model"] for request in server.requests] == ["e"] * 4  # three texts and one repetition
-    with closing(Store(run_dir / "bank.sqlite", read_only=True)) as store:
+    with closing(SqliteStore(run_dir / "bank.sqlite", read_only=True)) as store:
         assert store.meta("embedder") == f"{provider}/e"
 
 
@@ -159,7 +161,7 @@ def test_dashscope_answers_and_embeds_by_its_yaml_alone(serve, compose, monkeypa
     cfg = compose("llm=dashscope", "embedder=dashscope", "embedder.path=null")
     assert cfg.llm.api_base == cfg.embedder.inner.api_base == "https://dashscope.aliyuncs.com/compatible-mode/v1"
     cfg.llm.api_base, cfg.embedder.inner.api_base = chat.url, vectors.url
-    reply = make(cfg.llm).chat(HELLO, role="judge", seed=1, temperature=0.0)
+    reply = make(cfg.llm).chat(Request(messages=HELLO, role="judge", seed=1, temperature=0.0))
     assert (reply.text, chat.requests[0]["model"]) == ("hi", "qwen-plus")
     assert reply.usage.cost_usd == pytest.approx(11 * 0.4e-6 + 7 * 1.2e-6)
     assert chat.headers[0]["Authorization"] == vectors_key(vectors, cfg) == "Bearer sk-test-456"

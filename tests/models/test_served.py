@@ -9,7 +9,7 @@ from conftest import read_json
 from provider import completion
 
 from core.errors import StopRun, UserError
-from core.models.servers import Listing, models_at, name_models, settled
+from core.models.servers import Listing, model_to_ask, models_at, name_models
 from envs.toy import play
 
 RUN = ("env=toy", "llm=vllm", "embedder=hashing", "limit=2", "workflow=vanilla")
@@ -107,9 +107,9 @@ def test_two_models_of_one_server_are_one_question(serve):
 
 def test_a_run_that_went_on_without_a_listing_keeps_its_name():
     listing = Listing(names=("a", "b"))
-    assert settled("llm", "hosted_vllm/", "http://x/v1", listing, "b") == "hosted_vllm/b"
-    assert settled("llm", "hosted_vllm/", "http://x/v1", None, "b") == "hosted_vllm/b"
-    assert settled("llm", "hosted_vllm/", "http://x/v1", Listing(names=("a",)), "b") == "hosted_vllm/a"
+    assert model_to_ask("llm", "hosted_vllm/", "http://x/v1", listing, "b") == "hosted_vllm/b"
+    assert model_to_ask("llm", "hosted_vllm/", "http://x/v1", None, "b") == "hosted_vllm/b"
+    assert model_to_ask("llm", "hosted_vllm/", "http://x/v1", Listing(names=("a",)), "b") == "hosted_vllm/a"
 
 
 def test_the_key_is_sent_and_ollama_is_asked_below_its_root(serve, monkeypatch):

@@ -7,6 +7,7 @@ from conftest import TOY, read_json, read_rows
 from provider import completion
 
 from core.errors import AttemptOver, InfraError
+from core.models.base import Request
 from core.models.remote import LiteLLMModel
 
 WINDOW = 2200  # characters of a conversation that the server takes
@@ -73,7 +74,7 @@ def test_what_servers_say_of_a_prompt_that_is_too_long(serve, what):
     server = serve(lambda request, number: TOO_LONG[what])
     model = LiteLLMModel(model="hosted_vllm/m", api_base=server.url, timeout_s=5.0)
     with pytest.raises(AttemptOver) as caught:
-        model.chat([{"role": "user", "content": "x"}], role="agent")
+        model.chat(Request(messages=[{"role": "user", "content": "x"}], role="agent"))
     assert (caught.value.kind, len(server.requests)) == ("context", 1)
     model.close()
 
@@ -84,7 +85,7 @@ def test_a_failure_within_an_answer_may_be_the_conversations_own(serve):
     server = serve(lambda request, number: (200, completion("", choices=[choice])))
     model = LiteLLMModel(model="hosted_vllm/m", api_base=server.url, timeout_s=5.0)
     with pytest.raises(AttemptOver) as caught:
-        model.chat([{"role": "user", "content": "x"}], role="agent")
+        model.chat(Request(messages=[{"role": "user", "content": "x"}], role="agent"))
     assert caught.value.kind == "context"
     model.close()
 
@@ -94,7 +95,7 @@ def test_other_refusals_stay_the_outsides(serve):
         server = serve(lambda request, number, body=body: (400, {"error": {"message": body}}))
         model = LiteLLMModel(model="hosted_vllm/m", api_base=server.url, timeout_s=5.0)
         with pytest.raises(InfraError) as caught:
-            model.chat([{"role": "user", "content": "x"}], role="agent")
+            model.chat(Request(messages=[{"role": "user", "content": "x"}], role="agent"))
         assert (type(caught.value), caught.value.kind) == (InfraError, "bad_request")
         model.close()
 

@@ -357,9 +357,9 @@ def test_the_second_pass_has_seeds_of_its_own_and_the_first_those_of_ever(here, 
 
     seeds, original = [], ScriptedModel.chat
 
-    def chat(self, messages, *, role, seed=None, **more):
-        seeds.append((role, seed))
-        return original(self, messages, role=role, seed=seed, **more)
+    def chat(self, request):
+        seeds.append((request.role, request.seed))
+        return original(self, request)
 
     monkeypatch.setattr(ScriptedModel, "chat", chat)
     here(*TOY, "limit=4", run_dir=tmp_path / "one")

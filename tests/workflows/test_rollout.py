@@ -11,7 +11,7 @@ import pytest
 from core.agent import CoTAgent, ReActAgent
 from core.concurrency import ordered_map
 from core.errors import InfraError, StopRun
-from core.models.base import Reply, Role
+from core.models.base import ChatModel, Reply, Role
 from core.seeding import derive_seed
 from core.types import Task, Usage
 from envs.base import BaseEnv, EnvStateError
@@ -53,7 +53,7 @@ class Counting(BaseEnv):
         return self.count == 3
 
 
-class Sequence:
+class Sequence(ChatModel):
     """Says its lines one after another and keeps what it was sent."""
 
     name, supports_schema = "sequence", False
@@ -61,16 +61,13 @@ class Sequence:
     def __init__(self, *lines):
         self.lines, self.calls, self.seeds = list(lines), [], []
 
-    def chat(self, messages, *, role, sample=0, seed=None, temperature=0.0, max_tokens=None, schema=None):
-        self.calls.append([dict(m) for m in messages])
-        self.seeds.append(seed)
+    def chat(self, request):
+        self.calls.append([dict(m) for m in request.messages])
+        self.seeds.append(request.seed)
         line = self.lines[min(len(self.calls), len(self.lines)) - 1]
         if isinstance(line, Exception):
             raise line
         return Reply(text=line, usage=Usage(calls=1, prompt_tokens=2), finish_reason="stop", model="m")
-
-    def close(self):
-        """Nothing."""
 
 
 def attempt(*lines, agent=None, sample=0, **limits):

@@ -7,27 +7,22 @@ bank (Progress), in the same transaction as what they changed, so that after a c
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from core.errors import OverBudget, UserError, check_numbers, check_positive, is_url
-from core.memory.consolidation.confidence import Confidence, after_use
+from core.errors import OverBudget, UserError, check_numbers, check_positive
+from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
-from core.memory.records import EpisodeFeedback, feedback_of
+from core.memory.ports import Bank, Consolidates, OpenChange
+from core.memory.records import EpisodeFeedback
+from core.memory.uses import after_use
 from core.models.base import Role
 from core.types import Usage
-
-if TYPE_CHECKING:
-    from core.memory.bank import MemoryBank
-    from core.memory.store.changes import Change
 
 # How far consolidation has come, as it is stored in the bank.
 
@@ -78,7 +73,7 @@ MAX_REASON = 2000  # characters of a journal entry's reason; the entry itself ho
 
 
 @dataclass(kw_only=True)
-class Consolidator:
+class Consolidator(Consolidates):
     """memory.consolidate: which policies run, in this order, over the records that came since the last round.
 
     every          new records after which a round begins (20 in agentic-flow's ReasoningBank)
@@ -91,6 +86,8 @@ class Consolidator:
     run            given at runtime: a name that tells this run's episodes from those of other runs on the same bank;
                    "" where the bank is the run's own
     """
+
+    counts_within: ClassVar[bool] = True
 
     every: int = 20
     background: bool = False
@@ -115,25 +112,25 @@ class Consolidator:
     def __post_init__(self) -> None:
         check_numbers(self, "consolidate", "every", "candidates", least=1, whole=True)
         check_positive(self, "consolidate", "ticks_per_day")
-        self._on_add = getattr(self.deduplicate, "on_add", False)
+        self._on_add = self.deduplicate is not None and self.deduplicate.on_add
         self._policies = [p for p in (self.deduplicate, self.merge, self.contradict, self.prune) if p is not None]
 
-    def learn(self, bank: MemoryBank, episode: dict[str, Any] | EpisodeFeedback | None) -> None:
-        """Count an episode (a row of episodes.jsonl, or its feedback), then run the rounds that are due.
+    def learn(self, bank: Bank, feedback: EpisodeFeedback | None) -> None:
+        """Count an episode, then run the rounds that are due.
 
         An episode that was counted before changes nothing. With None only what is due runs, as after a crash.
         """
         if bank.read_only:
             return
-        if episode is not None:
-            self._count(bank, feedback_of(episode) if isinstance(episode, dict) else episode)
+        if feedback is not None:
+            self._count(bank, feedback)
         self._check_arrived(bank)
         if self.background:
             self._start_rounds(bank)
         else:
             self._run_rounds(bank)
 
-    def consolidate(self, bank: MemoryBank) -> None:
+    def consolidate(self, bank: Bank) -> None:
         """Run one round now over every active record of the bank's namespace, whatever `every` says."""
         ids = tuple(record.id for record in bank.records(namespace=bank.namespace, status="active"))
         if self._policies and ids:
@@ -141,11 +138,11 @@ class Consolidator:
                 self._save(bank, change, replace(self.progress(bank), fresh=(), round=ids, step=0))
         self._run_rounds(bank)
 
-    def progress(self, bank: MemoryBank) -> Progress:
+    def progress(self, bank: Bank) -> Progress:
         """How far consolidation has come."""
         return Progress.from_text(bank.fact(self._key(bank)))
 
-    def usage(self, bank: MemoryBank) -> Usage:
+    def usage(self, bank: Bank) -> Usage:
         """What all rounds of this run have cost."""
         return self.progress(bank).usage
 
@@ -157,7 +154,7 @@ class Consolidator:
         ended, self._begun = self._begun, []
         _raise_error(ended)
 
-    def _count(self, bank: MemoryBank, seen: EpisodeFeedback) -> None:
+    def _count(self, bank: Bank, seen: EpisodeFeedback) -> None:
         """Count one episode's uses and new records, and that it was counted, in one transaction."""
         if self._is_counted(bank, seen) or (not seen.new and all(bank.get(id) is None for id in seen.used)):
             return  # nothing would change, so no transaction is needed
@@ -165,7 +162,7 @@ class Consolidator:
             if not self._is_counted(bank, seen):  # asked again: only inside the transaction can no other process do it
                 self.count(bank, change, seen)
 
-    def count(self, bank: MemoryBank, change: Change, seen: EpisodeFeedback) -> None:
+    def count(self, bank: Bank, change: OpenChange, seen: EpisodeFeedback) -> None:
         """Count an episode within a change, which may be the one that adds its records; `learn(None)` then goes on.
 
         Where a later version has begun to count, nothing is, and a warning says so: the records are not lost for that.
@@ -176,7 +173,7 @@ class Consolidator:
             log.warning(f"stored, but no round will look at it before `python -m core.memory consolidate`: {error}")
             return
         if seen.used:  # else the clock need not be read
-            fields = after_use(bank, seen.label, confidence=self.confidence, ticks_per_day=self.ticks_per_day)
+            fields = after_use(bank.moment(), seen.label, confidence=self.confidence, ticks_per_day=self.ticks_per_day)
             change.count(dict.fromkeys(seen.used), lambda _, record: fields(record, int(not seen.counted)))
         added = [(record, sure) for id, sure in seen.new if (record := bank.get(id)) is not None]
         for record, sure in added:
@@ -188,10 +185,10 @@ class Consolidator:
         after = replace(before, folded=folded, fresh=before.fresh + new, arrived=arrived)
         self._save(bank, change, after.begun(self.every))
 
-    def _is_counted(self, bank: MemoryBank, seen: EpisodeFeedback) -> bool:
+    def _is_counted(self, bank: Bank, seen: EpisodeFeedback) -> bool:
         return seen.index is not None and seen.index < self.progress(bank).folded
 
-    def _check_arrived(self, bank: MemoryBank) -> None:
+    def _check_arrived(self, bank: Bank) -> None:
         """Supersede the duplicates among the records that have just come, or the older ones that they replace."""
         while self._on_add and (ids := self.progress(bank).arrived):
             ctx = ConsolidationContext(bank=bank, settings=self, fresh=ids)
@@ -204,10 +201,13 @@ class Consolidator:
                     self._make(bank, change, proposed)
                     self._save(bank, change, replace(present, arrived=left))
 
-    def _run_rounds(self, bank: MemoryBank) -> None:
+    def _run_rounds(self, bank: Bank) -> None:
         """Run the policies of the rounds that are due, each in one transaction that also stores that it is done."""
-        with self._round_lock, self._one_process(bank) as mine:
-            while mine and (at := self.progress(bank)).round:
+        # In the background one process alone runs them: others would plan the same again. Where several may (a database
+        # is no file to lock), `_write` makes what the first of them planned.
+        turn = bank.alone("rounds") if self.background else nullcontext(True)
+        with self._round_lock, turn as is_mine:
+            while is_mine and (at := self.progress(bank)).round:
                 for number in range(at.step, len(self._policies)):
                     policy, ctx = self._policies[number], ConsolidationContext(bank=bank, settings=self, fresh=at.round)
                     if (proposed := policy.plan(ctx)) or ctx.usage.calls:
@@ -217,26 +217,9 @@ class Consolidator:
                 else:
                     self._write(bank, at, "consolidate: the round is over", [], Usage(), step=None)
 
-    @contextmanager
-    def _one_process(self, bank: MemoryBank) -> Iterator[bool]:
-        """Whether this process may run rounds. In the background only one does: others would plan the same again.
-
-        A database is no file to lock: there several may plan, and `_write` makes what the first of them planned.
-        """
-        if not self.background or is_url(bank.path):
-            yield True
-            return
-        with Path(f"{bank.path}.rounds").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
-
     def _write(
         self,
-        bank: MemoryBank,
+        bank: Bank,
         at: Progress,
         reason: str,
         proposed: list[ProposedChange],
@@ -258,7 +241,7 @@ class Consolidator:
                 after = replace(present, step=step, round=(*present.round, *made), usage=present.usage + spent)
             self._save(bank, change, after)
 
-    def _make(self, bank: MemoryBank, change: Change, proposed: list[ProposedChange]) -> tuple[str, ...]:
+    def _make(self, bank: Bank, change: OpenChange, proposed: list[ProposedChange]) -> tuple[str, ...]:
         """Make what is proposed, where its records have not changed since; returns the ids of the records added."""
         made = ()
         for each in [each for each in proposed if each.still_holds(bank)]:
@@ -275,7 +258,7 @@ class Consolidator:
                 bank.erase(change, each.erase)
         return made
 
-    def _start_rounds(self, bank: MemoryBank) -> None:
+    def _start_rounds(self, bank: Bank) -> None:
         """Run the rounds that are due in the background, after those of other tenants; does not wait for them."""
         with self._start_lock:
             ended = [round for round in self._begun if round.done()]
@@ -286,15 +269,15 @@ class Consolidator:
                 self._begun.append(self._pool.submit(self._run_in_background, bank))
         _raise_error(ended)
 
-    def _run_in_background(self, bank: MemoryBank) -> None:
+    def _run_in_background(self, bank: Bank) -> None:
         with self._start_lock:
             self._waiting.discard(bank.namespace)  # what falls due from here on may come too late for this round
         self._run_rounds(bank)
 
-    def _key(self, bank: MemoryBank) -> str:
+    def _key(self, bank: Bank) -> str:
         return f"consolidate:{self.run}:{bank.namespace}"
 
-    def _save(self, bank: MemoryBank, change: Change, progress: Progress) -> None:
+    def _save(self, bank: Bank, change: OpenChange, progress: Progress) -> None:
         change.fact(self._key(bank), progress.to_text())
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
-from core.memory.moment import ages, idles
-from core.models.base import Reply
+from core.memory.moment import Moment
+from core.memory.ports import Bank
+from core.models.base import Reply, Role
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
 from prompts.registry import PROJECT
@@ -23,8 +24,6 @@ from prompts.registry import PROJECT
 if TYPE_CHECKING:
     import numpy as np
 
-    from core.memory.bank import MemoryBank
-    from core.memory.consolidation.consolidator import Consolidator
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -49,7 +48,7 @@ class ProposedChange:
     links: tuple[Link, ...] = ()
     erase: tuple[str, ...] = ()
 
-    def still_holds(self, bank: MemoryBank) -> bool:
+    def still_holds(self, bank: Bank) -> bool:
         """Whether every record is as the plan saw it, and the one to add is not there (as after an undone merge)."""
         if self.add is not None and bank.get(self.add.id) is not None:
             return False
@@ -63,28 +62,47 @@ def _unchanged(seen: MemoryRecord, now: MemoryRecord) -> bool:
 
 
 class ConsolidationPolicy(Protocol):
-    """Deduplicate, Merge, Contradict, Prune, or one of your own."""
+    """Deduplicate, Merge, Contradict, Prune, or one of your own.
+
+    on_add   where it stands for `deduplicate`: whether it looks at each record as soon as it is learned
+    """
 
     name: str
+    on_add: bool = False
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
         """What to change. Only reads the bank, which is not locked meanwhile; may ask a model."""
         ...
 
 
+class Settings(Protocol):
+    """What a policy may know of the consolidation that it is part of (consolidator.py says what each is)."""
+
+    candidates: int
+    ticks_per_day: float
+    confidence: Confidence | None
+    role: Role | None
+    seed: int
+    vectors: dict[str, Any]
+
+
 @dataclass(kw_only=True)
 class ConsolidationContext:
     """What a policy may look at, and the model that it may ask.
 
-    settings   of the consolidation: candidates, ticks_per_day, role, seed, confidence
     fresh      ids of the records that came since the last round, oldest first, and of those that this round made
     usage      of the model calls made so far
+    moment     the present on the bank's clock
     """
 
-    bank: MemoryBank
-    settings: Consolidator
+    bank: Bank
+    settings: Settings
     fresh: tuple[str, ...]
     usage: Usage = field(default_factory=Usage)
+    moment: Moment = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.moment = self.bank.moment()
 
     @property
     def confidence(self) -> Confidence:
@@ -141,11 +159,11 @@ class ConsolidationContext:
 
     def age_days(self, record: MemoryRecord) -> float:
         """Days of the bank's clock since the record was made."""
-        return ages(self.bank, self.settings.ticks_per_day)(record)
+        return self.moment.age_days(record, self.settings.ticks_per_day)
 
     def idle_days(self, record: MemoryRecord) -> float:
         """Days of the bank's clock since the record was last used, or since it was made if it never was."""
-        return idles(self.bank, self.settings.ticks_per_day)(record)
+        return self.moment.idle_days(record, self.settings.ticks_per_day)
 
     def rank_key(self, record: MemoryRecord) -> tuple:
         """A sort key, larger for the better record: by confidence, marks, uses in successes, trust, then age.
@@ -155,7 +173,7 @@ class ConsolidationContext:
         """
         marks = record.n_helpful - record.n_harmful
         stored = round(self.confidence.of(record), 6)
-        born = _descending(record.created_at) if self.bank.clock == "wall" else ()  # a server's records share a tick
+        born = _descending(record.created_at) if self.moment.tick is None else ()  # a server's records share a tick
         return (stored, marks, record.n_used_success, record.trust, -record.tick, born, _descending(record.id))
 
     def ask(self, prompt: str, schema: dict, *names: object, temperature: float | None = None) -> Reply:

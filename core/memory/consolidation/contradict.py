@@ -11,7 +11,13 @@ from typing import Any, Protocol
 
 from core.errors import UserError, check_choice, check_numbers
 from core.learning.structured import object_schema, parse_json, text_schema
-from core.memory.consolidation.context import ConsolidationContext, ProposedChange, lesson_for_prompt, none_if_broken
+from core.memory.consolidation.context import (
+    ConsolidationContext,
+    ConsolidationPolicy,
+    ProposedChange,
+    lesson_for_prompt,
+    none_if_broken,
+)
 from core.models.local import share_cores
 from core.models.reply_text import strip_thinking
 from core.types import MemoryRecord
@@ -131,7 +137,7 @@ Related = tuple[MemoryRecord, MemoryRecord, str, str]  # (one, other, relation, 
 
 
 @dataclass(kw_only=True)
-class Contradict:
+class Contradict(ConsolidationPolicy):
     """Asks a checker how each fresh record relates to those that are near it in meaning. Deletes nothing.
 
     Source: agentic-flow's ReasoningBank, which checks lessons with a cosine above 0.60. Far below `low` two lessons are

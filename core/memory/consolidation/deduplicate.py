@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from core.errors import check_numbers
-from core.memory.consolidation.context import ConsolidationContext, ProposedChange
+from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
 from core.memory.filter import normalised
 from core.types import Lesson, MemoryRecord
 
@@ -32,7 +32,7 @@ def titles_near(one: str, other: str, distance: int) -> bool:
 
 
 @dataclass(kw_only=True)
-class Deduplicate:
+class Deduplicate(ConsolidationPolicy):
     """Of records that teach the same the best stays; the others are superseded and linked `duplicate_of` to it.
 
     Sources: agentic-flow's ReasoningBank (cosine 0.87), the ReasoningBank MCP server (content hash, cosine 0.90). Two

@@ -9,7 +9,13 @@ from typing import Protocol
 
 from core.errors import check_choice, check_numbers, check_positive
 from core.learning.structured import lessons_schema, parse_lessons
-from core.memory.consolidation.context import ConsolidationContext, ProposedChange, lesson_for_prompt, none_if_broken
+from core.memory.consolidation.context import (
+    ConsolidationContext,
+    ConsolidationPolicy,
+    ProposedChange,
+    lesson_for_prompt,
+    none_if_broken,
+)
 from core.memory.moment import now as wall_clock
 from core.setting import joined
 from core.types import Lesson, MemoryRecord, content_id
@@ -128,7 +134,7 @@ def groups(
 
 
 @dataclass(kw_only=True)
-class Merge:
+class Merge(ConsolidationPolicy):
     """Merges groups of like records (the ReasoningBank MCP server: at least 3 above 0.85, by `llm` or `voting`).
 
     Every pair of a group is alike and of one outcome and one domain: a success is never merged with a failure. The

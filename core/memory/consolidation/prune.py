@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from core.errors import check_numbers
-from core.memory.consolidation.context import ConsolidationContext, ProposedChange
+from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
 from core.types import MemoryRecord
 
 
 @dataclass(kw_only=True)
-class Prune:
+class Prune(ConsolidationPolicy):
     """Archives records that lack confidence, are old and are unused, all three at once (agentic-flow's ReasoningBank).
 
     Archived records are no longer retrieved; they stay in the bank and can be restored, unless they are to be deleted.

@@ -38,7 +38,7 @@ class Portable:
 def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
     """Add records as they are, their namespaces too, through the bank's hygiene; (added, already there)."""
     sizes = {len(r.query_embedding) for r in found.records if r.query_embedding}
-    own = bank.dim() or getattr(bank.embedder, "dim", None)
+    own = bank.dim() or bank.embedder.dim
     if found.embedder == bank.embedder.name and len(sizes | ({own} if own else set())) > 1:
         there = f", those of the bank {own}" if own else ""
         raise UserError(f"the embeddings have {', '.join(map(str, sorted(sizes)))} numbers{there}.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-Did = Sequence[tuple[str, str]]  # (action, observation) of each step of the attempts that a lesson was made from
+from core.memory.ports import Did
 
 _TOP = "com|net|org|io|dev|app|ru|cn|xyz|info|co|page|site|ai|me|cloud|online|top|link|store|tech|live|host|example"
 _HOST = re.compile(

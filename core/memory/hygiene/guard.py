@@ -7,22 +7,19 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.errors import InfraError, OverBudget, UserError, check_choice, check_numbers
 from core.learning.structured import object_schema, parse_json, text_schema
-from core.memory.hygiene.executed import Did, never_executed, successful
+from core.memory.hygiene.executed import never_executed, successful
 from core.memory.hygiene.injection import Likeness, hints, rules, suspicions
 from core.memory.hygiene.scrub import scrub
+from core.memory.ports import Bank, Did, Hygiene
 from core.models.base import Role
 from core.models.reply_text import strip_thinking
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
 from prompts import registry
-
-if TYPE_CHECKING:
-    from core.memory.bank import MemoryBank
-    from core.models.base import Role
 
 # How many lessons a source may give, and what several of one source say together: each alone looks harmless.
 
@@ -35,14 +32,14 @@ def source_of(record: MemoryRecord, by: str) -> str:
     return str(known.get(by, record.provenance.get(by, "")))
 
 
-def same_source(record: MemoryRecord, bank: MemoryBank, by: str, window: int) -> list[MemoryRecord]:
+def same_source(record: MemoryRecord, bank: Bank, by: str, window: int) -> list[MemoryRecord]:
     """The records of its source among the last `window` of the bank, itself left out, newest first."""
     source = source_of(record, by)
     recent = bank.recent(window, everyone=by == "namespace") if source else []
     return [other for other in recent if other.id != record.id and source_of(other, by) == source]
 
 
-def burst(record: MemoryRecord, others: list[MemoryRecord], bank: MemoryBank, by: str, least: int) -> list[str]:
+def burst(record: MemoryRecord, others: list[MemoryRecord], bank: Bank, by: str, least: int) -> list[str]:
     """The ids of the records that lead away from a thing together with this one; [] where they do not.
 
     They do where at least `least` of one source, this one included, share a word that no other source's lessons hold,
@@ -63,7 +60,7 @@ def burst(record: MemoryRecord, others: list[MemoryRecord], bank: MemoryBank, by
     return []
 
 
-def _is_new(word: str, bank: MemoryBank, record: MemoryRecord, by: str) -> bool:
+def _is_new(word: str, bank: Bank, record: MemoryRecord, by: str) -> bool:
     known = bank.lexical(word, 50, everyone=by == "namespace")  # in its own there is no other source
     return all(source_of(hit.record, by) == source_of(record, by) for hit in known)
 
@@ -110,7 +107,7 @@ _SHORTEST_COPY = 20  # characters; shorter passages of a lesson occur by chance
 
 
 @dataclass(kw_only=True)
-class Guard:
+class Guard(Hygiene):
     """Looks at each record before it is stored. Screening its own result changes nothing. The paper has no guard.
 
     scrub         replace credentials and personal data by a mark
@@ -164,7 +161,7 @@ class Guard:
         )
 
     def screen(
-        self, record: MemoryRecord, bank: MemoryBank, shown: Sequence[str] | None = None, did: Did | None = None
+        self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None = None, did: Did | None = None
     ) -> MemoryRecord:
         """The record as it may be stored; provenance["hygiene"] then names what was done to it.
 
@@ -194,11 +191,11 @@ class Guard:
             provenance["quarantine"] = sorted({*before, *(broken or (() if before else ("lineage",)))})
         return replace(record, trust=trust, status=status, provenance=provenance)
 
-    def accomplices(self, record: MemoryRecord, bank: MemoryBank) -> list[str]:
+    def accomplices(self, record: MemoryRecord, bank: Bank) -> list[str]:
         """The stored records that are to be quarantined together with this one, which was screened."""
         return self._burst(record, bank) if "burst" in record.provenance.get("quarantine", ()) else []
 
-    def usage(self, bank: MemoryBank) -> Usage | None:
+    def usage(self, bank: Bank) -> Usage | None:
         """What the opinions on the records of the bank's own run have cost; None where none is asked for."""
         if not self.opinion:
             return None
@@ -206,7 +203,7 @@ class Guard:
         own = [r.provenance["opinion"] for r in bank.records(bank.namespace) if "opinion" in r.provenance]
         return sum((Usage(**o["usage"]) for o in own if o["usage"] and o.get("run") == run), Usage())
 
-    def _ask(self, record: MemoryRecord, bank: MemoryBank, provenance: dict[str, Any]) -> tuple[str, ...]:
+    def _ask(self, record: MemoryRecord, bank: Bank, provenance: dict[str, Any]) -> tuple[str, ...]:
         """("opinion",) where the model calls the record harmful; what it said is noted in `provenance`.
 
         A record that was asked about already, in this bank, is not asked about again.
@@ -220,7 +217,7 @@ class Guard:
             provenance["hygiene"] = sorted({*provenance.get("hygiene", ()), "no opinion"})
         return ("opinion",) if said["harmful"] else ()
 
-    def _broken_limits(self, record: MemoryRecord, bank: MemoryBank) -> tuple[str, ...]:
+    def _broken_limits(self, record: MemoryRecord, bank: Bank) -> tuple[str, ...]:
         """The limits of a source that the record breaks. A merged record is of no single source."""
         if record.parents or (self.max_per_source is None and self.burst is None) or bank.get(record.id) is not None:
             return ()
@@ -228,14 +225,12 @@ class Guard:
         many = many and len(same_source(record, bank, self.source, self.window)) >= self.max_per_source
         return (*(("burst",) if self._burst(record, bank) else ()), *(("max_per_source",) if many else ()))
 
-    def _burst(self, record: MemoryRecord, bank: MemoryBank) -> list[str]:
+    def _burst(self, record: MemoryRecord, bank: Bank) -> list[str]:
         if self.burst is None:
             return []
         return burst(record, same_source(record, bank, self.source, self.window), bank, self.source, self.burst)
 
-    def _broken_rules(
-        self, query: str, items: tuple[Lesson, ...], bank: MemoryBank, did: Did | None
-    ) -> tuple[str, ...]:
+    def _broken_rules(self, query: str, items: tuple[Lesson, ...], bank: Bank, did: Did | None) -> tuple[str, ...]:
         """The rules that the query or the lessons break."""
         texts = (query, *(item.text for item in items))
         known = self.provenance and did is not None
@@ -250,7 +245,7 @@ class Guard:
                 broken.add("likeness")
         return tuple(sorted(broken))
 
-    def _shown_passages(self, record: MemoryRecord, bank: MemoryBank, shown: Sequence[str] | None) -> list[str]:
+    def _shown_passages(self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None) -> list[str]:
         """Texts of the lessons that were in the prompt, longest first."""
         if shown is None:
             records = [hit.record for hit in bank.retrieve(record.original_query, exclude_task=record.task_id)]

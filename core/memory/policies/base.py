@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from core.errors import UserError, check_choice, check_numbers, check_positive
 from core.memory.filter import PRIOR, Filter
-from core.memory.moment import ages
+from core.memory.ports import SAME, Bank, Policy
 from core.types import MemoryRecord, Scored
-
-if TYPE_CHECKING:
-    from core.memory.bank import MemoryBank
-
-SAME = "same"  # retrieval.domain: the task's own
-
-
-class Policy(Protocol):
-    """Ranks records with the searches of the bank (`nearest`, `lexical`) and its clock; only reads."""
-
-    top_k: int
-
-    def rank(
-        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
-    ) -> list[Scored]:
-        """The top_k records for a query, best first; fewer, or none, where the rest is not good enough."""
-        ...
 
 
 @dataclass(kw_only=True)
-class Ranking:
+class Ranking(Policy):
     """The settings of every policy.
 
     top_k       records to retrieve; 0 retrieves nothing
@@ -40,8 +21,6 @@ class Ranking:
     outcome     only records of a success, or only of a failure
     min_confidence   leave out records that are believed in less; one never rated has the prior of its outcome
     """
-
-    by_places: ClassVar[bool] = False  # whether a score follows from places in a list, which min_score shortens
 
     top_k: int = 1
     min_score: float | None = None
@@ -98,7 +77,7 @@ class Pooled(Ranking):
         check_numbers(self, "retrieval", "pool", least=1, whole=True)
 
     def candidates(
-        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None, **how: str
+        self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None, **how: str
     ) -> list[Scored]:
         """The records to choose from, with their cosine, nearest first."""
         size = len(bank) if self.pool is None else max(self.pool, top_k)
@@ -119,11 +98,11 @@ class Reranking(Pooled):
         check_positive(self, "retrieval", "ticks_per_day")
 
     def rank(
-        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
-        age = ages(bank, self.ticks_per_day)
+        moment, a_day = bank.moment(), self.ticks_per_day
         pool = self.candidates(bank, query, top_k, exclude_task, where)
-        scores = (round(self.score(hit.record, hit.score, age(hit.record)), 6) for hit in pool)
+        scores = (round(self.score(hit.record, hit.score, moment.age_days(hit.record, a_day)), 6) for hit in pool)
         scored = [Scored(record=h.record, score=score, similarity=h.similarity) for h, score in zip(pool, scores)]
         return self.pick(self.good_enough(scored), top_k)
 
@@ -134,20 +113,6 @@ class Reranking(Pooled):
     def pick(self, scored: list[Scored], top_k: int) -> list[Scored]:
         """The top_k of the scored records, best first."""
         return best(scored, top_k)
-
-
-def retrieve_and_count(
-    bank: MemoryBank, query: str, top_k: int, where: Filter | None = None
-) -> tuple[list[Scored], int]:
-    """What the bank's policy retrieves, and how many of the top_k that it would have retrieved min_score held back."""
-    if getattr(bank.policy, "min_score", None) is None:
-        return bank.retrieve(query, top_k, where=where), 0
-    unheld = copy(bank.policy)
-    unheld.min_score = None
-    unheld = unheld.rank(bank, query, top_k, None, where)
-    n_held_back = len(unheld) - len(bank.policy.good_enough(unheld))
-    again = n_held_back or bank.policy.by_places
-    return (bank.retrieve(query, top_k, where=where) if again else unheld), n_held_back
 
 
 def confidence_of(record: MemoryRecord) -> float:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from core.errors import check_choice
 from core.memory.filter import Filter
 from core.memory.policies.base import Ranking
+from core.memory.ports import Bank
 from core.types import Scored
-
-if TYPE_CHECKING:
-    from core.memory.bank import MemoryBank
 
 
 @dataclass(kw_only=True)
@@ -32,7 +29,7 @@ class Cosine(Ranking):
         check_choice(self, "retrieval", "key", ("query", "item", "both", None))
 
     def rank(
-        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         hits = bank.nearest(query, top_k, exclude_task, self.within(where), unit=self.unit, key=self.key)
         return self.good_enough(hits)

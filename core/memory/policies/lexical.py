@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from core.memory.filter import Filter
 from core.memory.policies.base import Ranking
+from core.memory.ports import Bank
 from core.types import Scored
-
-if TYPE_CHECKING:
-    from core.memory.bank import MemoryBank
 
 
 @dataclass(kw_only=True)
@@ -25,6 +22,6 @@ class Lexical(Ranking):
         return score / (1 + score)
 
     def rank(
-        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         return self.good_enough(bank.lexical(query, top_k, exclude_task, self.within(where)))

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from core.errors import check_positive
 from core.memory.filter import Filter, normalised
-from core.memory.moment import ages, idles
 from core.memory.policies.base import Ranking, best
 from core.memory.policies.trust import feedback, warning_of
+from core.memory.ports import Bank
 from core.types import MemoryRecord, Scored
-
-if TYPE_CHECKING:
-    from core.memory.bank import MemoryBank
 
 LONG_ENOUGH, LONGEST = 4, 40  # letters from which, and up to which, the beginning of a word counts as that word
 MAX_WORDS = 64  # of a query
@@ -66,7 +62,7 @@ class Points(Ranking):
         check_positive(self, "retrieval", "decay_days", "ticks_per_day")
 
     def rank(
-        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         import numpy as np
 
@@ -74,11 +70,12 @@ class Points(Ranking):
             return []
         everything = np.zeros(dim, dtype=np.float32)  # as near to one record as to any other
         hits = bank.nearest(everything, max(len(bank), 1), exclude_task, self.within(where), unit="record", key="query")
-        age, idle, asked = ages(bank, self.ticks_per_day), idles(bank, self.ticks_per_day), Asked(query)
+        moment, a_day, asked = bank.moment(), self.ticks_per_day, Asked(query)
         found = []
         for record in (hit.record for hit in hits):
             if match := self.match(asked, record):
-                points = self.points(record, match, age(record), idle(record))
+                age, idle = moment.age_days(record, a_day), moment.idle_days(record, a_day)
+                points = self.points(record, match, age, idle)
                 hit = Scored(record=record, score=points, warning=warning_of(record) if self.warn else "")
                 found.append((asked.n_shared(f"{record.text}\n{' '.join(record.tags)}"), hit))
         by_words = [hit for _, hit in sorted(found, key=lambda pair: -pair[0])]

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from core.memory.filter import Filter
 from core.memory.policies.base import Ranking
+from core.memory.ports import Bank
 from core.seeding import derive_seed
 from core.types import Scored
-
-if TYPE_CHECKING:
-    from core.memory.bank import MemoryBank
 
 
 @dataclass(kw_only=True)
@@ -29,7 +26,7 @@ class Random(Ranking):
     seed: int = 0
 
     def rank(
-        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         hits = self.good_enough(bank.nearest(query, max(len(bank), 1), exclude_task, self.within(where)))
         drawn_for = exclude_task or query

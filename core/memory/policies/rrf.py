@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from core.errors import check_positive
 from core.memory.filter import Filter
 from core.memory.policies.base import Pooled, best
+from core.memory.ports import Bank
 from core.types import Scored
-
-if TYPE_CHECKING:
-    from core.memory.bank import MemoryBank
 
 
 @dataclass(kw_only=True)
@@ -31,7 +29,7 @@ class RRF(Pooled):
         check_positive(self, "retrieval", "k")
 
     def rank(
-        self, bank: MemoryBank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
+        self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         near = self.good_enough(self.candidates(bank, query, top_k, exclude_task, where, unit="record"))
         by_words = bank.lexical(query, max(self.pool or len(bank), top_k, 1), exclude_task, self.within(where))

@@ -9,7 +9,7 @@ from typing import Any
 from core.memory.postgres.connection import EVERYONE, SEE_UNTIL_COMMIT, Late
 from core.memory.postgres.search import words_of_record
 from core.memory.store.changes import Change, Embed, Items, check_status
-from core.memory.store.schema import FIELDS, to_column
+from core.memory.store.schema import COLUMNS, places, row_of
 from core.types import MemoryRecord
 
 MANY = 20  # records from which they are copied into the table rather than inserted one by one
@@ -20,17 +20,18 @@ _WORDS = (
     "FROM {source}, string_to_array({words}, ' ') a)"
 )
 ENTER_VECTOR = "INSERT INTO vectors OVERRIDING SYSTEM VALUE SELECT"  # into the row that its record names
-ENTER_ITEM = "INSERT INTO item_vectors SELECT vector_row, ?2, ?3, namespace FROM records WHERE rowid = ?1"
-_VECTOR = "INSERT INTO vectors (vector, namespace) VALUES (?, ?)"
+ENTER_ITEM = "INSERT INTO item_vectors SELECT vector_row, $2, $3, namespace FROM records WHERE rowid = $1"
+_VECTOR = "INSERT INTO vectors (vector, namespace) VALUES ($1, $2)"
 _PUT = (
-    f"WITH r AS (INSERT INTO records ({', '.join(FIELDS)}, vector_row) "
-    f"VALUES ({', '.join('?' * len(FIELDS))}, {{row}}) ON CONFLICT DO NOTHING RETURNING rowid, namespace, vector_row), "
-    f"{_WORDS.format(words='?', source='r')}{{vector}} SELECT rowid FROM r"
+    f"WITH r AS (INSERT INTO records ({', '.join(COLUMNS)}, vector_row) "
+    f"VALUES ({places(len(COLUMNS))}, {{row}}) ON CONFLICT DO NOTHING RETURNING rowid, namespace, vector_row), "
+    f"{_WORDS.format(words=places(1, after=len(COLUMNS)), source='r')}{{vector}} SELECT rowid FROM r"
 )
 _NEXT, _MINE = "nextval('vectors_rowid_seq')", "(SELECT currval('vectors_rowid_seq'))"
-_PUT_WITH = _PUT.format(row=_NEXT, vector=f", v AS ({ENTER_VECTOR} vector_row, ?, namespace FROM r)")
+_VECTOR_PLACE = places(1, after=len(COLUMNS) + 1)
+_PUT_WITH = _PUT.format(row=_NEXT, vector=f", v AS ({ENTER_VECTOR} vector_row, {_VECTOR_PLACE}, namespace FROM r)")
 _PUT_WITHOUT = _PUT.format(row=_NEXT, vector="")
-_ITEM = f"INSERT INTO item_vectors VALUES ({_MINE}, ?, ?, ?)"
+_ITEM = f"INSERT INTO item_vectors VALUES ({_MINE}, $1, $2, $3)"
 # After _VECTOR and _ITEM, which are taken back if the record is there already.
 _TAKEN_BACK = f", v AS (DELETE FROM vectors WHERE rowid = {_MINE} AND NOT EXISTS (SELECT FROM r))"
 _PUT_AFTER = _PUT.format(row=_MINE, vector=_TAKEN_BACK)
@@ -96,7 +97,7 @@ class PostgresChange(Change):
         The vector and those of items are entered before this change has its turn to write, if that is still to come:
         the graph takes longest. The session must see the record's namespace.
         """
-        values = (*(to_column(name, getattr(record, name)) for name in FIELDS), words_of_record(record))
+        values = (*row_of(record), words_of_record(record))
         if vector is None:
             return _PUT_WITHOUT, values
         if self._db.before_lock(_VECTOR, (vector, record.namespace)):
@@ -106,7 +107,7 @@ class PostgresChange(Change):
         return _PUT_WITH, (*values, vector)
 
     def _copy(self, rows: list[tuple[MemoryRecord, bytes | None, Items]]) -> int:
-        db, names = self._db, ", ".join(FIELDS)
+        db, names = self._db, ", ".join(COLUMNS)
         for record, *_ in rows:
             check_status(record.status)
         db.see(EVERYONE)
@@ -117,14 +118,11 @@ class PostgresChange(Change):
         db.execute("DELETE FROM incoming")
         db.copy(
             "COPY incoming FROM STDIN WITH (FORMAT BINARY)",
-            (
-                [*(to_column(name, getattr(r, name)) for name in FIELDS), vector, words_of_record(r), n]
-                for n, (r, vector, _) in enumerate(rows)
-            ),
+            ([*row_of(r), vector, words_of_record(r), n] for n, (r, vector, _) in enumerate(rows)),
             {"score": "float8", "confidence": "float8", "trust": "float8", "last_used": "float8"}
             | dict.fromkeys(("tick", "n_used", "n_used_success", "n_helpful", "n_harmful"), "int8")
             | {"n": "int4"},
-            (*FIELDS, "vector", "words", "n"),
+            (*COLUMNS, "vector", "words", "n"),
         )
         added = db.execute(
             f"WITH r AS (INSERT INTO records ({names}, vector_row) "
@@ -140,7 +138,7 @@ class PostgresChange(Change):
         first = {(r.id, r.namespace): (r.namespace, items) for r, _, items in reversed(rows)}
         items = [(new[key], *item, space) for key, (space, found) in first.items() if key in new for item in found]
         self.stores_items |= bool(items)
-        db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?, ?)", items)
+        db.executemany("INSERT INTO item_vectors VALUES ($1, $2, $3, $4)", items)
         db.see(self._namespace)
         return len(new)
 

@@ -1,20 +1,19 @@
-"""A connection to PostgreSQL that takes the bank's SQL and values as Python's sqlite3 does."""
+"""Connections to PostgreSQL: values as the bank has them, several statements in one message, a writer and readers."""
 
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import count
 from struct import pack
 from sys import byteorder
 from typing import Any
 
 from core.errors import UserError
+from core.memory.store.schema import Dialect, storable
 
 EVERYONE = "*"  # the namespace of a session that reads and writes those of all
 ESCAPE = "\U000f0000"  # PostgreSQL takes no NUL in a text: it is stored as this and "0", this itself as this and "e"
@@ -28,18 +27,14 @@ _IN_ITS_ORDER = "SELECT set_config('plan_cache_mode', 'force_generic_plan', true
 )
 _IN_ANY_ORDER = [f"SET LOCAL enable_{way} TO DEFAULT" for way in _OTHER_WAYS] + ["SET LOCAL plan_cache_mode TO auto"]
 _SEE = "SELECT set_config('reasoningbank.namespace', $1, false)"
-SEE_UNTIL_COMMIT = "SELECT set_config('reasoningbank.namespace', ?, true)"
+SEE_UNTIL_COMMIT = "SELECT set_config('reasoningbank.namespace', $1, true)"
 # In one statement, as each takes its time from every writer. `commit` waits for the disk, without the lock; what writes
 # is planned once, not while others wait.
 _TO_WRITE = _SEE + (
     ", set_config('lock_timeout', $2, true), set_config('synchronous_commit', 'off', true), "
     "set_config('plan_cache_mode', 'auto', true)"
 )
-_DIALECT = {
-    " IS NOT (": " IS DISTINCT FROM (",
-    "ON v.rowid = r.rowid": "ON v.rowid = r.vector_row",
-    "ON i.record = r.rowid": "ON i.record = r.vector_row",
-}
+DIALECT = Dialect(vector_row="r.vector_row", differs="IS DISTINCT FROM", names_conflicts=True)
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 
@@ -87,19 +82,14 @@ class Late:
 
 
 class Connection:
-    """Speaks both databases' common SQL: `?` and `?1` for values, a vector as its float32 bytes. Not thread-safe.
+    """A session with the database; see core/memory/store/schema.py. A vector is its float32 bytes. Not thread-safe."""
 
-    total_changes     rows that were inserted, updated and deleted so far
-    names_conflicts   ON CONFLICT DO UPDATE must say of which key
-    """
-
-    names_conflicts = True
+    dialect = DIALECT
 
     def __init__(self, pg: Any) -> None:
         self.pg = pg
         self.total_changes = 0
         self._first: list[tuple[str, tuple]] = []  # statements that are to be sent before the next one
-        self._texts: dict[str, str] = {}
         self.vector = _adapt(pg)  # the number of its type
         self.sees = ""  # the namespace that the session is held to
 
@@ -107,7 +97,7 @@ class Connection:
         """Run one statement; returns a cursor."""
         cursor = self.pg.cursor(binary=True)
         with self._begun():
-            cursor.execute(self._translated(query), values)
+            cursor.execute(query, _storable(values))
         return self._counted(cursor)
 
     def rows_by_graph(self, query: str, values: Sequence[Any]) -> list[tuple]:
@@ -125,7 +115,7 @@ class Connection:
                 self.pg.execute("BEGIN READ ONLY")
             self.pg.execute(_IN_ITS_ORDER)
             cursor = self.pg.cursor(binary=True)
-            cursor.execute(self._translated(query), values)
+            cursor.execute(query, _storable(values))
             for statement in _IN_ANY_ORDER if inside else ("COMMIT",):
                 self.pg.execute(statement)
         return cursor.fetchall()
@@ -135,7 +125,7 @@ class Connection:
         if rows := list(rows):
             cursor = self.pg.cursor(binary=True)
             with self._begun():
-                cursor.executemany(self._translated(query), rows)
+                cursor.executemany(query, list(map(_storable, rows)))
             self._counted(cursor)
 
     def see(self, namespace: str) -> None:
@@ -188,7 +178,7 @@ class Connection:
         """Let a statement be sent before the turn to write is waited for; False where that is had already."""
         if not self._first:
             return False
-        self._first.insert(-1, (self._translated(query), values))
+        self._first.insert(-1, (query, _storable(values)))
         return True
 
     @contextmanager
@@ -214,7 +204,7 @@ class Connection:
         with self.pg.pipeline():
             for query, values in first:
                 self.pg.execute(query, values)
-            asked = [self.pg.execute(self._translated(one.query), one.values, binary=True) for one in statements]
+            asked = [self.pg.execute(one.query, _storable(one.values), binary=True) for one in statements]
             self.pg.execute("COMMIT")
             if durable:  # a commit of anything brings all that was committed before it to the disk
                 self.pg.execute("SELECT pg_logical_emit_message(true, 'reasoningbank', '')")
@@ -244,15 +234,9 @@ class Connection:
             self.total_changes += max(cursor.rowcount, 0)
         return cursor
 
-    def _translated(self, query: str) -> str:
-        found = self._texts.get(query)
-        if found is None:
-            places = count(1)
-            found = re.sub(r"\?(\d*)", lambda place: f"${place[1] or next(places)}", query)
-            for ours, theirs in _DIALECT.items():
-                found = found.replace(ours, theirs)
-            self._texts[query] = found
-        return found
+
+def _storable(values: Sequence[Any]) -> tuple:
+    return tuple(map(storable, values))
 
 
 def _escaped(text: str) -> str:
@@ -336,14 +320,12 @@ def _swapped(data: bytes) -> bytes:
     return numbers.tobytes()
 
 
-# The connections of an open bank: one that writes, and as many as read at once, up to READERS.
-
 KEPT_IDLE = 4  # connections that stay open for the next to read
 READERS = 16  # connections that read at once; a server has 100 for all processes, unless its owner wants more
 
 
 class Connections:
-    """The connections of a store and of its tenants' views of it."""
+    """Those of an open bank and of its tenants' views of it: one that writes, and as many as read, up to READERS."""
 
     def __init__(self, url: str, settings: dict[str, Any], read_only: bool) -> None:
         self.url, self.read_only = url, read_only

@@ -1,4 +1,4 @@
-"""Search by vectors inside PostgreSQL: exactly, or in pgvector's graph and then in exact order."""
+"""Search inside PostgreSQL: of vectors exactly, or in pgvector's graph and then in exact order; of words by BM25."""
 
 from __future__ import annotations
 
@@ -6,26 +6,25 @@ import logging
 import re
 import time
 import unicodedata
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
-from core.memory.filter import PRIOR, Filter, normal_tag
-from core.memory.postgres.connection import ESCAPE
+from core.memory.filter import PRIOR, Filter, visible
+from core.memory.postgres.connection import DIALECT, ESCAPE, EVERYONE
+from core.memory.postgres.database import PostgresDatabase
 from core.memory.postgres.setup import HAS_GRAPH
 from core.memory.store.changes import Items
-from core.memory.store.hits import Hit, best_of_each, with_records
-from core.memory.store.schema import RECORDS, SET_ASIDE, storable, to_record
-from core.types import MemoryRecord, Scored
-
-if TYPE_CHECKING:
-    from core.memory.postgres.store import PostgresStore
+from core.memory.store.contract import SearchSettings
+from core.memory.store.hits import Hit, Place, best_of_each, in_order
+from core.memory.store.schema import SET_ASIDE, storable, to_record
+from core.types import MemoryRecord
 
 log = logging.getLogger(__name__)
 
-Seen = dict[int, tuple]  # rowid: a row of RECORDS
+Seen = dict[int, tuple]  # rowid: a row of DIALECT.records
 GRAPH_FROM = 20_000  # vectors from which memory.index=hnsw has a graph made
 FEW = 64  # hits whose records are read in the same query
-_ONE = f"{RECORDS} WHERE r.rowid = h.found"
+_ONE = f"{DIALECT.records} WHERE r.rowid = h.found"
 FRESH_S = 5.0  # for so long a tenant's size is taken to be the same
 BELIEVED = f"coalesce(r.confidence, CASE r.outcome WHEN 'success' THEN {PRIOR['success']} ELSE {PRIOR['failure']} END)"
 
@@ -51,93 +50,96 @@ BM25 = """
 """
 
 
-def conditions(where: Filter, n: int, exclude_task: str | None) -> tuple[str, list[Any]]:
-    """What a filter asks of a record `r`, as SQL, and its values, numbered from n + 1. Its namespace is filled in.
+@dataclass(kw_only=True)
+class _Terms:
+    """Says what `visible` asks of a record `r` in PostgreSQL's SQL, and keeps the values for it.
 
-    exclude_task   which must not have taught it. In the search's own statement, so that this holds for what others add
-                   just before it
+    In the search's own statement, so that it holds for what others add just before it.
     """
-    values: list[Any] = [list(where.statuses)]
-    parts = [f"r.status = ANY (${n + 1})"]
 
-    def more(part: str, value: Any) -> None:
-        values.append(value)
-        parts.append(part.replace("$$", f"${n + len(values)}"))
+    values: list[Any] = field(default_factory=list)
 
-    if not where.everyone:
-        more("r.namespace = $$", where.namespace)
-    if exclude_task is not None:
+    def one_of(self, column: str, values: tuple[str, ...]) -> str:
+        return f"r.{column} = ANY ({self.place(list(values))})"
+
+    def has_tag(self, tag: str) -> str:
+        return f"EXISTS (SELECT FROM json_each(r.folded_tags) t WHERE t.value = {self.place(tag)})"
+
+    def believed(self, least: float) -> str:
+        return f"{BELIEVED} >= {self.place(least)}::float8"
+
+    def not_from(self, task_id: str) -> str:
         # An id may stand there as json_each gives it (tables.sql): with a blank for a NUL byte.
-        merged = f"SELECT t.record FROM lineage t WHERE t.task_id IN ($$, replace($$, '{ESCAPE}0', ' '))"
-        more(f"r.task_id <> $$ AND r.rowid NOT IN ({merged})", exclude_task)
-    if where.outcome is not None:
-        more("r.outcome = $$", where.outcome)
-    if where.domains is not None:
-        more("r.domain = ANY ($$)", list(where.domains))
-    if where.min_confidence is not None:
-        more(f"{BELIEVED} >= $$::float8", where.min_confidence)
-    for tag in where.tags:  # as Filter.passes compares them, but for letters outside ASCII, whose case counts here
-        same = "t.value = ANY ($$) OR lower(regexp_replace(trim(t.value), '\\s+', '-', 'g')) = ANY ($$)"
-        more(f"EXISTS (SELECT FROM json_each(r.tags) t WHERE {same})", [tag, normal_tag(tag)])
-    return " AND ".join(parts), values
+        place = self.place(task_id)
+        merged = f"SELECT t.record FROM lineage t WHERE t.task_id IN ({place}, replace({place}, '{ESCAPE}0', ' '))"
+        return f"r.task_id <> {place} AND r.rowid NOT IN ({merged})"
+
+    def place(self, value: Any) -> str:
+        """Where a value stands in the statement."""
+        self.values.append(value)
+        return f"${len(self.values)}"
 
 
 class PostgresSearch:
-    """Finds vectors in the store; nothing is kept here but the items that the store has no vectors of. Thread-safe.
+    """Searches in the database; nothing is kept here but the vectors of items that it has none of.
 
-    graph          search in the graph where there is one and the tenant is not small; else exactly
-    item_vectors   gives (place, vector as float32 bytes) of a record's items where the store has none; of more records
-                   at once than most_missing it is not asked, and these are not found by their items
+    exact_below, oversample   of `Postgres` (store.py)
     """
 
     def __init__(
-        self,
-        store: PostgresStore,
-        graph: bool,
-        item_vectors: Callable[[MemoryRecord], Items],
-        read_only: bool,
-        most_missing: int | None = None,
+        self, database: PostgresDatabase, settings: SearchSettings, *, exact_below: int, oversample: int
     ) -> None:
-        self._store, self._graph = store, graph
-        self._item_vectors, self._most_missing = item_vectors, most_missing
+        self._database, self._settings = database, settings
+        self._exact_below, self._oversample = exact_below, oversample
         self._sizes: dict[tuple, tuple[float, int]] = {}
-        self._has_graph: dict[bool, bool] = {}
         self._extra: dict[int, Items] = {}
         self._checked = -1  # the journal's entry up to which records without vectors of their items are known
-        if graph and not read_only and store.dim() is not None:
-            store.ensure_graphs(GRAPH_FROM)
+        if settings.approximate and not settings.read_only and database.dim() is not None:
+            database.ensure_graphs(GRAPH_FROM)
 
     def nearest(
-        self,
-        vector: Any,
-        k: int,
-        where: Filter,
-        exclude_task: str | None,
-        *,
-        kinds: tuple[bool, ...],
-        distinct: bool,
-    ) -> tuple[list[Hit], Seen]:
-        """The k nearest of each kind, and rows that were read with them, for `scored`.
-
-        kinds      False: of the records' queries; True: of their items
-        distinct   of a record's items only the best
-        """
+        self, vector: Any, k: int, where: Filter, exclude_task: str | None, *, kinds: tuple[bool, ...], distinct: bool
+    ) -> list[Hit]:
         seen: Seen = {}
-        hits: list[Hit] = []
+        found: list[Place] = []
         if k > 0:
             for items in kinds:
-                hits += self._nearest(vector, k, where, exclude_task, items, distinct and items, seen)
-        return hits, seen
+                found += self._nearest(vector, k, where, exclude_task, items, distinct and items, seen)
+        return self._with_records(found, seen)
+
+    def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
+        """FTS5's formula, k1 = 1.2 and b = 0.75; how rare a word is is counted in the namespace alone."""
+        database = self._within(where)
+        say = _Terms(values=[[part for word in words for part in words_of(word)], database.namespace])
+        within = " AND ".join(visible(where, exclude_task, say))
+        query = BM25.format(within=within, everyone=EVERYONE, k=int(k))
+        found = [(rowid, -1, score) for rowid, score in database.rows(query, tuple(say.values))]
+        return self._with_records(found, {})
+
+    def save(self) -> None:
+        """There is no file beside the database."""
+
+    def _within(self, where: Filter) -> PostgresDatabase:
+        return self._database.of(None if where.everyone else where.namespace)
+
+    def _with_records(self, found: list[Place], seen: Seen) -> list[Hit]:
+        """Places with their records; those whose record was removed since are left out."""
+        rowids = {rowid for rowid, _, _ in found}
+        records = {rowid: to_record(seen[rowid]) for rowid in rowids & seen.keys()}
+        if missing := sorted(rowids - records.keys()):
+            query = f"{DIALECT.records} WHERE r.rowid = ANY ($1)"
+            records |= {row[0]: to_record(row) for row in self._database.of(None).rows(query, (missing,))}
+        return [Hit(*place, records[place[0]]) for place in found if place[0] in records]
 
     def _nearest(
         self, vector: Any, k: int, where: Filter, exclude_task: str | None, items: bool, distinct: bool, seen: Seen
-    ) -> list[Hit]:
-        store = self._store.of(None if where.everyone else where.namespace)
+    ) -> list[Place]:
+        store = self._within(where)
         wanted, graph = k, self._in_graph(store, items)
         extra = self._unstored(vector, where, exclude_task) if items else []
         while True:
             found = self._found(store, vector, wanted + 4, where, exclude_task, items, graph, seen)
-            hits = sorted((*found, *extra), key=lambda hit: (-hit[2], hit[0], hit[1]))
+            hits = in_order((*found, *extra))
             if distinct:
                 hits = best_of_each(hits)
             hits = hits[:k]
@@ -149,17 +151,6 @@ class PostgresSearch:
                 return hits
             wanted *= 2
 
-    def scored(self, hits: list[Hit], unit: str, seen: Seen | None = None, *, by_words: bool = False) -> list[Scored]:
-        """Hits with their records; for unit=item, a record with nothing but the item that was found."""
-        rowids = {rowid for rowid, _, _ in hits}
-        records = {rowid: to_record(seen[rowid]) for rowid in rowids & (seen or {}).keys()}
-        if missing := sorted(rowids - records.keys()):
-            records |= self._store.of(None).get(missing)
-        return with_records(hits, records, unit, by_words=by_words)
-
-    def save(self) -> None:
-        """There is no file beside the database."""
-
     def _found(
         self,
         store: Any,
@@ -170,19 +161,20 @@ class PostgresSearch:
         items: bool,
         graph: bool,
         seen: Seen,
-    ) -> list[Hit]:
+    ) -> list[Place]:
         """The n nearest that the store has, best first but for ties; of few hits the records are read as well."""
         table, joined, place = "vectors", "ON v.rowid = r.vector_row", "-1"
         if items:
             table, joined, place = "item_vectors", "ON v.record = r.vector_row", "v.place"
-        within, values = conditions(where, 1, exclude_task)
+        say = _Terms(values=[vector.tobytes()])
+        terms = visible(where, exclude_task, say)
         if not where.everyone:
-            within += f" AND v.namespace = ${2 + len(values)}"
-            values.append(where.namespace)
+            terms.append(f"v.namespace = {say.place(where.namespace)}")
+        within = " AND ".join(terms)
         source, found = f"FROM {table} v JOIN records r {joined} WHERE {within}", "r.rowid"
         if graph:
             kind = f"halfvec({len(vector)})"
-            taken = n * self._store.how.oversample
+            taken = n * self._oversample
             source = f"{source} ORDER BY v.vector::{kind} <#> $1::vector::{kind} LIMIT {taken}"
             source, found = f"FROM (SELECT v.*, r.rowid AS found {source}) v", "v.found"
         query = (
@@ -191,18 +183,17 @@ class PostgresSearch:
         )
         if few := n <= FEW:
             query = f"WITH hits AS MATERIALIZED ({query}) SELECT h.*, o.* FROM hits h JOIN LATERAL ({_ONE}) o ON true"
-        given = (vector.tobytes(), *values)
         with store.reading() as db:
-            rows = (db.rows_by_graph if graph else db.rows)(query, given)
+            rows = (db.rows_by_graph if graph else db.rows)(query, tuple(say.values))
         if few:
             seen |= {row[0]: row[3:] for row in rows}
         return [(row[0], row[1], round(row[2], 6)) for row in rows]
 
     def _in_graph(self, store: Any, items: bool) -> bool:
         """Whether there is a graph, and enough vectors in sight for it to pay."""
-        if not self._graph:
+        if not self._settings.approximate:
             return False
-        table, least = "item_vectors" if items else "vectors", self._store.how.exact_below
+        table, least = "item_vectors" if items else "vectors", self._exact_below
         at, size = self._sizes.get((store.namespace, items), (-FRESH_S, 0))
         if time.monotonic() - at > FRESH_S:
             mine = "" if store.namespace == "*" else " WHERE namespace = $1"
@@ -213,20 +204,20 @@ class PostgresSearch:
             size = size if there else -1
         return size >= least
 
-    def _unstored(self, vector: Any, where: Filter, exclude_task: str | None) -> list[Hit]:
+    def _unstored(self, vector: Any, where: Filter, exclude_task: str | None) -> list[Place]:
         """Hits among the items that the store has no vectors of."""
         import numpy as np
 
         self._look_for_unstored()
         if not self._extra:
             return []
-        within, values = conditions(where, 1, exclude_task)
+        say = _Terms(values=[list(self._extra)])
+        within = " AND ".join(visible(where, exclude_task, say))
         query = (
             f"SELECT r.rowid FROM records r WHERE r.rowid = ANY ($1) AND {within} "
             "AND NOT EXISTS (SELECT FROM item_vectors i WHERE i.record = r.vector_row)"
         )
-        store = self._store.of(None if where.everyone else where.namespace)
-        rowids = {row[0] for row in store.rows(query, (list(self._extra), *values))}
+        rowids = {row[0] for row in self._within(where).rows(query, tuple(say.values))}
         return [
             (rowid, place, round(float(np.frombuffer(row, dtype=np.float32) @ vector), 6))
             for rowid in rowids
@@ -235,35 +226,34 @@ class PostgresSearch:
 
     def _look_for_unstored(self) -> None:
         """Embed the items that have no vectors, of the records that are new or changed since this was last asked."""
-        everyone = self._store.of(None)
+        everyone = self._database.of(None)
         [(seq,)] = everyone.rows("SELECT coalesce(max(seq), 0) FROM journal")
         if seq == self._checked:
             return
         changed = "" if self._checked < 0 else "r.rowid IN (SELECT rowid FROM undo_records WHERE seq > $1) AND "
         query = (
-            f"{RECORDS} WHERE {changed}NOT (v.vector IS NULL AND r.status IN {SET_ASIDE}) "
+            f"{DIALECT.records} WHERE {changed}NOT (v.vector IS NULL AND r.status IN {SET_ASIDE}) "
             "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.vector_row) ORDER BY r.rowid"
         )
         found = everyone.rows(query, (self._checked,) if changed else ())
-        if self._most_missing is not None and len(found) > self._most_missing:
-            command = f"python -m core.memory reembed {self._store.path}"
+        if self._settings.most_missing is not None and len(found) > self._settings.most_missing:
+            command = f"python -m core.memory reembed {self._database.path}"
             log.warning(f"{len(found)} records are found by their query alone until you run: {command}")
         else:
-            self._extra |= {row[0]: self._item_vectors(to_record(row)) for row in found}
+            self._extra |= {row[0]: self._settings.item_vectors(to_record(row)) for row in found}
         self._checked = seq  # at last: an embedder that fails is asked again
 
-
-# The words of a text as SQLite's FTS5 takes them: letters and digits, without case and the accents of Latin letters.
-#
-# PostgreSQL could do it (words_of in tables.sql, for records that come without their words), at four times an
-# addition's other work.
 
 _ACCENT = re.compile("[\u0300-\u036f]")
 _WORD = re.compile(r"[^\W_]+")
 
 
 def words_of(text: str) -> list[str]:
-    """Every word of a text, as often as it stands there."""
+    """Every word of a text, as often as it stands there: as SQLite's FTS5 takes them, without case and Latin accents.
+
+    PostgreSQL could do it (words_of in tables.sql, for records that come without their words), at four times the time
+    of all else that an addition does.
+    """
     text = text.lower()
     if not text.isascii():
         text = unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", storable(text))))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
-from core.memory.store.schema import TRACKED
+from core.memory.store.schema import TRACKED, column_of_tags
 
-SCHEMA, OLDER = "2", "1"
+SCHEMA, OLDER = "3", "2"
 LOCK = "hashtext('reasoningbank:' || current_schema())"
 GRAPHS = {"vectors": "vectors_graph", "item_vectors": "item_vectors_graph"}  # table: its index
 TENANTS = (  # tables whose rows belong to a namespace
@@ -58,17 +59,28 @@ def create(db: Any) -> None:
     letters = next((name for name in LETTERS if name in known), "default")
     run = db.script
     run(_file("tables.sql").replace("{words}", f'"{letters}"'))
-    run(_file("vector_rows.sql") + _file("triggers.sql"))
+    run(_file("triggers.sql"))
     for table, (columns, n_key) in _TRACKED.items():
         run(_undo(table, columns, n_key) + _keep_undo(table, columns, n_key))
     for table in TENANTS:
         run(_held_apart(table))
-    db.execute("INSERT INTO meta VALUES ('schema', ?)", (SCHEMA,))
+    db.execute("INSERT INTO meta VALUES ('schema', $1)", (SCHEMA,))
 
 
 def _upgrade(db: Any) -> None:
-    db.script(_file("schema_1.sql") + _keep_undo("records", *_TRACKED["records"]) + _file("vector_rows.sql"))
-    db.execute("UPDATE meta SET value = ? WHERE key = 'schema'", (SCHEMA,))
+    """From schema 2: the tags of a record are stored as they are compared, too, beside as they were given."""
+    db.script(
+        "LOCK TABLE records, undo_records;"
+        "ALTER TABLE records ADD folded_tags text NOT NULL DEFAULT '[]', DISABLE TRIGGER USER;"
+        "ALTER TABLE records ALTER folded_tags DROP DEFAULT; ALTER TABLE undo_records ADD folded_tags text;"
+        "DROP FUNCTION undo_INSERT_records, undo_UPDATE_records, undo_DELETE_records CASCADE;"
+    )
+    for table in ("records", "undo_records"):
+        known = db.rows(f"SELECT DISTINCT tags FROM {table} WHERE tags IS NOT NULL", ())
+        folded = [(column_of_tags(json.loads(tags)), tags) for (tags,) in known]
+        db.executemany(f"UPDATE {table} SET folded_tags = $1 WHERE tags = $2", folded)
+    db.script("ALTER TABLE records ENABLE TRIGGER USER;" + _keep_undo("records", *_TRACKED["records"]))
+    db.execute("UPDATE meta SET value = $1 WHERE key = 'schema'", (SCHEMA,))
 
 
 def _file(name: str) -> str:
@@ -76,7 +88,7 @@ def _file(name: str) -> str:
 
 
 def _undo(table: str, columns: tuple[str, ...], n_key: int) -> str:
-    """As in SQLite (core/memory/store/schema.py): the row as it was, of one that was not there its key."""
+    """As in SQLite (core/memory/sqlite/setup.py): the row as it was, of one that was not there its key."""
     made = f"CREATE TABLE undo_{table} (step bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, seq bigint NOT NULL, "
     made += f"was_there boolean NOT NULL, LIKE {table});"
     for name in columns[n_key:]:
@@ -134,7 +146,7 @@ def _lacks(db: Any, table: str, least: int) -> bool:
         return False
     db.see("*")
     owned = f"pg_has_role((SELECT relowner FROM pg_class WHERE oid = '{table}'::regclass), 'USAGE')"
-    found = f"SELECT count(*) >= ? AND {owned} FROM (SELECT FROM {table} LIMIT {int(least)}) enough"
+    found = f"SELECT count(*) >= $1 AND {owned} FROM (SELECT FROM {table} LIMIT {int(least)}) enough"
     return db.execute(found, (least,)).fetchone()[0]
 
 

@@ -32,6 +32,7 @@ CREATE TABLE records (
     trust double precision NOT NULL,
     parents text NOT NULL,
     provenance text NOT NULL,
+    folded_tags text NOT NULL, -- as a filter compares them
     vector_row bigint NOT NULL, -- of `vectors`, for its whole life, also while that has no such row
     UNIQUE (namespace, id),
     UNIQUE (rowid, id, namespace) -- what `put_back` names
@@ -47,6 +48,8 @@ CREATE TABLE vectors (
     namespace text COLLATE "C" NOT NULL DEFAULT current_setting('reasoningbank.namespace') CHECK (namespace <> '*')
 );
 CREATE INDEX vectors_by_namespace ON vectors (namespace);
+GRANT USAGE ON SEQUENCE vectors_rowid_seq TO PUBLIC; -- whom the table lets add rows; these are numbers alone
+CREATE INDEX records_by_vector ON records (vector_row);
 CREATE TABLE item_vectors (
     record bigint NOT NULL, -- its vector_row
     place bigint NOT NULL,

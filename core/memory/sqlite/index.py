@@ -6,12 +6,13 @@ import json
 import logging
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.errors import StopRun
-from core.memory.filter import Attributes, Filter
-from core.memory.store.hits import Hit, best_of_each
+from core.memory.filter import Filter, by_attributes
+from core.memory.store.hits import Place, best_of_each, in_order
 
 GONE = 0  # the code of an entry whose record was removed
 FEW = 5_000  # so few entries are compared one by one rather than inside FAISS
@@ -20,6 +21,30 @@ GRAPH_FROM = 20_000  # below, index=hnsw searches exactly: that is as fast
 HNSW_M, HNSW_BUILD, HNSW_SEARCH = 32, 40, 256  # links an entry (FAISS's default), width of the search at add and search
 MASKS = 256  # filters whose places are kept
 SPARSE = 0.2  # share of entries below which a filtered search is exact: the graph would lose its way
+
+
+class Attributes(NamedTuple):
+    """What a filter asks of an entry. tags: JSON, as they are compared."""
+
+    namespace: str
+    status: str
+    outcome: str
+    domain: str
+    tags: str
+
+
+Entry = tuple[int, int, str, str, str, str, str, bytes]  # rowid, place (-1: the query), Attributes, float32 vector
+Test = Callable[[Attributes], bool]
+
+
+class _OfAttributes:
+    """Says what `by_attributes` asks as tests of attributes."""
+
+    def one_of(self, column: str, values: tuple[str, ...]) -> Test:
+        return lambda attributes: getattr(attributes, column) in values
+
+    def has_tag(self, tag: str) -> Test:
+        return lambda attributes: tag in json.loads(attributes.tags)
 
 
 class VectorIndex:
@@ -60,15 +85,15 @@ class VectorIndex:
         self.main, self._keys, self._size, self.codes = main, keys, len(keys), codes
         self._counts = np.bincount(keys[:, 2], minlength=len(codes)).tolist()
 
-    def add(self, rows: list[tuple]) -> None:
-        """Append rows as `Store.vectors` gives them."""
+    def add(self, rows: list[Entry]) -> None:
+        """Append entries."""
         import numpy as np
 
         if not rows:
             return
         if self._size + len(rows) > len(self._keys):
             self._keys = np.resize(self._keys, (max(2 * len(self._keys), self._size + len(rows)), 3))
-        keys = [(row[0], row[1], self._code(row[2:7])) for row in rows]
+        keys = [(row[0], row[1], self._code(Attributes(*row[2:7]))) for row in rows]
         self._keys[self._size : self._size + len(rows)] = keys
         self._size += len(rows)
         self._masks.clear()
@@ -107,7 +132,7 @@ class VectorIndex:
 
     def search(
         self, vector: Any, k: int, where: Filter, exclude: set[int] = frozenset(), distinct: bool = False
-    ) -> list[Hit]:
+    ) -> list[Place]:
         """The k nearest, best first. Scores are rounded to 6 digits, ties go to the oldest.
 
         distinct keeps only the best entry of a record.
@@ -124,7 +149,7 @@ class VectorIndex:
             keys = self._keys[places].tolist()
             found = [(key[0], key[1], round(score, 6)) for key, score in zip(keys, scores.tolist())]
             hits = [hit for hit in found if hit[0] not in exclude] if exclude else found
-            hits = sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
+            hits = in_order(hits)
             if distinct:
                 hits = best_of_each(hits)
             hits = hits[:k]
@@ -164,7 +189,8 @@ class VectorIndex:
         if where not in self._masks:
             if len(self._masks) == MASKS:
                 self._masks.clear()
-            passes = [a is not None and where.passes((*a[:4], tuple(json.loads(a[4])))) for a in self.codes]
+            tests = by_attributes(where, _OfAttributes())
+            passes = [a is not None and all(test(a) for test in tests) for a in self.codes]
             everything = all(yes for yes, count in zip(passes, self._counts) if count)
             self._masks[where] = None if everything else np.flatnonzero(np.array(passes)[self.keys[:, 2]])
         return self._masks[where]
@@ -203,7 +229,7 @@ def _search(part: Any, query: Any, n: int, chosen: Any) -> tuple[Any, Any]:
 # keys.npy, and what faiss.write_index writes. `items` is the memory.key of an index of items, else false; `journal` is
 # the bank's last entry at the time: another bank's is another.
 
-FORMAT = 2
+FORMAT = 3
 WORTH = 5_000  # entries: fewer are read from SQLite as fast
 
 
@@ -264,5 +290,5 @@ def load(path: Path, facts: dict[str, Any]) -> tuple[VectorIndex, dict[str, Any]
         logging.getLogger(__name__).warning(f"{path} is not used ({error}): the index is made anew from the bank.")
         return None
     index = VectorIndex(found["dim"], found["graph"])
-    index.restore(main, keys, {None if a is None else tuple(a): code for code, a in enumerate(found["codes"])})
+    index.restore(main, keys, {None if a is None else Attributes(*a): code for code, a in enumerate(found["codes"])})
     return index, found

@@ -20,8 +20,9 @@ from typing import Any
 
 from core.errors import UserError
 from core.jsonl import JsonLines, refused
+from core.memory.sqlite.migrations import completed
 from core.memory.store.changes import FOUND, put_back, select
-from core.memory.store.schema import TRACKED
+from core.memory.store.schema import TRACKED, SqlSession, places
 
 TOGETHER = 500  # rows in a line of a rewritten file
 
@@ -129,14 +130,14 @@ def path_of(bank: Path) -> Path:
     return bank.with_name(bank.name + ".journal")
 
 
-def line_of(db: Any, entry: tuple) -> dict[str, Any]:
+def line_of(db: SqlSession, entry: tuple) -> dict[str, Any]:
     """A change as its line has it, but for `now`; entry: its row (seq, at, tick, reason)."""
     embedder = db.execute("SELECT max(value) FROM meta WHERE key = 'embedder'").fetchone()[0]
     line = dict(zip(("seq", "at", "tick", "reason"), entry))
     return line | {"embedder": embedder, "undo": select(db, FOUND, entry[:1])}
 
 
-def whole(db: Any) -> Iterator[dict[str, Any]]:
+def whole(db: SqlSession) -> Iterator[dict[str, Any]]:
     """The lines of a journal made anew: the history, each change with its undo alone, then what there is now."""
     line = {"seq": 0, "embedder": None}
     for entry in db.execute("SELECT seq, at, tick, reason FROM journal ORDER BY seq"):
@@ -148,19 +149,22 @@ def whole(db: Any) -> Iterator[dict[str, Any]]:
             yield line | {"undo": None, "now": {table: some}}
 
 
-def replay(db: Any, line: dict[str, Any]) -> None:
+def replay(db: SqlSession, line: dict[str, Any]) -> None:
     """Write what a line says into tables that have no triggers yet."""
     if line["undo"] is not None:  # else it is not a change but a part of what there is
         entry = [line[name] for name in ("seq", "at", "tick", "reason")]
-        db.execute("INSERT OR REPLACE INTO journal VALUES (?, ?, ?, ?)", entry)
+        db.execute("INSERT OR REPLACE INTO journal VALUES ($1, $2, $3, $4)", entry)
         for table, (columns, _) in TRACKED.items():
-            db.execute(f"DELETE FROM undo_{table} WHERE seq = ?", entry[:1])
+            db.execute(f"DELETE FROM undo_{table} WHERE seq = $1", entry[:1])
             for row in line["undo"].get(table, ()):
-                names, marks = ", ".join(columns[: len(row) - 1]), ", ?" * len(row)
-                db.execute(f"INSERT INTO undo_{table} (seq, was_there, {names}) VALUES (?{marks})", (entry[0], *row))
+                row = completed(table, row, columns)
+                names = ", ".join(columns[: len(row) - 1])
+                insert = f"INSERT INTO undo_{table} (seq, was_there, {names}) VALUES ({places(len(row) + 1)})"
+                db.execute(insert, (entry[0], *row))
     if line["embedder"] is not None:
-        db.execute("INSERT OR REPLACE INTO meta VALUES ('embedder', ?)", (line["embedder"],))
-    put_back(db, line.get("now", {}))
+        db.execute("INSERT OR REPLACE INTO meta VALUES ('embedder', $1)", (line["embedder"],))
+    now = line.get("now", {})
+    put_back(db, {table: [completed(table, row, TRACKED[table][0]) for row in rows] for table, rows in now.items()})
 
 
 def read(bank: Path) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ from core.errors import UserError
 from core.memory.moment import now
 from core.memory.sqlite import index as index_file
 from core.memory.sqlite import journal_file
-from core.memory.sqlite.migrations import create_2, migrate, replay_2, version
-from core.memory.store import schema
+from core.memory.sqlite.migrations import migrate
+from core.memory.sqlite.session import SqliteSession
+from core.memory.sqlite.setup import DIALECT, create, finish
+from core.memory.store.schema import TRACKED, to_record
 
 CHECKED = 64 * 2**20  # bytes: a smaller file is checked page by page at every opening, a larger one by `doctor`
 Stamp = tuple[int, int, int]  # a file's number, its size and when it was last written
-SALVAGED = ("meta", "vectors", "journal", "jobs", *schema.TRACKED, *(f"undo_{table}" for table in schema.TRACKED))
+SALVAGED = ("meta", "vectors", "journal", "jobs", *TRACKED, *(f"undo_{table}" for table in TRACKED))
 
 
 def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = False) -> str | None:
@@ -100,10 +102,10 @@ def _rebuild(new: Path, damaged: Path, reason: str) -> int:
         _salvage(db, damaged)
         _replay(db, damaged)
         _drop_unreadable(db)
-        db.execute(schema.MARK_UNEMBEDDED)
+        db.execute(DIALECT.mark_unembedded)
         query = "INSERT INTO journal (at, tick, reason) SELECT ?, coalesce(max(tick), 0), ? FROM records"
         db.execute(query, (now(), f"rebuilt: {reason}"))
-        schema.finish(db)
+        finish(db)
         db.execute("COMMIT")
         return db.execute("SELECT count(*) FROM records").fetchone()[0]
 
@@ -139,20 +141,14 @@ def _readable(db: sqlite3.Connection, table: str) -> Iterator[tuple]:
 
 
 def _replay(db: Any, damaged: Path) -> None:
-    """Do what the journal's lines say, those of schema 2 in its tables; it ends in the present schema."""
-    present = version(db) == schema.SCHEMA
-    for line in journal_file.read(damaged):
-        try:
-            if "redo" not in line:
-                present = present or migrate(db) is not None
-                journal_file.replay(db, line)
-            elif not present:
-                create_2(db)
-                replay_2(db, line)
-        except (sqlite3.DatabaseError, LookupError, TypeError, ValueError):
-            continue  # damaged, but valid JSON all the same
+    """Do what the journal's lines say, in the present schema."""
     migrate(db)
-    schema.create(db)
+    create(db)
+    for line in journal_file.read(damaged):
+        with suppress(
+            sqlite3.DatabaseError, LookupError, TypeError, ValueError
+        ):  # damaged, but valid JSON all the same
+            journal_file.replay(SqliteSession(db), line)
 
 
 def _drop_unreadable(db: Any) -> None:
@@ -160,9 +156,9 @@ def _drop_unreadable(db: Any) -> None:
     usual = "SELECT length(vector) FROM vectors GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
     db.execute(f"DELETE FROM vectors WHERE typeof(vector) <> 'blob' OR length(vector) <> ({usual})")
     spoilt = []
-    for row in db.execute(schema.RECORDS):
+    for row in db.execute(DIALECT.records):
         try:
-            schema.to_record(row)
+            to_record(row)
         except (ValueError, TypeError, LookupError):
             spoilt.append(row[:1])
     db.executemany("DELETE FROM records WHERE rowid = ?", spoilt)

@@ -1,4 +1,4 @@
--- The bank's tables. Whoever changes one raises SCHEMA in schema.py and adds a step to migrations.py.
+-- The bank's tables. Whoever changes one raises SCHEMA in setup.py and adds a step to migrations.py.
 
 -- The file's own facts: schema, embedder.
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS records (
     trust REAL NOT NULL,
     parents TEXT NOT NULL,
     provenance TEXT NOT NULL,
+    folded_tags TEXT NOT NULL, -- as a filter compares them
     UNIQUE (namespace, id)
 );
 CREATE INDEX IF NOT EXISTS records_by_task ON records (namespace, task_id);

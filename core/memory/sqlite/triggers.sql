@@ -1,4 +1,4 @@
--- What follows from the records, kept for every writer. The triggers of undo are made in schema.py.
+-- What follows from the records, kept for every writer. The triggers of undo are made in setup.py.
 
 CREATE TRIGGER IF NOT EXISTS record_added AFTER INSERT ON records BEGIN
     INSERT INTO lexicon (rowid, query, items) SELECT rowid, query, items FROM words WHERE rowid = new.rowid;

@@ -8,8 +8,20 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory.filter import STATUSES
-from core.memory.store import schema
-from core.memory.store.schema import BARE, FIELDS, RECORDS, SET_ASIDE, TRACKED, storable, to_column, to_record
+from core.memory.store.schema import (
+    BARE,
+    COLUMNS,
+    FIELDS,
+    SET_ASIDE,
+    TRACKED,
+    SqlSession,
+    column_of_tags,
+    places,
+    row_of,
+    storable,
+    to_column,
+    to_record,
+)
 from core.types import MemoryRecord
 
 _WEIGHT = re.compile(r"\bcosine (-?\d\.\d+)$")
@@ -22,22 +34,17 @@ Items = Collection[tuple[int, bytes]]  # (place, vector) of each text that the i
 Embed = Callable[[MemoryRecord], tuple[bytes, Items]]  # (query's vector, items' vectors) as float32 bytes
 Rows = dict[str, list[tuple]]  # {table: rows of (was there, *columns)}; of one that was not there its key alone
 
-_DELETE_VECTORS = (
-    "DELETE FROM vectors WHERE rowid IN "
-    "(SELECT v.rowid FROM {rows} r JOIN vectors v ON v.rowid = r.rowid WHERE {which})"
-)
-_DELETE_ITEM_VECTORS = (
-    "DELETE FROM item_vectors WHERE record IN "
-    "(SELECT i.record FROM records r JOIN item_vectors i ON i.record = r.rowid WHERE r.rowid = ?)"
+_INSERT = (
+    f"INSERT INTO records ({', '.join(COLUMNS)}) VALUES ({places(len(COLUMNS))}) ON CONFLICT DO NOTHING RETURNING rowid"
 )
 
 # Rows of each tracked table: as a change found them; as they are now, while it is the last; as all since an entry did.
-FOUND = "SELECT was_there, {columns} FROM undo_{table} WHERE seq = ?1 ORDER BY step"
+FOUND = "SELECT was_there, {columns} FROM undo_{table} WHERE seq = $1 ORDER BY step"
 MADE = (
-    "SELECT {table}.{last} IS NOT NULL, {columns} FROM (SELECT DISTINCT {key} FROM undo_{table} WHERE seq = ?1) "
+    "SELECT {table}.{last} IS NOT NULL, {columns} FROM (SELECT DISTINCT {key} FROM undo_{table} WHERE seq = $1) "
     "LEFT JOIN {table} USING ({key})"
 )
-_SINCE = "FROM undo_{table} WHERE seq > ?1 AND namespace = coalesce(?2, namespace)"
+_SINCE = "FROM undo_{table} WHERE seq > $1 AND namespace = coalesce($2, namespace)"
 FOUND_SINCE = (
     "SELECT was_there, {columns} FROM "
     f"(SELECT *, row_number() OVER (PARTITION BY {{key}} ORDER BY seq, step) AS place {_SINCE}) AS f WHERE place = 1"
@@ -45,7 +52,7 @@ FOUND_SINCE = (
 
 
 def embedded(rows: Iterable[tuple], embed: Embed, known: dict[int, tuple] | None = None) -> dict[int, tuple]:
-    """{rowid: (what is embedded of a record, its namespace first; its vector; its items')} for rows of `RECORDS`.
+    """{rowid: (what is embedded of a record, its namespace first; its vector; its items')} for rows of `to_record`.
 
     known   what an earlier call gave: a record whose texts are still the same is not embedded again
     """
@@ -65,7 +72,7 @@ class Change:
     nothing slow in here, no model call above all: other writers wait for the end.
     """
 
-    def __init__(self, db: Any, reason: str, namespace: str, embed: Embed) -> None:
+    def __init__(self, db: SqlSession, reason: str, namespace: str, embed: Embed) -> None:
         self.reason = reason
         self._db, self._namespace, self._embed = db, namespace, embed
         self._before = db.total_changes
@@ -80,7 +87,7 @@ class Change:
 
     def meta(self, key: str) -> str | None:
         """A fact about the bank as it stands now; None when it was never set."""
-        found = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        found = self._db.execute("SELECT value FROM meta WHERE key = $1", (key,)).fetchone()
         return found[0] if found else None
 
     def get(self, id: str) -> MemoryRecord | None:
@@ -95,12 +102,11 @@ class Change:
     def put(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> bool:
         """`add` with the vectors at hand; None for one that is set aside and has none."""
         check_status(record.status)
-        values = vars(record)
-        row = self._db.execute(schema.INSERT, [to_column(name, values[name]) for name in FIELDS]).fetchone()
+        row = self._db.execute(_INSERT, row_of(record)).fetchone()
         if row is None:
             return False
         if vector is not None:
-            self._db.execute("INSERT INTO vectors VALUES (?, ?)", (row[0], vector))
+            self._db.execute("INSERT INTO vectors VALUES ($1, $2)", (row[0], vector))
         self._put_items(row[0], items)
         return True
 
@@ -133,8 +139,8 @@ class Change:
         if not ids:
             return
         # No json_each: it ends a text at a NUL byte.
-        query = f"{BARE} FROM records WHERE namespace = ? AND id IN ({', '.join('?' * len(ids))})"
-        found = {row[1]: row for row in self._db.execute(query, (self._namespace, *map(storable, ids)))}
+        query = f"{BARE} FROM records WHERE namespace = $1 AND id IN ({places(len(ids), after=1)})"
+        found = {row[1]: row for row in self._db.execute(query, (self._namespace, *ids)).fetchall()}
         changed: dict[str, list[tuple]] = {}  # {statement: its values}: each is prepared once
         for id in ids:
             if (row := found.get(storable(id))) is None:
@@ -159,33 +165,34 @@ class Change:
         """Delete the vectors of a record that is set aside. It is embedded anew when it comes back, however it does."""
         if (row := self._find(id)) and row[1 + FIELDS.index("status")] in SET_ASIDE:
             self._db.execute("INSERT INTO meta VALUES ('drops_vectors', '1') ON CONFLICT DO NOTHING")
-            self._db.execute(_DELETE_VECTORS.format(rows="records", which="r.rowid = ?"), row[:1])
-            self._db.execute(_DELETE_ITEM_VECTORS, row[:1])
+            mine = f"(SELECT {self._db.dialect.vector_row} FROM records r WHERE r.rowid = $1)"
+            self._db.execute(f"DELETE FROM vectors WHERE rowid IN {mine}", row[:1])
+            self._db.execute(f"DELETE FROM item_vectors WHERE record IN {mine}", row[:1])
 
     def remove(self, id: str) -> bool:
         """Take a record out; its links stay. The journal keeps it whole, so that this can be undone: see `forget`."""
-        query = "DELETE FROM records WHERE namespace = ? AND id = ?"
-        return self._db.execute(query, (self._namespace, storable(id))).rowcount == 1
+        query = "DELETE FROM records WHERE namespace = $1 AND id = $2"
+        return self._db.execute(query, (self._namespace, id)).rowcount == 1
 
     def link(self, source: str, relation: str, target: str, note: str = "") -> bool:
         """Connect two records by their ids; False when they are so already. UserError on an unknown relation."""
         if relation not in RELATIONS:
             raise UserError(f"relation={relation}: known are {', '.join(RELATIONS)}.")
-        row = (self._namespace, *map(storable, (source, relation, target, note)))
-        return self._db.execute("INSERT INTO links VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", row).rowcount == 1
+        row, insert = (self._namespace, source, relation, target, note), f"INSERT INTO links VALUES ({places(5)})"
+        return self._db.execute(f"{insert} ON CONFLICT DO NOTHING", row).rowcount == 1
 
     def unlink(self, source: str, relation: str, target: str) -> bool:
         """Remove a link; False when there is none."""
-        query = "DELETE FROM links WHERE (namespace, source, relation, target) = (?, ?, ?, ?)"
+        query = "DELETE FROM links WHERE (namespace, source, relation, target) = ($1, $2, $3, $4)"
         return self._db.execute(query, (self._namespace, source, relation, target)).rowcount == 1
 
     def fact(self, key: str, value: str | None) -> None:
         """Set a fact about the namespace (None removes it), in the same transaction as what it is about."""
-        put_back(self._db, {"facts": [(value is not None, self._namespace, key, storable(value))]})
+        put_back(self._db, {"facts": [(value is not None, self._namespace, key, value)]})
 
     def erase(self, ids: Collection[str]) -> None:
         """Take records out for good, with their links and with all that the journal and the queue hold of them."""
-        ids = list(map(storable, ids))
+        ids = list(ids)
         for start in range(0, len(ids), IDS):
             self._erase(ids[start : start + IDS])
         self._db.execute(
@@ -197,15 +204,15 @@ class Change:
 
     def _erase(self, ids: list[str]) -> None:
         # A mark for each, as SQLite's json_each ends a text at a NUL byte: it would name other records.
-        values, named = (self._namespace, *ids), f"({', '.join(f'?{n + 2}' for n in range(len(ids)))})"
-        past = f"FROM undo_records WHERE namespace = ?1 AND id IN {named}"
-        linked = f"namespace = ?1 AND (source IN {named} OR target IN {named})"
-        about = f"namespace = ?1 AND state = 'completed' AND json_extract(result, '$.memory_id') IN {named}"
-        self._db.execute(f"DELETE FROM records WHERE namespace = ?1 AND id IN {named}", values)
+        values, these = (self._namespace, *ids), f"({places(len(ids), after=1)})"
+        past = f"FROM undo_records r WHERE r.namespace = $1 AND r.id IN {these}"
+        linked = f"namespace = $1 AND (source IN {these} OR target IN {these})"
+        about = f"namespace = $1 AND state = 'completed' AND json_extract(result, '$.memory_id') IN {these}"
+        self._db.execute(f"DELETE FROM records WHERE namespace = $1 AND id IN {these}", values)
         self._db.execute(f"DELETE FROM links WHERE {linked}", values)
-        these = f"r.namespace = ?1 AND r.id IN {named}"
-        self._db.execute(_DELETE_VECTORS.format(rows="undo_records", which=these), values)
-        self._db.execute(f"DELETE {past}", values)  # with what the triggers have just kept
+        self._db.execute(f"DELETE FROM vectors WHERE rowid IN (SELECT {self._db.dialect.vector_row} {past})", values)
+        # With what the triggers have just kept.
+        self._db.execute(f"DELETE FROM undo_records WHERE namespace = $1 AND id IN {these}", values)
         self._db.execute(f"DELETE FROM undo_links WHERE {linked}", values)
         self._db.execute(f"DELETE FROM jobs WHERE {about}", values)
 
@@ -218,17 +225,17 @@ class Change:
         values = (seq, None if everyone else self._namespace)
         undone = {row for rows in select(self._db, f"SELECT DISTINCT seq {_SINCE}", values).values() for row in rows}
         put_back(self._db, select(self._db, FOUND_SINCE, values))
-        self._db.execute(schema.MARK_UNEMBEDDED)
+        self._db.execute(self._db.dialect.mark_unembedded)
         self.brought_back = True
         return len(undone)
 
     def _find(self, id: str) -> tuple | None:
-        query = f"{RECORDS} WHERE r.namespace = ? AND r.id = ?"
-        return self._db.execute(query, (self._namespace, storable(id))).fetchone()
+        query = f"{self._db.dialect.records} WHERE r.namespace = $1 AND r.id = $2"
+        return self._db.execute(query, (self._namespace, id)).fetchone()
 
     def _put_items(self, rowid: int, vectors: Items) -> None:
         self.stores_items |= bool(vectors)
-        self._db.executemany("INSERT INTO item_vectors VALUES (?, ?, ?)", [(rowid, *vector) for vector in vectors])
+        self._db.executemany("INSERT INTO item_vectors VALUES ($1, $2, $3)", [(rowid, *vector) for vector in vectors])
 
 
 def _changed(row: tuple, fields: dict[str, Any], changeable: frozenset[str]) -> dict[str, Any]:
@@ -237,11 +244,14 @@ def _changed(row: tuple, fields: dict[str, Any], changeable: frozenset[str]) -> 
         if name not in changeable:
             raise UserError(f"{name} of a record cannot be changed.")
     columns = {name: to_column(name, value) for name, value in fields.items()}
-    return {} if columns.items() <= dict(zip(FIELDS, row[1:])).items() else columns
+    if columns.items() <= dict(zip(FIELDS, row[1:])).items():
+        return {}
+    return columns | ({"folded_tags": column_of_tags(fields["tags"])} if "tags" in fields else {})
 
 
 def _update(columns: Collection[str]) -> str:
-    return f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)} WHERE rowid = ?"
+    values = ", ".join(f"{name} = ${place}" for place, name in enumerate(columns, 1))
+    return f"UPDATE records SET {values} WHERE rowid = ${len(columns) + 1}"
 
 
 def weight_of(note: str) -> float | None:
@@ -255,7 +265,7 @@ def check_status(status: str) -> None:
         raise UserError(f"status={status}: known are {', '.join(STATUSES)}.")
 
 
-def select(db: Any, query: str, values: tuple) -> Rows:
+def select(db: SqlSession, query: str, values: tuple) -> Rows:
     """What a query about each tracked table, like FOUND, finds of them."""
     found = {}
     for table, (columns, n_key) in TRACKED.items():
@@ -265,18 +275,18 @@ def select(db: Any, query: str, values: tuple) -> Rows:
     return found
 
 
-def put_back(db: Any, found: Rows) -> None:
+def put_back(db: SqlSession, found: Rows) -> None:
     """Make rows what they were: remove what was not there, write what was and is otherwise."""
     for table, rows in found.items():
         columns, n_key = TRACKED[table]
         key, names = ", ".join(columns[:n_key]), ", ".join(columns)
         new = ", ".join(f"excluded.{name}" for name in columns)
-        target = f"({key}) " if getattr(db, "names_conflicts", False) else ""  # SQLite looks for whichever there is
+        target = f"({key}) " if db.dialect.names_conflicts else ""  # without one, for whichever there is
         old = ", ".join(f"{table}.{name}" for name in columns)
-        gone = f"DELETE FROM {table} WHERE ({key}) = ({', '.join('?' * n_key)})"
+        gone = f"DELETE FROM {table} WHERE ({key}) = ({places(n_key)})"
         db.executemany(gone, [row[1 : n_key + 1] for row in rows if not row[0]])
         write = (
-            f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))}) "
-            f"ON CONFLICT {target}DO UPDATE SET ({names}) = ({new}) WHERE ({old}) IS NOT ({new})"
+            f"INSERT INTO {table} ({names}) VALUES ({places(len(columns))}) "
+            f"ON CONFLICT {target}DO UPDATE SET ({names}) = ({new}) WHERE ({old}) {db.dialect.differs} ({new})"
         )
         db.executemany(write, [row[1:] for row in rows if row[0]])

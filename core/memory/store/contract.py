@@ -1,7 +1,7 @@
-"""What a bank needs of the database below it. SQLite (database.py) and PostgreSQL (core/memory/postgres) do all of it.
+"""What a bank needs of the database below it, search included; SQLite and PostgreSQL are two peers behind it.
 
-The bank speaks SQL to both: the tables of tables.sql, `?` and `?1` for values, `ON CONFLICT DO NOTHING`, json_extract
-and json_each. What only one of them understands is a method here.
+What both understand is said once, in SQL with `$1` for values (changes.py, jobs.py, core/memory/contents.py). Where
+they differ is in a `Dialect` (schema.py); what only one of them can do is a method here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any, Protocol, Self
 
 from core.errors import UserError
 from core.memory.filter import Filter
-from core.memory.store.changes import Change, Embed
+from core.memory.store.changes import Change, Embed, Items
+from core.memory.store.hits import Hit
+from core.memory.store.schema import Dialect, SqlSession
 from core.types import MemoryRecord
 
 
@@ -33,18 +35,59 @@ class Lead:
     close: Callable[[], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """How a bank is searched.
+
+    approximate    memory.index=hnsw: by a graph, where there are enough records for that to pay
+    read_only      nothing is to be written for the search's sake
+    items_by       the memory.key that vectors of items are made for: item | both
+    item_vectors   makes them for a record of which the store has none
+    most_missing   of more such records at once it is not asked, and these are not found by their items; None: of any
+    """
+
+    approximate: bool
+    read_only: bool
+    items_by: str
+    item_vectors: Callable[[MemoryRecord], Items]
+    most_missing: int | None
+
+
+class Search(Protocol):
+    """Finds records as of the last committed state, in the searcher's thread. Thread-safe.
+
+    A filter's namespace is filled in. None of what is found came from exclude_task; None excludes nothing.
+    """
+
+    def nearest(
+        self, vector: Any, k: int, where: Filter, exclude_task: str | None, *, kinds: tuple[bool, ...], distinct: bool
+    ) -> list[Hit]:
+        """The k nearest of each kind, best first within a kind, ties to the oldest; scores rounded to 6 digits.
+
+        vector     float32 (d,), of length 1
+        kinds      False: of the records' queries; True: of their items
+        distinct   of a record's items only the best
+        """
+
+    def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
+        """The k records that have any of the words, best BM25 first, ties to the oldest."""
+
+    def save(self) -> None:
+        """Keep what makes the next opening fast, where that is worth it."""
+
+
 class BankStore(Protocol):
     """The truth of a bank: what is committed here is in it, whole, after any crash. Thread-safe.
 
     One transaction writes at a time, over all processes, and row ids and journal entries are given out in the order of
     commits. Reads see the last committed state; only the thread with a change open reads what it has done so far.
-    A store may have `search(graph, item_vectors, read_only, most_missing)`, which gives what looks for vectors in it,
-    with the methods of core/memory/sqlite/search.py's Search; without one, that class follows the store.
     UserError says what the user can mend, StopRun that the disk, or the server, refuses.
 
     remains    what `forget` cannot reach, as one sentence; "": nothing
     sees_all   whether everyone's rows are shown to it; a role in PostgreSQL may be bound to some tenants
     """
+
+    dialect: Dialect
 
     @property
     def remains(self) -> str: ...
@@ -54,6 +97,9 @@ class BankStore(Protocol):
 
     def of(self, namespace: str | None) -> Self:
         """The same open store for one tenant's rows; None: for everyone's."""
+
+    def search(self, settings: SearchSettings) -> Search:
+        """What finds records in this store."""
 
     def rows(self, query: str, values: tuple = ()) -> list[tuple]:
         """All rows of a query."""
@@ -67,13 +113,7 @@ class BankStore(Protocol):
     def count(self) -> int:
         """How many records there are, everyone's."""
 
-    def get(self, rowids: list[int] | None) -> dict[int, MemoryRecord]:
-        """The whole records of some rowids, None for all; those that are gone are left out."""
-
-    def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[tuple[int, float]]:
-        """(rowid, BM25) of the k best records that have any of the words, best first, ties to the oldest."""
-
-    def unjournaled(self, wait_s: float | None = None) -> AbstractContextManager[Any]:
+    def unjournaled(self, wait_s: float | None = None) -> AbstractContextManager[SqlSession]:
         """A transaction without a journal entry. wait_s: seconds for other writers, then Busy; None: BUSY_S."""
 
     def change(
@@ -82,9 +122,9 @@ class BankStore(Protocol):
         """A transaction with one journal entry, if anything was changed; durable when it returns."""
 
     def embed_missing(self, embed: Embed) -> int:
-        """Give vectors to everyone's records that want one and have none; how many they were."""
+        """Give vectors to everyone's records that want one and have none (schema.LACKS_VECTOR); how many they were."""
 
-    def reembed(self, embed: Embed, note: Callable[[Any], None]) -> int:
+    def reembed(self, embed: Embed, note: Callable[[SqlSession], None]) -> int:
         """Replace the vectors of every record that has one, and all of items; how many records.
 
         note   what else is to be executed in the same transaction. UserError for a session that does not see all
@@ -107,5 +147,8 @@ class BankStore(Protocol):
 
     def lead(self) -> Lead | None:
         """Make this process the one that works on the queue, until that is closed; None while another is."""
+
+    def alone(self, at: str) -> AbstractContextManager[bool]:
+        """Whether no other process does meanwhile what `at` names; True where that cannot be known."""
 
     def close(self) -> None: ...

@@ -1,60 +1,58 @@
-"""What a search finds, whatever searched: places in the bank, and the records there."""
+"""What a search finds, whatever searched."""
 
 from __future__ import annotations
 
-import textwrap
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
+from core.memory.store.items import PLACES
 from core.types import MemoryRecord, Scored
 
-# The texts that a record's items are found by; with memory.key=both title, tags and content, in windows.
-
-WINDOW = 800  # characters of content: with the title some 250 word pieces, as many as MiniLM reads (256)
-WRAP = textwrap.TextWrapper(width=WINDOW, expand_tabs=False, replace_whitespace=False, drop_whitespace=False)
-PLACES = 1000  # an item's place and which of its windows, as one number: place + PLACES * window
+Place = tuple[int, int, float]  # (rowid, an item's place or -1, score); a place as in items.py
 
 
-def item_texts(record: MemoryRecord, key: str) -> list[tuple[int, str]]:
-    """(place, text) of all that a record's items are found by with memory.key=item or both."""
-    return windows(record) if key == "both" else [(place, item.text) for place, item in enumerate(record.items)]
+class Hit(NamedTuple):
+    """A place in the bank and the record there.
+
+    place   of an item and which of its windows (items.py); -1: the record as a whole
+    score   a cosine, or of a search by words its BM25
+    """
+
+    rowid: int
+    place: int
+    score: float
+    record: MemoryRecord
 
 
-def windows(record: MemoryRecord) -> list[tuple[int, str]]:
-    """(place + PLACES * window, text) of all items: each window under the title, the tags and the description."""
-    found = []
-    for place, item in enumerate(record.items):
-        head = f"{item.title} ({', '.join(record.tags)})" if record.tags else item.title
-        parts = WRAP.wrap(item.content) or [""]
-        texts = [f"{head}\n{item.description}\n{part}" for part in parts[:PLACES]]
-        found += [(place + PLACES * number, text) for number, text in enumerate(texts)]
-    return found
+AnyHit = TypeVar("AnyHit", Place, Hit)
 
 
-Hit = tuple[int, int, float]  # (rowid, an item's place or -1, score); a place as in texts.py
-
-
-def with_records(hits: list[Hit], records: dict[int, MemoryRecord], unit: str, *, by_words: bool) -> list[Scored]:
-    """Hits with their records; those whose record was removed since are left out.
+def scored(hits: Iterable[Hit], unit: str, *, by_words: bool = False) -> list[Scored]:
+    """Hits as the bank gives them out.
 
     unit       "record", or "item": each hit holds one item alone, and all items of a record are hits of their own
     by_words   the scores are no cosines
     """
     found = []
-    for rowid, place, score in hits:
-        if rowid not in records:
-            continue
-        hit = Scored(record=records[rowid], score=score, similarity=None if by_words else score)
+    for hit in hits:
+        one = Scored(record=hit.record, score=hit.score, similarity=None if by_words else hit.score)
         if unit == "record":
-            found.append(hit)
+            found.append(one)
             continue
-        items = hit.record.items if place < 0 else (hit.record.items[place % PLACES],)
-        found += [replace(hit, record=replace(hit.record, items=(item,))) for item in items]
+        items = hit.record.items if hit.place < 0 else (hit.record.items[hit.place % PLACES],)
+        found += [replace(one, record=replace(hit.record, items=(item,))) for item in items]
     return found
 
 
-def best_of_each(hits: list[Hit]) -> list[Hit]:
+def in_order(hits: Iterable[AnyHit]) -> list[AnyHit]:
+    """Best first, ties to the oldest."""
+    return sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
+
+
+def best_of_each(hits: Iterable[AnyHit]) -> list[AnyHit]:
     """Of several hits of one record the first."""
-    found: dict[int, Hit] = {}
+    found: dict[int, AnyHit] = {}
     for hit in hits:
         found.setdefault(hit[0], hit)
     return list(found.values())

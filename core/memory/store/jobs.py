@@ -53,8 +53,8 @@ class Jobs:
         text, at = json.dumps(payload), now()
         with self._store.unjournaled() as db:
             db.execute(
-                "INSERT INTO jobs VALUES (?1, ?2, 'pending', ?3, '{}', 0, ?4, ?4) ON CONFLICT (id) DO UPDATE SET "
-                "state = 'pending', payload = ?3, result = '{}', tries = 0, changed_at = ?4 "
+                "INSERT INTO jobs VALUES ($1, $2, 'pending', $3, '{}', 0, $4, $4) ON CONFLICT (id) DO UPDATE SET "
+                "state = 'pending', payload = $3, result = '{}', tries = 0, changed_at = $4 "
                 "WHERE jobs.state = 'failed'",
                 (id, namespace, text, at),
             )
@@ -62,12 +62,12 @@ class Jobs:
 
     def get(self, id: str) -> Job | None:
         """The job of an id; None when there is none."""
-        found = self._store.rows("SELECT * FROM jobs WHERE id = ?", (id,))
+        found = self._store.rows("SELECT * FROM jobs WHERE id = $1", (id,))
         return _job(found[0]) if found else None
 
     def counts(self, namespace: str | None = None) -> dict[str, int]:
         """How many jobs are in each state, of one namespace or of all."""
-        query = "SELECT state, count(*) FROM jobs WHERE coalesce(?1, namespace) = namespace GROUP BY 1"
+        query = "SELECT state, count(*) FROM jobs WHERE coalesce($1, namespace) = namespace GROUP BY 1"
         return dict(self._store.rows(query, (namespace,)))
 
     def waiting(self) -> bool:
@@ -95,7 +95,7 @@ class Jobs:
         while found := self._store.rows(_NEXT):
             job = _job(found[0])
             if job.tries < TRIES:
-                begin = "UPDATE jobs SET state = 'running', tries = tries + 1, changed_at = ? WHERE id = ?"
+                begin = "UPDATE jobs SET state = 'running', tries = tries + 1, changed_at = $1 WHERE id = $2"
                 with self._store.unjournaled() as db:
                     db.execute(begin, (now(), job.id))
                 return job
@@ -105,13 +105,13 @@ class Jobs:
     def back(self, id: str, why: str) -> None:
         """Put a job that was begun back as if it had not been; `why` it waits can be asked for."""
         with self._store.unjournaled() as db:
-            query = "UPDATE jobs SET state = 'pending', tries = tries - 1, result = ?, changed_at = ? WHERE id = ?"
+            query = "UPDATE jobs SET state = 'pending', tries = tries - 1, result = $1, changed_at = $2 WHERE id = $3"
             db.execute(query, (json.dumps({"waits_for": why[:2000]}), now(), id))
 
     def end(self, id: str, state: str, result: dict[str, Any]) -> None:
         """Mark a job as completed or failed. What it was about is erased, of old jobs everything."""
         with self._store.unjournaled() as db:
-            query = "UPDATE jobs SET state = ?, payload = '{}', result = ?, changed_at = ? WHERE id = ?"
+            query = "UPDATE jobs SET state = $1, payload = '{}', result = $2, changed_at = $3 WHERE id = $4"
             db.execute(query, (state, json.dumps(result), now(), id))
             ended = "FROM jobs WHERE state IN ('completed', 'failed')"
             kept = f"SELECT rowid {ended} ORDER BY changed_at DESC, rowid DESC LIMIT {KEPT}"

@@ -1,111 +1,100 @@
-"""The bank's tables (tables.sql), what keeps them in step, and how a record becomes a row and back."""
+"""How a record becomes a row and back, and the statements in which the two databases agree or differ."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import struct
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
 
+from core.memory.filter import folded_tags
 from core.types import Lesson, MemoryRecord
-
-SCHEMA = 3  # older ones: migrations.py
 
 # A record's fields in the order of the table's columns; the embedding lies in `vectors`.
 FIELDS = tuple(
     "id namespace status outcome domain tags task_id original_query items source_trajectory_id score label_source "
     "created_at tick confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
 )
-INSERT = (
-    f"INSERT INTO records ({', '.join(FIELDS)}) VALUES ({', '.join('?' * len(FIELDS))}) "
-    "ON CONFLICT DO NOTHING RETURNING rowid"
-)
-BARE = f"SELECT rowid, {', '.join(FIELDS)}, NULL"  # a row like those of RECORDS, its vector left out
-RECORDS = (
-    f"SELECT r.rowid, {', '.join('r.' + name for name in FIELDS)}, v.vector "
-    "FROM records r LEFT JOIN vectors v ON v.rowid = r.rowid"
-)
+COLUMNS = (*FIELDS, "folded_tags")  # the last as a filter compares them
+BARE = f"SELECT rowid, {', '.join(FIELDS)}, NULL"  # a row like those of Dialect.records, its vector left out
 SET_ASIDE = ("archived", "superseded")  # no search looks for these: a bank may drop their vectors until they come back
 LACKS_VECTOR = (
     f"v.vector IS NULL AND (r.status NOT IN {SET_ASIDE} OR NOT EXISTS (SELECT 1 FROM meta WHERE key = 'drops_vectors'))"
 )
-MARK_UNEMBEDDED = (  # for whoever has an embedder: some records want a vector and have none
-    "INSERT INTO meta SELECT 'unembedded', '1' FROM records r LEFT JOIN vectors v ON v.rowid = r.rowid "
-    f"WHERE {LACKS_VECTOR} LIMIT 1 ON CONFLICT DO NOTHING"
-)
 
 # What a change can be undone in: each table with its columns, and how many of these, the first, are its key.
 TRACKED = {
-    "records": (("rowid", *FIELDS), 3),
+    "records": (("rowid", *COLUMNS), 3),
     "links": (("namespace", "source", "relation", "target", "note"), 4),
     "facts": (("namespace", "key", "value"), 2),
 }
 
 
-def create(db: Any) -> None:
-    """Make the tables that are not there; `finish` follows when they are filled."""
-    _run(db, (Path(__file__).parents[1] / "sqlite" / "tables.sql").read_text(encoding="utf-8"))
-    for table, (columns, _) in TRACKED.items():
-        _run(
-            db,
-            f"CREATE TABLE IF NOT EXISTS undo_{table} (step INTEGER PRIMARY KEY, seq, was_there, {', '.join(columns)});"
-            f"CREATE INDEX IF NOT EXISTS undo_{table}_by_seq ON undo_{table} (seq);",
-        )
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """Where the SQL of the two databases differs. The rest is said once: `$1` for values, json_extract, json_each.
 
-
-def finish(db: Any) -> None:
-    """Make what follows from the rows, and the triggers that keep it so from now on."""
-    fill_lexicon(db)
-    _run(
-        db,
-        f"""
-        INSERT OR IGNORE INTO lineage
-            SELECT t.value, r.rowid FROM records r, json_each(r.provenance, '$.tasks') t WHERE r.parents <> '[]';
-        DELETE FROM sqlite_sequence WHERE name = 'records'; -- a removed record keeps its row id
-        INSERT INTO sqlite_sequence SELECT 'records', coalesce(max(rowid), 0) FROM
-            (SELECT rowid FROM records UNION ALL SELECT rowid FROM undo_records);
-        INSERT OR REPLACE INTO meta VALUES ('schema', '{SCHEMA}');
-        """,
-    )
-    _run(db, (Path(__file__).parents[1] / "sqlite" / "triggers.sql").read_text(encoding="utf-8"))
-    for table, (columns, n_key) in TRACKED.items():
-        _keep_undo(db, table, columns, n_key)
-
-
-def fill_lexicon(db: Any) -> None:
-    """Enter the records that the full-text index lacks."""
-    query = "INSERT INTO lexicon (rowid, query, items) SELECT rowid, query, items FROM words"
-    db.execute(f"{query} WHERE rowid NOT IN (SELECT rowid FROM lexicon)")
-
-
-def _keep_undo(db: Any, table: str, columns: tuple[str, ...], n_key: int) -> None:
-    """SQLite's recipe for undo (sqlite.org/undoredo.html), but what is kept is the row as it was, not a statement.
-
-    So nothing that was stored is ever run, numbers keep their last bit, and `forget` finds by key what it must erase.
+    vector_row        what names the row of `vectors` of a record `r`
+    differs           stands between two rows that are not the same, NULLs compared like values
+    names_conflicts   whether ON CONFLICT DO UPDATE must say of which key
     """
-    for event, row in (("INSERT", "new"), ("UPDATE", "old"), ("DELETE", "old")):
-        names = columns if row == "old" else columns[:n_key]  # of a row that was not there its key is enough
-        values = ", ".join(f"{row}.{name}" for name in names)
-        db.execute(
-            f"CREATE TRIGGER IF NOT EXISTS undo_{event}_{table} AFTER {event} ON {table} BEGIN "
-            f"INSERT INTO undo_{table} (seq, was_there, {', '.join(names)}) "
-            f"SELECT coalesce(max(seq), 0) + 1, {int(row == 'old')}, {values} FROM journal; END"
+
+    vector_row: str
+    differs: str
+    names_conflicts: bool
+
+    @cached_property
+    def records(self) -> str:
+        """The query for rows that `to_record` takes: of records `r`, with their vectors `v`."""
+        return (
+            f"SELECT r.rowid, {', '.join('r.' + name for name in FIELDS)}, v.vector "
+            f"FROM records r LEFT JOIN vectors v ON v.rowid = {self.vector_row}"
+        )
+
+    @cached_property
+    def mark_unembedded(self) -> str:
+        """The statement that tells whoever has an embedder that some records want a vector and have none."""
+        return (
+            "INSERT INTO meta SELECT 'unembedded', '1' FROM records r "
+            f"LEFT JOIN vectors v ON v.rowid = {self.vector_row} WHERE {LACKS_VECTOR} LIMIT 1 ON CONFLICT DO NOTHING"
         )
 
 
-def _run(db: Any, script: str) -> None:
-    """Execute statements inside the transaction that is open, which sqlite3's executescript would commit."""
-    statement = ""
-    for part in script.split(";"):
-        statement += part + ";"
-        if sqlite3.complete_statement(statement):
-            db.execute(statement)
-            statement = ""
+class SqlSession(Protocol):
+    """What executes the statements of both databases, inside a transaction.
+
+    total_changes   rows that were inserted, updated and deleted so far
+    """
+
+    dialect: Dialect
+    total_changes: int
+
+    def execute(self, query: str, values: Sequence[Any] = ()) -> Any:
+        """Run one statement with values for $1, $2 ...; its cursor has fetchone, fetchall and rowcount."""
+
+    def executemany(self, query: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for each row of values."""
+
+
+def places(n: int, after: int = 0) -> str:
+    """`$1, $2, ...`: places for n values, those before them passed over."""
+    return ", ".join(f"${number}" for number in range(after + 1, after + n + 1))
+
+
+def row_of(record: MemoryRecord) -> list[Any]:
+    """The values of COLUMNS."""
+    return [*(to_column(name, getattr(record, name)) for name in FIELDS), column_of_tags(record.tags)]
+
+
+def column_of_tags(tags: Sequence[str]) -> str:
+    """The value of folded_tags."""
+    return storable(json.dumps(folded_tags(tags), ensure_ascii=False)) if tags else "[]"
 
 
 def to_column(name: str, value: Any) -> Any:
-    """One field's value as SQLite stores it: what is nested becomes JSON."""
+    """One field's value as a database stores it: what is nested becomes JSON."""
     if name == "items":
         value = json.dumps([vars(item) for item in value], ensure_ascii=False)
     elif name in _EMPTY:
@@ -122,7 +111,7 @@ def storable(value: Any) -> Any:
 
 
 def to_record(row: tuple) -> MemoryRecord:
-    """A row of RECORDS as a record."""
+    """A row of Dialect.records as a record."""
     values, blob = dict(zip(FIELDS, row[1:])), row[-1]
     values["query_embedding"] = () if blob is None else struct.unpack(f"{len(blob) // 4}f", blob)
     for name in ("tags", "parents"):

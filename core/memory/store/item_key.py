@@ -1,16 +1,15 @@
-"""Which `memory.key` the stored vectors of lessons were made for, item or both: the bank knows, and mixes no two."""
+"""Which `memory.key` the stored vectors of items were made for, item or both: the bank knows, and mixes no two."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from core.errors import UserError
 from core.memory.store.changes import Change
 from core.memory.store.contract import BankStore
+from core.memory.store.schema import SqlSession
 
 _NAME = "items_by"  # in the bank's `meta`; banks of earlier versions that have such vectors have none until `reembed`
 _NOTE = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-_NOTE_ON_NONE = f"INSERT INTO meta SELECT ?, ? WHERE NOT EXISTS (SELECT 1 FROM item_vectors) {_NOTE}"
+_NOTE_ON_NONE = f"INSERT INTO meta SELECT $1, $2 WHERE NOT EXISTS (SELECT 1 FROM item_vectors) {_NOTE}"
 
 
 def key_of_items(store: BankStore, key: str, *, read_only: bool, path: str) -> str:
@@ -40,10 +39,10 @@ def check_key(change: Change, key: str, path: str) -> None:
         raise _other(path, known, key)
 
 
-def note_key(db: Any, key: str) -> None:
+def note_key(db: SqlSession, key: str) -> None:
     """Note, in an open transaction, that all vectors of lessons are made for a key; for key=query there are none."""
     if key != "query":
-        db.execute(f"INSERT INTO meta VALUES (?, ?) {_NOTE}", (_NAME, key))
+        db.execute(f"INSERT INTO meta VALUES ($1, $2) {_NOTE}", (_NAME, key))
 
 
 def _other(path: str, known: str, key: str) -> UserError:

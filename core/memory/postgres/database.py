@@ -1,0 +1,168 @@
+"""A bank's schema in a PostgreSQL database: how it is opened, read and written, by one tenant or for everyone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import Any, Self
+
+from core.errors import StopRun, UserError
+from core.memory.postgres import setup
+from core.memory.postgres.connection import DIALECT, EVERYONE, Connection, Connections, Late
+from core.memory.store.contract import Busy
+
+BUSY_S = 60  # how long a writer waits for others
+
+
+class PostgresDatabase:
+    """The schema which a new table would go to (the URL's search_path, else public). Thread-safe.
+
+    Reads take a connection of their own out of those that are idle, so that they see the last committed state while
+    another thread writes. A connection that breaks is replaced by the next call.
+    """
+
+    dialect = DIALECT
+
+    def __init__(self, url: str, settings: dict[str, Any], *, read_only: bool = False) -> None:
+        self.path, self.namespace = url, EVERYONE
+        self._shared = Connections(url, settings, read_only)
+        try:
+            with self.explaining(), self._shared.reading() as db:
+                found = setup.version(db)
+                self._shared.warn_of_superuser(db)
+            if found is None and read_only:
+                raise UserError(f"memory.path={url} holds no bank, and a frozen bank is only read.")
+            if found == setup.OLDER and read_only:
+                raise UserError(
+                    f"the bank {url} is of an older version: let the owner of its tables open it to write once."
+                )
+            if found in (None, setup.OLDER):
+                with self.unjournaled(lock=setup.LOCK) as db:
+                    setup.create(db)
+            elif found != setup.SCHEMA:
+                raise UserError(f"the bank {url} has schema {found}: this version reads {setup.SCHEMA}.")
+        except BaseException:
+            self.close()
+            raise
+
+    def of(self, namespace: str | None) -> Self:
+        """The same open store for one tenant's rows; None: for everyone's."""
+        if namespace == EVERYONE:
+            raise UserError(f"namespace={EVERYONE}: that means everyone; give another name.")
+        other = copy(self)
+        other.namespace = EVERYONE if namespace is None else namespace
+        return other
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """What the server says, in one sentence."""
+        import psycopg
+
+        try:
+            yield
+        except psycopg.errors.LockNotAvailable as error:
+            raise Busy(f"others are writing to the bank {self.path}") from error
+        except psycopg.errors.ReadOnlySqlTransaction as error:
+            raise UserError(f"the bank {self.path} is opened for reading only.") from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise UserError(f"the bank {self.path}: the role may not do that: {_first_line(error)}.") from error
+        except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
+            raise StopRun(f"the bank {self.path} cannot be reached or written: {_first_line(error)}.") from error
+
+    @contextmanager
+    def unjournaled(self, wait_s: float | None = None, *, lock: str = "") -> Iterator[Connection]:
+        """A transaction without a journal entry: all that is executed in here, or nothing.
+
+        A second one inside the first is a RuntimeError.
+
+        wait_s   seconds that it waits for other writers; after them it is a Busy and nothing is done. Nor does it wait
+                 for the disk
+        """
+        with self._transaction(wait_s, lock) as (db, _):
+            yield db
+
+    @contextmanager
+    def _transaction(self, wait_s: float | None, lock: str = "") -> Iterator[tuple[Connection, list[Late]]]:
+        """`unjournaled`, with a list of what is to be executed together with the commit."""
+        shared = self._shared
+        if shared.writer == threading.get_ident():
+            raise RuntimeError("a change is open already: changes cannot be nested")
+        if not shared.lock.acquire(timeout=-1 if wait_s is None else wait_s):
+            raise Busy(f"others are writing to the bank {self.path}")
+        try:
+            with self.explaining():
+                db = shared.to_write()
+                try:
+                    db.begin(
+                        self.namespace,
+                        BUSY_S if wait_s is None else wait_s,
+                        lock,
+                        at_once=wait_s is not None or bool(lock),
+                    )
+                    shared.writer = threading.get_ident()
+                    last: list[Late] = []
+                    yield db, last
+                    db.commit(*last, durable=wait_s is None)
+                except BaseException:
+                    db.roll_back()
+                    raise
+        finally:
+            shared.writer = None
+            shared.lock.release()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """The connection that this thread reads with; it sees the namespace of this store."""
+        shared = self._shared
+        with self.explaining():
+            if shared.writer == threading.get_ident():
+                db = shared.to_write()
+                before = db.sees
+                db.see(self.namespace)
+                yield db
+                db.see(before)
+            else:
+                with shared.reading() as db:
+                    db.see(self.namespace)
+                    yield db
+
+    def rows(self, query: str, values: tuple = ()) -> list[tuple]:
+        """All rows of a query, of those that the namespace has."""
+        with self.reading() as db:
+            return db.execute(query, values).fetchall()
+
+    def meta(self, key: str) -> str | None:
+        """A fact about the bank (schema, embedder); None when it was never set."""
+        found = self.rows("SELECT value FROM meta WHERE key = $1", (key,))
+        return found[0][0] if found else None
+
+    def dim(self) -> int | None:
+        """Numbers in a vector; None while there is none."""
+        if self._shared.dim is None:
+            found = self.of(None).rows("SELECT vector_dims(vector) FROM vectors LIMIT 1")
+            self._shared.dim = found[0][0] if found else None
+        return self._shared.dim
+
+    def count(self) -> int:
+        """How many records there are."""
+        return self.rows("SELECT count(*) FROM records")[0][0]
+
+    def ensure_graphs(self, least: int) -> None:
+        """Make the graphs that are not there, of tables with so many vectors. Only their owner may."""
+        with self.explaining(), self._shared.lock:
+            setup.ensure_graphs(self._shared.to_write(), self.dim(), least)
+
+    def size(self) -> int:
+        """Bytes of all tables and their indexes."""
+        names = ", ".join(f"'{name}'" for name in (*setup.TENANTS, "meta", "journal"))
+        query = f"SELECT coalesce(sum(pg_total_relation_size(n::regclass)), 0) FROM unnest(ARRAY[{names}]) n"
+        return int(self.rows(query)[0][0])
+
+    def close(self) -> None:
+        self._shared.close()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -1,0 +1,311 @@
+"""One model of a provider, through litellm: its address and key, a call with limits and retries, and what it cost."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from core.errors import InfraError, StopRun, TransientError, UserError
+from core.models.limits import Limiter
+from core.models.retry import Retry, explain
+from core.models.servers import Replicas, addresses_of
+from core.starting import loading
+from core.types import Usage
+
+# The kind of client that litellm accepts for a provider; for all others it makes its own connections.
+_OPENAI_CLIENT = ("openai", "dashscope")
+_HTTP_HANDLER = ("hosted_vllm", "ollama_chat", "ollama", "anthropic", "gemini", "deepseek")
+log = logging.getLogger("run.retries")
+
+
+@dataclass(kw_only=True)
+class Endpoint:
+    """What LiteLLMModel and OpenAIEmbedder share; its fields are keys of their YAMLs. Thread-safe.
+
+    model             litellm's name, provider first: "openai/gpt-4o-mini"
+    api_key_env       the environment variable that holds the key (the key itself is never in a config); None: no key
+    api_base          the server's address, for vllm, ollama and other OpenAI-compatible ones; a list: servers that
+                      have the same model, of which each call takes one
+    timeout_s         limit of one try in seconds, the whole answer included
+    attempts          tries for one answer when errors are transient; 1 never retries
+    retry_s           no try begins later than this many seconds after the first
+    max_in_flight     calls at once; this and the next two are shared by all chat models of a provider; None: no limit
+    requests_per_min  calls a minute
+    tokens_per_min    prompt and reply tokens a minute
+    price_per_mtok    {prompt, completion, cached} in USD for a million tokens; None takes litellm's table
+    """
+
+    model: str
+    api_key_env: str | None = None
+    api_base: str | list[str] | None = None
+    timeout_s: float = 120.0
+    attempts: int = 4
+    retry_s: float = 180.0
+    max_in_flight: int | None = None
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
+    price_per_mtok: dict[str, float] | None = None
+    limiter: Limiter = field(init=False, repr=False)
+    addresses: Replicas = field(init=False, repr=False)
+    _clients: dict[str | None, Any] = field(default_factory=dict, init=False, repr=False)  # by address
+    _http: Any = field(default=None, init=False, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _reached: bool = field(default=False, init=False, repr=False)  # whether the server ever answered
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise UserError(f"{self.model}: attempts={self.attempts}: give at least 1.")
+        check_price(self.price_per_mtok)
+        self.addresses = Replicas(urls=addresses_of(self.api_base))
+        self._retry = Retry(attempts=self.attempts, total_s=self.retry_s)
+        self.limiter = Limiter(
+            max_in_flight=self.max_in_flight,
+            requests_per_min=self.requests_per_min,
+            tokens_per_min=self.tokens_per_min,
+        )
+
+    @property
+    def provider(self) -> str:
+        """Models of one provider share their limits: litellm's name for it, with the server where one is given."""
+        return " ".join((self.model.split("/")[0], *self.addresses.urls))
+
+    def problem(self) -> str | None:
+        """One sentence when the key is missing from the environment; None when calls can be made."""
+        if self.api_key_env and not os.environ.get(self.api_key_env):
+            return (
+                f"{self.model} needs a key in the environment variable {self.api_key_env}: "
+                f"export {self.api_key_env}=..., or name another variable with api_key_env=NAME."
+            )
+        return None
+
+    def call(self, function: str, tokens: int, check: Callable[[Any], Any], **request: Any) -> tuple[Any, int, Usage]:
+        """Call litellm.<function>(**request): (check(response), how often it was asked again, what refused ones took).
+
+        tokens   about how many the call will use, for tokens_per_min
+        check    reads the response, and raises TransientError for one that is worth asking for again
+
+        Raises StopRun, InfraError, or after the last try TransientError. Their `usage` is that of the responses that
+        `check` refused, which are paid for all the same.
+        """
+        tries = _Tries()
+
+        def once() -> Any:
+            with self.limiter.slot(tokens) as slot:
+                response = self._once(function, request, tries)
+                slot.used = getattr(getattr(response, "usage", None), "total_tokens", None) or tokens
+            try:
+                return check(response)
+            except InfraError:
+                tries.refused += usage_of_refused(response, self.price_per_mtok)
+                raise
+
+        try:
+            response, retries = self._retry(once, self.limiter.closing)
+        except InfraError as error:
+            if isinstance(error, TransientError):
+                if error.kind == "unreachable" and not self.addresses.ready():  # gone for all: others would burn
+                    raise StopRun(f"{error} Is the server running?") from error
+                error.retries += tries.passed_over
+            error.usage = tries.refused if tries.refused.tokens else None
+            raise
+        return response, retries + tries.passed_over, tries.refused
+
+    def _once(self, function: str, request: dict[str, Any], tries: _Tries) -> Any:
+        """One try, at the first server that can be reached; those that cannot are passed over."""
+        while True:
+            with self.addresses.one() as address:
+                try:
+                    response = self._send(function, address, request)
+                except Exception as error:
+                    explained = self._explained(error, address)
+                    gone = isinstance(explained, TransientError) and explained.kind == "unreachable"
+                    if not (gone and tries.passed_over < len(self.addresses.urls) and self.addresses.ready()):
+                        raise explained from error
+                    log.warning("another server is asked: %s", explained)
+                    tries.passed_over += 1
+                    continue
+            self._reached = True
+            return response
+
+    def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
+        """One try through litellm. The two layers of retries below ours are off: they would multiply with it."""
+        return getattr(load_litellm(), function)(
+            model=self.model,
+            api_key=self._key(),
+            api_base=address,
+            timeout=self.timeout_s,
+            num_retries=0,
+            max_retries=0,
+            **({"client": client} if (client := self._own_client(address)) else {}),
+            **request,
+        )
+
+    def _explained(self, error: Exception, address: str | None) -> Exception:
+        """What to raise for an error of a try, and which pauses follow from it."""
+        explained = explain(error, self.model, address, self.api_key_env)
+        if isinstance(explained, TransientError):
+            others = self.addresses.rest(address, explained.retry_after)
+            if explained.kind != "unreachable":
+                self._reached = True
+            elif not self._reached and not others:  # nobody was ever there: more tries would only make a user wait
+                return StopRun(f"{explained} Is the server running?")
+            if others:  # one of them is asked next, and has not asked for a pause
+                explained.retry_after = None
+            elif explained.retry_after:
+                self.limiter.pause(explained.retry_after)
+        return explained
+
+    def _own_client(self, address: str | None) -> Any:
+        """The client that litellm is to use: closed with this object, and with a time limit on the whole answer."""
+        provider = self.model.split("/")[0]
+        if provider == "dashscope" and address is None:
+            return None  # the client would ask OpenAI
+        if provider not in (*_OPENAI_CLIENT, *_HTTP_HANDLER):
+            return None
+        if provider in _OPENAI_CLIENT:
+            return self._openai_client(address)
+        with self._lock:
+            if address not in self._clients:
+                from litellm.llms.custom_httpx.http_handler import HTTPHandler
+
+                self._http = self._http or http_client()
+                self._clients[address] = HTTPHandler(client=self._http)
+            return self._clients[address]
+
+    def _openai_client(self, address: str | None) -> Any:
+        with self._lock:
+            if address not in self._clients:
+                import openai
+
+                self._http = self._http or http_client()
+                how = {"api_key": self._key() or "none", "base_url": address, "max_retries": 0}
+                self._clients[address] = openai.OpenAI(**how, http_client=self._http)
+            return self._clients[address]
+
+    def _key(self) -> str | None:
+        return os.environ.get(self.api_key_env) if self.api_key_env else None
+
+    def close(self) -> None:
+        """End all waiting and close the connections; a call in flight then fails."""
+        self.limiter.closing.set()
+        with self._lock:
+            if self._http is not None:
+                self._http.close()
+                self._http = None
+                self._clients.clear()
+
+
+@dataclass(kw_only=True)
+class _Tries:
+    """What became of one call's tries so far."""
+
+    passed_over: int = 0  # servers that could not be reached while another could
+    refused: Usage = field(default_factory=Usage)  # what the responses took that were refused
+
+
+def load_litellm() -> Any:
+    """litellm, made to keep off the network and the terminal while it loads. Takes seconds the first time."""
+    first = "litellm" not in sys.modules
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    os.environ.setdefault("LOGGING_EXECUTOR_MAX_THREADS", "1")  # of its own, for callbacks that we do not use
+    with loading("litellm") if first else nullcontext():
+        import litellm
+
+    litellm.suppress_debug_info = True
+    litellm.DEFAULT_MAX_RETRIES = 0  # else it takes the max_retries=0 of our embedding calls for 2
+    if first:
+        gc.freeze()  # its classes never go; looking through them all holds every call in flight for a sixth of a second
+    return litellm
+
+
+def http_client() -> Any:
+    """An httpx client for many threads. A read timeout alone would let a server send one byte a second for ever."""
+    import httpx
+
+    class Bounded(httpx.SyncByteStream):
+        def __init__(self, stream: Any, request: Any) -> None:
+            self._stream, self._request = stream, request
+
+        def __iter__(self) -> Iterator[bytes]:
+            for chunk in self._stream:
+                if time.monotonic() > self._request.extensions.get("deadline", float("inf")):
+                    raise httpx.ReadTimeout("the answer took longer than the limit", request=self._request)
+                yield chunk
+
+        def close(self) -> None:
+            self._stream.close()
+
+    def begin(request: Any) -> None:
+        if limit := request.extensions.get("timeout", {}).get("read"):
+            request.extensions["deadline"] = time.monotonic() + limit
+
+    def bound(response: Any) -> None:
+        response.stream = Bounded(response.stream, response.request)
+
+    return httpx.Client(
+        event_hooks={"request": [begin], "response": [bound]},
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+        follow_redirects=True,
+    )
+
+
+# What an answer costs: by the price in the configuration, else by litellm's table, else unknown (None, never 0).
+
+
+def check_price(price: dict[str, float] | None) -> None:
+    """Raises UserError unless it is None or {prompt, completion[, cached]} in USD for a million tokens."""
+    if price is None:
+        return
+    known = isinstance(price, dict) and {"prompt", "completion"} <= set(price) <= {"prompt", "cached", "completion"}
+    if not known or not all(isinstance(value, (int, float)) and value >= 0 for value in price.values()):
+        raise UserError(
+            f"price_per_mtok={price}: give {{prompt: USD, completion: USD}}, with cached: USD if it differs."
+        )
+
+
+def expected_cost(model: str, price: dict[str, float] | None, prompt: int, completion: int) -> float | None:
+    """USD for so many tokens, none of them cached."""
+    if price is not None:
+        return (prompt * price["prompt"] + completion * price["completion"]) / 1e6
+    known = load_litellm().model_cost
+    row = known.get(model) or known.get(model.split("/", 1)[-1]) or {}
+    per_token = row.get("input_cost_per_token"), row.get("output_cost_per_token")
+    return None if None in per_token else prompt * per_token[0] + completion * per_token[1]
+
+
+def usage_of_response(response: Any, price: dict[str, float] | None) -> Usage:
+    """Tokens and USD of a litellm response, for one call."""
+    usage = getattr(response, "usage", None)
+    prompt = getattr(usage, "prompt_tokens", 0) or 0
+    completion = getattr(usage, "completion_tokens", 0) or 0
+    cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", 0) or 0
+    reasoning = getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", 0) or 0
+    if price is not None:
+        of_prompt = (prompt - cached) * price["prompt"] + cached * price.get("cached", price["prompt"])
+        reported = prompt or completion  # no call is without tokens: then the server did not say, unless all is free
+        cost = (of_prompt + completion * price["completion"]) / 1e6 if reported or not any(price.values()) else None
+    else:
+        # litellm leaves 0 for a model that its table does not hold
+        cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost") or None
+    return Usage(
+        calls=1,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cached_tokens=cached,
+        reasoning_tokens=reasoning,
+        cost_usd=cost,
+    )
+
+
+def usage_of_refused(response: Any, price: dict[str, float] | None) -> Usage:
+    """What a litellm response took that is no answer: no call, and nothing where the server tells of no tokens."""
+    used = usage_of_response(response, price)
+    return replace(used, calls=0) if used.tokens else Usage()

@@ -1,0 +1,119 @@
+"""How much of a provider a run may use at once: calls in flight, requests and tokens per minute."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from core.errors import InfraError
+
+
+@dataclass(kw_only=True)
+class Limiter:
+    """Shared by all models of one provider; `slot` waits until a call may leave. None is no limit.
+
+    Requests and tokens are token buckets: a minute's worth may leave at once, then they refill evenly. When a server
+    asks one call to wait, `pause` makes all of them wait, so that not every thread runs into the same rate limit.
+
+    closing   once it is set, no call leaves any more
+    """
+
+    max_in_flight: int | None = None
+    requests_per_min: int | None = None
+    tokens_per_min: int | None = None
+    closing: threading.Event = field(default_factory=threading.Event)
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._changed = threading.Condition()
+        self._in_flight = 0
+        self._requests = _Bucket(self.requests_per_min, self.clock())
+        self._tokens = _Bucket(self.tokens_per_min, self.clock())
+        self._not_before = 0.0
+
+    @contextmanager
+    def slot(self, tokens: int) -> Iterator[_Slot]:
+        """Wait for a place for a call of about that many tokens; set `used` on the slot to what it really took."""
+        with self._changed:
+            while (wait := self._wait(tokens)) > 0:
+                self._changed.wait(min(wait, 1.0))  # also woken when a call ends; a second, to notice `closing`
+            self._in_flight += 1
+            self._requests.take(1)
+            self._tokens.take(tokens)
+        slot = _Slot(used=tokens)
+        try:
+            yield slot
+        finally:
+            with self._changed:
+                self._in_flight -= 1
+                self._tokens.take(slot.used - tokens)
+                self._changed.notify_all()
+
+    def pause(self, seconds: float) -> None:
+        """No call leaves for that long."""
+        with self._changed:
+            self._not_before = max(self._not_before, self.clock() + seconds)
+
+    def _wait(self, tokens: int) -> float:
+        """Seconds until a call may leave; 0 when it may now. Raises InfraError when the model is being closed."""
+        if self.closing.is_set():
+            raise InfraError("the run is ending", "closed")
+        now = self.clock()
+        if self.max_in_flight is not None and self._in_flight >= self.max_in_flight:
+            return 60.0
+        waits = (self._not_before - now, self._requests.wait(1, now), self._tokens.wait(tokens, now))
+        return max(0.0, *waits)
+
+    def strictest(self, others: Iterable[Limiter]) -> Limiter:
+        """One limiter with the lowest of each limit, for models that share a provider."""
+        every, limits = [self, *others], {}
+        for name in ("max_in_flight", "requests_per_min", "tokens_per_min"):
+            known = [limit for limiter in every if (limit := getattr(limiter, name)) is not None]
+            limits[name] = min(known, default=None)
+        return Limiter(**limits, closing=self.closing, clock=self.clock)
+
+
+@dataclass
+class _Slot:
+    used: int
+
+
+class _Bucket:
+    """A token bucket, full at first, refilled by `per_min` a minute. It may fall below zero."""
+
+    def __init__(self, per_min: int | None, now: float) -> None:
+        self._per_min, self._level, self._at = per_min, float(per_min or 0), now
+
+    def wait(self, amount: float, now: float) -> float:
+        if self._per_min is None:
+            return 0.0
+        self._level = min(self._per_min, self._level + (now - self._at) * self._per_min / 60)
+        self._at = now
+        missing = min(amount, self._per_min) - self._level  # more than a whole bucket leaves when it is full
+        return max(0.0, missing) * 60 / self._per_min
+
+    def take(self, amount: float) -> None:
+        self._level -= amount
+
+
+class Limited(Protocol):
+    """A model with a limiter; None: nothing limits it."""
+
+    provider: str
+    limiter: Limiter | None
+
+
+def share_limits(models: Iterable[Limited]) -> None:
+    """Give all models of one provider the same limiter, with the strictest of their numbers."""
+    by_provider: dict[str, list[Limited]] = {}
+    for model in models:
+        if model.limiter is not None:
+            by_provider.setdefault(model.provider, []).append(model)
+    for together in by_provider.values():
+        shared = together[0].limiter.strictest(model.limiter for model in together[1:])
+        for model in together:
+            model.limiter = shared
