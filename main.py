@@ -29,8 +29,10 @@ from core.build import build_redactor
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
 from core.redact import RedactingFilter, Redactor
-from core.run.cells import cell_folder, settle
-from core.run.launch import choice, in_sweep, plainly, quoted, resume_hint
+from core.run.cells import cell_folder
+from core.run.finalize import finalize
+from core.run.launch import choice, in_sweep, quoted, resume_hint
+from core.run.mistakes import plainly
 from core.run.sweep_watch import Watch
 
 log = logging.getLogger("run")
@@ -58,7 +60,7 @@ def main(cfg: DictConfig) -> float | None:
 
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
     """Build every part once, stream the tasks, leave the summary."""
-    left_out = settle(cfg)
+    left_out = finalize(cfg)
     from workflows.build import assemble  # this and the next take a second, in which Ctrl-C is heeded
     from workflows.plan import dry_run, print_plan
 

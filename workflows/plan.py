@@ -31,7 +31,7 @@ from core.learning.attempts import Attempts
 from core.models.base import ChatModel, Reply, Request, Role
 from core.models.meter import Meter
 from core.page import PAGE, has_page
-from core.run.cells import settle
+from core.run.finalize import finalize
 from core.run.manifest import recorded_config
 from core.run.sweep import planned
 from core.run.sweep_watch import n_finished
@@ -463,7 +463,7 @@ def plan_cell(cfg: DictConfig, envs: dict[str, tuple[EnvPool, list[Task]]], stac
     """The plan of one cell. envs: those of the cells before, with their tasks, by what they were made of."""
     with open_dict(cfg):
         cfg = OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])
-    settle(cfg)
+    finalize(cfg)
     key = json.dumps([OmegaConf.to_container(node, resolve=True) for node in (cfg.env, cfg.stream)] + [cfg.limit])
     if key not in envs:
         pool, stream = open_envs(cfg, stack), make(cfg.stream)

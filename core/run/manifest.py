@@ -15,7 +15,7 @@ from typing import Any
 
 from core.build import LLMS
 from core.run.keys import FREE_KEYS, MODEL_FREE_KEYS
-from core.run.upgrade import named
+from core.run.upgrade import by_class
 from core.setting import ANSWERS, joined
 from core.types import Task, content_id
 from prompts.registry import STYLES, Prompts
@@ -83,7 +83,7 @@ def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:
     for node in (kept[key] for key in LLMS if kept.get(key)):
         if node.get("fallbacks"):
             node["fallbacks"] = [without(each, MODEL_FREE_KEYS) for each in node["fallbacks"]]
-    return named(kept)
+    return by_class(kept)
 
 
 def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:

@@ -23,14 +23,14 @@ RENAMED = {"Life": "Consolidator"}
 RECORDED_AS = {"envs.toy.play": "envs.toy_script.play"}
 
 
-def named(config: Any) -> Any:
+def by_class(config: Any) -> Any:
     """Nested dictionaries with each `_target_` shortened to the class name, so that modules may move; see RECORDED_AS.
 
     A class from outside this project keeps its whole path.
     """
     if not isinstance(config, dict):
-        return [named(value) for value in config] if isinstance(config, list) else config
-    found = {key: named(value) for key, value in config.items()}
+        return [by_class(value) for value in config] if isinstance(config, list) else config
+    found = {key: by_class(value) for key, value in config.items()}
     if isinstance(target := config.get("_target_"), str):
         own = target.partition(".")[0] in OWN_PACKAGES
         name = target.rpartition(".")[2] if own else target
@@ -41,10 +41,10 @@ def named(config: Any) -> Any:
 
 
 def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest whose configuration names parts by their classes, see `named`, and is `completed`."""
+    """A manifest whose configuration names parts by their classes, see `by_class`, and is `completed`."""
     begun = manifest["fingerprint"]
     prompts = PROJECT.hashes() | begun["prompts"]
-    fingerprint = begun | {"config": completed(named(begun["config"])), "prompts": prompts}
+    fingerprint = begun | {"config": completed(by_class(begun["config"])), "prompts": prompts}
     return manifest | {"config": completed(manifest["config"]), "fingerprint": fingerprint}
 
 
