@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from analysis.load import VALID, Run, own_banks, read_banks
-from core.build import part
+from core.build import option, options, part
+from core.errors import UserError
 from core.memory.hygiene.scrub import scrub
 from core.memory.open import read_records
 from core.memory.records import ticked, was_told
@@ -127,8 +128,10 @@ def retrieved_labels(run: Run) -> Iterator[str]:
 
 def regraded(run: Run) -> Iterator[str]:
     """A stored success that the grader of today, or the env's own facts and rewards, do not bear out."""
-    unread = 0
-    with regrader(run) as grade:
+    env, unread = env_class(run), 0
+    # one from outside is not asked: what it noted itself is what is known
+    grader = nullcontext(lambda attempt: attempt["info"].get("won")) if env is None else env.regrader(run.config["env"])
+    with grader as grade:
         for row in run.rows:
             for attempt in row["trajectories"]:
                 if attempt["ended_by"] == "infra_error":
@@ -145,40 +148,18 @@ def regraded(run: Run) -> Iterator[str]:
         raise NotChecked(f"{unread} attempts: the env has noted nothing to grade them by")
 
 
-@contextmanager
-def regrader(run: Run) -> Iterator[Callable[[dict], bool | None]]:
-    """What grades a stored attempt once more; None where it cannot."""
-    env = run.config.get("env") or {}
-    kind = env.get("_target_", "").rpartition(".")[2]
-    if kind == "MathEnv":
-        from single_turn_bench.answers import gold_answer
-        from single_turn_bench.equivalence import MathGrader
-
-        with MathGrader(timeout_s=env.get("timeout_s", 5.0)) as grader:
-            yield lambda attempt: grader.equal(attempt["answer"], gold_answer(attempt["gold"]))
-    elif kind == "ChoiceEnv":
-        from single_turn_bench.choice import find_choice
-
-        def choice(attempt: dict) -> bool | None:
-            options = len(str(attempt["info"].get("order", "")).split(","))
-            return find_choice(attempt["answer"] or "", options).answer == attempt["gold"] if options > 1 else None
-
-        yield choice
-    else:
-        yield lambda attempt: attempt["info"].get("won")
-
-
 def followed_lessons(run: Run) -> Iterator[str]:
     """A lesson that is noted as followed, or as not, where the env's rule says otherwise of what was done."""
     hits = [hit for row in run.rows for hit in row["retrieved"]]
     noted = sum("followed" in hit for hit in hits)
-    if not hits or not (noted or is_own_env(run)):
+    env = env_class(run)
+    if not hits or not (noted or env):
         return
-    if not is_own_env(run):
+    if env is None:
         raise NotChecked(f"{noted} lessons: the rule that says whether they were followed is from outside")
     if noted and run.config.get("scrub_episodes"):
         raise NotChecked("scrub_episodes=true changed the texts that say whether a lesson was followed")
-    follows, records = part(run.config["env"]).follows, known_records(run)
+    records = known_records(run)
     goes_on = (run.config.get("workflow") or {}).get("refine") == "continue"
     lost = unnoted = 0
     for row in run.rows:
@@ -187,7 +168,9 @@ def followed_lessons(run: Run) -> Iterator[str]:
         if played[-1].ended_by == "infra_error":  # in no number
             continue
         for hit in row["retrieved"]:
-            now = {followed(follows, task, played, record.items[: hit.get("n_shown")]) for record in records[hit["id"]]}
+            now = {
+                followed(env.follows, task, played, record.items[: hit.get("n_shown")]) for record in records[hit["id"]]
+            }
             lost += "followed" in hit and not now
             if "followed" not in hit:
                 unnoted += bool(now - {None})
@@ -393,9 +376,19 @@ def _ended(run: Run) -> bool:
     return told == (run.n_tasks, sum("retries" in row for row in run.rows)) and run.complete
 
 
-def is_own_env(run: Run) -> bool:
-    """Whether the run's environment is this project's, so that it may be imported to be asked."""
-    return (run.config.get("env") or {}).get("_target_", "").startswith("envs.")
+def env_class(run: Run) -> Any:
+    """The class of the run's environment; None for one from outside this project, which is not imported to be asked.
+
+    It is known by its name: its module may have moved since the run was made.
+    """
+    recorded = (run.config.get("env") or {}).get("_target_", "")
+    if not recorded.startswith("envs."):
+        return None
+    with suppress(UserError):
+        return part({"_target_": recorded})
+    name = recorded.rpartition(".")[2]
+    present = (option("env", each)["env"]["_target_"] for each in options("env"))
+    return next((part({"_target_": path}) for path in present if path.rpartition(".")[2] == name), None)
 
 
 def is_own_kind(run: Run) -> bool:

@@ -38,10 +38,10 @@ from core.models.base import Reply, Request
 from core.models.offline import FreePlayer, ScriptedModel
 from core.seeding import derive_seed
 from core.types import Message
-from envs import toy
+from envs import toy_script
 from envs.customs import BRANDS
 from scripts.command_line import REPO, plain_errors
-from single_turn_bench.rows import read_objects
+from single_turn_bench.files import read_objects
 
 SPREAD = 1.0  # standard deviation of the logarithm of a call's time
 RULE = re.compile(r"[Ee]very (\w+) machine must be started with its (\w+) button\.")
@@ -108,7 +108,7 @@ class Varied(ScriptedModel):
         return super().chat(request)
 
 
-toy = toy.play
+toy = toy_script.play
 
 
 def customs(messages: list[Message], role: str, sample: int) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.latency_server import running
 from benchmarks.lines import Lines, lines_parser
 from scripts.command_line import REPO
-from single_turn_bench.rows import read_objects
+from single_turn_bench.files import read_objects
 
 LATENCY_S = 0.2
 BARE = """

@@ -21,8 +21,8 @@ from core.process import WorkerProcess
 from core.types import Task
 from envs.web.browser import environment
 from envs.web.engine import Visit
-from envs.web.miniwob import MiniwobEngine, visit
 from envs.web.miniwob_env import MiniwobEnv
+from envs.web.miniwob_tasks import MiniwobEngine, visit
 
 KINDS = "click-button,click-checkboxes,click-link,click-option,enter-text,login-user"
 FAST = {"slow_mo_ms": 0, "settle_s": 0.1}

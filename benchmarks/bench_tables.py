@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from scripts.command_line import REPO, parser, script
-from single_turn_bench.rows import read_objects
+from single_turn_bench.files import read_objects
 
 ARMS = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel")
 ENDS = ("success", "failure", "infra_error")

@@ -36,7 +36,7 @@ from core.types import Step, Trajectory, content_id
 from scripts.command_line import parser, plain_errors
 from scripts.replay import THOUGHTS
 from single_turn_bench.answers import extract_answer
-from single_turn_bench.rows import read_objects
+from single_turn_bench.files import read_objects
 
 HEAD = "attempts|half|n|success %|agreement % [95 %]|sensitivity|specificity|kappa [95 %]|Brier|ECE|ms".split("|")
 

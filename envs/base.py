@@ -14,8 +14,8 @@ contract, so that every env has the same. Single-turn benchmarks are envs whose 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -31,7 +31,7 @@ class EnvStateError(RuntimeError):
 class BaseEnv(AbstractContextManager):
     """Not thread-safe: one live episode at a time, k rollouts have k envs.
 
-    instructions   what the agent is told about this benchmark; part of the system prompt
+    instructions   what the agent is told about this benchmark, in the system prompt
     max_steps      actions allowed in one episode; the env's default, the top-level `max_steps` overrides it
     seed           every random choice of the env comes from hashing this with names
     workers        how many such envs live at once, at most; None: as many as there are attempts at once. For the pool
@@ -42,9 +42,9 @@ class BaseEnv(AbstractContextManager):
     max_steps: int
     seed: int = 0
     workers: int | None = None
-    pages: ClassVar[bool] = False  # whether an observation is about as long as the first: dry_run goes by that
-    page_tokens: ClassVar[int | None] = None  # of an observation, where dry_run is to go by that and start no engine
-    late: ClassVar[bool] = False  # whether only `evaluate` knows the success: the reward of an attempt follows from it
+    pages: ClassVar[bool] = False  # whether every observation is about as long as the first: dry_run goes by that
+    page_tokens: ClassVar[int | None] = None  # of an observation, so that dry_run need not start the engine
+    late: ClassVar[bool] = False  # whether only `evaluate` knows the success, and the attempt's reward follows from it
     slow_to_list: ClassVar[bool] = False  # whether `tasks` starts an engine: a sweep's quick estimate goes without
     grader: Callable[[str, str], str] | None = field(default=None, init=False, repr=False)
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed
@@ -71,7 +71,7 @@ class BaseEnv(AbstractContextManager):
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         """Take an action: (observation, reward, done, info).
 
-        An action the env does not know is an observation like any other, with info["valid"] False; it never raises.
+        An action that the env does not know never raises: it gives an observation, with info["valid"] False.
         info["hint_chars"] is how many characters at the observation's end help the agent and report nothing.
         info["won"] is True once the goal is reached. The rewards of an episode sum to its final score, 1.0 for a solved
         task. info["evaluated"] is False at the end of an episode of which only others can say whether it is solved.
@@ -103,14 +103,26 @@ class BaseEnv(AbstractContextManager):
     def follows(cls, task: Task, observation: str, lesson: str, actions: Sequence[str]) -> bool | None:
         """Whether an attempt did what a lesson says is to be done in this task; by a rule, from what is recorded.
 
-        None where the lesson says nothing of this task, or where it cannot be told without doubt. It is noted beside
-        the lesson in the episode's record, and the audit asks again.
+        None where the lesson says nothing of this task, or where it is open to doubt. It is noted beside the lesson in
+        the episode's record, and the audit asks again.
 
         observation   the attempt's first
         lesson        its title, description and content
-        actions       those that the env knew, in their order
+        actions       those that the env accepted as valid, in their order
         """
         return None
+
+    @classmethod
+    @contextmanager
+    def regrader(cls, config: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], bool | None]]:
+        """What grades recorded attempts again, for the audit: whether one solved its task; None where that is unknown.
+
+        Where an answer cannot be graded afresh, it is what the env noted at the time, info["won"].
+
+        config    the env's own part of the run's configuration
+        The attempts are those of an episode's record: {answer, gold, info, ...}. No task is played.
+        """
+        yield lambda attempt: attempt["info"].get("won")
 
     def measures(self) -> dict[str, tuple[float, int]]:
         """What is measured on the episode beside reward and success: {name: (sum, over how many)}, each in [0, 1]."""

@@ -139,7 +139,7 @@ class CustomsEnv(BaseEnv):
     def follows(cls, task: Task, observation: str, lesson: str, actions: Sequence[str]) -> bool | None:
         """By the buttons that the lesson names for the task's brand, against those pressed."""
         lamp = re.search(r"\blamp is (on|off)\b", observation)
-        wanted = _named(lesson, task.type, lamp and lamp[1])
+        wanted = _presses_in(lesson, task.type, lamp and lamp[1])
         pressed = tuple(button for action in actions for button in _BUTTON.findall(action.lower()))
         if wanted is None or (pressed and pressed == wanted[: len(pressed)] != wanted):  # half of two presses
             return None
@@ -183,11 +183,11 @@ def _sentence(words: str) -> str:
 
 
 _BUTTON = re.compile(rf"\b({'|'.join(BUTTONS)})\b")
-_TOLD = re.compile(rf"\b(?:({'|'.join(BUTTONS)})|lamp(?: is)? (on|off))\b")
+_MENTION = re.compile(rf"\b(?:({'|'.join(BUTTONS)})|lamp(?: is)? (on|off))\b")
 _DENIED = re.compile(r"\b(?:not|never|avoid\w*|wrong\w*|instead|except|unlike|without)\b|n't\b")
 
 
-def _named(lesson: str, brand: str, lamp: str | None) -> tuple[str, ...] | None:
+def _presses_in(lesson: str, brand: str, lamp: str | None) -> tuple[str, ...] | None:
     """The presses that a lesson names for a brand; None where it names none, or could mean others.
 
     lamp   on | off, where the task's page tells
@@ -197,16 +197,17 @@ def _named(lesson: str, brand: str, lamp: str | None) -> tuple[str, ...] | None:
     if brand not in names:
         return None
     others = [name.lower() for name in names if name != brand]
-    parts = [part for part in re.split(r"(?<=[.!?;])\s+|\n+", text) if not _DENIED.search(part)]
+    sentences = [each for each in re.split(r"(?<=[.!?;])\s+|\n+", text) if not _DENIED.search(each)]
     if others:  # then only what names this brand alone is of this brand
-        parts = [part for part in parts if brand.lower() in part and not any(name in part for name in others)]
-    told = [match for part in parts for match in _TOLD.findall(part)]  # (button, "") or ("", state of the lamp)
-    if any(state for _, state in told):
-        pairs = list(zip(told[::2], told[1::2], strict=False))
-        if len(told) % 2 or lamp is None or any(bool(one[0]) == bool(two[0]) for one, two in pairs):
+        sentences = [each for each in sentences if brand.lower() in each and not any(name in each for name in others)]
+    # (button, "") or ("", state of the lamp)
+    mentions = [match for each in sentences for match in _MENTION.findall(each)]
+    if any(state for _, state in mentions):
+        pairs = list(zip(mentions[::2], mentions[1::2], strict=False))
+        if len(mentions) % 2 or lamp is None or any(bool(one[0]) == bool(two[0]) for one, two in pairs):
             return None
-        found = {one[0] or two[0] for one, two in pairs if lamp in (one[1], two[1])}
-        return tuple(found) if len(found) == 1 else None
-    buttons = tuple(dict.fromkeys(button for button, _ in told))
-    in_order = len(buttons) == 2 and re.search(r"\bthen\b", " ".join(parts)) is not None
+        pressed = {one[0] or two[0] for one, two in pairs if lamp in (one[1], two[1])}
+        return tuple(pressed) if len(pressed) == 1 else None
+    buttons = tuple(dict.fromkeys(button for button, _ in mentions))
+    in_order = len(buttons) == 2 and re.search(r"\bthen\b", " ".join(sentences)) is not None
     return buttons if len(buttons) == 1 or in_order else None

@@ -1,11 +1,16 @@
-"""env=warmup|math500|aime24|aime25|gsm8k, or a file of one's own: a question, one reply, graded by equivalence.
+"""Single-turn benchmarks: a question and one reply, which is graded by equivalence or by its letter.
 
-One row of a dataset is one task; the reply is the only action and ends the episode. Nothing about its correctness is
-said to the agent.
+    env=warmup|math500|aime24|aime25|gsm8k   MathEnv: a free answer
+    env=gpqa_diamond|mmlu_pro                ChoiceEnv: 3 to 10 options, answered by a letter
+
+or a file of one's own. One row of a dataset is one task; the reply is the only action and ends the episode. Nothing
+about its correctness is said to the agent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -114,22 +119,26 @@ class MathEnv(SingleTurnEnv):
             self._graded = ((self._row.id, prediction), self._grader.equal(prediction, gold_answer(self._row.answer)))
         return self._graded[1]
 
+    @classmethod
+    @contextmanager
+    def regrader(cls, config: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], bool | None]]:
+        with MathGrader(timeout_s=config.get("timeout_s", cls.timeout_s)) as grader:
+            yield lambda attempt: grader.equal(attempt["answer"], gold_answer(attempt["gold"]))
+
     def close(self) -> None:
         if "_grader" in self.__dict__:
             self._grader.close()
         super().close()
 
 
-# env=gpqa_diamond|mmlu_pro, or a file of one's own: a question with 3 to 10 options, answered by a letter.
-#
-# The options are shown in an order drawn by a hash of seed and id, so that no position carries the key; the order is
-# in the record. GPQA's authors ask to keep its questions out of plain text on the web: do not publish such run
-# directories.
-
-
 @dataclass(kw_only=True)
 class ChoiceEnv(SingleTurnEnv):
-    """Multiple choice, scored by the letter that the reply states last."""
+    """Multiple choice, scored by the letter that the reply states last.
+
+    The options are shown in an order drawn by a hash of seed and id, so that no position gives the answer away; the
+    order is in the record. GPQA's authors ask to keep its questions out of plain text on the web: do not publish such
+    run directories.
+    """
 
     multiple_choice: ClassVar[bool] = True
 
@@ -154,6 +163,15 @@ class ChoiceEnv(SingleTurnEnv):
 
     def evaluate(self, prediction: str | None) -> bool:
         return find_choice(prediction or "", len(self._row.options)).answer == self.get_ground_truth()
+
+    @classmethod
+    @contextmanager
+    def regrader(cls, config: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], bool | None]]:
+        def grade(attempt: Mapping[str, Any]) -> bool | None:
+            options = len(str(attempt["info"].get("order", "")).split(","))  # 1: their order was not recorded
+            return find_choice(attempt["answer"] or "", options).answer == attempt["gold"] if options > 1 else None
+
+        yield grade
 
     def _shown(self, row: Row) -> tuple[tuple[str, ...], str, tuple[int, ...]]:
         """(options, letter of the right one, order) as this seed shows them."""

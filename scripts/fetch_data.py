@@ -28,7 +28,8 @@ from core.errors import UserError
 from envs.mind2web.data import COUNTS, Ranks, Record, public_records, write_split
 from scripts.command_line import parser, plain_errors
 from single_turn_bench.datasets import FETCHED, check_unique, load_named, read_file
-from single_turn_bench.rows import Row, parse_row, write_whole
+from single_turn_bench.files import write_whole
+from single_turn_bench.rows import Row, parse_row
 from single_turn_bench.specs import GPQA_ZIP_SHA256, GPQA_ZIP_URL, SPECS, DatasetSpec, FileSpec, HubSource
 
 # Mind2Web: where it comes from, and its public files made into one archive a split. See `scripts/fetch_data.py`.

@@ -25,7 +25,7 @@ from core.types import Task
 from envs.alfworld.env import AlfworldEnv
 from envs.alfworld.games import SPLITS
 from scripts.command_line import parser, plain_errors
-from single_turn_bench.rows import read_objects
+from single_turn_bench.files import read_objects
 
 THOUGHTS = ("Think:", "ActionPath:")
 

@@ -18,7 +18,8 @@ from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.choice import LETTERS, extract_choice, find_choice, shuffle_options
 from single_turn_bench.datasets import load_rows, locate
 from single_turn_bench.equivalence import MathGrader, grade_response
-from single_turn_bench.rows import Row, read_objects
+from single_turn_bench.files import read_objects
+from single_turn_bench.rows import Row
 from single_turn_bench.specs import SPECS
 
 WIDTH = 80

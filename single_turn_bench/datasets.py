@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UserError
-from single_turn_bench.rows import Row, parse_row, read_objects, sha256
+from single_turn_bench.files import read_objects, sha256
+from single_turn_bench.rows import Row, parse_row
 from single_turn_bench.specs import SPECS, DatasetSpec, FileSpec
 
 HERE = Path(__file__).resolve().parent
@@ -85,8 +86,8 @@ def locate(spec: DatasetSpec, path: Path | None) -> list[tuple[Path, FileSpec]]:
 
 def in_folders(spec: DatasetSpec, folders: Sequence[Path]) -> list[tuple[Path, FileSpec]]:
     """The first file that is there for each part of the dataset."""
-    parts = ([(folder / name, file) for folder in folders for name in file.names] for file in spec.files)
-    found = (next((place for place in part if place[0].is_file()), None) for part in parts)
+    places = ([(folder / name, file) for folder in folders for name in file.names] for file in spec.files)
+    found = (next((place for place in each if place[0].is_file()), None) for each in places)
     return [place for place in found if place]
 
 

@@ -19,12 +19,10 @@ from prompts.registry import PROJECT
 # Packages in which a class name means one class (a test holds that), and former names of classes.
 OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
-# Functions that a configuration names by a path, and the path under which all runs record them, wherever they are now.
-RECORDED_AS = {"envs.toy.play": "envs.toy_script.play"}
 
 
 def by_class(config: Any) -> Any:
-    """Nested dictionaries with each `_target_` shortened to the class name, so that modules may move; see RECORDED_AS.
+    """Nested dictionaries with each `_target_` shortened to the class name, so that modules may move.
 
     A class from outside this project keeps its whole path.
     """
@@ -35,8 +33,6 @@ def by_class(config: Any) -> Any:
         own = target.partition(".")[0] in OWN_PACKAGES
         name = target.rpartition(".")[2] if own else target
         found["_target_"] = RENAMED.get(name, name)
-    if isinstance(path := config.get("path"), str) and path in RECORDED_AS:
-        found["path"] = RECORDED_AS[path]
     return found
 
 

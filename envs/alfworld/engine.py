@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-from single_turn_bench.rows import write_whole
+from single_turn_bench.files import write_whole
 
 PLACEHOLDERS = {"r": "receptacle", "ko": "knife"}  # the grammar's variables; all others are objects
 PLAN_LIMIT = 100  # commands; a longer plan is a sign of a broken game

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from core.errors import UserError
 from core.process import WorkerProcess
 from core.types import content_id
-from single_turn_bench.rows import write_whole
+from single_turn_bench.files import write_whole
 
 GAME_FILE = "game.tw-pddl"
 SPLITS = ("train", "valid_train", "valid_seen", "valid_unseen")
@@ -104,15 +104,15 @@ def read_game(path: str) -> Game | None:
 
 def _files(root: Path, split: str) -> list[str]:
     """The split's game files. Where no folder is named after any split, every game belongs to the split asked for."""
-    named = [path for path in (root / split, *sorted(root.glob(f"json_*/{split}"))) if path.is_dir()]
-    files = [path for top in named or [root] for path in _walk(top)]
-    parts = {path: (root.name, *Path(path).relative_to(root).parts) for path in files}
-    splits = Counter(part for path in files for part in parts[path] if part in SPLITS)
+    of_split = [path for path in (root / split, *sorted(root.glob(f"json_*/{split}"))) if path.is_dir()]
+    files = [path for top in of_split or [root] for path in _walk(top)]
+    folders = {path: (root.name, *Path(path).relative_to(root).parts) for path in files}
+    splits = Counter(name for path in files for name in folders[path] if name in SPLITS)
     if splits:
-        files = [path for path in files if split in parts[path]]
+        files = [path for path in files if split in folders[path]]
     if not files:
-        found = ", ".join(f"{name} ({n})" for name, n in sorted(splits.items())) or "no games at all"
-        raise UserError(f"no games of env.split={split} in {root}: it holds {found}")
+        held = ", ".join(f"{name} ({n})" for name, n in sorted(splits.items())) or "no games at all"
+        raise UserError(f"no games of env.split={split} in {root}: it holds {held}")
     return sorted(files, key=lambda path: Path(path).parts[-3:])
 
 

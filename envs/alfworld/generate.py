@@ -3,6 +3,11 @@
 Each game is a floor plan of the package, furnished with a random choice of the things that belong there, and a goal of
 one of the six task types that these things allow. The goal's things never start where they are to go. Game i depends
 on the seed and on the games before it alone, so a longer list begins with the shorter one.
+
+In this file: the games; a game as a PDDL problem, in the words of the package's own domain; the package's floor plans
+and its tables of what goes with what. These are read from its data files without importing it, as the import makes
+folders and sets $ALFWORLD_DATA. A thing's name is AI2-THOR's, `Cabinet|-00.48|+02.05|+00.39`: its kind and where it is,
+in metres.
 """
 
 from __future__ import annotations
@@ -23,13 +28,16 @@ from core.errors import UserError
 from core.process import WorkerProcess
 from core.types import content_id
 from envs.alfworld.games import GAME_FILE, TASK_TYPES, Game
-from single_turn_bench.rows import write_whole
+from single_turn_bench.files import write_whole
 
-# The rooms that ALFWorld ships: which furniture stands where, and the tables of what goes with what.
-#
-# Read from the installed package's data files without importing it: its import makes folders and sets $ALFWORLD_DATA.
-# A thing's name is AI2-THOR's, `Cabinet|-00.48|+02.05|+00.39`: its kind and where it is, in metres.
-
+OTHER_THINGS = 14  # kinds of things beside the goal's, at most
+TOOLS = {
+    "pick_clean_then_place_in_recep": ("Cleanable", "SinkBasin"),
+    "pick_heat_then_place_in_recep": ("Heatable", "Microwave"),
+    "pick_cool_then_place_in_recep": ("Coolable", "Fridge"),
+}
+NAMED_IN_DOMAIN = {"rtype": {"SinkBasin", "Microwave", "Fridge"}, "otype": {"Knife", "ButterKnife"}}
+MANGLE = str.maketrans({"-": "_minus_", "|": "_bar_", "+": "_plus_", ".": "_dot_"})
 MAX_ALIKE = 5  # pieces of furniture of one kind; some kitchens have 27 cabinets, and every one slows every step
 STOVE_BURNERS = 4
 STEP_M, TURN_DEG = 0.25, 90  # the grid of the places to stand, by which they are named
@@ -68,96 +76,6 @@ class Scene:
     start: Pose
 
 
-def kind(name: str) -> str:
-    """'Cabinet|-00.48|+02.05|+00.39' -> 'Cabinet'; 'Sink|-01.99|+01.14|-00.98|SinkBasin' -> 'SinkBasin'."""
-    parts = name.split("|")
-    return parts[-1] if parts[-1].endswith("Basin") else parts[0]
-
-
-def load_tables() -> Tables:
-    """Raises UserError where the package is missing."""
-    spec = importlib.util.find_spec("alfworld")
-    if spec is None:
-        raise UserError("env=alfworld needs its extra: pip install -e '.[alfworld]'")
-    package = Path(spec.submodule_search_locations[0])
-    constants = runpy.run_path(str(package / "gen" / "constants.py"))
-    vessels = frozenset(constants["MOVABLE_RECEPTACLES"])
-    holds = {
-        furniture: sorted(thing for thing in things if not thing.endswith("Sliced"))
-        for furniture, things in constants["VAL_RECEPTACLE_OBJECTS"].items()
-        if furniture not in vessels
-    }
-    return Tables(
-        holds=holds,
-        uses={use: frozenset(things) for use, things in constants["VAL_ACTION_OBJECTS"].items()},
-        openable=frozenset(constants["OPENABLE_CLASS_LIST"]),
-        vessels=vessels,
-        goals=runpy.run_path(str(package / "gen" / "goal_library.py"))["gdict"],
-        domain=(package / "data" / "alfred.pddl").read_text(encoding="utf-8"),
-        grammar=(package / "data" / "alfred.twl2").read_text(encoding="utf-8"),
-        layouts=package / "gen" / "layouts",
-    )
-
-
-def floor_plans(tables: Tables) -> list[int]:
-    names = [path.name for path in tables.layouts.glob("FloorPlan*-layout.npy")]
-    return sorted(int(name.removeprefix("FloorPlan").removesuffix("-layout.npy")) for name in names)
-
-
-def load_scene(tables: Tables, number: int) -> Scene:
-    """A floor plan with at most MAX_ALIKE pieces of each kind of furniture. The same number gives the same scene."""
-    kinds = set(_read(tables, number, "objects"))
-    ground = [tuple(point) for point in np.load(tables.layouts / f"FloorPlan{number}-layout.npy").tolist()]
-    rng = Random(number)
-    furniture: dict[str, Pose] = {}
-    for name, pose in sorted(_read(tables, number, "openable").items()):
-        if kind(name) in tables.holds and sum(kind(other) == kind(name) for other in furniture) < MAX_ALIKE:
-            furniture[name] = tuple(pose)
-    # the package records positions for what can be reached by opening it and for surfaces; the rest is known by kind
-    for missing in sorted((kinds & tables.holds.keys()) - {kind(name) for name in furniture}):
-        spot, stand = rng.choice(ground), rng.choice(ground)
-        for n in range(STOVE_BURNERS if missing == "StoveBurner" else 1):
-            furniture[_name(missing, spot, n)] = (*stand, 0.0, 15.0 * n)  # one looks a little lower at each burner
-    holdable = {thing for name in furniture for thing in tables.holds[kind(name)]}
-    return Scene(
-        number=number,
-        furniture=furniture,
-        things=tuple(sorted(kinds & holdable)),
-        has_desk_lamp="DeskLamp" in kinds and any(kind(name) in LAMP_STANDS for name in furniture),
-        start=_start(ground, furniture, rng),
-    )
-
-
-def location(pose: Pose) -> str:
-    """The name of a place to stand, ALFWorld's way: 'loc|-3|5|2|-30'."""
-    x, z, rotation, horizon = pose
-    return f"loc|{round(x / STEP_M)}|{round(z / STEP_M)}|{round(rotation / TURN_DEG)}|{round(horizon)}"
-
-
-def _read(tables: Tables, number: int, part: str) -> Any:
-    return json.loads((tables.layouts / f"FloorPlan{number}-{part}.json").read_text(encoding="utf-8"))
-
-
-def _name(wanted: str, point: tuple[float, float], n: int) -> str:
-    x, z = point
-    place = f"{x:+06.2f}|{0.9 + n / 10:+06.2f}|{z:+06.2f}"
-    whole = wanted.removesuffix("Basin")
-    return f"{wanted}|{place}" if whole == wanted else f"{whole}|{place}|{wanted}"
-
-
-def _start(ground: list[tuple[float, float]], furniture: dict[str, Pose], rng: Random) -> Pose:
-    """Away from all furniture, so that a game begins in the middle of the room."""
-    taken = {location(pose) for pose in furniture.values()}
-    free = [(x, z, turn, 45.0) for x, z in ground for turn in (0.0, 90.0, 180.0, 270.0)]
-    return rng.choice([pose for pose in free if location(pose) not in taken])
-
-
-# A generated ALFWorld game as a PDDL problem, in the words of the package's own domain.
-
-NAMED_IN_DOMAIN = {"rtype": {"SinkBasin", "Microwave", "Fridge"}, "otype": {"Knife", "ButterKnife"}}
-MANGLE = str.maketrans({"-": "_minus_", "|": "_bar_", "+": "_plus_", ".": "_dot_"})
-
-
 @dataclass(frozen=True, kw_only=True)
 class Goal:
     """`thing` is to end in or on furniture of kind `target`; no target: it is to be looked at under the desk lamp."""
@@ -171,62 +89,6 @@ class Goal:
     def words(self) -> dict[str, str]:
         """What fills the package's templates of goals and sentences."""
         return {"obj": self.thing, "recep": self.target, "toggle": "DeskLamp"}
-
-
-def problem(tables: Tables, goal: Goal, places: dict[str, str]) -> str:
-    """What there is, how things are at the start, and the goal. places: a thing's name -> its furniture's name."""
-    furniture = {name: location(pose) for name, pose in goal.scene.furniture.items()}
-    start = location(goal.scene.start)
-    kinds = {
-        "rtype": {kind(name) for name in furniture} | NAMED_IN_DOMAIN["rtype"],
-        "otype": {kind(name) for name in places} | {goal.thing} | NAMED_IN_DOMAIN["otype"],
-    }
-    objects = [("agent1", "agent")]
-    objects += [(place, "location") for place in sorted({*furniture.values(), start})]
-    objects += [(name, "receptacle") for name in sorted(furniture)]
-    objects += [(name, "object") for name in sorted(places)]
-    objects += [(f"{name}Type", sort) for sort, names in kinds.items() for name in sorted(names)]
-    facts = [("atLocation", "agent1", start), *_furniture_facts(tables, furniture, kinds["otype"])]
-    facts += [fact for name, where in sorted(places.items()) for fact in _thing_facts(tables, name, where, furniture)]
-    lines = ["(define (problem generated)", "(:domain alfred)", "(:objects"]
-    lines += [f"    {name.translate(MANGLE)} - {sort}" for name, sort in objects]
-    lines += [")", "(:init"]
-    lines += [f"    ({' '.join(word.translate(MANGLE) for word in fact)})" for fact in facts]
-    # the package's text of the goal also ends the problem, and has # where the planner wants -
-    return "\n".join([*lines, ")", tables.goals[goal.type]["pddl"].replace("#", "-").format(**goal.words)])
-
-
-def _furniture_facts(tables: Tables, furniture: dict[str, str], things: set[str]) -> Iterator[tuple[str, ...]]:
-    for name, place in sorted(furniture.items()):
-        yield ("receptacleType", name, f"{kind(name)}Type")
-        yield ("receptacleAtLocation", name, place)
-        if kind(name) in tables.openable:
-            yield ("openable", name)
-    for holder in sorted({kind(name) for name in furniture}):
-        for thing in tables.holds[holder]:
-            if thing in things:
-                yield ("canContain", f"{holder}Type", f"{thing}Type")
-
-
-def _thing_facts(tables: Tables, name: str, where: str, furniture: dict[str, str]) -> Iterator[tuple[str, ...]]:
-    uses = sorted(use for use, things in tables.uses.items() if kind(name) in things)
-    yield ("objectType", name, f"{kind(name)}Type")
-    yield ("inReceptacle", name, where)
-    yield ("objectAtLocation", name, furniture[where])
-    if "Toggleable" not in uses:  # a lamp stays where it is
-        yield ("pickupable", name)
-    if kind(name) in tables.vessels:
-        yield ("isReceptacleObject", name)
-    for use in uses:
-        yield (use.lower(), name)
-
-
-OTHER_THINGS = 14  # kinds of things beside the goal's, at most
-TOOLS = {
-    "pick_clean_then_place_in_recep": ("Cleanable", "SinkBasin"),
-    "pick_heat_then_place_in_recep": ("Heatable", "Microwave"),
-    "pick_cool_then_place_in_recep": ("Coolable", "Fridge"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -339,3 +201,135 @@ def _put(places: dict[str, str], thing: str, furniture: str, rng: Random) -> Non
         spot = (x + rng.uniform(-0.4, 0.4), y + 0.1, z + rng.uniform(-0.4, 0.4))
         name = "|".join([thing, *(f"{metres:+06.2f}" for metres in spot)])
     places[name] = furniture
+
+
+def problem(tables: Tables, goal: Goal, places: dict[str, str]) -> str:
+    """What there is, how things are at the start, and the goal. places: a thing's name -> its furniture's name."""
+    furniture = {name: location(pose) for name, pose in goal.scene.furniture.items()}
+    start = location(goal.scene.start)
+    kinds = {
+        "rtype": {kind(name) for name in furniture} | NAMED_IN_DOMAIN["rtype"],
+        "otype": {kind(name) for name in places} | {goal.thing} | NAMED_IN_DOMAIN["otype"],
+    }
+    objects = [("agent1", "agent")]
+    objects += [(place, "location") for place in sorted({*furniture.values(), start})]
+    objects += [(name, "receptacle") for name in sorted(furniture)]
+    objects += [(name, "object") for name in sorted(places)]
+    objects += [(f"{name}Type", sort) for sort, names in kinds.items() for name in sorted(names)]
+    facts = [("atLocation", "agent1", start), *_furniture_facts(tables, furniture, kinds["otype"])]
+    facts += [fact for name, where in sorted(places.items()) for fact in _thing_facts(tables, name, where, furniture)]
+    lines = ["(define (problem generated)", "(:domain alfred)", "(:objects"]
+    lines += [f"    {name.translate(MANGLE)} - {sort}" for name, sort in objects]
+    lines += [")", "(:init"]
+    lines += [f"    ({' '.join(word.translate(MANGLE) for word in fact)})" for fact in facts]
+    # the package's text of the goal also ends the problem, and has # where the planner wants -
+    return "\n".join([*lines, ")", tables.goals[goal.type]["pddl"].replace("#", "-").format(**goal.words)])
+
+
+def _furniture_facts(tables: Tables, furniture: dict[str, str], things: set[str]) -> Iterator[tuple[str, ...]]:
+    for name, place in sorted(furniture.items()):
+        yield ("receptacleType", name, f"{kind(name)}Type")
+        yield ("receptacleAtLocation", name, place)
+        if kind(name) in tables.openable:
+            yield ("openable", name)
+    for holder in sorted({kind(name) for name in furniture}):
+        for thing in tables.holds[holder]:
+            if thing in things:
+                yield ("canContain", f"{holder}Type", f"{thing}Type")
+
+
+def _thing_facts(tables: Tables, name: str, where: str, furniture: dict[str, str]) -> Iterator[tuple[str, ...]]:
+    uses = sorted(use for use, things in tables.uses.items() if kind(name) in things)
+    yield ("objectType", name, f"{kind(name)}Type")
+    yield ("inReceptacle", name, where)
+    yield ("objectAtLocation", name, furniture[where])
+    if "Toggleable" not in uses:  # a lamp stays where it is
+        yield ("pickupable", name)
+    if kind(name) in tables.vessels:
+        yield ("isReceptacleObject", name)
+    for use in uses:
+        yield (use.lower(), name)
+
+
+def kind(name: str) -> str:
+    """'Cabinet|-00.48|+02.05|+00.39' -> 'Cabinet'; 'Sink|-01.99|+01.14|-00.98|SinkBasin' -> 'SinkBasin'."""
+    parts = name.split("|")
+    return parts[-1] if parts[-1].endswith("Basin") else parts[0]
+
+
+def load_tables() -> Tables:
+    """Raises UserError where the package is missing."""
+    spec = importlib.util.find_spec("alfworld")
+    if spec is None:
+        raise UserError("env=alfworld needs its extra: pip install -e '.[alfworld]'")
+    package = Path(spec.submodule_search_locations[0])
+    constants = runpy.run_path(str(package / "gen" / "constants.py"))
+    vessels = frozenset(constants["MOVABLE_RECEPTACLES"])
+    holds = {
+        furniture: sorted(thing for thing in things if not thing.endswith("Sliced"))
+        for furniture, things in constants["VAL_RECEPTACLE_OBJECTS"].items()
+        if furniture not in vessels
+    }
+    return Tables(
+        holds=holds,
+        uses={use: frozenset(things) for use, things in constants["VAL_ACTION_OBJECTS"].items()},
+        openable=frozenset(constants["OPENABLE_CLASS_LIST"]),
+        vessels=vessels,
+        goals=runpy.run_path(str(package / "gen" / "goal_library.py"))["gdict"],
+        domain=(package / "data" / "alfred.pddl").read_text(encoding="utf-8"),
+        grammar=(package / "data" / "alfred.twl2").read_text(encoding="utf-8"),
+        layouts=package / "gen" / "layouts",
+    )
+
+
+def floor_plans(tables: Tables) -> list[int]:
+    names = [path.name for path in tables.layouts.glob("FloorPlan*-layout.npy")]
+    return sorted(int(name.removeprefix("FloorPlan").removesuffix("-layout.npy")) for name in names)
+
+
+def load_scene(tables: Tables, number: int) -> Scene:
+    """A floor plan with at most MAX_ALIKE pieces of each kind of furniture. The same number gives the same scene."""
+    kinds = set(_read(tables, number, "objects"))
+    ground = [tuple(point) for point in np.load(tables.layouts / f"FloorPlan{number}-layout.npy").tolist()]
+    rng = Random(number)
+    furniture: dict[str, Pose] = {}
+    for name, pose in sorted(_read(tables, number, "openable").items()):
+        if kind(name) in tables.holds and sum(kind(other) == kind(name) for other in furniture) < MAX_ALIKE:
+            furniture[name] = tuple(pose)
+    # the package records positions for what can be reached by opening it and for surfaces; the rest is known by kind
+    for missing in sorted((kinds & tables.holds.keys()) - {kind(name) for name in furniture}):
+        spot, stand = rng.choice(ground), rng.choice(ground)
+        for n in range(STOVE_BURNERS if missing == "StoveBurner" else 1):
+            furniture[_name(missing, spot, n)] = (*stand, 0.0, 15.0 * n)  # one looks a little lower at each burner
+    holdable = {thing for name in furniture for thing in tables.holds[kind(name)]}
+    return Scene(
+        number=number,
+        furniture=furniture,
+        things=tuple(sorted(kinds & holdable)),
+        has_desk_lamp="DeskLamp" in kinds and any(kind(name) in LAMP_STANDS for name in furniture),
+        start=_start(ground, furniture, rng),
+    )
+
+
+def location(pose: Pose) -> str:
+    """The name of a place to stand, ALFWorld's way: 'loc|-3|5|2|-30'."""
+    x, z, rotation, horizon = pose
+    return f"loc|{round(x / STEP_M)}|{round(z / STEP_M)}|{round(rotation / TURN_DEG)}|{round(horizon)}"
+
+
+def _read(tables: Tables, number: int, table: str) -> Any:
+    return json.loads((tables.layouts / f"FloorPlan{number}-{table}.json").read_text(encoding="utf-8"))
+
+
+def _name(wanted: str, point: tuple[float, float], n: int) -> str:
+    x, z = point
+    place = f"{x:+06.2f}|{0.9 + n / 10:+06.2f}|{z:+06.2f}"
+    whole = wanted.removesuffix("Basin")
+    return f"{wanted}|{place}" if whole == wanted else f"{whole}|{place}|{wanted}"
+
+
+def _start(ground: list[tuple[float, float]], furniture: dict[str, Pose], rng: Random) -> Pose:
+    """Away from all furniture, so that a game begins in the middle of the room."""
+    taken = {location(pose) for pose in furniture.values()}
+    free = [(x, z, turn, 45.0) for x, z in ground for turn in (0.0, 90.0, 180.0, 270.0)]
+    return rng.choice([pose for pose in free if location(pose) not in taken])

@@ -20,7 +20,8 @@ from core.seeding import derive_seed
 from core.types import Task, digest
 from envs.base import BaseEnv
 from envs.mind2web.data import Record, RecordedStep, Split, load_split
-from envs.mind2web.page import WRONG, Action, Mark, Page, marked, read_action, read_choice, written
+from envs.mind2web.page import Page
+from envs.mind2web.score import WRONG, Action, Mark, marked, read_action, read_choice, written
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # the first is none of the above
 ACTIONS = {

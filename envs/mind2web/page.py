@@ -8,10 +8,8 @@ candidates have an id, the page's own `backend_node_id`; MindAct renumbers them,
 
 from __future__ import annotations
 
-import re
-import string
 import xml.etree.ElementTree as ET
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -75,14 +73,14 @@ class Page:
 
     def _words(self, node: ET.Element, kept: set[ET.Element], candidates: set[ET.Element]) -> list[str]:
         """The element as a tag, its texts and those of its children that are kept."""
-        parts = [
+        below = [
             _text(child) if child.tag == TEXT else self._words(child, kept, candidates)
             for child in node
             if child.tag == TEXT or child in kept
         ]
-        inner = [word for part in parts for word in part]
+        inner = [word for words in below for word in words]
         bare = node not in candidates and not node.attrib.keys() - {ID} and node in self._parents
-        if bare and sum(map(bool, parts)) <= 1 and not any(child.tag == TEXT for child in node):
+        if bare and sum(map(bool, below)) <= 1 and not any(child.tag == TEXT for child in node):
             return inner  # an element that says nothing of itself and holds at most one other
         about = [node.tag, *([f"id={node.attrib[ID]}"] if node in candidates else []), *_attributes(node)]
         head = " ".join(about)
@@ -113,79 +111,3 @@ def _attributes(node: ET.Element) -> list[str]:
         if words:
             values[" ".join(words)] = None
     return " ".join(values).split()[:MOST_WORDS]
-
-
-# What a reply says to do on a page of Mind2Web, and how right that is: element accuracy, action F1, step success.
-
-_ACTION = re.compile(r"\b(CLICK|TYPE|SELECT) ?\[([^\]\n]{1,40})\](?: ?\[([^\]\n]*)\])?")
-_CHOICE = re.compile(
-    r"^[^\w\n]{0,3}([A-Z])\b[^\w\n]{0,3}(?:None of the above\W?|(CLICK|TYPE|SELECT) ?(?:\[([^\]\n]*)\])?)?`?\s*$", re.M
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Action:
-    """`said`: as it was written, which the comparison of whole actions goes by."""
-
-    op: str
-    element: str
-    value: str
-    said: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mark:
-    """Of one step: the element is the right one; F1 of operation and value; both are right, or the whole action is."""
-
-    element: float = 0.0
-    f1: float = 0.0
-    step: float = 0.0
-
-
-WRONG = Mark()
-
-
-def read_action(reply: str) -> Action | None:
-    """The last `CLICK [id]`, `TYPE [id] [value]` or `SELECT [id] [value]` of a reply; None where there is none."""
-    found = next(reversed(list(_ACTION.finditer(reply))), None)
-    if found is None:
-        return None
-    op, element, value = found.groups()
-    return Action(op=op, element=element.strip(), value=(value or "").strip(), said=found[0].strip())
-
-
-def read_choice(reply: str) -> tuple[str, str, str] | None:
-    """(letter, operation, value) of the last line such as `C. TYPE [Leeds]`, or a letter; None where there is none."""
-    found = next(reversed(list(_CHOICE.finditer(reply))), None)
-    return None if found is None else (found[1], found[2] or "", (found[3] or "").strip())
-
-
-def written(op: str, element: str, value: str) -> str:
-    """An action as it is asked for; a click has no value."""
-    return f"{op} [{element}]" + ("" if op == "CLICK" else f" [{value}]")
-
-
-def marked(action: Action | None, gold: Action, right: Container[str], *, whole: bool) -> Mark:
-    """The marks of an action.
-
-    right   ids of the elements that count as the right one
-    whole   step success is string equality of the whole action; else a right element and an F1 of 1
-    """
-    if action is None:
-        return WRONG
-    element = float(action.element in right)
-    f1 = token_f1(_tokens(action), _tokens(gold))
-    return Mark(element=element, f1=f1, step=float(action.said == gold.said if whole else element == f1 == 1.0))
-
-
-def token_f1(said: set[str], gold: set[str]) -> float:
-    """F1 of two sets of tokens, case and all."""
-    if not said or not gold:
-        return float(said == gold)
-    return 2 * len(said & gold) / (len(said) + len(gold))
-
-
-def _tokens(action: Action) -> set[str]:
-    """Of operation and value, without those that are a sign alone, as Synapse and AWM have it."""
-    words = [action.op, *([] if action.op == "CLICK" else action.value.split())]
-    return {word for word in words if word not in string.punctuation}

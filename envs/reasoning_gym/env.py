@@ -23,7 +23,8 @@ from core.process import WorkerProcess, WorkerTimeout
 from core.seeding import derive_seed
 from core.types import Task, content_id, digest
 from envs.base import BaseEnv
-from envs.reasoning_gym.worker import MISSING, Gym, check, wrong_gold
+from envs.reasoning_gym.families import check, wrong_gold
+from envs.reasoning_gym.worker import MISSING, Gym
 from single_turn_bench.verbatim import tagged, verbatim_answer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +51,7 @@ class Puzzle:
 class ReasoningGymEnv(BaseEnv):
     """The package lives in a worker process, one per env, which is started at the first use.
 
-    families     by the package's names; reasoning_gym_families.py says which are refused, and why
+    families     by the package's names; envs/reasoning_gym/families.py says which are refused, and why
     per_family   tasks of each
     split        train | test. No question is in both, whatever the seed: its hash says where it belongs
     order        interleaved: the first task of each family, then the second of each, ...; blocked: family after family

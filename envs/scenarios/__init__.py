@@ -1,1 +1,1 @@
-"""The services of env=scenarios: one file a job, each a small state machine over base.py."""
+"""Scenarios: six jobs against simulated services, one file a job."""

@@ -6,7 +6,7 @@
 
 A service behaves like its kind: status codes, limits, things that are lost for good. A job that fails is told the rule
 that it broke, in words; names, tokens, numbers and the order of the traps differ by variant, so the rule alone carries
-over. Success is the service's own state, never what the agent says. The jobs: envs/scenario_services/, one file each.
+over. Success is the service's own state, never what the agent says. Each job is a file of this folder, over base.py.
 """
 
 from __future__ import annotations

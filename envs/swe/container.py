@@ -108,7 +108,7 @@ class Container(Sandbox):
         finally:
             process.kill()
             code = process.wait()
-        if code:  # a container that is gone is told like an error of the command
+        if code:  # a container that is gone looks like an error of the command
             self._check_open(output, wait_s=0.1)
         return Ran(output=output, returncode=None if killed else code, killed=killed)
 

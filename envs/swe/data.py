@@ -15,7 +15,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.types import Lesson, digest
-from single_turn_bench.rows import read_objects, sha256
+from single_turn_bench.files import read_objects, sha256
 
 BUNDLED = Path(__file__).with_name("bundled")
 LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")

@@ -9,7 +9,7 @@
 
 The loop is that of mini-swe-agent 1.10, which the paper used: each command in a new shell, 60 s, long output cut to its
 first and last 5 000 characters, a patch that is submitted by a command whose output begins with a known line. Whether
-the tests pass is found out after that, on a fresh copy, and is no part of what the agent or its judge reads.
+the tests pass is found out after that, on a fresh copy; neither the agent nor its judge reads of it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from typing import Any
 from core.errors import InfraError, UserError, check_choice, check_positive
 from core.types import Lesson, Task
 from envs.base import BaseEnv
+from envs.swe.bubblewrap import Bubblewrap
+from envs.swe.container import Container
 from envs.swe.data import Instance, data_digest, family_lessons, load, place
-from envs.swe.make_sandbox import KINDS, make_sandbox
+from envs.swe.evaluation import Result, begin, resolve
 from envs.swe.sandbox import Limits, Ran, Sandbox
-from envs.swe.tests import Result, begin, resolve_in
 
+SANDBOXES = ("bwrap", "docker", "podman")
 SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SUBMIT = f"echo {SUBMITTED} && git add -A && git diff --cached"
 HALF = 5_000  # characters that are shown of the beginning and of the end of a long output
@@ -70,16 +72,16 @@ class SweEnv(BaseEnv):
     _solved: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_choice(self, "env", "sandbox", KINDS)
+        check_choice(self, "env", "sandbox", SANDBOXES)
         check_choice(self, "env", "evaluation", ("tests", "none"))
         check_positive(self, "env", "command_timeout_s", "test_timeout_s")
         self._box = make_sandbox(self.sandbox, self.limits)
 
     def lessons(self) -> list[tuple[Task, Lesson]]:
         """For each family a task of it and its convention; the tasks of a file have none."""
-        told = family_lessons(self.data)
+        lessons = family_lessons(self.data)
         first = {task.type: task for task in reversed(self.tasks())}
-        return [(first[name], told[name]) for name in first if name in told] or super().lessons()
+        return [(first[name], lessons[name]) for name in first if name in lessons] or super().lessons()
 
     def walkthrough(self) -> list[str]:
         gold = self._playing.gold
@@ -133,7 +135,7 @@ class SweEnv(BaseEnv):
         self._check_going_on()
         first, _, patch = ran.output.lstrip().partition("\n")
         if first.strip() != SUBMITTED or ran.killed:
-            return self._told(ran), 0.0, False, {"valid": not ran.refused, "won": False}
+            return self._shown(ran), 0.0, False, {"valid": not ran.refused, "won": False}
         info = {"valid": True, "answer": patch}
         if self.evaluation == "none":
             return self._received(patch), 0.0, True, info | {"won": False, "evaluated": False}
@@ -146,7 +148,7 @@ class SweEnv(BaseEnv):
         self._tested_in = box = make_sandbox(self.sandbox, self.limits)
         try:
             self._check_going_on()  # an abort from now on reaches the box
-            result = resolve_in(box, patch, self._playing, source=self._source(), timeout_s=self.test_timeout_s)
+            result = resolve(box, patch, self._playing, source=self._source(), timeout_s=self.test_timeout_s)
         finally:
             self._tested_in = None
         self._check_going_on()  # else tests that were killed would be failed ones
@@ -163,7 +165,7 @@ class SweEnv(BaseEnv):
                 box.abort()
                 box.close()
 
-    def _told(self, ran: Ran) -> str:
+    def _shown(self, ran: Ran) -> str:
         """What a command did, as mini-swe-agent says it."""
         values = {**vars(self.limits), "command_timeout_s": self.command_timeout_s}
         head = f"<returncode>{ran.returncode}</returncode>"
@@ -190,18 +192,18 @@ class SweEnv(BaseEnv):
         if self._instances:
             return
         self._box.check()
-        found = load(self.data)
+        instances = load(self.data)
         for name, key in (("types", "type"), ("ids", "id")):
             if (wanted := getattr(self, name)) is not None:
-                known = {getattr(each, key) for each in found}
+                known = {getattr(each, key) for each in instances}
                 if unknown := [each for each in wanted if each not in known]:
                     raise UserError(f"env.{name}: {self.data} has no {', '.join(map(str, unknown))}.")
-                found = [each for each in found if getattr(each, key) in wanted]
-        for each in found:
+                instances = [each for each in instances if getattr(each, key) in wanted]
+        for each in instances:
             self._check(each)
-        self._instances = {f"swe/{each.id}": each for each in found}
-        if len(self._instances) < len(found):
-            raise UserError(f"env.data={self.data}: {len(found)} rows have {len(self._instances)} different ids.")
+        self._instances = {f"swe/{each.id}": each for each in instances}
+        if len(self._instances) < len(instances):
+            raise UserError(f"env.data={self.data}: {len(instances)} rows have {len(self._instances)} different ids.")
 
     def _check(self, it: Instance) -> None:
         """Raises UserError where an instance does not fit the other keys."""
@@ -230,3 +232,10 @@ class SweEnv(BaseEnv):
         if it.folder is not None:
             return str(it.folder)
         return it.image or self.image.replace("{id}", it.id.replace("__", "_1776_").lower())
+
+
+def make_sandbox(kind: str, limits: Limits) -> Sandbox:
+    """One of SANDBOXES, not yet opened. There is no sandbox that is none."""
+    if kind not in SANDBOXES:
+        raise UserError(f"env.sandbox={kind}: choose {', '.join(SANDBOXES[:-1])} or {SANDBOXES[-1]}.")
+    return Bubblewrap(limits=limits) if kind == "bwrap" else Container(program=kind, limits=limits)

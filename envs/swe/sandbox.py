@@ -1,21 +1,30 @@
-"""What all sandboxes share: their limits, what a command did, and how its output is collected."""
+"""Where a model's commands run, and never anywhere else: what a sandbox is, and what its two kinds share.
+
+    box = make_sandbox("bwrap", Limits())   # of envs/swe/env.py, by env.sandbox
+    box.check()                             # UserError where it cannot be had
+    box.open(source)                        # a copy of a folder, or an image, at /testbed
+    ran = box.run("ls", timeout_s=60)       # each command in a bash of its own
+    box.close()
+
+bwrap: namespaces of the kernel, no daemon, no image (envs/swe/bubblewrap.py). docker, podman: an image that holds the
+repository (envs/swe/container.py).
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from select import select
 from typing import Protocol
 
-from core.errors import InfraError, UserError
+from core.errors import UserError
 
 TESTBED = "/testbed"
 GIVEN = "/given"  # files for a command that the agent does not write (`Sandbox.give`)
+FREE_MB = 512  # on the disk that is written to; with less nothing goes on
 POLL_S = 0.25  # between two looks at what a command uses; more where a look takes long
 HANG_UP_S = 10.0  # what was killed hangs up at once; the wait is for a machine under load
 CHUNK = 1 << 16
@@ -82,7 +91,7 @@ class Ran:
 
 class Sandbox(Protocol):
     """Not thread-safe, except `close` and `abort`. InfraError where the sandbox itself breaks, or its machine's disk is
-    full: that is nobody's failure who works in it.
+    full: neither is the agent's failure.
     """
 
     def check(self) -> None:
@@ -165,108 +174,3 @@ def _collected(
             kill()
             end = look = now + HANG_UP_S
     return bytes(found[:most]).decode("utf-8", "replace"), killed
-
-
-# What a command in bubblewrap uses in all, for which the kernel has no limit that everybody may set.
-
-FREE_MB = 512  # on the disk that is written to; with less nothing goes on
-FREE_FILES = 2000  # likewise
-LOOK_S = 10.0  # to measure what a running command wrote: it may be writing faster than it can be counted
-MEASURE_S = 60.0  # likewise, when nothing runs: for which it takes longer is a machine that is too slow
-UNMEASURED = "unmeasured"
-
-
-class TooSlow(InfraError):
-    """What a sandbox holds could not be found out in time."""
-
-
-@dataclass(kw_only=True)
-class UsageWatch:
-    """Called while the command runs: the limit that it has passed, UNMEASURED where that cannot be found out, or "".
-
-    root     its first process: all others descend from it
-    folder   all that it can write to
-    before   bytes and files in the folder before the command began
-    """
-
-    limits: Limits
-    root: int
-    folder: Path
-    before: tuple[int, int]
-
-    def __call__(self) -> str:
-        if resident(self.root) > self.limits.memory_mb << 20:
-            return "memory"
-        try:
-            return self.written(usage(self.folder, LOOK_S))
-        except TooSlow:  # by the command or by the machine: known when the command has ended
-            return UNMEASURED
-
-    def written(self, used: tuple[int, int]) -> str:
-        """Which of the two limits of the folder is passed. Raises InfraError where none is, and the disk is full."""
-        over = passed(self.limits, used, self.before)
-        if not over:
-            check_room(self.folder)
-        return over
-
-
-def passed(limits: Limits, used: tuple[int, int], allowed: tuple[int, int]) -> str:
-    """disk | files, or "" where bytes and files are within the limits, or no more than what is allowed anyway."""
-    most = (limits.disk_mb << 20, limits.files)
-    over = [now > max(limit, least) for now, limit, least in zip(used, most, allowed, strict=True)]
-    return "disk" if over[0] else "files" if over[1] else ""
-
-
-def check_room(folder: Path) -> None:
-    """Raises InfraError where the disk of a folder is as good as full, whoever filled it."""
-    try:
-        disk = os.statvfs(folder)
-    except OSError as error:
-        raise InfraError(f"the sandbox is gone: {error.strerror}") from error
-    if disk.f_bavail * disk.f_frsize < FREE_MB << 20:
-        left = f"{FREE_MB} MB"
-    elif disk.f_files and disk.f_favail < FREE_FILES:  # 0: of a file system without such a limit
-        left = f"{FREE_FILES} files"
-    else:
-        return
-    raise InfraError(f"this machine's disk is full: there is no room for {left} where sandboxes are (TMPDIR)")
-
-
-def usage(folder: Path, timeout_s: float) -> tuple[int, int]:
-    """(bytes, files) in a folder. Raises TooSlow where one of them takes longer than timeout_s to find out."""
-    return measure(folder, "--block-size=1", timeout_s), measure(folder, "--inodes", timeout_s)
-
-
-def measure(folder: Path, unit: str, timeout_s: float) -> int:
-    """By du, which follows no link and minds no depth."""
-    words = ["du", "--summarize", "--one-file-system", unit, "--", str(folder)]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=timeout_s)
-    except subprocess.TimeoutExpired as error:
-        raise TooSlow(f"this machine is too slow: measuring a sandbox took longer than {timeout_s:g} s") from error
-    except OSError as error:
-        raise InfraError(f"du: {error}") from error
-    return int((done.stdout.split() or ["0"])[0])
-
-
-def resident(root: int) -> int:
-    """Bytes in memory of a process and its descendants; what they share counts for each."""
-    rows = dict(processes())
-    children: dict[int, list[int]] = {}
-    for pid, (parent, _) in rows.items():
-        children.setdefault(parent, []).append(pid)
-    total, todo = 0, [root]
-    while todo:
-        pid = todo.pop()
-        total += rows.get(pid, (0, 0))[1]
-        todo += children.get(pid, ())
-    return total * os.sysconf("SC_PAGE_SIZE")
-
-
-def processes() -> Iterator[tuple[int, tuple[int, int]]]:
-    """(process id, (its parent's, pages in memory)) of all processes."""
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with suppress(OSError):  # it has ended meanwhile
-                words = Path(entry.path, "stat").read_bytes().rpartition(b")")[2].split()
-                yield int(entry.name), (int(words[1]), int(words[21]))

@@ -1,1 +1,1 @@
-"""What the environments share that are played in a real browser: the browser, the engine around it, actions, pages."""
+"""MiniWoB++ and WebArena: tasks on web pages in a real browser."""

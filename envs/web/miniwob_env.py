@@ -29,11 +29,11 @@ from core.page import PAGE
 from core.process import WorkerProcess
 from core.types import Task, content_id, digest
 from envs.base import BaseEnv, EnvStateError
-from envs.web import miniwob
 from envs.web.browser import browser_worker, find_browser, version_of
-from envs.web.engine import View, WebSettings, offers
-from envs.web.miniwob import MiniwobEngine, kinds_of, pages, visit
-from single_turn_bench.rows import write_whole
+from envs.web.engine import View, WebSettings
+from envs.web.miniwob_tasks import MiniwobEngine, kinds_of, pages, solution, visit
+from envs.web.page import offers
+from single_turn_bench.files import write_whole
 
 ACTIONS = tuple("noop scroll fill select_option click dblclick hover press focus clear drag_and_drop".split())
 
@@ -79,9 +79,9 @@ class MiniwobEnv(BaseEnv):
         return offers(self._view.page, self._view.goal)
 
     def walkthrough(self) -> list[str]:
-        """For the kinds in envs/web/miniwob.py. Raises UserError for the others."""
+        """For the kinds in envs/web/miniwob_tasks.py. Raises UserError for the others."""
         self._need_page()
-        return miniwob.solution(self._playing[0], self._view.goal, self._view.page)
+        return solution(self._playing[0], self._view.goal, self._view.page)
 
     def get_ground_truth(self) -> str:
         """The goal: no page tells a way to it."""

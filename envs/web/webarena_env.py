@@ -30,12 +30,14 @@ from core.page import PAGE, escape
 from core.process import WorkerProcess
 from core.types import Task, digest
 from envs.base import BaseEnv, EnvStateError
-from envs.web import webarena_judges as original
+from envs.web import webarena_original
 from envs.web.browser import browser_worker, find_browser, may_sandbox, version_of
-from envs.web.engine import View, WebSettings, offers
-from envs.web.sites import SitesEngine, SitesVisit
-from envs.web.webarena_judges import WebVerdict, WebVerifier, gold_answer
-from envs.web.webarena_tasks import FILES, WebTask, at, control_of, reset_sites, web_tasks
+from envs.web.engine import View, WebSettings
+from envs.web.page import offers
+from envs.web.webarena_engine import SitesEngine, SitesVisit
+from envs.web.webarena_sites import control_of, reset_sites
+from envs.web.webarena_tasks import FILES, WebTask, WebVerdict, at, web_tasks
+from envs.web.webarena_verified import WebVerifier, gold_answer
 
 SITES = "shopping shopping_admin reddit gitlab map wikipedia homepage".split()
 ACTIONS = "noop scroll fill select_option click dblclick hover press focus clear drag_and_drop send_msg_to_user".split()
@@ -143,8 +145,8 @@ class WebArenaEnv(BaseEnv):
         verified = self.version != "original"
         more = MORE | MORE_VERIFIED if verified else MORE
         form = FORMS["verified" if verified else "original"]
-        told = [self.instructions.rstrip(), *(f"- {more[name]}" for name in self.more_actions), form]
-        self.instructions = "\n".join(told)
+        lines = [self.instructions.rstrip(), *(f"- {more[name]}" for name in self.more_actions), form]
+        self.instructions = "\n".join(lines)
 
     @property
     def worker_pid(self) -> int | None:
@@ -169,7 +171,7 @@ class WebArenaEnv(BaseEnv):
 
     def get_ground_truth(self) -> str:
         self._need_page()
-        return original.described(self._playing) if self.version == "original" else gold_answer(self._playing)
+        return webarena_original.described(self._playing) if self.version == "original" else gold_answer(self._playing)
 
     def evaluate(self, prediction: str | None) -> bool:
         """Whether the attempt solved the task. Ends it: nothing can be done on the sites afterwards."""
@@ -286,8 +288,8 @@ class WebArenaEnv(BaseEnv):
             return self.grader(f"webarena/{task.id}", question)
 
         if self.version == "original":
-            ended = self._call("end", original.looks_of(task, self.urls))
-            self._verdict = original.verdict(task, answer, ended, self.urls, ask if self.grader else None)
+            ended = self._call("end", webarena_original.looks_of(task, self.urls))
+            self._verdict = webarena_original.verdict(task, answer, ended, self.urls, ask if self.grader else None)
         else:
             self._call("end")
             self._verifier = self._verifier or WebVerifier(urls=self.urls)
@@ -313,8 +315,8 @@ class WebArenaEnv(BaseEnv):
     def _page(self) -> str:
         """The page as the agent is shown it: it can neither end the turn nor look like retrieved lessons."""
         tabs = "".join(f"\nTab {n}: {title[:100]!r}" for n, title in enumerate(self._view.tabs))
-        told = f"Open tabs, the one you see is marked by *:{tabs}\n\n" if len(self._view.tabs) > 1 else ""
-        return escape(f"{told}{PAGE}\n{self._view.page}")
+        header = f"Open tabs, the one you see is marked by *:{tabs}\n\n" if len(self._view.tabs) > 1 else ""
+        return escape(f"{header}{PAGE}\n{self._view.page}")
 
     def _need_page(self) -> None:
         if self._view is None:

@@ -184,6 +184,14 @@ def test_a_failure_that_counted_and_was_tried_again_is_found(here):
     assert found == {"denominators": [f"episode 3 ({again['task_id']}): counted, and was tried again"]}
 
 
+def test_the_environment_of_an_earlier_run_is_found_though_its_module_has_moved(plant):
+    def moved(rows, manifest, summary):
+        manifest["config"]["env"]["_target_"] = "envs.toy_env.ToyEnv"
+        rows[0]["trajectories"][0]["info"]["won"] ^= True
+
+    assert list(plant(moved)["broken"]) == ["regraded"]
+
+
 def test_a_run_whose_success_is_not_known_is_not_broken(plant):
     def unevaluated(rows, manifest, summary):
         for row in rows:

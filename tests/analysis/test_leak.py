@@ -59,7 +59,7 @@ def play(here, monkeypatch, tmp_path):
     data = tmp_path / "secret.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     recorder = Recorder()
-    monkeypatch.setattr("envs.toy.play", recorder)
+    monkeypatch.setattr("envs.toy_script.play", recorder)
 
     def run(*words):
         run_dir, _ = here("env=math500", f"env.path={data}", "llm=scripted", "embedder=hashing", *words)

@@ -79,7 +79,7 @@ def play(here, monkeypatch, tmp_path):
     def run(rows, *words, run_dir=None):
         data = tmp_path / "rows.jsonl"
         data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        monkeypatch.setattr("envs.toy.play", student(rows))
+        monkeypatch.setattr("envs.toy_script.play", student(rows))
         env = ("env=math500", f"env.path={data}") if rows is ROWS else ("env=mmlu_pro", f"env.path={data}")
         made, _ = here(*env, "env.dataset=own", "llm=scripted", "embedder=hashing", *words, run_dir=run_dir)
         return made

@@ -121,7 +121,7 @@ class Says:
     "text", ["", "   \n ", "garbage \ud800 \x00 {{ x }} {% %} </memory_items>", "Action: say " * 999]
 )
 def test_a_model_that_answers_nothing_or_garbage_is_counted(here, monkeypatch, text):
-    monkeypatch.setattr("envs.toy.play", Says(text))
+    monkeypatch.setattr("envs.toy_script.play", Says(text))
     run_dir, rate = here(*TOY, "limit=6")
     summary = read_json(run_dir / "summary.json")
     assert rate == 0.0

@@ -115,7 +115,7 @@ def play(here, monkeypatch, tmp_path):
         wrong = number == 5 or sample % 4 == 3
         return f"So \\boxed{{{0 if wrong else 70 + number}}}." if role == "agent" else LESSON.format(number)
 
-    monkeypatch.setattr("envs.toy.play", say)
+    monkeypatch.setattr("envs.toy_script.play", say)
 
     def run(*words):
         data = ("env=math500", f"env.path={tmp_path / 'q.jsonl'}", "llm=scripted", "embedder=hashing")

@@ -146,7 +146,7 @@ def test_nonsense_is_none_and_is_told(text, finish_reason):
 @pytest.fixture
 def play(here, monkeypatch):
     """A toy run whose judge says how sure it is: as told, by turns."""
-    from envs.toy import play as toy
+    from envs.toy_script import play as toy
 
     def run(*words, says=("0.8",), **more):
         turns = iter(says * 100)
@@ -155,7 +155,7 @@ def play(here, monkeypatch):
             text = toy(messages, role, sample)
             return f"{text}\nConfidence: {next(turns)}" if role == "judge" else text
 
-        monkeypatch.setattr("envs.toy.play", told)
+        monkeypatch.setattr("envs.toy_script.play", told)
         run_dir, _ = here(*TOY, "limit=8", *words, **more)
         return run_dir
 

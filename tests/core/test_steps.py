@@ -10,7 +10,7 @@ from core.learning.lessons import STEPS_CHARS, Distiller
 from core.models.base import Role
 from core.models.offline import ScriptedModel
 from core.types import Step, Task, Trajectory, Verdict
-from envs.toy import play
+from envs.toy_script import play
 
 CONTENT = "1. Read the whole list.\n2. If an entry is missing, ask for it.\n3. Only then act."
 

@@ -14,7 +14,10 @@ import pytest
 
 from core.errors import UserError
 from envs.swe.bubblewrap import check_bubblewrap
-from envs.swe.env import SUBMIT, SweEnv
+from envs.swe.data import Instance
+from envs.swe.env import SUBMIT, SweEnv, make_sandbox
+from envs.swe.evaluation import Result, resolve
+from envs.swe.sandbox import Limits
 
 
 def why_no_bubblewrap() -> str:
@@ -138,11 +141,16 @@ def play(messages, role, sample):
     return f"THOUGHT: step {turn}.\n\n```bash\n{commands[min(turn, 2)]}\n```"
 
 
+def resolved(patch: str, it: Instance, kind: str = "bwrap", source: str | None = None) -> Result:
+    """Whether a patch solves an instance, found out in a sandbox of its own."""
+    return resolve(make_sandbox(kind, Limits()), patch, it, source=source or str(it.folder), timeout_s=60)
+
+
 ON_A_DISK = """
 import os, sys
 from pathlib import Path
 from core.errors import InfraError
-from envs.swe.make_sandbox import make_sandbox
+from envs.swe.env import make_sandbox
 from envs.swe.sandbox import Limits
 disk, tmp = Path(os.environ["TMPDIR"]), Path(sys.argv[1])
 box = make_sandbox("bwrap", Limits())

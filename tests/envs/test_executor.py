@@ -13,7 +13,7 @@ from conftest import TOY, read_json, read_rows
 
 from core.errors import InfraError, StopRun, UserError
 from core.process import WorkerProcess
-from envs import toy as toy_script
+from envs import toy_script
 from envs.pool import EnvPool
 from envs.toy import ToyEnv
 
@@ -93,7 +93,7 @@ def test_an_attempt_past_its_time_is_an_infra_error_and_the_others_go_on(
             hang.wait(60)
         return original(messages, role, sample)
 
-    monkeypatch.setattr("envs.toy.play", play)
+    monkeypatch.setattr("envs.toy_script.play", play)
     began = time.monotonic()
     run_dir = tmp_path / "run"
     with pytest.raises(StopRun, match="1 of 1 tasks broke") if status == "infra_error" else nullcontext():

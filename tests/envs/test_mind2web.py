@@ -15,7 +15,8 @@ from core.run.metrics import averages
 from envs.mind2web import data as mind2web_data
 from envs.mind2web.data import SAMPLE
 from envs.mind2web.env import Mind2WebEnv
-from envs.mind2web.page import Page, read_action, read_choice
+from envs.mind2web.page import Page
+from envs.mind2web.score import read_action, read_choice
 from scripts.tables import main as tables
 
 # What is predicted on each page: of the library's five steps, the railway's three and the tea shop's two. The tea

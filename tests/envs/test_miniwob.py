@@ -15,9 +15,9 @@ from web_kit import all_gone, browsers, make, needs_browser, processes
 
 from core.errors import InfraError, UserError
 from core.page import PAGE
-from envs.web import browser, miniwob
-from envs.web.miniwob import SOLUTIONS, WEBGUM, kinds_of
+from envs.web import browser
 from envs.web.miniwob_env import MiniwobEnv
+from envs.web.miniwob_tasks import SOLUTIONS, WEBGUM, kinds_of
 
 pytestmark = needs_browser
 STILL = """click-button click-button-sequence click-checkboxes click-link click-option click-test-2 enter-password
@@ -191,6 +191,6 @@ def test_what_is_missing_is_one_sentence(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match=r"No Chromium is installed: apt-get install -y .*chromium-headless-shell"):
         browser.find_browser(None)
-    monkeypatch.setattr(miniwob, "find_spec", lambda name: None)
+    monkeypatch.setattr("envs.web.miniwob_tasks.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"needs the extra web: pip install"):
         kinds_of("webgum")

@@ -14,7 +14,7 @@ from web_kit import needs_browser
 
 from core.agent import LEFT_OUT
 from core.page import PAGE
-from envs.web.engine import elements
+from envs.web.page import elements
 
 pytestmark = needs_browser
 KINDS = ("click-option", "enter-password", "enter-text", "login-user")

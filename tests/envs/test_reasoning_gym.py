@@ -18,7 +18,8 @@ from omegaconf import OmegaConf
 from core.errors import InfraError, UserError
 from envs.reasoning_gym import env as reasoning_gym_env
 from envs.reasoning_gym.env import ReasoningGymEnv
-from envs.reasoning_gym.worker import BATCH, EXECUTES, HASH_SEED, NEARLY, NO_GOLD, NONSENSE, REFUSED, Gym, wrong_gold
+from envs.reasoning_gym.families import EXECUTES, HASH_SEED, NO_GOLD, NONSENSE, REFUSED, wrong_gold
+from envs.reasoning_gym.worker import BATCH, NEARLY, Gym
 from single_turn_bench.verbatim import verbatim_answer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""envs/swe/make_sandbox.py: what runs in it reaches nothing, uses no more than it may, and leaves nothing behind."""
+"""The sandboxes of env=swe: what runs in it reaches nothing, uses no more than it may, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from swe_kit import bubblewrap, make, on_a_disk_of, stand_in, write_instances
 
 from core.errors import InfraError, UserError
 from core.types import digest
-from envs.swe import bubblewrap as sandbox_bubblewrap
-from envs.swe import sandbox as sandbox_watch
+from envs.swe import bubblewrap as bubblewrap_module
+from envs.swe import usage
 from envs.swe.bubblewrap import Bubblewrap
 from envs.swe.container import Container
-from envs.swe.make_sandbox import KINDS, make_sandbox
-from envs.swe.sandbox import Limits, passed
+from envs.swe.env import SANDBOXES, make_sandbox
+from envs.swe.sandbox import Limits
+from envs.swe.usage import passed
 
 TIGHT = Limits(memory_mb=256, processes=64, file_mb=16, disk_mb=48, files=3000, output_mb=1)
 CANARY = "canary-7f3a91-do-not-tell"
@@ -216,10 +217,10 @@ def test_what_lies_among_the_programs_and_is_none_of_them_is_hidden(where, sourc
     """As in an image with the project in /usr/src/app."""
     place = next(path for path in sorted(Path("/usr/share").iterdir()) if path.is_dir() and any(path.iterdir()))
     if where == "ROOT":
-        monkeypatch.setattr(sandbox_bubblewrap, "ROOT", place)
+        monkeypatch.setattr(bubblewrap_module, "ROOT", place)
     else:
         monkeypatch.setattr(Path, where, lambda: place)
-    sandbox_bubblewrap.system.cache_clear()
+    bubblewrap_module.system.cache_clear()
     box = Bubblewrap(limits=TIGHT)
     try:
         box.open(str(source))
@@ -227,7 +228,7 @@ def test_what_lies_among_the_programs_and_is_none_of_them_is_hidden(where, sourc
         assert box.run(f"ls -A {place}", 10).output == ""
     finally:
         box.close()
-        sandbox_bubblewrap.system.cache_clear()
+        bubblewrap_module.system.cache_clear()
 
 
 @bubblewrap
@@ -259,7 +260,7 @@ def test_an_abort_ends_the_command_at_once(box):
 
 HARNESS = """
 import sys
-from envs.swe.make_sandbox import make_sandbox
+from envs.swe.env import make_sandbox
 from envs.swe.sandbox import Limits
 box = make_sandbox("bwrap", Limits())
 box.open(sys.argv[1])
@@ -309,12 +310,12 @@ def test_without_bubblewrap_nothing_runs(program, said, tmp_path, monkeypatch):
         (folder / "bwrap").write_text(f"#!/bin/sh\n{program}\n")
         (folder / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
-    sandbox_bubblewrap.check_bubblewrap.cache_clear()
+    bubblewrap_module.check_bubblewrap.cache_clear()
     try:
         with pytest.raises(UserError, match=said):
             make(instances).tasks()
     finally:
-        sandbox_bubblewrap.check_bubblewrap.cache_clear()
+        bubblewrap_module.check_bubblewrap.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["memory_mb", "processes", "output_mb"])
@@ -429,7 +430,7 @@ def test_a_daemon_that_does_not_answer_is_an_infra_error(monkeypatch, tmp_path):
 
 def test_a_container_needs_its_program(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    for kind in KINDS[1:]:
+    for kind in SANDBOXES[1:]:
         with pytest.raises(UserError, match=f"{kind} is not installed"):
             make_sandbox(kind, TIGHT).check()
     (tmp_path / "docker").write_text("#!/bin/sh\necho 'Cannot connect to the Docker daemon' >&2\nexit 1\n")
@@ -500,13 +501,13 @@ def test_on_a_slow_machine_no_command_is_over_a_limit_that_it_is_within(box, sou
     (tmp_path / "du").write_text(f'#!/bin/sh\nsleep 0.3\nexec {du} "$@"\n')
     (tmp_path / "du").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(sandbox_watch, "LOOK_S", 0.1)
+    monkeypatch.setattr(usage, "LOOK_S", 0.1)
     assert box.run("echo here > note", 20).returncode == 0
     with pytest.raises(InfraError, match="too slow: what a command writes could not be measured"):
         box.run("sleep 20", 20)
     monkeypatch.setattr("envs.swe.sandbox.POLL_S", 2.0)
     assert box.run("for n in 1 2 3 4; do head -c 16M /dev/zero > big$n; done; sleep 20", 20).killed == "disk"
-    monkeypatch.setattr(sandbox_bubblewrap, "MEASURE_S", 0.1)
+    monkeypatch.setattr(bubblewrap_module, "MEASURE_S", 0.1)
     for work in (lambda: box.run("ls", 20), lambda: box.open(str(source))):
         with pytest.raises(InfraError, match="too slow: measuring a sandbox took longer than 0.1 s"):
             work()
@@ -534,7 +535,7 @@ def test_a_close_just_before_a_command_starts_is_no_error_of_ours(box, monkeypat
         box.close()
         return passed(*words)
 
-    monkeypatch.setattr(sandbox_bubblewrap, "passed", closed)
+    monkeypatch.setattr(bubblewrap_module, "passed", closed)
     with pytest.raises(InfraError, match="^the sandbox was closed"):
         box.run("ls", 10)
 

@@ -79,6 +79,19 @@ def test_the_order_shown_is_recorded(questions):
     assert info["rule"] == "statement"
 
 
+def test_recorded_attempts_are_graded_again():
+    def attempt(answer, gold, **info):
+        return {"answer": answer, "gold": gold, "info": {"won": True, **info}}
+
+    with MathEnv.regrader({"timeout_s": 3.0}) as grade:
+        assert [grade(attempt(answer, "41,007")) for answer in ("41007", "41008", None)] == [True, False, False]
+    with ChoiceEnv.regrader({}) as grade:
+        assert [grade(attempt(answer, "B", order="2,0,1")) for answer in ("B", "A", None)] == [True, False, False]
+        assert grade(attempt("B", "B")) is None  # how many options there were is not known
+    with ToyEnv.regrader({}) as grade:  # what the env noted at the time
+        assert (grade(attempt(None, "bababa")), grade({"info": {}})) == (True, None)
+
+
 def test_subjects_and_ids_are_selected(questions):
     assert len(choice_env(questions, subject="odd").tasks()) == 30
     first = choice_env(questions).tasks()[0].id

@@ -24,6 +24,7 @@ from swe_kit import (
     inside,
     make,
     on_a_disk_of,
+    resolved,
     stand_in,
     why_no_bubblewrap,
     write_instances,
@@ -34,11 +35,11 @@ from analysis.load import load_runs, read_run
 from analysis.report.data import index_of
 from core.agent import BashAgent
 from core.errors import InfraError
-from envs.swe import tests as swe_tests
+from envs.swe import evaluation
 from envs.swe.data import BUNDLED, Instance, family_lessons, load
 from envs.swe.env import SUBMIT, SUBMITTED
+from envs.swe.evaluation import begin
 from envs.swe.sandbox import Limits
-from envs.swe.tests import begin, resolve
 from scripts.audit import main as audit
 from scripts.show import main as show
 from scripts.tables import main as tables
@@ -84,13 +85,12 @@ class TestContract(EnvContract):
 def test_gold_solves_the_wrong_fix_does_not_and_nothing_does_not(data, shared):
     for task in shared.tasks():
         it = next(each for each in load(str(data)) if f"swe/{each.id}" == task.id)
-        how = {"kind": "bwrap", "source": str(it.folder), "limits": Limits(), "timeout_s": 60}
         wrong = (it.folder.parent / "wrong.patch").read_text()
-        assert resolve(it.gold, it, **how).solved
-        found = resolve(wrong, it, **how)
+        assert resolved(it.gold, it).solved
+        found = resolved(wrong, it)
         assert (found.solved, found.patch) == (False, "applied") and found.failed >= 1
-        assert resolve("", it, **how).patch == resolve("\n", it, **how).patch == "empty"
-        assert resolve("no patch\n", it, **how).patch == "does not apply"
+        assert resolved("", it).patch == resolved("\n", it).patch == "empty"
+        assert resolved("no patch\n", it).patch == "does not apply"
 
 
 @bubblewrap
@@ -193,7 +193,7 @@ def test_an_abort_before_the_tests_begin_is_no_failure(data, monkeypatch):
 
         env.reset(env.tasks()[0])
         env.step(apply(data, "gold"))
-        monkeypatch.setattr(swe_tests, "begin", begin_and_abort)
+        monkeypatch.setattr(evaluation, "begin", begin_and_abort)
         with pytest.raises(InfraError, match="^aborted$"):
             env.step(SUBMIT)
 
@@ -201,18 +201,16 @@ def test_an_abort_before_the_tests_begin_is_no_failure(data, monkeypatch):
 @bubblewrap
 def test_a_disk_that_gets_full_is_no_failed_test(data, tmp_path):
     script = """
-from swe_kit import apply, make
+from swe_kit import apply, make, resolved
 from envs.swe.env import SUBMIT
-from envs.swe.tests import begin, resolve
 env = make(tmp)
 it = env._instance(env.tasks()[0].id)
 env.reset(env.tasks()[0])
 env.step(apply(tmp, "gold"))
-how = {"kind": "bwrap", "source": str(it.folder), "limits": Limits(), "timeout_s": 60}
-print(resolve(it.gold, it, **how).solved)
+print(resolved(it.gold, it).solved)
 with (disk / "others").open("w") as file:
     os.posix_fallocate(file.fileno(), 0, 150 << 20)
-told(lambda: resolve(it.gold, it, **how))
+told(lambda: resolved(it.gold, it))
 told(env.step, SUBMIT)
 env.close()
 """
@@ -235,10 +233,9 @@ if words[-1].startswith("df ") and (ROOT / "full").exists():
 if words[0] == "run":"""
     (programs / "docker").write_text(text.replace('if words[0] == "run":', fills))
     it = replace(load(str(data))[0], folder=None)
-    how = {"kind": "docker", "source": it.id.replace("__", "_1776_"), "limits": Limits(), "timeout_s": 60}
     for begun in (True, False):  # by the tests themselves; before them
         with pytest.raises(InfraError, match="the disk of its containers is full"):
-            resolve(it.gold, it, **how)
+            resolved(it.gold, it, "docker", it.id.replace("__", "_1776_"))
         log = (programs / "log").read_text()
         assert ("pytest -rp" in log) is begun
         (programs / "log").write_text("")
@@ -305,8 +302,7 @@ def test_a_container_is_played_and_leaves_predictions(data, tmp_path, monkeypatc
     assert [list(each) for each in predictions] == [["instance_id", "model_name_or_path", "model_patch"]] * 2
     for each, it in zip(predictions, load(str(data)), strict=True):
         assert each["instance_id"] == it.id
-        how = {"kind": "bwrap", "source": str(it.folder), "limits": Limits(), "timeout_s": 60}
-        assert resolve(each["model_patch"], it, **how).solved
+        assert resolved(each["model_patch"], it).solved
     evaluated, headline = here(*words, "env.evaluation=tests", "llm=scripted", run_dir=tmp_path / "evaluated")
     assert headline == 1.0 and read_predictions(evaluated / "predictions.jsonl") == predictions
     assert not [each for each in programs.iterdir() if each.name.startswith("reasoningbank-")]
@@ -455,8 +451,7 @@ def test_the_bundled_instances_are_solved_by_gold_and_by_nothing_else(here, tmp_
     assert len(set(families[:4])) == 4 and set(family_lessons("bundled")) == set(families)
 
     def wrong(it: Instance) -> bool:
-        how = {"kind": "bwrap", "source": str(it.folder), "limits": Limits(), "timeout_s": 60}
-        result = resolve((it.folder.parent / "wrong.patch").read_text(), it, **how)
+        result = resolved((it.folder.parent / "wrong.patch").read_text(), it)
         return result.patch == "applied" and not result.solved and not result.killed
 
     with ThreadPoolExecutor(2) as pool:

@@ -9,7 +9,7 @@ from core.errors import UserError
 from core.learning.transcript import final_state, transcript
 from core.page import PAGE, has_page, without_page
 from core.types import Step, Trajectory
-from envs.web.engine import MAX_CHARS, calls, elements, offers, short_error, tree_text
+from envs.web.page import MAX_CHARS, calls, elements, offers, short_error, tree_text
 
 ALLOWED = ("click", "fill", "noop", "select_option")
 TREE = """RootWebArea 'Search', focused

@@ -12,7 +12,8 @@ from web_kit import needs_browser
 
 from core.process import WorkerProcess
 from envs.web.browser import environment, find_browser
-from envs.web.engine import Visit, WebEngine, WebSettings, elements
+from envs.web.engine import Visit, WebEngine, WebSettings
+from envs.web.page import elements
 
 pytestmark = needs_browser
 ACTIONS = ("click", "fill", "goto", "new_tab", "tab_focus", "send_msg_to_user", "report_infeasible")

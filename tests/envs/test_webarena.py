@@ -17,11 +17,12 @@ from core.page import PAGE
 from core.process import WorkerProcess
 from core.types import Step, Trajectory
 from envs.base import EnvStateError
-from envs.web.engine import NO_SANDBOX, elements
-from envs.web.sites import UNREACHABLE
+from envs.web.engine import NO_SANDBOX
+from envs.web.page import elements
+from envs.web.webarena_engine import UNREACHABLE
 from envs.web.webarena_env import ENDED, WebArenaEnv
-from envs.web.webarena_judges import gold_answer
-from envs.web.webarena_tasks import control_of
+from envs.web.webarena_sites import control_of
+from envs.web.webarena_verified import gold_answer
 
 pytestmark = [
     *needs_browser,

@@ -20,7 +20,7 @@ from analysis.load import read_run
 from core.errors import StopRun
 from core.page import PAGE
 from core.types import NOT_TAKEN
-from envs.web.engine import elements
+from envs.web.page import elements
 
 pytestmark = [
     *needs_browser,

@@ -10,8 +10,8 @@ import pytest
 
 from core.errors import InfraError, UserError
 from envs.web import webarena_tasks
-from envs.web.webarena_judges import UNSATISFIABLE, WebVerifier, gold_answer, har_entries
 from envs.web.webarena_tasks import COUNTS, at, group_of, web_tasks
+from envs.web.webarena_verified import UNSATISFIABLE, WebVerifier, gold_answer, har_entries
 
 needs_tasks = pytest.mark.skipif(not find_spec("webarena_verified"), reason="webarena-verified is not installed")
 needs_evaluators = pytest.mark.skipif(

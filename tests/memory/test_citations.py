@@ -114,7 +114,7 @@ def test_a_run_records_what_was_cited_and_counts_that(here, tmp_path):
 
 def citing(messages, role, sample):
     """The toy world's player, who says in some tasks that it goes by the first lesson."""
-    from envs.toy import play
+    from envs.toy_script import play
 
     reply = play(messages, role, sample)
     fits = role == "agent" and len(messages[1]["content"]) % 2

@@ -28,7 +28,7 @@ from core.memory.records import EpisodeFeedback, feedback_of
 from core.run.metrics import summarise
 from core.run.resume import restore
 from core.types import Episode, Trajectory, Verdict
-from envs.toy import play
+from envs.toy_script import play
 
 
 def merging(messages, role, sample):

@@ -193,7 +193,7 @@ def test_what_a_killed_start_spent_on_an_episode_stays_spent():
 
 def test_attempts_that_end_after_another_was_refused_are_kept(here, monkeypatch, tmp_path):
     """Attempt 0 needs a second call, which the run's budget refuses while the first calls of the others go on."""
-    from envs import toy as toy_script
+    from envs import toy_script
 
     words = (*TOY, "workflow=matts_parallel", "memory=none", "select=first", "limit=1")
     original, check, refused, at_once = toy_script.play, Meter.check, Event(), Barrier(3, timeout=20)
@@ -218,10 +218,10 @@ def test_attempts_that_end_after_another_was_refused_are_kept(here, monkeypatch,
             refused.set()
             raise
 
-    monkeypatch.setattr("envs.toy.play", play)
+    monkeypatch.setattr("envs.toy_script.play", play)
     whole = here(*words, run_dir=tmp_path / "whole")[0] / "episodes.jsonl"
     with monkeypatch.context() as patch:
-        patch.setattr("envs.toy.play", meets)
+        patch.setattr("envs.toy_script.play", meets)
         patch.setattr(Meter, "check", checks)
         run_dir, _ = here(*words, "budget.run.calls=1", run_dir=tmp_path / "cut")
     [row] = read_rows(run_dir)
@@ -240,7 +240,7 @@ def test_two_visits_of_a_task_at_once_have_a_budget_each(here, monkeypatch):
             at_once.wait()  # passes only when both visits have begun
         return "hm"  # no action, so that an attempt takes all its steps
 
-    monkeypatch.setattr("envs.toy.play", play)
+    monkeypatch.setattr("envs.toy_script.play", play)
     keys = ("limit=1", "stream.passes=2", "max_concurrency=2", "budget.episode.calls=3", "max_steps=5")
     run_dir, _ = here(*TOY, "workflow=vanilla", *keys)
     rows = read_rows(run_dir)

@@ -14,7 +14,7 @@ from core.models.base import Request
 from core.models.cache import CachedModel
 from core.models.local import LocalModel
 from core.models.remote import LiteLLMModel
-from envs.toy import play
+from envs.toy_script import play
 
 HELLO = [{"role": "user", "content": "hello"}]
 ASK = Request(messages=HELLO, role="agent")

@@ -23,7 +23,7 @@ from core.models.cache import CachedModel
 from core.models.fallback import FallbackModel
 from core.models.meter import Meter
 from core.models.remote import LiteLLMModel
-from envs import toy as toy_script
+from envs import toy_script
 
 HELLO = [{"role": "user", "content": "hello"}]
 ASK = Request(messages=HELLO, role="agent")

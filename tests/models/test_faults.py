@@ -31,7 +31,7 @@ def faulty(monkeypatch):
 
 
 def play(request):
-    from envs.toy import play as toy
+    from envs.toy_script import play as toy
 
     messages = request["messages"]
     role = "agent" if len(messages) > 1 else "judge" if "Status:" in messages[0]["content"] else "extractor"

@@ -291,7 +291,7 @@ def test_numbers_that_make_no_sense_are_refused_for_models_and_embedders(keys, w
 
 def play(request, n):
     """The toy world's players, behind HTTP: a call that breaks now and then, and garbage now and then."""
-    from envs.toy import play as toy
+    from envs.toy_script import play as toy
 
     messages = request["messages"]
     role = "agent" if len(messages) > 1 else "judge" if "Status:" in messages[0]["content"] else "extractor"

@@ -10,7 +10,7 @@ from provider import completion
 
 from core.errors import StopRun, UserError
 from core.models.servers import Listing, model_to_ask, models_at, name_models
-from envs.toy import play
+from envs.toy_script import play
 
 RUN = ("env=toy", "llm=vllm", "embedder=hashing", "limit=2", "workflow=vanilla")
 

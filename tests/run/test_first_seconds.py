@@ -23,7 +23,7 @@ from core.run.display import RunProgress
 from core.run.launch import override
 from core.starting import loading
 from envs.single_turn import MathEnv
-from envs.toy import play
+from envs.toy_script import play
 
 CHECKOUT = {"cwd": REPO, "capture_output": True, "text": True, "timeout": 120, "check": False}
 

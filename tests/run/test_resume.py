@@ -76,7 +76,7 @@ SCALED = ["workflow=matts_parallel", "workflow=matts_sequential r=2", "arm=matts
 def test_a_run_that_stops_at_any_call_goes_on_to_the_same_bytes_and_pays_for_no_attempt_twice(
     here, monkeypatch, tmp_path, arm
 ):
-    from envs import toy as toy_script
+    from envs import toy_script
 
     original = toy_script.play
     made: list[tuple] = []
@@ -92,7 +92,7 @@ def test_a_run_that_stops_at_any_call_goes_on_to_the_same_bytes_and_pays_for_no_
             made.append((messages[1]["content"], len(messages), sample))
         return text
 
-    monkeypatch.setattr("envs.toy.play", play)
+    monkeypatch.setattr("envs.toy_script.play", play)
     words = (*TOY, *arm.split(), "limit=10", "max_concurrency=2")
     whole = (here(*words, run_dir=tmp_path / "whole")[0] / "episodes.jsonl").read_bytes()
     paid = sorted(made)

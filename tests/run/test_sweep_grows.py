@@ -19,7 +19,7 @@ from core.errors import UserError
 from core.run.cells import cell_folder, cell_name, safe
 from core.run.launch import quoted
 from core.run.sweep_watch import leave_mark, n_finished, read_cells
-from envs.toy import play
+from envs.toy_script import play
 
 ROLES = {0.7: "agent", 0.0: "judge", 1.0: "extractor"}  # by the temperature of each
 

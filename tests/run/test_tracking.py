@@ -17,7 +17,7 @@ from conftest import TOY, read_rows
 from analysis.export import to_service
 from core.errors import InfraError, UserError
 from core.run.tracking import COLUMNS, Tracker, tracked_run
-from envs.toy import play
+from envs.toy_script import play
 
 STEPS = [f"episode/{name}" for name in "success infra_error steps tokens cost_usd lessons retrieved".split()]
 SECRET = "sk-ant-api03-Zq8vT2mN5xR7wK1pL4sD6fG9hJ3cB0aE"

@@ -21,7 +21,7 @@ TOO_LONG = {
 
 def long_winded(request: dict, number: int) -> tuple[int, dict]:
     """Half of the families are played well and in one step; in the others the agent thinks until it is refused."""
-    from envs.toy import play
+    from envs.toy_script import play
 
     messages = request["messages"]
     if sum(len(message["content"]) for message in messages) > WINDOW and len(messages) > 1:

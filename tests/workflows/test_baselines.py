@@ -27,7 +27,7 @@ def test_with_failures_they_know_the_word_after_a_familys_first_box(here, memory
 
 
 def test_the_longest_attempt_that_synapse_keeps_still_fits_the_prompt(here, monkeypatch):
-    monkeypatch.setattr("envs.toy.GUESS", "x" * 50_000)
+    monkeypatch.setattr("envs.toy_script.GUESS", "x" * 50_000)
     run_dir, _ = here(*TOY, "memory=synapse", "distiller.failures=true", "limit=5")
     item = read_rows(run_dir)[0]["lessons"][0]
     assert "characters left out" in item["content"]

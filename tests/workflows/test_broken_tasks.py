@@ -30,7 +30,7 @@ REMOTE = ("env=toy", "llm=vllm", "embedder=hashing", "llm.json_schema=false", "l
 @pytest.fixture
 def breaking(monkeypatch):
     """breaking(n): from now on the agent's calls about some tasks break, for each task the first n of them."""
-    from envs import toy as toy_script
+    from envs import toy_script
 
     original, counts, left, lock = toy_script.play, {}, {}, threading.Lock()
 
@@ -45,7 +45,7 @@ def breaking(monkeypatch):
             raise InfraError("oops", "server")
         return original(messages, role, sample)
 
-    monkeypatch.setattr("envs.toy.play", play)
+    monkeypatch.setattr("envs.toy_script.play", play)
 
     def start(**tasks):
         left.clear()
@@ -155,7 +155,7 @@ def test_two_in_a_row_and_a_success_do_not_stop_it(here, breaking):
 
 
 def test_an_attempt_that_broke_beside_whole_ones_is_no_broken_task(here, monkeypatch):
-    from envs import toy as toy_script
+    from envs import toy_script
 
     original, calls = toy_script.play, []
 
@@ -165,7 +165,7 @@ def test_an_attempt_that_broke_beside_whole_ones_is_no_broken_task(here, monkeyp
             raise InfraError("oops", "server")
         return original(messages, role, sample)
 
-    monkeypatch.setattr("envs.toy.play", play)
+    monkeypatch.setattr("envs.toy_script.play", play)
     run_dir, _ = here(*TOY, "workflow=matts_parallel", "limit=4")
     assert read_json(run_dir / "summary.json")["complete"] is True
     assert calls.count(("agent", 1)) == 4
@@ -174,7 +174,7 @@ def test_an_attempt_that_broke_beside_whole_ones_is_no_broken_task(here, monkeyp
 def test_of_several_rounds_the_whole_ones_are_not_made_again(here, breaking, tmp_path):
     words = (*TOY, "workflow=matts_sequential", "memory=none", "limit=4")
     first = (here(*words, run_dir=tmp_path / "a")[0] / "episodes.jsonl").read_bytes()
-    from envs import toy as toy_script
+    from envs import toy_script
 
     original, seen = toy_script.play, []
 
@@ -198,7 +198,7 @@ def test_a_server_that_stays_bad_and_one_that_heals(cli, serve, monkeypatch, tmp
     state = {"bad": True}
 
     def answer(request, number):
-        from envs.toy import play
+        from envs.toy_script import play
 
         messages = request["messages"]
         role = "agent" if len(messages) > 1 else "judge" if "Status:" in messages[0]["content"] else "extractor"
@@ -225,7 +225,7 @@ def test_a_server_that_stays_bad_and_one_that_heals(cli, serve, monkeypatch, tmp
 
 @pytest.mark.parametrize("arm", ["workflow=reasoningbank", "workflow=matts_parallel k=2", "stream.batch=5"])
 def test_stopped_at_any_call_among_broken_tasks_it_goes_on_to_the_same_bytes(here, monkeypatch, tmp_path, arm):
-    from envs import toy as toy_script
+    from envs import toy_script
 
     original = toy_script.play
     calls, stop_at = 0, None
@@ -245,7 +245,7 @@ def test_stopped_at_any_call_among_broken_tasks_it_goes_on_to_the_same_bytes(her
         path = run_dir / "episodes.jsonl"
         return path.exists() and path.read_bytes().count(b"\n") >= 10
 
-    monkeypatch.setattr("envs.toy.play", play)
+    monkeypatch.setattr("envs.toy_script.play", play)
     words = (*TOY, *arm.split(), "limit=10")
     run_dir = tmp_path / "whole"
     whole = (here(*words, run_dir=run_dir)[0] / "episodes.jsonl").read_bytes()
@@ -293,7 +293,7 @@ def size_of(path):
 
 def ill_at_first(messages, role, sample):
     """The toy's player, which breaks for three tasks until all ten have a line in the run's episodes."""
-    from envs.toy import play
+    from envs.toy_script import play
 
     path = Path(os.environ["ILL"]) / "episodes.jsonl"
     n = path.read_bytes().count(b"\n") if path.exists() else 0
@@ -386,7 +386,7 @@ def test_lessons_of_failures_are_stored_as_of_failures_though_the_answer_is_a_su
 
 def mixed(messages, role, sample):
     """Attempts 0 and 2 know the word, the others guess; judge and distiller are the toy's."""
-    from envs.toy import play
+    from envs.toy_script import play
 
     if role == "agent" and sample % 2 == 0:
         from core.seeding import derive_seed

@@ -19,7 +19,7 @@ from core.models.base import Role
 from core.models.embedding import HashingEmbedder
 from core.models.offline import ScriptedModel
 from core.types import Step, Task, Trajectory, Verdict
-from envs import toy as toy_script
+from envs import toy_script
 
 PARALLEL = (*TOY, "workflow=matts_parallel")
 SEQUENTIAL = (*TOY, "workflow=matts_sequential")
@@ -42,7 +42,7 @@ def played(here, monkeypatch, tmp_path):
             return original(messages, role, sample) if said is None else said
 
         with monkeypatch.context() as patch:
-            patch.setattr("envs.toy.play", play)
+            patch.setattr("envs.toy_script.play", play)
             with pytest.raises(StopRun, match=ends) if ends else nullcontext():
                 here(*words, run_dir=tmp_path / name)
         return read_rows(tmp_path / name), read_json(tmp_path / name / "summary.json"), seen

@@ -24,7 +24,7 @@ from core.jsonl import JsonLines
 from core.memory.records import ticked
 from core.run.records import RunRecords, current, records_of
 from core.run.unfinished import Begun, RolloutLog
-from envs import toy as toy_script
+from envs import toy_script
 from workflows.reasoningbank import ReasoningBank
 from workflows.stream import Stream
 

@@ -12,7 +12,7 @@ from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
 from core.run.records import not_shown, shown_in
 from core.types import content_id
-from envs import toy as toy_script
+from envs import toy_script
 
 NARROW = (*TOY, "retrieval.top_k=4", "agent.max_memory_chars=330")  # room for two lessons of the toy world
 
@@ -72,7 +72,7 @@ def test_judge_selector_and_distiller_read_no_quotes(here, monkeypatch, key, quo
         lesson = re.search(r'The word of the \w+ family is "\w+"\.', messages[0]["content"])
         return said.replace("Thought:", f"Thought: {lesson.group()}") if role == "agent" and lesson else said
 
-    monkeypatch.setattr("envs.toy.play", play)
+    monkeypatch.setattr("envs.toy_script.play", play)
     run_dir, rate = here(*TOY, "workflow=matts_parallel", key)
     assert rate == 0.9
     thoughts = [step["thought"] for row in read_rows(run_dir) for t in row["trajectories"] for step in t["steps"]]

@@ -75,7 +75,7 @@ def test_it_is_the_run_with_one_bank_in_which_types_share_nothing(here, tmp_path
 @pytest.fixture
 def meeting(monkeypatch):
     """The first call of each type waits until those of all other types have begun: else it breaks."""
-    from envs import toy as toy_script
+    from envs import toy_script
 
     original, barrier, met = toy_script.play, threading.Barrier(len(TYPES)), set()
 
@@ -88,7 +88,7 @@ def meeting(monkeypatch):
             barrier.wait(timeout=60)
         return original(messages, role, sample)
 
-    monkeypatch.setattr("envs.toy.play", play)
+    monkeypatch.setattr("envs.toy_script.play", play)
     return met
 
 
@@ -128,7 +128,7 @@ def written(run_dir):
 @pytest.fixture
 def breaking(monkeypatch):
     """breaking(NAME, ...): the next call of the agent about each of these boxes breaks."""
-    from envs import toy as toy_script
+    from envs import toy_script
 
     original, left = toy_script.play, []
 
@@ -138,7 +138,7 @@ def breaking(monkeypatch):
             raise InfraError("oops", "server")
         return original(messages, role, sample)
 
-    monkeypatch.setattr("envs.toy.play", play)
+    monkeypatch.setattr("envs.toy_script.play", play)
     return lambda *names: left.extend(names)
 
 
@@ -161,12 +161,12 @@ def test_tasks_that_break_in_a_row_end_the_run_and_the_same_command_goes_on(here
 
 
 def test_an_outage_breaks_no_more_of_a_type_than_would_end_the_run(here, breaking, monkeypatch, tmp_path):
-    from envs import toy as toy_script
+    from envs import toy_script
 
     first = min(TYPES, key=lambda name: (derive_seed(0, name, "stream"), name))
     breaking(*(f"{name} box: box {n} " for name in TYPES if name != first for n in range(1, 11)))
     broken = toy_script.play
-    monkeypatch.setattr("envs.toy.play", lambda *words: time.sleep(0.1) or broken(*words))
+    monkeypatch.setattr("envs.toy_script.play", lambda *words: time.sleep(0.1) or broken(*words))
     with pytest.raises(StopRun, match="3 tasks in a row broke"):
         here(*SPLIT, "stream.order=by_type", "max_concurrency=4", run_dir=tmp_path / "run")
     ahead = Ahead(tmp_path / "run/ahead.jsonl").rows  # some of which are in episodes.jsonl already
@@ -176,7 +176,7 @@ def test_an_outage_breaks_no_more_of_a_type_than_would_end_the_run(here, breakin
 
 
 def test_an_error_in_one_stream_ends_all_at_once_and_the_same_command_goes_on(here, monkeypatch, tmp_path):
-    from envs import toy as toy_script
+    from envs import toy_script
 
     original, words = toy_script.play, (*SPLIT, "stream.order=by_type", "max_concurrency=4", "llm.delay_s=0.05")
     last = read_rows(here(*words, run_dir=tmp_path / "whole")[0])[-1]["query"]
@@ -189,11 +189,11 @@ def test_an_error_in_one_stream_ends_all_at_once_and_the_same_command_goes_on(he
             raise RuntimeError("a mistake in a part")  # of the type that comes last
         return original(messages, role, sample)
 
-    monkeypatch.setattr("envs.toy.play", play)
+    monkeypatch.setattr("envs.toy_script.play", play)
     with pytest.raises(RuntimeError, match="a mistake in a part"):
         here(*words, run_dir=tmp_path / "run")
     assert n_calls < 20  # 120 without the error
-    monkeypatch.setattr("envs.toy.play", original)
+    monkeypatch.setattr("envs.toy_script.play", original)
     here(*words, run_dir=tmp_path / "run")
     same(tmp_path / "run", tmp_path / "whole")
 

@@ -1,4 +1,4 @@
-"""Whether a patch solves an instance of env=swe: its tests are run on a fresh copy, after the attempt."""
+"""An instance's repository in a sandbox, and whether a patch solves the instance: its tests on a fresh copy decide."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from core.errors import InfraError
 from envs.swe.data import Instance
-from envs.swe.make_sandbox import make_sandbox
-from envs.swe.sandbox import GIVEN, Limits, Sandbox
+from envs.swe.sandbox import GIVEN, Sandbox
 
 APPLY_S = 120.0
 APPLY = f"git apply --whitespace=nowarn {GIVEN}/answer.patch || patch --batch --fuzz=5 -p1 -i {GIVEN}/answer.patch"
@@ -46,19 +45,17 @@ def begin(box: Sandbox, source: str, instance: Instance) -> None:
         raise InfraError(f"{instance.id}: its repository could not be made: {why}")
 
 
-def resolve(patch: str, instance: Instance, *, kind: str, source: str, limits: Limits, timeout_s: float) -> Result:
+def resolve(box: Sandbox, patch: str, instance: Instance, *, source: str, timeout_s: float) -> Result:
     """Apply a patch and then the instance's tests to a fresh copy, and run them.
 
     Files that the tests stand in are the instance's, whatever the patch makes of them.
-    """
-    return resolve_in(make_sandbox(kind, limits), patch, instance, source=source, timeout_s=timeout_s)
 
+    box         not open yet; it is closed afterwards
+    source      of the copy, as for `begin`
+    timeout_s   for the tests
 
-def resolve_in(box: Sandbox, patch: str, instance: Instance, *, source: str, timeout_s: float) -> Result:
-    """`resolve` in a sandbox that is not open yet, and is closed afterwards.
-
-    Raises InfraError where the disk is full, also of a patch that solves the instance: were only those that do not left
-    out, the success rate would be too high.
+    Raises InfraError where the disk is full, even for a patch that solves the instance: if only failures were left out
+    then, the success rate would be too high.
     """
     try:
         found = _resolved(box, patch, instance, source, timeout_s) if patch.strip() else _unsolved(instance, "empty")
@@ -101,11 +98,11 @@ def _needed(instance: Instance) -> set[str]:
 
 def _put_tests(instance: Instance) -> str:
     """A command: files with tests as they were, those that were not there gone, then those of the test patch."""
-    named = {name.partition("::")[0] for tests in instance.tests for name in tests}
-    named |= set(re.findall(r"^(?:\+\+\+ b|--- a)/([^\t\n]+)", instance.test_patch, re.MULTILINE))
+    files = {name.partition("::")[0] for tests in instance.tests for name in tests}
+    files |= set(re.findall(r"^(?:\+\+\+ b|--- a)/([^\t\n]+)", instance.test_patch, re.MULTILINE))
     lines = [
         f"if git cat-file -e HEAD:{name} 2>/dev/null; then git checkout -q HEAD -- {name}; else rm -rf -- {name}; fi"
-        for name in map(shlex.quote, sorted(named))
+        for name in map(shlex.quote, sorted(files))
     ]
     if instance.test_patch.strip():
         lines.append(f"git apply --whitespace=nowarn {GIVEN}/test.patch")

@@ -1,4 +1,8 @@
-"""MiniWoB++ in a worker process, its pages, and what kinds of task it has."""
+"""MiniWoB++'s tasks: the kinds that there are, how one is opened, what it asks for, and solutions.
+
+The solutions are what agent=gold plays, for the kinds whose first page tells everything. They read the goal and the
+page as an agent does; the page itself says whether they are right.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from core.errors import UserError, meant
-from envs.web.engine import MISSING, Element, Visit, WebEngine, elements
+from envs.web.engine import MISSING, Visit, WebEngine
+from envs.web.page import Element, elements
 
 # Pages of the package that ask for speed rather than for the right action; BrowserGym has no task for them.
 NO_TASK = "button-delay chase-circle hover-shape moving-items simon-says".split()
@@ -23,6 +28,7 @@ enter-text enter-text-dynamic enter-time focus-text focus-text-2 grid-coordinate
 login-user-popup multi-layouts multi-orderings navigate-tree search-engine social-media social-media-all
 social-media-some tic-tac-toe use-autocomplete use-spinner
 """.split()
+Page = list[Element]
 MAX_TIME_MS = 2_000_000_000  # an episode's: 23 days. A page's clock would end an attempt whose model is slow
 
 
@@ -71,13 +77,6 @@ class MiniwobEngine(WebEngine):
             context.close()
 
 
-# Solutions of MiniWoB++ tasks whose first page tells everything: what agent=gold plays, kind by kind.
-#
-# They read the goal and the page as an agent does. The page itself says whether they are right.
-
-Page = list[Element]
-
-
 def solution(kind: str, goal: str, page: str) -> list[str]:
     """The actions that solve a task, from its first page on. Raises UserError for a kind that has no solution here."""
     if kind not in SOLUTIONS:
@@ -92,8 +91,8 @@ def _click(page: Page, role: str, text: str) -> str:
 
 
 def _found(page: Page, role: str, text: str) -> Element:
-    named = (each for each in page if each.bid and each.text == text)
-    found = next((each for each in named if each.role == role or (not role and each.clickable)), None)
+    candidates = (each for each in page if each.bid and each.text == text)
+    found = next((each for each in candidates if each.role == role or (not role and each.clickable)), None)
     if found is None:
         raise UserError(f"agent=gold finds no {role} {text!r} on the page.")
     return found
