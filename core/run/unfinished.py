@@ -15,7 +15,7 @@ from typing import Any
 
 from core.jsonl import JsonLines
 from core.memory.records import record_from
-from core.run.upgrade import placed, unplaced, upgraded_trajectory
+from core.run.upgrade import placed, unplaced
 from core.types import Scored, Step, Trajectory, Usage
 
 
@@ -114,7 +114,7 @@ def _begun_row(index: int, begun: Begun) -> dict:
 
 def trajectory_of(row: dict) -> Trajectory:
     """A Trajectory from its dictionary."""
-    row = unplaced(upgraded_trajectory(row))
+    row = unplaced(row)
     parts = {
         "opening": tuple(row["opening"]),
         "steps": tuple(Step(**step) for step in row["steps"]),

@@ -1,8 +1,7 @@
 """Records of earlier versions, read in the present form. The files themselves are never changed.
 
-Schema 1: parts were named by their modules; `verdicts` and `selection` stood in an episode only where it had several
-attempts; the answer's `record` stood beside `other_records`; `errors` were learning errors; an attempt that broke ended
-by `error`; `aside` was a step's `hint_chars`.
+A line of episodes.jsonl says its schema. A step leads from a schema to the next; whoever changes the form of a line
+raises SCHEMA and adds one to STEPS.
 
 Keys that a manifest does not know have the value that runs of its time behaved by (`completed`). A template that has
 come since was used by none of them, so a run is the same with it.
@@ -10,9 +9,11 @@ come since was used by none of them, so a run is the same with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from core.build import LLMS
+from core.errors import UserError
 from core.run.keys import values_before
 from prompts.registry import PROJECT
 
@@ -63,9 +64,21 @@ def _parts_completed(config: dict[str, Any]) -> dict[str, Any]:
     return of_policy | values_before(RENAMED.get(name, name)) | whole
 
 
+SCHEMA, OLDEST = 2, 2  # of a line today, and the first that is read
+STEPS: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = ()
+
+
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A line of episodes.jsonl in schema 2, the steps of its attempts with their places."""
-    row = _row_of_2(row)
+    """A line of episodes.jsonl in the present schema, the steps of its attempts with their places.
+
+    UserError for one of before the first release.
+    """
+    if (schema := row.get("schema", SCHEMA)) < OLDEST:
+        raise UserError(
+            f"an episode of schema {schema}, of before the first release: this version reads from {OLDEST}."
+        )
+    for step in STEPS[schema - OLDEST :]:
+        row = step(row)
     return row | {"trajectories": [placed(trajectory) for trajectory in row["trajectories"]]}
 
 
@@ -88,27 +101,3 @@ def unplaced(trajectory: dict[str, Any]) -> dict[str, Any]:
 
 
 _PLACE = ("step_num", "status")
-
-
-def _row_of_2(row: dict[str, Any]) -> dict[str, Any]:
-    if row.get("schema") != 1:
-        return row
-    row = dict(row)
-    records = (row.pop("record"), *row.pop("other_records", ()))
-    return row | {
-        "trajectories": [upgraded_trajectory(trajectory) for trajectory in row["trajectories"]],
-        "verdicts": row.get("verdicts") or [row["verdict"]],
-        "selection": row.get("selection"),
-        "learning_errors": row.pop("errors"),
-        "records": [record for record in records if record],
-        "schema": 2,
-    }
-
-
-def upgraded_trajectory(trajectory: dict[str, Any]) -> dict[str, Any]:
-    """An attempt in schema 2; one that is in schema 2 already stays as it is."""
-    steps = [
-        {"hint_chars" if key == "aside" else key: value for key, value in step.items()} for step in trajectory["steps"]
-    ]
-    ended_by = "infra_error" if trajectory["ended_by"] == "error" else trajectory["ended_by"]
-    return trajectory | {"steps": steps, "ended_by": ended_by}
