@@ -30,6 +30,7 @@ from benchmarks.lines import Lines, lines_parser, seconds
 from benchmarks.memory_operations import DOMAINS, Timings, operations, size_mb
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
+from core.models.embedding import Embedder
 from core.types import Lesson, MemoryRecord
 from scripts.command_line import REPO, command_of
 
@@ -77,7 +78,7 @@ def records(start: int, n: int, items: str = "ab") -> Iterator[MemoryRecord]:
 
 
 @dataclass
-class Ready:
+class Ready(Embedder):
     """An embedder whose texts are the numbers of rows made beforehand."""
 
     rows: np.ndarray
