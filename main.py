@@ -19,40 +19,21 @@ import traceback
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
 
-from core.build import (
-    build_bank,
-    build_meter,
-    build_models,
-    build_redactor,
-    build_roles,
-    make,
-    part,
-    refuse_problems,
-    select_tasks,
-)
+from core.build import build_redactor
 from core.errors import InfraError, UserError
 from core.interrupt import Interrupts
-from core.jsonl import JsonLines
-from core.memory.by_type import BANKS, BankByType
-from core.memory.hygiene.scrub import scrub
-from core.memory.records import tell
 from core.redact import RedactingFilter, Redactor
-from core.run.cells import cell_folder, settle
-from core.run.launch import choice, in_sweep, plainly, quoted, resume_hint
+from core.run.cells import cell_folder
+from core.run.finalize import finalize
+from core.run.launch import choice, in_sweep, quoted, resume_hint
+from core.run.mistakes import plainly
 from core.run.sweep_watch import Watch
-from core.setting import TOLD
-from core.types import content_id
-
-if TYPE_CHECKING:
-    from core.memory.protocol import Memory
-    from core.run.records import RunRecords
 
 log = logging.getLogger("run")
 OmegaConf.register_new_resolver("or", lambda value, other: other if value is None else value, replace=True)
@@ -79,16 +60,9 @@ def main(cfg: DictConfig) -> float | None:
 
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
     """Build every part once, stream the tasks, leave the summary."""
-    left_out = settle(cfg)
-    from core.run.dry_run import print_plan
-    from core.run.growth import rewind
-    from core.run.manifest import fingerprint, recorded_config
-    from core.run.records import RunRecords
-    from core.run.resume import restore
-    from core.run.session import Session
-    from envs.pool import EnvPool
-    from workflows.build import build_plan, build_workflow
-    from workflows.split_stream import banks_of
+    left_out = finalize(cfg)
+    from workflows.build import assemble  # this and the next take a second, in which Ctrl-C is heeded
+    from workflows.plan import dry_run, print_plan
 
     stage(f"reading the tasks of {choice('env')}")
     if left_out:
@@ -96,123 +70,16 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
         print(left_out, flush=True)
     redact = build_redactor(cfg)
     quiet_logs(redact)
-    envs = EnvPool(lambda: make(cfg.env), cfg.env.workers, cfg.episode_timeout_s)
-    stack.callback(envs.close)
-    stream = make(cfg.stream)
-    with envs.lease() as env:
-        tasks = stream.every_pass(select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit))
-        dataset = None if cfg.dry_run else env.describe()
-        told = env.lessons() if cfg.setting.name == TOLD else None
-    models = build_models(cfg, stack, recorded_config(run_dir))
-    config = OmegaConf.to_container(cfg, resolve=True)
     if cfg.dry_run:
+        plan = dry_run(cfg, run_dir, stack)
         started()
-        return print_plan(build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg))))
-    stage("preparing the models and the memory")
-    refuse_problems(models, cfg.roles)
-    banks = banks_of(run_dir, tasks, cfg)
-    identity = fingerprint(config, dataset, tasks, None if cfg.setting.learn else cfg.memory.get("path"))
-    ids = [task.id for task in tasks]
-    records = RunRecords(run_dir, identity, interrupts, redact, cfg.scrub_episodes, ids, waits=in_sweep())
-    stack.callback(records.close)
-    clean = (lambda text: scrub(redact.values(text))[0]) if cfg.scrub_episodes else redact.values
-    log, prompts = (JsonLines(run_dir / f"{name}.jsonl", redact=clean) for name in ("calls", "prompts"))
-    meter = build_meter(cfg, log, records.wall_s(), prompts)
-    stack.callback(meter.close)
-    roles = build_roles(cfg, models, meter)
-    own = None if cfg.memory.get("path") else run_dir / ("bank.sqlite" if banks is None else BANKS)
-    n_settled = stream.settled(len(records.rows), len(tasks))
-    if cfg.setting.learn and records.n_before is not None:
-        learned = stream.settled(len(records.rows), records.n_before)
-        rewind(run_dir, records.rows[n_settled:learned], own, records.read_json("summary.json"))
-    bank = open_bank(cfg, records, roles, meter, stack, told, banks)
-    bank_labels = labels_given(cfg, bank)
-    workflow = build_workflow(cfg, envs, bank, roles, records, meter)
-    if cfg.setting.learn:
-        restore(bank, [*records.rows[:n_settled], *records.ahead.in_order()], own=own)
-    with Session(
-        cfg=cfg,
-        config=config,
-        fingerprint=identity,
-        tasks=tasks,
-        stream=stream.described(),
-        records=records,
-        roles=roles,
-        meter=meter,
-        bank=bank,
-        bank_labels=bank_labels,
-    ) as session:
-        for episode in stream.run(workflow, tasks, cfg.max_concurrency, cfg.retry_broken, cfg.stop_after_broken):
+        return print_plan(plan)
+    assembled = assemble(cfg, run_dir, interrupts, redact, stack)
+    with assembled.session as session:
+        for episode in assembled.episodes():
             session.episode(episode)
-        with envs.lease() as env:
-            for name, text in env.files(records.answers(), models["agent"].name).items():
-                records.write_text(name, text)
+        assembled.write_answers()
     return session.summary["success_rate"]
-
-
-def open_bank(
-    cfg: DictConfig,
-    records: RunRecords,
-    roles: dict[str, Any],
-    meter: Any,
-    stack: ExitStack,
-    told: Any = None,
-    banks: dict[str, str] | None = None,
-) -> Memory:
-    """memory.path, or bank.sqlite in the run directory; read-only where the setting learns nothing.
-
-    told    with setting=told the environment's own lessons, which the run's bank then holds
-    banks   with stream.split_by {type of task: the path of its bank}, in place of bank.sqlite
-    """
-    embedder = make(cfg.embedder, meter=meter)
-    stack.callback(embedder.close)
-    given = cfg.memory.get("path")
-    if given is not None and told is not None:
-        raise UserError("setting=told makes a bank of its own: leave out memory.path.")
-    if given is None and not cfg.setting.learn and told is None and part(cfg.workflow).has_memory:
-        raise UserError(f"setting={cfg.setting.name} reads a bank that exists: give memory.path=BANK.")
-    run = "" if given is None else content_id(str(records.path.resolve()))
-    build = partial(
-        build_bank,
-        cfg,
-        embedder,
-        roles,
-        read_only=given is not None and not cfg.setting.learn,
-        run=run,
-        consolidator_run=run,
-        provenance={"run": records.run, "models": {name: role.llm.name for name, role in roles.items()}}
-        | made_by(cfg.workflow)
-        | knew(cfg),
-    )
-    if banks is None:
-        bank = build(given or str(records.path / "bank.sqlite"))
-    else:
-        bank = BankByType(banks={name: build(path) for name, path in banks.items()})
-    stack.callback(bank.close)
-    if told is not None:
-        tell(bank, told)
-    return bank
-
-
-def made_by(workflow: DictConfig) -> dict[str, Any]:
-    """What is noted on each record of the workflow: its class, and its k or r where it has one."""
-    sizes = {key: workflow[key] for key in getattr(part(workflow), "scaled_by", ())}
-    return {"workflow": workflow["_target_"].rpartition(".")[2], **sizes}
-
-
-def knew(cfg: DictConfig) -> dict[str, bool]:
-    """What is noted on each record of a run in which the judge knew the answers, or the extractor was shown them."""
-    notes = {"use_gold": getattr(part(cfg.judge), "uses_gold", False), "show_answer": cfg.setting.get("show_answer")}
-    return {name: True for name, noted in notes.items() if noted}
-
-
-def labels_given(cfg: DictConfig, bank: Memory) -> set[str]:
-    """The sources of the labels in memory.path. Raises UserError for one that the setting must not read."""
-    if not part(cfg.workflow).has_memory or (cfg.memory.get("path") is None and cfg.setting.name != TOLD):
-        return set()
-    labels = bank.labels()
-    make(cfg.setting).check_bank(labels, cfg.memory.path)
-    return labels
 
 
 def quiet_logs(redact: Redactor) -> None:

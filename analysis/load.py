@@ -21,7 +21,8 @@ from core.memory.by_type import BANKS
 from core.memory.open import read_records
 from core.models.reply_text import storable
 from core.run.arms import overridden
-from core.run.manifest import ARM_KEYS, flat, identity, label_source, without
+from core.run.keys import ARM_KEYS, WRITTEN_INTO_OTHERS
+from core.run.manifest import flat, identity, label_source, without
 from core.run.metrics import VALID, steps, tokens
 from core.run.records import answer_of, current, evaluated, outcomes_of, place_of, read_episodes
 from core.run.upgrade import upgraded_manifest
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STREAM = {"order": "file", "batch": 1, "passes": 1, "mode": "in_order", "window": None}  # with the usual values
-KNOBS = ("seed", "k", "r", "refine")  # top-level keys that act through the nodes they are written into
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ class Run:
 
     @cached_property
     def _shared(self) -> dict[str, Any]:
-        return identity(_seedless(self.config, self.composed), *KNOBS)
+        return identity(_seedless(self.config, self.composed), *WRITTEN_INTO_OTHERS)
 
     @cached_property
     def settings(self) -> str:

@@ -1,4 +1,4 @@
-"""Build objects from the configuration, and check what a user typed. Nothing else instantiates parts."""
+"""Build objects from the configuration. Nothing else instantiates parts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import UserError, meant
+from core.errors import UserError
 from core.memory.protocol import Memory
 from core.redact import Redactor
 from core.types import Task
-from prompts.registry import FORMS, OTHER_FORMS, PROJECT, QUOTE, Prompts
+from prompts.registry import Prompts
 
 if TYPE_CHECKING:
     from core.jsonl import JsonLines
@@ -20,71 +20,11 @@ if TYPE_CHECKING:
     from core.models.embedding import Embedder
     from core.models.meter import Meter
 
-# Every top-level key, and whether it may be null. A test compares this with config.yaml.
-NUMBERS = {  # key: least value
-    "seed": 0,
-    "limit": 1,
-    "max_steps": 1,
-    "max_repeats": 2,
-    "max_concurrency": 1,
-    "episode_timeout_s": 1,
-    "retry_broken": 0,
-    "stop_after_broken": 1,
-    "k": 1,
-    "r": 0,
-}
-NULLABLE = ("limit", "max_steps", "max_repeats", "episode_timeout_s", "stop_after_broken", "k", "r")
-GROUPS = (
-    "env agent llm judge_llm extractor_llm selector_llm embedder memory retrieval judge setting workflow select tracker"
-).split()
 ROLES = ("agent", "judge", "extractor", "selector")
 CONFIG = Path(__file__).parents[1] / "config"
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
 # Keys of `memory` that say how lessons are shown, not how they are stored: {key: the field of the agent it sets}.
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
-SWITCHES = ("dry_run", "strip_lessons", "scrub_episodes")  # true or false
-OTHERS = (*SWITCHES, "run_dir", "budget", "roles", "distiller", "contrast", "refine", "stream", "prompts")
-KNOWN = (*NUMBERS, *GROUPS, *OTHERS)
-
-
-def check_config(cfg: Any) -> None:
-    """Raise UserError for an unknown key and for a number out of range."""
-    for key in cfg:
-        if key not in KNOWN:
-            raise UserError(f"unknown key {key}{meant(key, KNOWN)} Known are {', '.join(KNOWN)}.")
-    if unknown := set(cfg.roles) - set(ROLES):
-        raise UserError(f"unknown role {', '.join(unknown)}: known are {', '.join(ROLES)}.")
-    if unknown := set(cfg.budget) - {"run", "episode"}:
-        raise UserError(f"unknown budget {', '.join(unknown)}: known are run and episode.")
-    for key in SWITCHES:
-        if not isinstance(cfg[key], bool):
-            raise UserError(f"{key}={cfg[key]}: give true or false.")
-    check_prompts(cfg.prompts)
-    if cfg.refine is not None and "refine" not in cfg.workflow:
-        raise UserError(f"refine={cfg.refine}: this workflow refines nothing; choose workflow=matts_sequential.")
-    if cfg.distiller.get("style") == QUOTE and (cfg.max_steps or cfg.env.get("max_steps")) == 1:
-        raise UserError("distiller.style=quote: here a reply is the whole attempt, and no answer to it can be quoted.")
-    if cfg.retrieval.get("domain") == "same" and cfg.memory.get("domain", "") is None:
-        raise UserError("retrieval.domain=same: say what a task's domain is, e.g. memory.domain=type.")
-    for key, least in NUMBERS.items():
-        value = cfg[key]
-        if value is None and key in NULLABLE:
-            continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise UserError(f"{key}={value}: give a whole number of at least {least}.")
-
-
-def check_prompts(node: Any) -> None:
-    """Raise UserError for a folder without templates of known names, and for an unknown form of the memory block."""
-    if hasattr(node, "keys") and set(node) != {"folder", "memory_block"}:
-        raise UserError(f"prompts has the keys {', '.join(node)}: known are folder and memory_block.")
-    found = Prompts.of(node)
-    if found.memory_block not in FORMS:
-        raise UserError(f"prompts.memory_block={found.memory_block}: choose {', '.join(FORMS)}.")
-    if found.own is not None:
-        own, known = {path.stem for path in Path(found.own).glob("*.jinja")}, (*PROJECT.hashes(), *OTHER_FORMS)
-        if not own or not own <= set(known):
-            raise UserError(f"prompts={found.own} must hold NAME.jinja, each NAME one of {', '.join(known)}.")
 
 
 def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:

@@ -1,42 +1,225 @@
-"""Build a workflow and its parts from the configuration."""
+"""Assemble a run from its configuration: the one place where all its parts come together.
+
+`assemble` takes the composed configuration and resolves it once. What it hands out are parts and plain values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from core.build import build_agent, build_learner, make, make_with, part, takes
-from core.errors import AttemptOver, InfraError
-from core.learning.attempts import Attempts
+from omegaconf import DictConfig, OmegaConf
+
+from core.build import (
+    build_agent,
+    build_bank,
+    build_learner,
+    build_meter,
+    build_models,
+    build_roles,
+    make,
+    make_with,
+    part,
+    refuse_problems,
+    select_tasks,
+)
+from core.errors import AttemptOver, InfraError, UserError
+from core.interrupt import Interrupts
+from core.memory.by_type import BANKS, BankByType
 from core.memory.protocol import Memory
+from core.memory.records import tell
 from core.models.base import Role
 from core.models.meter import Meter
-from core.page import PAGE, has_page
-from core.run.dry_run import (
-    ATTEMPT,
-    CHARS_PER_TOKEN,
-    LEFT_OUT_TOKENS,
-    LESSON_TOKENS,
-    OBSERVATION_TOKENS,
-    REPLY_TOKENS,
-    Lessons,
-    Listener,
-    Plan,
-)
+from core.redact import Redactor
+from core.run.growth import rewind
+from core.run.launch import in_sweep
+from core.run.manifest import fingerprint, recorded_config
 from core.run.records import RunRecords
-from core.types import Task, Verdict
+from core.run.resume import restore
+from core.run.session import Session
+from core.setting import TOLD
+from core.starting import stage
+from core.types import Episode, Lesson, Task, content_id
+from envs.base import BaseEnv
 from envs.pool import EnvPool
-from workflows.base import Workflow
+from workflows.reasoningbank import ReasoningBank
 from workflows.rollout import Rollout
+from workflows.split_stream import banks_of
+from workflows.stream import Stream
 
 GRADER_TOKENS = 768  # of a grader's reply, as in WebArena's evaluation
-A_PAGE = f"{PAGE}\n(a page will stand here)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssembledRun:
+    """A run that is ready to go on.
+
+    workers      tasks that may run at once where they do not depend on each other
+    retries      further tries at a task that broke
+    stop_after   so many tasks in a row that broke end the run; None: never
+    """
+
+    tasks: list[Task]
+    stream: Stream
+    workflow: ReasoningBank
+    session: Session
+    workers: int
+    retries: int
+    stop_after: int | None
+
+    def episodes(self) -> Iterator[Episode]:
+        """Run the tasks that are left; yields each episode once it is recorded."""
+        return self.stream.run(self.workflow, self.tasks, self.workers, self.retries, self.stop_after)
+
+    def write_answers(self) -> None:
+        """Write what the env makes of the answers, such as a file to submit."""
+        records, model = self.workflow.records, self.workflow.rollout.role.llm.name
+        with self.workflow.envs.lease() as env:
+            for name, text in env.files(records.answers(), model).items():
+                records.write_text(name, text)
+
+
+def assemble(
+    cfg: DictConfig, run_dir: Path, interrupts: Interrupts, redact: Redactor, stack: ExitStack
+) -> AssembledRun:
+    """Build every part of a run, and bring its records and its bank to where the run goes on.
+
+    stack   closes at the run's end what is opened here
+
+    Raises UserError for what cannot go together, and where run_dir holds another run.
+    """
+    envs, stream = open_envs(cfg, stack), make(cfg.stream)
+    with envs.lease() as env:
+        tasks, dataset = tasks_of(cfg, env, stream), env.describe()
+        env_lessons = env.lessons() if cfg.setting.name == TOLD else None
+    models = build_models(cfg, stack, recorded_config(run_dir))
+    config = OmegaConf.to_container(cfg, resolve=True)
+    learn, given_bank = config["setting"]["learn"], config["memory"].get("path")
+    stage("preparing the models and the memory")
+    refuse_problems(models, cfg.roles)
+    bank_paths = banks_of(run_dir, tasks, config)
+    identity = fingerprint(config, dataset, tasks, None if learn else given_bank)
+    ids = [task.id for task in tasks]
+    records = RunRecords(run_dir, identity, interrupts, redact, config["scrub_episodes"], ids, waits=in_sweep())
+    stack.callback(records.close)
+    meter = build_meter(cfg, records.lines("calls"), records.wall_s(), records.lines("prompts"))
+    stack.callback(meter.close)
+    roles = build_roles(cfg, models, meter)
+    own_bank = None if given_bank else run_dir / ("bank.sqlite" if bank_paths is None else BANKS)
+    consolidated = stream.settled(len(records.rows), len(tasks))  # all episodes but those of an unfinished batch
+    if learn and records.n_before is not None:  # the run grows
+        before = stream.settled(len(records.rows), records.n_before)
+        rewind(run_dir, records.rows[consolidated:before], own_bank, records.read_json("summary.json"))
+    bank = open_bank(cfg, config, records, roles, meter, stack, env_lessons, bank_paths)
+    bank_labels = labels_given(cfg, config, bank)
+    workflow = build_workflow(cfg, envs, bank, roles, records, meter)
+    if learn:
+        restore(bank, [*records.rows[:consolidated], *records.ahead.in_order()], own=own_bank)
+    session = Session(
+        composed=cfg,
+        config=config,
+        make_tracker=partial(make, cfg.tracker),
+        fingerprint=identity,
+        tasks=tasks,
+        stream=stream.described(),
+        records=records,
+        roles=roles,
+        meter=meter,
+        bank=bank,
+        bank_labels=bank_labels,
+        has_memory=workflow.has_memory and bank.learns,
+        plays_gold=workflow.rollout.agent.uses_gold,
+    )
+    limits = {"workers": config["max_concurrency"], "retries": config["retry_broken"]}
+    stop_after = config["stop_after_broken"]
+    return AssembledRun(tasks=tasks, stream=stream, workflow=workflow, session=session, stop_after=stop_after, **limits)
+
+
+def open_envs(cfg: Any, stack: ExitStack) -> EnvPool:
+    """The envs of `cfg.env`, closed with the stack."""
+    envs = EnvPool(lambda: make(cfg.env), cfg.env.workers, cfg.episode_timeout_s)
+    stack.callback(envs.close)
+    return envs
+
+
+def tasks_of(cfg: Any, env: BaseEnv, stream: Stream) -> list[Task]:
+    """The tasks of a run, in its order, those of all passes. Raises UserError where there are none."""
+    return stream.every_pass(select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit))
+
+
+def open_bank(
+    cfg: Any,
+    config: dict[str, Any],
+    records: RunRecords,
+    roles: dict[str, Role],
+    meter: Meter,
+    stack: ExitStack,
+    env_lessons: list[tuple[Task, Lesson]] | None = None,
+    bank_paths: dict[str, str] | None = None,
+) -> Memory:
+    """memory.path, or bank.sqlite in the run directory; read-only where the setting learns nothing.
+
+    env_lessons  with setting=told the environment's own lessons, which the run's bank then holds
+    bank_paths   with stream.split_by {type of task: the path of its bank}, in place of bank.sqlite
+    """
+    embedder = make(cfg.embedder, meter=meter)
+    stack.callback(embedder.close)
+    given, setting = config["memory"].get("path"), config["setting"]
+    if given is not None and env_lessons is not None:
+        raise UserError("setting=told makes a bank of its own: leave out memory.path.")
+    if given is None and not setting["learn"] and env_lessons is None and part(config["workflow"]).has_memory:
+        raise UserError(f"setting={setting['name']} reads a bank that exists: give memory.path=BANK.")
+    run = "" if given is None else content_id(str(records.path.resolve()))
+    models = {name: role.llm.name for name, role in roles.items()}
+    build = partial(
+        build_bank,
+        cfg,
+        embedder,
+        roles,
+        read_only=given is not None and not setting["learn"],
+        run=run,
+        consolidator_run=run,
+        provenance={"run": records.run, "models": models} | workflow_notes(config["workflow"]) | gold_notes(config),
+    )
+    if bank_paths is None:
+        bank = build(given or str(records.path / "bank.sqlite"))
+    else:
+        bank = BankByType(banks={name: build(path) for name, path in bank_paths.items()})
+    stack.callback(bank.close)
+    if env_lessons is not None:
+        tell(bank, env_lessons)
+    return bank
+
+
+def workflow_notes(workflow: dict[str, Any]) -> dict[str, Any]:
+    """What is noted on each record of the workflow: its class, and its k or r where it has one."""
+    sizes = {key: workflow[key] for key in part(workflow).scaled_by}
+    return {"workflow": workflow["_target_"].rpartition(".")[2], **sizes}
+
+
+def gold_notes(config: dict[str, Any]) -> dict[str, bool]:
+    """What is noted on each record of a run in which the judge knew the answers, or the extractor was shown them."""
+    notes = {"use_gold": part(config["judge"]).uses_gold, "show_answer": config["setting"].get("show_answer")}
+    return {name: True for name, noted in notes.items() if noted}
+
+
+def labels_given(cfg: Any, config: dict[str, Any], bank: Memory) -> set[str]:
+    """The sources of the labels in memory.path. Raises UserError for one that the setting must not read."""
+    given = config["memory"].get("path")
+    if not part(config["workflow"]).has_memory or (given is None and config["setting"]["name"] != TOLD):
+        return set()
+    labels = bank.labels()
+    make(cfg.setting).check_bank(labels, given)
+    return labels
 
 
 def build_workflow(
     cfg: Any, envs: EnvPool, bank: Memory, roles: dict[str, Role], records: RunRecords | None, meter: Meter
-) -> Workflow:
+) -> ReasoningBank:
     """The workflow of `cfg.workflow`. It is given those of the parts below that it has a field for."""
     agent = roles["agent"]
     envs.grader = grader_of(roles["judge"])
@@ -72,65 +255,3 @@ def grader_of(judge: Role) -> Callable[[str, str], str]:
             raise InfraError(str(error), error.kind) from error
 
     return ask
-
-
-def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role], *, begin: bool = True) -> Plan:
-    """dry_run: what the run would do, from what the workflow's steps ask of attempts that are not made.
-
-    begin   begin the first task, so that the agent's first prompt is the real one; False: its query stands for what
-            the env would say, and no engine is started for it
-    """
-    listeners = {
-        name: Listener(name=role.llm.name, supports_schema=role.llm.supports_schema) for name, role in roles.items()
-    }
-    listening = {name: replace(role, llm=listeners[name], meter=Meter()) for name, role in roles.items()}
-    # Of the bank only the class is there: whether it learns is all that is asked of it.
-    workflow = build_workflow(cfg, envs, part(cfg.memory), listening, None, Meter())
-    rounds = 1 + (workflow.r or 0)
-    label = "success" if workflow.learn_from == "both" else workflow.learn_from
-    attempts = [ATTEMPT] * (workflow.k or 1) * rounds
-    verdicts = [Verdict(label=label, source="none")] * len(attempts)
-    made = Attempts(task=tasks[0], trajectories=attempts, evaluate=lambda _: verdicts)
-    if takes(cfg.judge, "role"):  # a part without this field asks no model
-        workflow.evaluate(made)
-    if takes(cfg.select, "role"):
-        workflow.select(made)
-    workflow.extract(made, [])
-    with envs.lease() as env:
-        told = env.page_tokens
-        begin = begin and told is None
-        observation = env.reset(tasks[0]) if begin else tasks[0].query + (f"\n\n{A_PAGE}" if told else "")
-        opening = workflow.rollout.agent.opening(observation, env.instructions, [])
-        steps = cfg.max_steps or env.max_steps
-        length = told or (len(observation) // CHARS_PER_TOKEN if env.pages and begin else OBSERVATION_TOKENS)
-    kept = getattr(workflow.rollout.agent, "keep_observations", None) if has_page(observation) else None
-    n_agent = len(attempts) + getattr(workflow.judge, "n_more", 0)
-    asked = {"agent": [opening] * n_agent} | {name: each.heard for name, each in listeners.items() if each.heard}
-    turns = steps * (REPLY_TOKENS["agent"] + (length if kept is None else LEFT_OUT_TOKENS))
-    lessons = planned_lessons(
-        cfg, workflow, n_attempts=len(attempts), n_asked=len(asked.get("extractor", ())), turns=turns
-    )
-    plan = {"tasks": tasks, "steps": steps, "roles": roles, "asked": asked, "rounds": rounds, "lessons": lessons}
-    return Plan(**plan, observation=length, kept=kept, unseen=bool(told))
-
-
-def planned_lessons(cfg: Any, workflow: Workflow, *, n_attempts: int, n_asked: int, turns: int) -> Lessons:
-    """What the lessons in a prompt would be: as many as are retrieved, as long as they usually are.
-
-    n_asked   calls that make the lessons of one task; 0: no model writes them, attempts are kept as they are
-    turns     tokens of one attempt
-    """
-    if not (workflow.has_memory and workflow.bank.learns):
-        return Lessons()
-    contrast = getattr(workflow, "contrast", None)
-    maker = contrast if contrast and n_attempts > 1 else workflow.distiller
-    limits = [getattr(workflow.rollout.agent, "max_memory_chars", 0) // CHARS_PER_TOKEN, cfg.memory.get("max_tokens")]
-    whole = workflow.learns and not n_asked
-    return Lessons(
-        records=cfg.retrieval.get("top_k", 1),
-        items=1 if cfg.memory.get("unit") == "item" else getattr(maker, "max_items", 1),
-        tokens=min(turns, getattr(maker, "max_chars", limits[0]) // CHARS_PER_TOKEN) if whole else LESSON_TOKENS,
-        most=min(limit for limit in limits if limit is not None),
-        whole=whole,
-        from_start=cfg.memory.get("path") is not None,
-    )

@@ -1,4 +1,4 @@
-"""The Episode: everything that happened in a task, and the records that it adds to the bank."""
+"""The Episode: everything that happened in a task, what it was shown, and the records that it adds to the bank."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from core.learning.attempts import Attempts
+from core.memory.citations import n_cited
 from core.memory.records import record_of, ticked
-from core.types import Episode, Extraction, MemoryRecord, Selection, Task, Trajectory, Usage, Verdict
+from core.run.metrics import Follows, followed
+from core.types import NOT_TAKEN, Episode, Extraction, MemoryRecord, Selection, Task, Trajectory, Usage, Verdict
 
 
 def build_episode(
@@ -64,6 +66,36 @@ def build_episode(
         learning_errors=tuple(sorted(each.error for each in asked if each.error)),
         records=tuple(records[source] for source in sorted(records, key=lambda source: source != chosen)),
     )
+
+
+def retrieved_rows(
+    attempts: Attempts, n_shown: Sequence[int], played: Sequence[Trajectory], follows: Follows, *, cited: bool
+) -> list[dict]:
+    """What the episode records of each retrieved record: {id, score, n_items, n_shown}, and where it is known
+
+    followed   whether the answer did what one of the lessons says
+    n_cited    with `cited`: how many of the lessons the answer cites
+
+    n_shown   of each record's lessons, those that the prompt had room for
+    played    the attempts whose actions led to the answer, which is the last of them
+    """
+    memories = attempts.memories
+    rows = [
+        {"id": m.record.id, "score": m.score, "n_items": len(m.record.items), "n_shown": n}
+        for m, n in zip(memories, n_shown, strict=True)
+    ]
+    for row, memory, n in zip(rows, memories, n_shown, strict=True):
+        if (did := followed(follows, attempts.task, played, memory.record.items[:n])) is not None:
+            row["followed"] = did
+    if not cited:
+        return rows
+    counts = n_cited(as_one(played), memories, n_shown)
+    return [row | {"n_cited": n} for row, n in zip(rows, counts, strict=True)]
+
+
+def as_one(played: Sequence[Trajectory]) -> Trajectory:
+    """Attempts that go on from each other as one: the last, with all that was done. A note on them is no deed."""
+    return replace(played[-1], steps=tuple(s for made in played for s in made.steps if s.observation != NOT_TAKEN))
 
 
 def as_ended(episode: Episode, index: int, place: int, seen: int) -> Episode:

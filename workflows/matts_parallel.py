@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from core.errors import UserError
 from core.learning.attempts import Attempts
-from core.learning.lessons import Contrast
+from core.learning.lessons import Contrast, Distills
 from core.learning.selectors import Selector
 from core.types import Extraction, Scored, Selection
-from workflows.base import Workflow, guarded
+from workflows.reasoningbank import ReasoningBank, guarded
 
 
 @dataclass(kw_only=True)
-class MattsParallel(Workflow):
+class MattsParallel(ReasoningBank):
     """Memory-aware test-time scaling, parallel (section 3.3). With k=1 it leaves the same records as the base loop.
 
     All attempts get the same memories, and each is judged.
@@ -45,9 +45,12 @@ class MattsParallel(Workflow):
         whole = attempts.whole()
         if len(whole) < 2:
             return Selection(index=whole[0] if whole else 0, by="only")
-        first = Selection(index=0, by="first", parsed=False)
-        found = guarded("selector", partial(self.selector.pick, attempts.only(whole)), first)
-        return replace(found, index=whole[found.index])
+        picked = guarded(
+            "selector",
+            partial(self.selector.pick, attempts.only(whole)),
+            lambda error: Selection(index=0, by="first", parsed=False, error=error),
+        )
+        return replace(picked, index=whole[picked.index])
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
         """One self-contrast of all attempts. Where there are fewer than two to contrast, each is distilled alone."""
@@ -61,4 +64,8 @@ class MattsParallel(Workflow):
         if len(learnable) < 2:
             return super().extract(attempts, memories)
         contrast = partial(self.contrast.parallel, attempts.only(learnable))
-        return [replace(guarded("extractor", contrast, Extraction()), attempts=tuple(learnable))]
+        made = guarded("extractor", contrast, lambda error: Extraction(error=error))
+        return [replace(made, attempts=tuple(learnable))]
+
+    def lesson_maker(self, n_attempts: int) -> Distills | Contrast:
+        return self.contrast if self.contrast and n_attempts > 1 else super().lesson_maker(n_attempts)

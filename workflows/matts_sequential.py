@@ -8,16 +8,17 @@ from typing import ClassVar
 
 from core.errors import InfraError, UserError
 from core.learning.attempts import Attempts
-from core.learning.lessons import Contrast
+from core.learning.lessons import Contrast, Distills
 from core.learning.transcript import single_turn
 from core.run.metrics import states_answer
 from core.types import CUT_OFF, Extraction, Scored, Selection, Task, Trajectory, Verdict
 from envs.base import BaseEnv
-from workflows.base import Workflow, as_one, guarded
+from workflows.episode import as_one
+from workflows.reasoningbank import ReasoningBank, guarded
 
 
 @dataclass(kw_only=True)
-class MattsSequential(Workflow):
+class MattsSequential(ReasoningBank):
     """Memory-aware test-time scaling, sequential (section 3.3). The last round is the answer; r=0 is the base loop.
 
     contrast     distils all rounds together; None distils each of them alone
@@ -98,5 +99,9 @@ class MattsSequential(Workflow):
         if self.select(attempts).index not in self.learnable(attempts):
             return []
         judged = [number for number, verdict in enumerate(attempts.verdicts()) if verdict.label is not None]
-        made = guarded("extractor", partial(self.contrast.sequential, attempts.only(judged)), Extraction())
+        contrast = partial(self.contrast.sequential, attempts.only(judged))
+        made = guarded("extractor", contrast, lambda error: Extraction(error=error))
         return [replace(made, attempts=tuple(judged))]
+
+    def lesson_maker(self, n_attempts: int) -> Distills | Contrast:
+        return self.contrast if self.contrast and n_attempts > 1 else super().lesson_maker(n_attempts)

@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from threading import Event
 
 from core.concurrency import worker_pool
 from core.errors import UserError
 from core.run.records import place_of
 from core.run.resume import Order
-from core.run.unfinished import Begun
-from core.types import Episode, Scored, Task
-from workflows.base import Workflow
+from core.types import Episode, Task
 from workflows.episode import as_ended
+from workflows.reasoningbank import ReasoningBank, Turn
 
 
-def overlapped(workflow: Workflow, tasks: list[Task], window: int, order: Order | None = None) -> Iterator[Episode]:
+def overlapped(
+    workflow: ReasoningBank, tasks: list[Task], window: int, order: Order | None = None
+) -> Iterator[Episode]:
     """Run the tasks that are not recorded yet, up to `window` at once; yields each episode once it is recorded.
 
     When the budget is used up, or an error within a task ends the run, the tasks under way are waited for and recorded;
@@ -58,14 +58,14 @@ def overlapped(workflow: Workflow, tasks: list[Task], window: int, order: Order 
 class Flight:
     """The tasks under way. One thread calls it; each task has a thread of its own in the pool."""
 
-    workflow: Workflow
+    workflow: ReasoningBank
     tasks: list[Task]
     pool: ThreadPoolExecutor
     window: int
     order: Order | None
     _waiting: deque[int] = field(init=False)  # places of the tasks that have not begun
     _seen: dict[int, int] = field(init=False)  # {place: the version of the bank}, in an order that is repeated
-    _begun: dict[int, tuple[int, Future[Episode]]] = field(default_factory=dict, init=False)  # {place: (seen, result)}
+    _begun: dict[int, tuple[Turn, Future[Episode]]] = field(default_factory=dict, init=False)  # by place
     _ended: SimpleQueue[int] = field(default_factory=SimpleQueue, init=False)  # places, in the order of their ends
 
     def __post_init__(self) -> None:
@@ -90,8 +90,8 @@ class Flight:
 
     def land(self, place: int) -> Episode:
         """The episode of a task, which is the next to be recorded. Raises what ended it."""
-        seen, result = self._begun.pop(place)
-        return as_ended(result.result(), len(self.workflow.records.rows), place, seen)
+        turn, result = self._begun.pop(place)
+        return as_ended(result.result(), len(self.workflow.records.rows), place, turn.seen)
 
     def begin_no_more(self) -> None:
         self._waiting.clear()
@@ -104,28 +104,19 @@ class Flight:
 
     def _begin(self, place: int) -> None:
         """Start a task and wait until it has retrieved: nothing is written to the bank meanwhile."""
-        kept, has_read = self.workflow.records.rollouts, Event()
-        before, seen = kept.begun(place), len(self.workflow.records.rows)
+        before, seen = self.workflow.records.rollouts.begun(place), len(self.workflow.records.rows)
         seen = seen if before is None else before.seen
         if self._seen.get(place, seen) != seen:
             raise UserError("rollouts.jsonl lacks what a task had retrieved: repeat it in a new run_dir.")
-
-        def retrieve(task: Task) -> list[Scored]:
-            if before is not None:
-                return before.memories
-            memories = self.workflow.retrieve(task)
-            kept.begin(place, Begun(seen=seen, memories=memories))
-            has_read.set()
-            return memories
+        turn = Turn(index=place, task=self.tasks[place], seen=seen, write_waits=True)
 
         def end(_: Future[Episode]) -> None:
-            has_read.set()  # also where it broke before
+            turn.has_read.set()  # also where it broke before
             self._ended.put(place)
 
-        result = self.pool.submit(self.workflow.run_task, place, self.tasks[place], write=False, retrieve=retrieve)
+        result = self.pool.submit(self.workflow.run_task, turn)
         result.add_done_callback(end)
-        self._begun[place] = (seen, result)
+        self._begun[place] = (turn, result)
         if self._waiting:
             self.workflow.bank.prefetch(self.tasks[self._waiting[0]].query)
-        if before is None:
-            has_read.wait()
+        turn.has_read.wait()

@@ -1,4 +1,8 @@
-"""What a sweep would ask and cost: a line before it starts, or with dry_run=true a table of its cells in its place."""
+"""What a run or a sweep would ask and cost, worked out without any call.
+
+With dry_run=true a run prints its first prompts and its estimate, a sweep a table of its cells, and neither starts. A
+sweep that does start begins with a line that says what is still to be done.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +23,306 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from core.build import build_meter, build_models, build_roles, make, part, select_tasks
+from core.build import build_meter, build_models, build_roles, make, part, takes
 from core.errors import UserError
-from core.run.cells import settle
-from core.run.dry_run import CLOSING, Plan, assumed, print_problems, print_prompts, times, usd
+from core.learning.attempts import Attempts
+from core.models.base import ChatModel, Reply, Request, Role
+from core.models.meter import Meter
+from core.page import PAGE, has_page
+from core.run.finalize import finalize
+from core.run.manifest import recorded_config
 from core.run.sweep import planned
 from core.run.sweep_watch import n_finished
-from core.types import Task, Usage
+from core.setting import TOLD
+from core.types import Message, Step, Task, Trajectory, Usage, Verdict
 from envs.pool import EnvPool
-from workflows.build import build_plan
+from workflows.build import build_workflow, open_envs, tasks_of
+from workflows.reasoningbank import ReasoningBank
 
+# Assumptions. The real numbers are known only after a run, and are then in its summary.json.
+REPLY_TOKENS = {"agent": 400, "judge": 200, "extractor": 400, "selector": 100}
+OBSERVATION_TOKENS = 60
+LEFT_OUT_TOKENS = 10  # of the line in the place of a page, and of an error
+PAGE_TO_JUDGE = 1500  # of the last page, at most: a quarter of what a judge reads
+LESSON_TOKENS = 100  # title, description and 1 to 3 sentences
+CHARS_PER_TOKEN = 4
+RETRIES = 0.05  # of all calls are made once more: the provider's errors, and tasks that broke
+PLACEHOLDER = "(the attempt will stand here)"
+ATTEMPT = Trajectory(
+    id="",
+    sample=0,
+    opening=(),
+    steps=(Step(text=PLACEHOLDER, thought="", action=PLACEHOLDER, observation=""),),
+    answer=PLACEHOLDER,
+    ended_by="end",
+    reward=0.0,
+    success=False,
+    gold="",
+)
+A_PAGE = f"{PAGE}\n(a page will stand here)"
 QUERY_CHARS = 300  # of a task that is not looked at
 PATIENCE_S = 10.0  # how long a sweep that is about to start may be kept waiting for its estimate
+CLOSING = "Nothing was called and nothing recorded."
+
+
+@dataclass(kw_only=True)
+class Listener(ChatModel):
+    """Stands in for a model: keeps the messages of each call that it would get, and says nothing."""
+
+    name: str
+    supports_schema: bool
+    heard: list[list[Message]] = field(default_factory=list, init=False)
+
+    def chat(self, request: Request) -> Reply:
+        self.heard.append(request.messages)
+        return Reply(text="", usage=Usage(), finish_reason="stop", model=self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lessons:
+    """What is assumed of the lessons in a prompt. records: retrieved at most (top_k); 0: no lessons.
+
+    items      lessons of each record
+    tokens     of each lesson
+    most       tokens of all of them, what does not fit is left out
+    whole      a record is a whole attempt, not sentences about it
+    from_start a bank was given: the first task is shown lessons too
+    """
+
+    records: int = 0
+    items: int = 0
+    tokens: int = LESSON_TOKENS
+    most: int = 0
+    whole: bool = False
+    from_start: bool = False
+
+    def over(self, n_tasks: int) -> int:
+        """Tokens of the lessons in one prompt of each task, all tasks together. A bank begins empty."""
+        shown = (self.records if self.from_start else min(self.records, place) for place in range(n_tasks))
+        return sum(min(self.most, n * self.items * self.tokens) for n in shown)
+
+    def text(self) -> str:
+        """The assumption in words, "" where no lessons are shown."""
+        if not self.records * self.items:
+            return ""
+        what = "whole attempt" if self.whole else "lesson"
+        most = f"{self.records} x {self.items} x {self.tokens} tokens (records x {what}s x length)"
+        most += f", {self.most} at most" if self.records * self.items * self.tokens > self.most else ""
+        return most + ("" if self.from_start else "; the first task none")
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """What is known before a run.
+
+    steps        of one attempt, at most
+    asked        by role, the messages of each call for one task: without retrieved lessons, and with a placeholder for
+                 each attempt, which counts as one call of the agent
+    observation  tokens of one, beside the first
+    kept         observations in a prompt of the agent, the newest, where these are pages; None: all
+    unseen       the agent's first prompt in `asked` lacks its page
+    rounds       attempts that follow each other in one conversation
+    lessons      that the agent's prompts hold besides
+    """
+
+    tasks: list[Task]
+    steps: int
+    roles: dict[str, Role]
+    asked: dict[str, list[list[Message]]]
+    observation: int = OBSERVATION_TOKENS
+    kept: int | None = None
+    unseen: bool = False
+    rounds: int = 1
+    lessons: Lessons = Lessons()
+
+    def estimate(self, role: str) -> Usage:
+        """An upper bound over the run. The agent's prompt grows at each step; other roles read each attempt once."""
+        first = sum(len(message["content"]) for message in self.asked[role][0]) // CHARS_PER_TOKEN
+        reply = self.reply(role)
+        attempts, calls = len(self.asked["agent"]), len(self.asked[role])
+        turn = reply + (self.observation if self.kept is None else LEFT_OUT_TOKENS)
+        prompt = 0
+        if role == "agent":
+            steps, times = self.steps * self.rounds, len(self.tasks) * calls // self.rounds
+            read = turn * steps * (steps - 1) // 2 + self.pages(steps)
+            prompt = self.lessons.over(len(self.tasks)) * (calls // self.rounds) * steps
+        else:
+            steps, times = 1, len(self.tasks) * calls
+            read = turn * self.steps * attempts // calls
+            read += 0 if self.kept is None else min(self.observation, PAGE_TO_JUDGE)
+        prompt += times * (steps * first + read)
+        completion = times * steps * reply
+        cost = self.roles[role].llm.price(prompt, completion)
+        return Usage(calls=times * steps, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
+
+    def pages(self, steps: int) -> int:
+        """Tokens of the pages in the agent's prompts, beside that of the first prompt, where not all are kept."""
+        if self.kept is None:
+            return self.observation * steps * self.unseen
+        return self.observation * sum(min(n, self.kept) - (not self.unseen) for n in range(1, steps + 1))
+
+    def reply(self, role: str) -> int:
+        """Tokens of a reply."""
+        return min(REPLY_TOKENS[role], self.roles[role].max_tokens or REPLY_TOKENS[role])
+
+    def retries(self) -> Usage:
+        """What is called a second time."""
+        return times(self.calls(), RETRIES)
+
+    def calls(self) -> Usage:
+        """All roles, without retries."""
+        return sum(map(self.estimate, self.asked), Usage())
+
+    def total(self) -> Usage:
+        """All roles, with retries."""
+        return self.calls() + self.retries()
+
+    def problems(self) -> list[str]:
+        """What keeps its models from being called."""
+        found = dict.fromkeys(self.roles[role].llm.problem() for role in self.asked)
+        return [problem for problem in found if problem]
+
+
+def dry_run(cfg: DictConfig, run_dir: Path, stack: ExitStack) -> Plan:
+    """dry_run=true of a single run: its plan. run_dir: where an earlier start may have recorded its models."""
+    envs, stream = open_envs(cfg, stack), make(cfg.stream)
+    with envs.lease() as env:
+        tasks = tasks_of(cfg, env, stream)
+        if cfg.setting.name == TOLD:
+            env.lessons()  # raises UserError where it has none
+    models = build_models(cfg, stack, recorded_config(run_dir))
+    return build_plan(cfg, envs, tasks, build_roles(cfg, models, build_meter(cfg)))
+
+
+def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role], *, begin: bool = True) -> Plan:
+    """dry_run: what the run would do, from what the workflow's steps ask of attempts that are not made.
+
+    begin   begin the first task, so that the agent's first prompt is the real one; False: its query stands for what
+            the env would say, and no engine is started for it
+    """
+    listeners = {
+        name: Listener(name=role.llm.name, supports_schema=role.llm.supports_schema) for name, role in roles.items()
+    }
+    listening = {name: replace(role, llm=listeners[name], meter=Meter()) for name, role in roles.items()}
+    # Of the bank only the class is there: whether it learns is all that is asked of it.
+    workflow = build_workflow(cfg, envs, part(cfg.memory), listening, None, Meter())
+    rounds = 1 + (workflow.r or 0)
+    label = "success" if workflow.learn_from == "both" else workflow.learn_from
+    attempts = [ATTEMPT] * (workflow.k or 1) * rounds
+    verdicts = [Verdict(label=label, source="none")] * len(attempts)
+    made = Attempts(task=tasks[0], trajectories=attempts, evaluate=lambda _: verdicts)
+    if takes(cfg.judge, "role"):  # a part without this field asks no model
+        workflow.evaluate(made)
+    if takes(cfg.select, "role"):
+        workflow.select(made)
+    workflow.extract(made, [])
+    with envs.lease() as env:
+        page_tokens = env.page_tokens
+        begin = begin and page_tokens is None
+        observation = env.reset(tasks[0]) if begin else tasks[0].query + (f"\n\n{A_PAGE}" if page_tokens else "")
+        opening = workflow.rollout.agent.opening(observation, env.instructions, [])
+        steps = cfg.max_steps or env.max_steps
+        length = page_tokens or (len(observation) // CHARS_PER_TOKEN if env.pages and begin else OBSERVATION_TOKENS)
+    kept = workflow.rollout.agent.keep_observations if has_page(observation) else None
+    n_agent = len(attempts) + workflow.judge.n_more
+    asked = {"agent": [opening] * n_agent} | {name: each.heard for name, each in listeners.items() if each.heard}
+    turns = steps * (REPLY_TOKENS["agent"] + (length if kept is None else LEFT_OUT_TOKENS))
+    lessons = planned_lessons(
+        cfg, workflow, n_attempts=len(attempts), n_asked=len(asked.get("extractor", ())), turns=turns
+    )
+    plan = {"tasks": tasks, "steps": steps, "roles": roles, "asked": asked, "rounds": rounds, "lessons": lessons}
+    return Plan(**plan, observation=length, kept=kept, unseen=bool(page_tokens))
+
+
+def planned_lessons(cfg: Any, workflow: ReasoningBank, *, n_attempts: int, n_asked: int, turns: int) -> Lessons:
+    """What the lessons in a prompt would be: as many as are retrieved, as long as they usually are.
+
+    n_asked   calls that make the lessons of one task; 0: no model writes them, attempts are kept as they are
+    turns     tokens of one attempt
+    """
+    if not (workflow.has_memory and workflow.bank.learns):
+        return Lessons()
+    limits = [workflow.rollout.agent.max_memory_chars // CHARS_PER_TOKEN, cfg.memory.get("max_tokens")]
+    whole = workflow.learns and not n_asked
+    return Lessons(
+        records=cfg.retrieval.get("top_k", 1),
+        items=1 if cfg.memory.get("unit") == "item" else workflow.lesson_maker(n_attempts).max_items,
+        tokens=min(turns, workflow.distiller.max_chars // CHARS_PER_TOKEN) if whole else LESSON_TOKENS,
+        most=min(limit for limit in limits if limit is not None),
+        whole=whole,
+        from_start=cfg.memory.get("path") is not None,
+    )
+
+
+def print_plan(plan: Plan) -> None:
+    """Roles with their decoding, the first prompts, then the estimate and what it assumes."""
+    console = Console(soft_wrap=True)
+    print_prompts(console, plan, set())
+    console.print(_run_table(plan))
+    print_problems(console, [plan])
+    console.print(assumed([plan]))
+    console.print(CLOSING)
+
+
+def print_prompts(console: Console, plan: Plan, known: set[tuple[str, str]], whose: str = "") -> None:
+    """The first prompt of each role, but for the kinds that are `known`: those of its role that begin alike."""
+    for role, calls in plan.asked.items():
+        kind = (role, calls[0][0]["content"])
+        if kind in known:
+            continue
+        known.add(kind)
+        for message in calls[0]:
+            console.rule(f"{role}: first prompt, {message['role']}{whose}", align="left")
+            console.print(Text(message["content"]))
+
+
+def print_problems(console: Console, plans: list[Plan]) -> None:
+    """What a run would need first."""
+    for problem in dict.fromkeys(problem for plan in plans for problem in plan.problems()):
+        console.print(f"to run it: {problem}", style="red", markup=False)
+
+
+def assumed(plans: list[Plan]) -> Table:
+    """Each assumption with its number."""
+    table = Table(title="assumed", title_justify="left", show_header=False, box=None, pad_edge=False)
+    steps = sorted({plan.steps for plan in plans})
+    table.add_row("steps of an attempt", f"{' or '.join(map(str, steps))}: every attempt takes all it may")
+    for role in dict.fromkeys(role for plan in plans for role in plan.asked):
+        lengths = sorted({plan.reply(role) for plan in plans if role in plan.asked})
+        table.add_row(f"a reply of the {role}", f"{' or '.join(map(str, lengths))} tokens")
+    if max(steps) > 1:
+        lengths = sorted({plan.observation for plan in plans})
+        kept = sorted({plan.kept for plan in plans if plan.kept})
+        only = f"; of pages the newest {' or '.join(map(str, kept))} in a prompt" if kept else ""
+        table.add_row("an observation", f"{' or '.join(map(str, lengths))} tokens{only}")
+    texts = dict.fromkeys(text for plan in plans if (text := plan.lessons.text()))
+    table.add_row("lessons in a prompt", "\n".join(texts) or "none")
+    table.add_row("a token", f"{CHARS_PER_TOKEN} characters of the prompts shown")
+    table.add_row("retries", f"{100 * RETRIES:g} % of all calls are made twice")
+    table.add_row("not counted", "what a provider's prompt cache saves; embeddings; the bank's own work")
+    return table
+
+
+def _run_table(plan: Plan) -> Table:
+    table = Table(title=f"{len(plan.tasks)} tasks, at most", title_justify="left")
+    for heading in ("role", "model and decoding", "calls", "prompt", "reply", "USD"):
+        table.add_column(heading, justify="left" if heading in ("role", "model and decoding") else "right")
+    for name in plan.asked:
+        role = plan.roles[name]
+        decoding = {"temperature": role.temperature, "max_tokens": role.max_tokens, "seed": role.seed} | role.more
+        given = " ".join(f"{key}={value}" for key, value in decoding.items() if value is not None)
+        table.add_row(name, f"{role.llm.name}\n{given}", *_numbers(plan.estimate(name)))
+    table.add_row("retries", f"{100 * RETRIES:g} %", *_numbers(plan.retries()))
+    table.add_section()
+    table.add_row("total", "", *_numbers(plan.total()))
+    return table
+
+
+def _numbers(used: Usage) -> list[str]:
+    counts = (used.calls, used.prompt_tokens, used.completion_tokens)
+    return [*(f"{n:,}" for n in counts), usd(used.cost_usd)]
 
 
 class SweepEstimate(Callback):
@@ -47,7 +338,7 @@ class SweepEstimate(Callback):
 
 
 @dataclass(kw_only=True)
-class Planned:
+class SeedGroup:
     """The cells of a sweep that differ in nothing but their seed.
 
     words     what tells them from other cells: {key: value}
@@ -94,7 +385,7 @@ def dry_run_sweep(config: DictConfig, overrides: list[str]) -> int:
     for each in found:
         if each.plan:
             print_prompts(console, each.plan, known, f" ({each.name})" if each.words else "")
-    Console(highlight=False).print(_table(found))
+    Console(highlight=False).print(_sweep_table(found))
     plans = [each.plan for each in found if each.plan]
     for each in found:
         if each.problem:
@@ -106,7 +397,7 @@ def dry_run_sweep(config: DictConfig, overrides: list[str]) -> int:
     return int(len(plans) < len(found))
 
 
-def plan_sweep(config: DictConfig, overrides: list[str], *, quick: bool) -> list[Planned]:
+def plan_sweep(config: DictConfig, overrides: list[str], *, quick: bool) -> list[SeedGroup]:
     """The plan of each configuration of a sweep, once for all its seeds. quick: no engine is started for a prompt."""
     began, found = time.monotonic(), {}
     jobs = planned(config, overrides) or []
@@ -119,13 +410,13 @@ def plan_sweep(config: DictConfig, overrides: list[str], *, quick: bool) -> list
             if key in found:
                 each, cfg = found[key]
             else:
-                each, cfg = found[key] = Planned(words=words), None
+                each, cfg = found[key] = SeedGroup(words=words), None
                 try:
                     if quick and time.monotonic() - began > PATIENCE_S:
                         raise TimeoutError("not looked at")
                     cfg = composed(config, job)
                     with hydra_of(cfg, number, job):
-                        each.plan = _plan(cfg, envs, stack, begin=not quick)
+                        each.plan = plan_cell(cfg, envs, stack, begin=not quick)
                     found[key] = each, cfg
                 except Exception as error:  # noqa: BLE001 - of one cell: the others have their plan
                     each.problem = _first_line(error)
@@ -168,21 +459,20 @@ def left_of(cfg: DictConfig, number: int, job: list[str], plan: Plan | None) -> 
         return 1.0
 
 
-def _plan(cfg: DictConfig, envs: dict[str, tuple[EnvPool, list[Task]]], stack: ExitStack, *, begin: bool) -> Plan:
+def plan_cell(cfg: DictConfig, envs: dict[str, tuple[EnvPool, list[Task]]], stack: ExitStack, *, begin: bool) -> Plan:
+    """The plan of one cell. envs: those of the cells before, with their tasks, by what they were made of."""
     with open_dict(cfg):
         cfg = OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])
-    settle(cfg)
+    finalize(cfg)
     key = json.dumps([OmegaConf.to_container(node, resolve=True) for node in (cfg.env, cfg.stream)] + [cfg.limit])
     if key not in envs:
-        pool = EnvPool(lambda: make(cfg.env), cfg.env.workers, cfg.episode_timeout_s)
-        stack.callback(pool.close)
-        stream = make(cfg.stream)
-        if not begin and getattr(part(cfg.env), "slow_to_list", False):
-            listed = stand_ins(cfg.limit)
+        pool, stream = open_envs(cfg, stack), make(cfg.stream)
+        if not begin and part(cfg.env).slow_to_list:
+            tasks = stream.every_pass(stand_ins(cfg.limit))
         else:
             with pool.lease() as env:
-                listed = select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit)
-        envs[key] = pool, stream.every_pass(listed)
+                tasks = tasks_of(cfg, env, stream)
+        envs[key] = pool, tasks
     pool, tasks = envs[key]
     roles = build_roles(cfg, build_models(cfg, stack), build_meter(cfg))
     return build_plan(cfg, pool, tasks, roles, begin=begin)
@@ -195,7 +485,7 @@ def stand_ins(limit: int | None) -> list[Task]:
     return [Task(id=f"task {n}", query="x" * QUERY_CHARS) for n in range(limit)]
 
 
-def _line(found: list[Planned]) -> str:
+def _line(found: list[SeedGroup]) -> str:
     """The estimate in one line."""
     cells = [left for each in found for left in each.left]
     done, begun = sum(left == 0 for left in cells), sum(0 < left < 1 for left in cells)
@@ -211,7 +501,7 @@ def _line(found: list[Planned]) -> str:
     return text + ". dry_run=true says how."
 
 
-def _table(found: list[Planned]) -> Table:
+def _sweep_table(found: list[SeedGroup]) -> Table:
     """A line a configuration: what tells it from the others, a column each, then what its seeds ask for together."""
     keys = list(dict.fromkeys(key for each in found for key in each.words))
     table = Table(
@@ -249,3 +539,15 @@ def _short(count: int) -> str:
 
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def times(usage: Usage, factor: float) -> Usage:
+    """So many times what was used."""
+    counts = ("calls", "prompt_tokens", "completion_tokens")
+    cost = None if usage.cost_usd is None else usage.cost_usd * factor
+    return Usage(**{name: round(getattr(usage, name) * factor) for name in counts}, cost_usd=cost)
+
+
+def usd(value: float | None) -> str:
+    """A cost; "unknown" where a price is."""
+    return "unknown" if value is None else f"{value:.4f}" if value < 1 else f"{value:,.2f}"

@@ -22,14 +22,14 @@ from core.run.cells import safe
 from core.run.records import records_of
 from core.run.unfinished import trajectory_of
 from core.types import Episode, Lesson, Selection, Task, Usage, Verdict
-from workflows.base import Workflow
+from workflows.reasoningbank import ReasoningBank, Turn
 
 SPLITS = (None, "type")
 MOST_NAME = 100  # characters of a bank's file name
 
 
 def side_by_side_by_type(
-    workflow: Workflow, tasks: list[Task], workers: int, stop_after: int | None = None
+    workflow: ReasoningBank, tasks: list[Task], workers: int, stop_after: int | None = None
 ) -> Iterator[Episode]:
     """Run the tasks that are not recorded yet, `workers` at once, each of another type.
 
@@ -44,7 +44,7 @@ def side_by_side_by_type(
     with streams.running(workers) if workers > 1 else nullcontext():
         for index in todo:
             if index not in kept and workers <= 1:
-                yield workflow.run_task(index, tasks[index])
+                yield workflow.run_task(Turn(index=index, task=tasks[index]))
                 continue
             episode = episode_of(kept[index]) if index in kept else streams.episode(index)
             with records.shielded():
@@ -59,7 +59,7 @@ class Streams:
     todo   places of the tasks to run
     """
 
-    workflow: Workflow
+    workflow: ReasoningBank
     tasks: list[Task]
     todo: list[int]
     stop_after: int | None
@@ -121,7 +121,7 @@ class Streams:
 
     def _one(self, index: int) -> Episode:
         """Run a task; its bank has learned from it, and it is safe, when this returns."""
-        episode = self.workflow.run_task(index, self.tasks[index], write=False)
+        episode = self.workflow.run_task(Turn(index=index, task=self.tasks[index], write_waits=True))
         if episode.status != "stopped":  # its task will run again
             row = self.workflow.records.row_of(episode)
             self.workflow.records.ahead.add(row)
@@ -130,17 +130,18 @@ class Streams:
         return episode
 
 
-def banks_of(run_dir: Path, tasks: list[Task], cfg: Any) -> dict[str, str] | None:
+def banks_of(run_dir: Path, tasks: list[Task], config: dict[str, Any]) -> dict[str, str] | None:
     """{type of task: the path of its bank}; None where the run has one bank, or learns nothing.
 
     Raises UserError where the types could not have banks of their own.
     """
-    learns = cfg.setting.learn and part(cfg.workflow).has_memory and part(cfg.memory).learns
-    if cfg.stream.get("split_by") is None or not learns:
+    memory = config["memory"]
+    learns = config["setting"]["learn"] and part(config["workflow"]).has_memory and part(memory).learns
+    if config["stream"].get("split_by") is None or not learns:
         return None
-    if cfg.memory.get("path") is not None:
+    if memory.get("path") is not None:
         raise UserError("stream.split_by makes its own banks: leave out memory.path.")
-    if cfg.memory.get("domain") != "type" or cfg.retrieval.get("domain") != "same":
+    if memory.get("domain") != "type" or config["retrieval"].get("domain") != "same":
         raise UserError(
             "stream.split_by=type keeps what each type of task teaches apart: give memory.domain=type "
             "retrieval.domain=same as well."

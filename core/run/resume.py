@@ -1,4 +1,4 @@
-"""Bring the bank up to date with episodes.jsonl after a crash."""
+"""What a run takes from records: its bank, after a crash; the order of an asynchronous run that is repeated."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 from core.errors import UserError
 from core.memory.protocol import Memory
 from core.run.records import did_in, read_episodes, records_of, shown_in
+
+# (place, seen) of each episode but further tries, in the order in which they ended: a task's place in the stream, and
+# the version of the bank that it had retrieved from. With the replies of the models this makes a run what it is.
+Order = list[tuple[int, int]]
 
 
 def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
@@ -33,14 +37,6 @@ def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
         bank.learn(row)
     bank.learn(None)  # finishes a round that was cut off
     return n_lost
-
-
-# The order of an asynchronous run (stream.mode=async), as its episodes recorded it.
-#
-# Each line says the task's place in the stream and the version of the bank that the task had retrieved from: how many
-# episodes had ended by then. With the answers of the models this is all that makes such a run what it is.
-
-Order = list[tuple[int, int]]  # (place, seen) of each episode but further tries, in the order in which they ended
 
 
 def recorded_order(path: str | Path, task_ids: Sequence[str], window: int) -> Order:

@@ -1,22 +1,26 @@
-"""What surrounds the stream of a run: manifest, .hydra and summary are written, progress is shown and tracked."""
+"""What surrounds the stream of a run: manifest, .hydra and summary are written, progress is shown and tracked.
+
+At the end it says what to do next: the same run with or without memory, then the comparison of the two.
+"""
 
 from __future__ import annotations
 
 import logging
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
-from core.build import make, part
 from core.errors import StopRun
 from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
 from core.run.arms import named
 from core.run.display import RunProgress, print_summary
+from core.run.keys import METHOD_KEYS
 from core.run.launch import (
     again,
     arm_label,
@@ -35,79 +39,29 @@ from core.run.records import RunRecords, current, not_shown
 from core.run.tracking import Guarded, NoTracker, Tally, TrackedRun, Tracker, episode_table, tracked_run
 from core.types import Episode, Task
 
-# What to do after a run: the same run with or without memory, then the comparison of the two.
-
+log = logging.getLogger("run")
 ENDINGS = ("-without-memory", "-with-memory")  # of the directory of a run's partner
 # What a run without memory would ignore or refuse, and what the partner chooses by itself.
-_DROPPED = ("workflow", "arm", "select", "contrast", "k", "r", "refine")
-
-
-def next_step(cfg: DictConfig, run_dir: Path) -> list[str]:
-    """Lines to print: what comes next, then its commands, which can be pasted. [] where that is not known."""
-    for ending in ENDINGS:
-        first = run_dir.with_name(run_dir.name.removesuffix(ending))
-        if first != run_dir and (first / "summary.json").exists():
-            return ["next, what memory changed, and every episode on one page:", *_together(*_pair(first, run_dir))]
-    if getattr(part(cfg.agent), "uses_gold", False):
-        return []
-    has_memory = part(cfg.workflow).has_memory and getattr(part(cfg.memory), "learns", True)
-    if not has_memory and not cfg.setting.learn and cfg.memory.get("path") is None:
-        return []  # with memory it would need a bank
-    partner = run_dir.with_name(run_dir.name + ENDINGS[not has_memory])
-    words = [*_words(has_memory), _chosen(has_memory)]
-    said = "without memory" if has_memory else "with memory"
-    compare = _together(*_pair(run_dir, partner))[:1]
-    return [f"next, the same {said}, and what memory changed:", again(partner, words), *compare]
-
-
-def _words(has_memory: bool) -> list[str]:
-    """The words of this run that its partner shares."""
-    dropped = _DROPPED if has_memory else (*_DROPPED, "memory")
-    words = [(word, word.lstrip("+~").partition("=")[0].partition(".")[0]) for word in command_line()[1:]]
-    return [word for word, key in words if key not in dropped]
-
-
-def _chosen(has_memory: bool) -> str:
-    """The partner's method: an arm where this run was given one."""
-    arm = choice("arm")
-    if has_memory:
-        return "arm=no_memory" if arm else "workflow=vanilla"
-    named = arm.removesuffix("_no_memory") if arm else ""
-    return f"arm={'reasoningbank' if named == 'no_memory' else named}" if named else "workflow=reasoningbank"
-
-
-def _pair(one: Path, other: Path) -> tuple[Path, Path]:
-    """The two directories, the run without memory first: what the other is compared with."""
-    bare = other.name.endswith(ENDINGS[0]) or one.name.endswith(ENDINGS[1])
-    return (other, one) if bare else (one, other)
-
-
-def _together(*runs: Path) -> list[str]:
-    """The commands that read finished runs. The scripts are found from the folder of this checkout alone."""
-    root = Path(__file__).parents[2]
-    home = root == Path.cwd()
-    paths = [str(short(path) if home else path.resolve()) for path in runs]
-    page = str(Path(paths[-1]).parent / "report.html")
-    commands = [["scripts.compare", *paths], ["scripts.report", *paths, "-o", page]]
-    go = "" if home else f"cd {shlex.quote(str(root))} && "
-    return [go + shlex.join([program()[0], "-m", *words]) for words in commands]
-
-
-log = logging.getLogger("run")
+_DROPPED = ("arm", *METHOD_KEYS)
 
 
 @dataclass(kw_only=True)
 class Session:
     """A context manager around the stream. `episode` is called after each task; at the end `summary` is set.
 
-    config        the configuration, resolved
+    composed      the configuration as Hydra composed it, for .hydra
+    config        the same, resolved
+    make_tracker  called once, and only where something is left to do
     fingerprint   what must be equal for the run to be continued (core/run/manifest.py)
     stream        how the tasks follow each other, as the summary names it: {batch, order, passes}, and how they overlap
     bank_labels   the sources of the labels in the bank that the run was given (core/setting.py)
+    has_memory    whether lessons are kept
+    plays_gold    whether the agent plays the answers
     """
 
-    cfg: DictConfig
+    composed: DictConfig
     config: dict[str, Any]
+    make_tracker: Callable[[], Tracker]
     fingerprint: dict[str, Any]
     tasks: list[Task]
     stream: dict[str, Any]
@@ -115,6 +69,8 @@ class Session:
     roles: dict[str, Role]
     meter: Meter
     bank: Memory
+    has_memory: bool
+    plays_gold: bool
     bank_labels: set[str] = field(default_factory=set)
     summary: dict[str, Any] = field(default_factory=dict, init=False)
     _tracker: Tracker = field(init=False, repr=False)
@@ -123,11 +79,11 @@ class Session:
 
     def __enter__(self) -> Session:
         whole = sum(row["status"] in VALID for row in current(self.records.rows))
-        tracker = make(self.cfg.tracker) if whole < len(self.tasks) else NoTracker()
+        tracker = self.make_tracker() if whole < len(self.tasks) else NoTracker()
         self._log_start(whole)
         if whole < len(self.tasks):  # starting a finished run again leaves its manifest as it is
             self._write_manifest()
-        save_hydra(self.cfg, self.records)
+        save_hydra(self.composed, self.records)
         self._tracker = Guarded(tracker=tracker, option=choice("tracker"))
         self._tracker.start(self._tracked())
         label = self._title() if in_sweep() else f"{choice('arm') or choice('workflow')} on {choice('env')}"
@@ -177,14 +133,21 @@ class Session:
         )
         if broke is None:
             if not in_sweep():  # which says it of all its runs together
-                then = next_step(self.cfg, self.records.path) if self.summary["complete"] else []
-                print_summary(self.summary, self._title(), self.records.path, then)
+                print_summary(self.summary, self._title(), self.records.path, self._next_step())
                 if not self.summary["complete"] and (reason := self.meter.exhausted()):
                     print(f"stopped: {reason}.{resume_hint(self.records.path, used_up=reason.split(' (')[0])}")
             if kinds := self.summary["infra_errors"]:
                 causes = ", ".join(f"{count} by {kind}" for kind, count in kinds.items())
                 broken = f"{self.summary['n_infra_error']} of {n_tasks} tasks broken"
                 raise StopRun(f"{broken} ({causes}) and in no number: the run is not complete, its command tries again")
+
+    def _next_step(self) -> list[str]:
+        if not self.summary["complete"]:
+            return []
+        needs_bank = not self.config["setting"]["learn"] and self.config["memory"].get("path") is None
+        return next_step(
+            self.records.path, has_memory=self.has_memory, needs_bank=needs_bank, plays_gold=self.plays_gold
+        )
 
     def _log_start(self, whole: int) -> None:
         """For main.log: what was started, with what, and from where it goes on."""
@@ -214,3 +177,58 @@ class Session:
         now = manifest(self.fingerprint, self.config, command_line(), self.tasks, roles, sorted(self.bank_labels))
         now["overridden"] = arm_label(self.config)[1]
         self.records.write_json("manifest.json", continued(self.records.read_json("manifest.json"), now))
+
+
+def next_step(run_dir: Path, *, has_memory: bool, needs_bank: bool, plays_gold: bool) -> list[str]:
+    """After a run the same with or without memory, then the comparison of the two: lines to print, with commands.
+
+    [] where nothing can be said.
+
+    has_memory   of the run that has ended
+    needs_bank   with memory it could not run, because it learns nothing and was given no bank
+    plays_gold   its agent plays the answers
+    """
+    for ending in ENDINGS:
+        first = run_dir.with_name(run_dir.name.removesuffix(ending))
+        if first != run_dir and (first / "summary.json").exists():
+            return ["next, what memory changed, and every episode on one page:", *_together(*_pair(first, run_dir))]
+    if plays_gold or (needs_bank and not has_memory):
+        return []
+    partner = run_dir.with_name(run_dir.name + ENDINGS[not has_memory])
+    words = [*_words(has_memory), _chosen(has_memory)]
+    said = "without memory" if has_memory else "with memory"
+    compare = _together(*_pair(run_dir, partner))[:1]
+    return [f"next, the same {said}, and what memory changed:", again(partner, words), *compare]
+
+
+def _words(has_memory: bool) -> list[str]:
+    """The words of this run that its partner shares."""
+    dropped = _DROPPED if has_memory else (*_DROPPED, "memory")
+    words = [(word, word.lstrip("+~").partition("=")[0].partition(".")[0]) for word in command_line()[1:]]
+    return [word for word, key in words if key not in dropped]
+
+
+def _chosen(has_memory: bool) -> str:
+    """The partner's method: an arm where this run was given one."""
+    arm = choice("arm")
+    if has_memory:
+        return "arm=no_memory" if arm else "workflow=vanilla"
+    named = arm.removesuffix("_no_memory") if arm else ""
+    return f"arm={'reasoningbank' if named == 'no_memory' else named}" if named else "workflow=reasoningbank"
+
+
+def _pair(one: Path, other: Path) -> tuple[Path, Path]:
+    """The two directories, the run without memory first: what the other is compared with."""
+    bare = other.name.endswith(ENDINGS[0]) or one.name.endswith(ENDINGS[1])
+    return (other, one) if bare else (one, other)
+
+
+def _together(*runs: Path) -> list[str]:
+    """The commands that read finished runs. The scripts are found from the folder of this checkout alone."""
+    root = Path(__file__).parents[2]
+    home = root == Path.cwd()
+    paths = [str(short(path) if home else path.resolve()) for path in runs]
+    page = str(Path(paths[-1]).parent / "report.html")
+    commands = [["scripts.compare", *paths], ["scripts.report", *paths, "-o", page]]
+    go = "" if home else f"cd {shlex.quote(str(root))} && "
+    return [go + shlex.join([program()[0], "-m", *words]) for words in commands]

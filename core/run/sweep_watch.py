@@ -1,4 +1,7 @@
-"""The live line of a sweep, in the process that was started; its end: the table, what is not whole, how to go on."""
+"""The live line of a sweep, in the process that was started; its end: the table, what is not whole, how to go on.
+
+The cells may run in other processes. How they stand is read from what these leave: marks of begin and end, episodes.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,10 @@ from core.errors import UserError
 from core.run.display import percent
 from core.run.launch import program, short
 
-# The cells of a sweep as they stand, read from what their processes leave: marks of their begin and end, episodes.
-
-BEGUN, DONE, FAILED = "running", "done", "failed"
+BEGUN, DONE, FAILED = "running", "done", "failed"  # how a cell stands
+EVERY_S = 0.5
+PLAIN_EVERY_S = 5.0  # without a terminal, and less often as the sweep grows long
+MOST_CHARS = 200  # of why a cell failed, while the others run; the end has all of it
 
 
 def leave_mark(marks: Path, number: int, **said: Any) -> None:
@@ -145,11 +149,6 @@ def _json(path: Path) -> dict[str, Any]:
         return {}
 
 
-EVERY_S = 0.5
-PLAIN_EVERY_S = 5.0  # without a terminal, and less often as the sweep grows long
-MOST_CHARS = 200  # of why a cell failed, while the others run; the end has all of it
-
-
 class Watch(threading.Thread):
     """Reads how the cells stand, whatever process runs each. One line while they run, one for each that is over.
 
@@ -164,7 +163,7 @@ class Watch(threading.Thread):
         super().__init__(name="sweep", daemon=True)
         self._folder, self._marks, self._planned, self._command, self._table = folder, marks, planned, command, table
         self._cells: dict[int, Cell] = {}
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
         self._lost: dict[int, str] = {}
         self._console = Console()
         self._began = self._printed = time.monotonic()
@@ -218,8 +217,8 @@ class Watch(threading.Thread):
     def _look(self, last: bool = False) -> None:
         read_cells(self._marks, self._cells)
         for number, cell in sorted(self._cells.items()):
-            if cell.state != BEGUN and number not in self._told:
-                self._told.add(number)
+            if cell.state != BEGUN and number not in self._reported:
+                self._reported.add(number)
                 said = Text(self._of_cell(cell))
                 if self._live is not None:  # one line each; the end has the whole reason
                     said.truncate(self._console.width, overflow="ellipsis")
@@ -235,7 +234,7 @@ class Watch(threading.Thread):
 
     def _of_cell(self, cell: Cell) -> str:
         if cell.state == FAILED:
-            lines = _of_any(cell).splitlines() or ["no reason was given"]
+            lines = _reason(cell).splitlines() or ["no reason was given"]
             line = lines[-1] if lines[0].startswith("Traceback") else lines[0]
             return f"failed   {cell.folder.name}: {line[:MOST_CHARS]}"
         s = cell.summary
@@ -286,7 +285,7 @@ class Watch(threading.Thread):
         problems: dict[str, list[str]] = {}
         for cell in sorted(self._cells.values(), key=lambda cell: cell.number):
             if not cell.whole:
-                problems.setdefault(_of_any(cell), []).append(cell.folder.name)
+                problems.setdefault(_reason(cell), []).append(cell.folder.name)
         for number, words in enumerate(self._planned or ()):
             if number not in self._cells:
                 reason = self._lost.get(number, "not run")
@@ -302,7 +301,7 @@ class Watch(threading.Thread):
         return not n
 
 
-def _of_any(cell: Cell) -> str:
+def _reason(cell: Cell) -> str:
     """Why a cell is not whole, in words that are the same for all cells with the same reason."""
     return cell.problem.strip().removeprefix("error: ").replace(f"run_dir={cell.folder}", "its run_dir")
 

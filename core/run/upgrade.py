@@ -13,47 +13,22 @@ from __future__ import annotations
 from typing import Any
 
 from core.build import LLMS
-from core.models.base import MORE
+from core.run.keys import values_before
 from prompts.registry import PROJECT
 
 # Packages in which a class name means one class (a test holds that), and former names of classes.
 OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
-SINCE = {"strip_lessons": True, "scrub_episodes": False}
-SINCE_OF_REFINING = {"keep_answer": False}  # of a workflow that refines
-SINCE_OF_PART = {  # by class
-    "Consolidator": {"keep_vectors": True},
-    "Contradict": {"many": None, "often_used": 5, "against_many": "quarantine"},
-    "Deduplicate": {"on_add": False},
-    "Guard": {
-        "provenance": False,
-        "source": "task",
-        "window": 30,
-        "max_per_source": None,
-        "burst": None,
-        "opinion": None,
-    },
-    "Hybrid": {"threshold_on": "similarity"},
-    "LLMAuthor": {"temperature": None},
-    "LLMJudge": {"confidence": False},
-    "LiteLLMModel": {"client": "litellm"},
-    "MemoryBank": {"domain": None, "tags": None, "uses": None, "store": None},
-    "OpenAIEmbedder": {"batch": 1},
-    "Prune": {"delete_after_days": None},
-    "ReActAgent": {"unread": "ask"},
-    "Stream": {"mode": "in_order", "window": None, "split_by": None},
-}
-SINCE_OF_RETRIEVAL = {"min_confidence": None}
 
 
-def named(config: Any) -> Any:
+def by_class(config: Any) -> Any:
     """Nested dictionaries with each `_target_` shortened to the class name, so that modules may move.
 
     A class from outside this project keeps its whole path.
     """
     if not isinstance(config, dict):
-        return [named(value) for value in config] if isinstance(config, list) else config
-    found = {key: named(value) for key, value in config.items()}
+        return [by_class(value) for value in config] if isinstance(config, list) else config
+    found = {key: by_class(value) for key, value in config.items()}
     if isinstance(target := config.get("_target_"), str):
         own = target.partition(".")[0] in OWN_PACKAGES
         name = target.rpartition(".")[2] if own else target
@@ -62,29 +37,30 @@ def named(config: Any) -> Any:
 
 
 def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest whose configuration names parts by their classes, see `named`, and is `completed`."""
+    """A manifest whose configuration names parts by their classes, see `by_class`, and is `completed`."""
     begun = manifest["fingerprint"]
     prompts = PROJECT.hashes() | begun["prompts"]
-    fingerprint = begun | {"config": completed(named(begun["config"])), "prompts": prompts}
+    fingerprint = begun | {"config": completed(by_class(begun["config"])), "prompts": prompts}
     return manifest | {"config": completed(manifest["config"]), "fingerprint": fingerprint}
 
 
 def completed(config: dict[str, Any]) -> dict[str, Any]:
-    """A run's configuration with the keys of `SINCE`, and of `SINCE_OF_PART` where it has such a part."""
+    """A run's configuration with the keys that have come since, of all its parts too (core/run/keys.py)."""
     if "workflow" not in config:
         return config
-    workflow = SINCE_OF_REFINING | config["workflow"] if "refine" in config["workflow"] else config["workflow"]
-    roles = {name: dict.fromkeys(MORE) | role for name, role in config.get("roles", {}).items()}
-    found = _parts_completed(config)
-    models = {key: {"fallbacks": None} | node for key, node in found.items() if key in LLMS and node}
-    return SINCE | found | {"workflow": workflow, "roles": roles} | models
+    workflow = config["workflow"]
+    workflow = values_before("refining") | workflow if "refine" in workflow else workflow
+    roles = {name: values_before("role") | role for name, role in config.get("roles", {}).items()}
+    whole = _parts_completed(config)
+    models = {key: values_before("chat model") | node for key, node in whole.items() if key in LLMS and node}
+    return values_before() | whole | {"workflow": workflow, "roles": roles} | models
 
 
 def _parts_completed(config: dict[str, Any]) -> dict[str, Any]:
-    found = {key: _parts_completed(value) if isinstance(value, dict) else value for key, value in config.items()}
-    since = SINCE_OF_RETRIEVAL if "top_k" in config and "outcome" in config else {}  # a policy has both
+    whole = {key: _parts_completed(value) if isinstance(value, dict) else value for key, value in config.items()}
     name = str(config.get("_target_")).rpartition(".")[2]
-    return since | SINCE_OF_PART.get(RENAMED.get(name, name), {}) | found
+    of_policy = values_before("policy") if "top_k" in config and "outcome" in config else {}  # a policy has both
+    return of_policy | values_before(RENAMED.get(name, name)) | whole
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:

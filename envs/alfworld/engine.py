@@ -24,7 +24,7 @@ PLAN_LIMIT = 100  # commands; a longer plan is a sign of a broken game
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class GameState:
     """The engine's answer to a command. valid: whether it knew the command; admissible: the commands possible next."""
 
     observation: str
@@ -37,7 +37,7 @@ class Turn:
 class Opening:
     """A game's first turn, the forms of its commands, and its walkthrough if the game file holds one."""
 
-    turn: Turn
+    turn: GameState
     commands: tuple[str, ...]
     walkthrough: tuple[str, ...] | None
 
@@ -73,7 +73,7 @@ class AlfworldEngine:
         walkthrough = self._env.walkthrough
         return Opening(turn=turn, commands=self._commands(), walkthrough=tuple(walkthrough) if walkthrough else None)
 
-    def step(self, command: str) -> Turn:
+    def step(self, command: str) -> GameState:
         state, _, _ = self._env.step(command)
         return _turn(state, valid=state["_last_action"] is not None)
 
@@ -99,8 +99,8 @@ class AlfworldEngine:
         return tuple(dict.fromkeys(_form(action.template) for name, action in actions if name in defined))
 
 
-def _turn(state: Mapping[str, Any], *, valid: bool) -> Turn:
-    return Turn(
+def _turn(state: Mapping[str, Any], *, valid: bool) -> GameState:
+    return GameState(
         observation=state["feedback"].strip(),
         won=bool(state["won"]),
         valid=valid,

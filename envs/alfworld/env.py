@@ -26,7 +26,7 @@ from typing import Any
 from core.errors import UserError
 from core.process import WorkerProcess
 from core.types import Task
-from envs.alfworld.engine import AlfworldEngine, Opening, Turn
+from envs.alfworld.engine import AlfworldEngine, GameState, Opening
 from envs.alfworld.games import SPLITS, Game, default_cache, find_data, list_games
 from envs.base import BaseEnv, EnvStateError
 
@@ -56,7 +56,7 @@ class AlfworldEnv(BaseEnv):
     _games: dict[str, dict[str, Game]] = field(default_factory=dict, init=False, repr=False)  # split -> task id -> game
     _game: Game | None = field(default=None, init=False, repr=False)
     _opening: Opening | None = field(default=None, init=False, repr=False)
-    _turn: Turn | None = field(default=None, init=False, repr=False)
+    _turn: GameState | None = field(default=None, init=False, repr=False)
     _n_resets: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:

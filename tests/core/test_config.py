@@ -16,10 +16,11 @@ from hydra.utils import get_object
 from omegaconf import DictConfig, OmegaConf
 from test_architecture import PACKAGES, sources
 
-from core.build import GROUPS, NULLABLE, NUMBERS, OTHERS, SHOWN
+from core.build import SHOWN
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
+from core.run.keys import TOP_KEYS
 
 CONFIG = REPO / "config"
 POLICIES = ("confidence", "deduplicate", "merge", "contradict", "prune")
@@ -105,8 +106,8 @@ def test_every_option_composes_and_binds_to_its_signature(compose, group, option
 
 def test_the_keys_of_the_config_are_the_keys_that_are_read(compose):
     typed = set(compose("llm@judge_llm=scripted", "llm@extractor_llm=scripted", "llm@selector_llm=scripted"))
-    assert typed == {*NUMBERS, *GROUPS, *OTHERS}
-    assert set(NULLABLE) < set(NUMBERS)
+    assert typed == {*TOP_KEYS}
+    assert all(facts.least is not None for facts in TOP_KEYS.values() if facts.nullable)
 
 
 def test_every_key_a_user_types_often_is_top_level(compose):

@@ -20,7 +20,7 @@ from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.embedding import HashingEmbedder
 from prompts import registry
-from workflows.base import Workflow
+from workflows.reasoningbank import ReasoningBank
 
 LINES = (REPO / "CONTRIBUTING.md").read_text().splitlines()
 BLOCK = [line[4:] for line in LINES if line.startswith("    ") or not line]
@@ -358,7 +358,7 @@ def test_a_forgotten_path_is_named(outside):
     assert "Traceback" not in done.stderr
 
 
-class Bare(Workflow):
+class Bare(ReasoningBank):
     """A workflow without memory by another name than vanilla."""
 
     has_memory = False

@@ -13,8 +13,8 @@ from provider import Provider
 
 from core.build import ROLES
 from core.models.base import Role
-from core.run.dry_run import Listener, Plan
 from core.types import Task
+from workflows.plan import Listener, Plan
 
 
 def test_it_shows_roles_prompts_calls_and_cost_and_calls_nobody(cli, tmp_path):

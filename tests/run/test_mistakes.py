@@ -8,7 +8,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import CompactHydraException, HydraException
 
-from core.run.launch import plain
+from core.run.mistakes import plain
 
 EXACT = {
     "limt=3": "error: there is no key limt: did you mean limit?",

@@ -22,7 +22,7 @@ import pytest
 from conftest import REPO, command, read_json, read_rows
 
 from analysis.load import find_runs, read_run
-from core.run.upgrade import completed, named, upgraded_row
+from core.run.upgrade import by_class, completed, upgraded_row
 
 STOPPED = (
     "env=toy llm=scripted embedder=hashing arm=matts_parallel memory=consolidated_offline "
@@ -58,8 +58,8 @@ def before_shown(row: dict) -> dict:
 
 def test_a_part_is_known_by_what_it_is():
     config = {"memory": {"_target_": "core.somewhere.MemoryBank", "path": None}, "judge": {"_target_": "mine.Judge"}}
-    assert named(config) == {"memory": {"_target_": "MemoryBank", "path": None}, "judge": {"_target_": "mine.Judge"}}
-    assert named(named(config)) == named(config)
+    assert by_class(config) == {"memory": {"_target_": "MemoryBank", "path": None}, "judge": {"_target_": "mine.Judge"}}
+    assert by_class(by_class(config)) == by_class(config)
 
 
 @pytest.fixture(scope="module")

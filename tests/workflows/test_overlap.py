@@ -25,7 +25,7 @@ from core.memory.records import ticked
 from core.run.records import RunRecords, current, records_of
 from core.run.unfinished import Begun, RolloutLog
 from envs import toy_script
-from workflows.base import Workflow
+from workflows.reasoningbank import ReasoningBank
 from workflows.stream import Stream
 
 ASYNC = (*TOY, "stream.mode=async", "stream.window=3")
@@ -38,7 +38,7 @@ def ends(monkeypatch):
 
     A task that is not named ends when it likes.
     """
-    attempt, append = Workflow.attempt, RunRecords.append
+    attempt, append = ReasoningBank.attempt, RunRecords.append
     order, under_way, lock = [], set(), threading.Lock()
     go: dict[int, threading.Event] = {}
 
@@ -56,7 +56,7 @@ def ends(monkeypatch):
         if len(self.rows) < len(order):
             go[order[len(self.rows)]].set()
 
-    monkeypatch.setattr(Workflow, "attempt", held)
+    monkeypatch.setattr(ReasoningBank, "attempt", held)
     monkeypatch.setattr(RunRecords, "append", appended)
 
     def start(*places):
@@ -192,13 +192,13 @@ def test_killed_at_any_write_it_goes_on_to_the_recorded_order_and_pays_for_no_at
     first, _ = here(*words, run_dir=tmp_path / "first")
     whole, made, n = (first / "episodes.jsonl").read_bytes(), [], writes.n
     ends()
-    checkpoint = Workflow.checkpoint
+    checkpoint = ReasoningBank.checkpoint
 
     def kept(self, index, task, trajectory):
         checkpoint(self, index, task, trajectory)
         made.append((index, trajectory.sample))
 
-    monkeypatch.setattr(Workflow, "checkpoint", kept)
+    monkeypatch.setattr(ReasoningBank, "checkpoint", kept)
     for killed_at in range(2, n, 17 if way else 7):
         run_dir = tmp_path / str(killed_at)
         made.clear()

@@ -1,0 +1,198 @@
+"""What each key of the configuration means for a run, in one table; and the check of what a user typed.
+
+All that weighs keys by their names asks here: what a run is continued by (manifest.py), what its records had before a
+key was there (upgrade.py), what makes an arm, what a sweep may give to one benchmark, what a report shows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from core.build import LLMS, ROLES
+from core.errors import UserError, meant
+from core.models.base import MORE
+from prompts.registry import FORMS, OTHER_FORMS, PROJECT, QUOTE, Prompts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    """What a key means. What is said of a group holds for all keys in it, but for those that have a line of their own.
+
+    outcome       it can change an episode, so a run is continued with the same value only
+    arm           it belongs to the arm: runs of one table may differ in it
+    writes_into   it acts through the keys that it is written into alone, and these are compared in its place
+    before        the value by which runs behaved that were made before the key was there; ...: it was always there
+    least         it is a whole number, of at least this
+    nullable      the number may be null
+    switch        it is true or false
+    per_env       a sweep over several benchmarks may give it for one of them, as +ENV.KEY
+    method        it says how a task is attempted: the same run with or without memory goes without it
+    shown         a report shows it among the settings of a run
+    """
+
+    outcome: bool = True
+    arm: bool = False
+    writes_into: bool = False
+    before: Any = ...
+    least: int | None = None
+    nullable: bool = False
+    switch: bool = False
+    per_env: bool = False
+    method: bool = False
+    shown: bool = True
+
+
+# A key stands here as it is typed. With an owner before it, it is a key of every part of that kind: `model:` of every
+# language model and of an embedder's own, `chat model:` of the former alone, `role:` of each entry of `roles`,
+# `policy:` of a retrieval policy, `refining:` of a workflow that refines, CLASS: of a part of that class anywhere.
+KEYS = {
+    "seed": Key(least=0, writes_into=True),
+    "limit": Key(least=1, nullable=True, per_env=True),
+    "max_steps": Key(least=1, nullable=True, per_env=True),
+    "max_repeats": Key(least=2, nullable=True, per_env=True),
+    "max_concurrency": Key(least=1, outcome=False),
+    "episode_timeout_s": Key(least=1, nullable=True, per_env=True),
+    "retry_broken": Key(least=0, outcome=False),  # an episode says itself that its task was tried again
+    "stop_after_broken": Key(least=1, nullable=True, outcome=False),
+    "k": Key(least=1, nullable=True, writes_into=True, method=True),
+    "r": Key(least=0, nullable=True, writes_into=True, method=True),
+    "env": Key(),
+    "env.workers": Key(outcome=False),
+    "env.urls": Key(outcome=False),  # where the sites of env=webarena are
+    "env.controls": Key(outcome=False),
+    "agent": Key(),
+    "llm": Key(),
+    **{key: Key() for key in LLMS[1:]},
+    "embedder": Key(),
+    "memory": Key(arm=True),
+    "retrieval": Key(arm=True),
+    "judge": Key(arm=True),
+    "setting": Key(arm=True),
+    "setting.allow_oracle_bank": Key(outcome=False),  # whether a bank is refused
+    "workflow": Key(arm=True, method=True),
+    "select": Key(arm=True, method=True),
+    "tracker": Key(outcome=False, shown=False),
+    "dry_run": Key(switch=True, outcome=False, shown=False),
+    "strip_lessons": Key(switch=True, before=True),
+    "scrub_episodes": Key(switch=True, before=False),
+    "run_dir": Key(outcome=False, shown=False),
+    "budget": Key(),
+    "budget.run": Key(outcome=False),
+    "roles": Key(),
+    "distiller": Key(arm=True),
+    "contrast": Key(arm=True, method=True),
+    "refine": Key(writes_into=True, method=True),
+    "stream": Key(),
+    "stream.batch": Key(arm=True),
+    "stream.passes": Key(arm=True),
+    "stream.mode": Key(arm=True),
+    "stream.window": Key(arm=True),
+    "stream.order_from": Key(outcome=False),  # an episode says itself in which order it ended
+    "prompts": Key(outcome=False),  # their hashes stand in the fingerprint by themselves
+    "model:timeout_s": Key(outcome=False),
+    "model:attempts": Key(outcome=False),
+    "model:retry_s": Key(outcome=False),
+    "model:max_in_flight": Key(outcome=False),
+    "model:requests_per_min": Key(outcome=False),
+    "model:tokens_per_min": Key(outcome=False),
+    "model:price_per_mtok": Key(outcome=False),
+    "model:cache": Key(outcome=False),
+    "model:cache_path": Key(outcome=False),
+    "chat model:fallbacks": Key(before=None),
+    **{f"role:{key}": Key(before=None) for key in MORE},
+    "policy:min_confidence": Key(before=None),
+    "refining:keep_answer": Key(before=False),
+    "Consolidator:keep_vectors": Key(before=True),
+    "Contradict:many": Key(before=None),
+    "Contradict:often_used": Key(before=5),
+    "Contradict:against_many": Key(before="quarantine"),
+    "Deduplicate:on_add": Key(before=False),
+    "Guard:provenance": Key(before=False),
+    "Guard:source": Key(before="task"),
+    "Guard:window": Key(before=30),
+    "Guard:max_per_source": Key(before=None),
+    "Guard:burst": Key(before=None),
+    "Guard:opinion": Key(before=None),
+    "Hybrid:threshold_on": Key(before="similarity"),
+    "LLMAuthor:temperature": Key(before=None),
+    "LLMJudge:confidence": Key(before=False),
+    "LiteLLMModel:client": Key(before="litellm"),
+    "MemoryBank:domain": Key(before=None),
+    "MemoryBank:tags": Key(before=None),
+    "MemoryBank:uses": Key(before=None),
+    "MemoryBank:store": Key(before=None),
+    "OpenAIEmbedder:batch": Key(before=1),
+    "Prune:delete_after_days": Key(before=None),
+    "ReActAgent:unread": Key(before="ask"),
+    "Stream:mode": Key(before="in_order"),
+    "Stream:window": Key(before=None),
+    "Stream:split_by": Key(before=None),
+}
+RUN_KEYS = {key: facts for key, facts in KEYS.items() if ":" not in key}  # of the whole configuration, dotted
+TOP_KEYS = {key: facts for key, facts in RUN_KEYS.items() if "." not in key}
+MODEL_NODES = (*LLMS, "embedder.inner")  # where a model stands
+MODEL_FREE_KEYS = tuple(key[6:] for key, facts in KEYS.items() if key.startswith("model:") and not facts.outcome)
+FREE_KEYS = (
+    *(key for key, facts in RUN_KEYS.items() if not facts.outcome),
+    *(f"{node}.{key}" for node in MODEL_NODES for key in MODEL_FREE_KEYS),
+)
+ARM_KEYS = tuple(key for key, facts in RUN_KEYS.items() if facts.arm)
+WRITTEN_INTO_OTHERS = tuple(key for key, facts in TOP_KEYS.items() if facts.writes_into)
+PER_ENV_KEYS = tuple(key for key, facts in TOP_KEYS.items() if facts.per_env)
+METHOD_KEYS = tuple(key for key, facts in TOP_KEYS.items() if facts.method)
+HIDDEN_KEYS = tuple(key for key, facts in TOP_KEYS.items() if not facts.shown)
+
+
+@cache  # a table asks for the parts of all its runs
+def values_before(owner: str = "") -> dict[str, Any]:
+    """{key: the value by which runs behaved before it was there}, of the whole configuration or of an owner's keys."""
+    found = {key.rpartition(":"): facts.before for key, facts in KEYS.items() if facts.before is not ...}
+    return {key: value for (whose, _, key), value in found.items() if whose == owner}
+
+
+def check_config(cfg: Any) -> None:
+    """Raise UserError for an unknown key and for a value that no run may have."""
+    for key in cfg:
+        if key not in TOP_KEYS:
+            raise UserError(f"unknown key {key}{meant(key, TOP_KEYS)} Known are {', '.join(TOP_KEYS)}.")
+    if unknown := set(cfg.roles) - set(ROLES):
+        raise UserError(f"unknown role {', '.join(unknown)}: known are {', '.join(ROLES)}.")
+    if unknown := set(cfg.budget) - {"run", "episode"}:
+        raise UserError(f"unknown budget {', '.join(unknown)}: known are run and episode.")
+    for key, facts in TOP_KEYS.items():
+        if facts.switch and not isinstance(cfg[key], bool):
+            raise UserError(f"{key}={cfg[key]}: give true or false.")
+    check_prompts(cfg.prompts)
+    if cfg.refine is not None and "refine" not in cfg.workflow:
+        raise UserError(f"refine={cfg.refine}: this workflow refines nothing; choose workflow=matts_sequential.")
+    if cfg.distiller.get("style") == QUOTE and (cfg.max_steps or cfg.env.get("max_steps")) == 1:
+        raise UserError("distiller.style=quote: here a reply is the whole attempt, and no answer to it can be quoted.")
+    if cfg.retrieval.get("domain") == "same" and cfg.memory.get("domain", "") is None:
+        raise UserError("retrieval.domain=same: say what a task's domain is, e.g. memory.domain=type.")
+    for key, facts in TOP_KEYS.items():
+        if facts.least is not None:
+            check_number(key, cfg[key], facts)
+
+
+def check_number(key: str, value: Any, facts: Key) -> None:
+    """Raise UserError for a number that is none, or too small."""
+    if value is None and facts.nullable:
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < facts.least:
+        raise UserError(f"{key}={value}: give a whole number of at least {facts.least}.")
+
+
+def check_prompts(node: Any) -> None:
+    """Raise UserError for a folder without templates of known names, and for an unknown form of the memory block."""
+    if hasattr(node, "keys") and set(node) != {"folder", "memory_block"}:
+        raise UserError(f"prompts has the keys {', '.join(node)}: known are folder and memory_block.")
+    given = Prompts.of(node)
+    if given.memory_block not in FORMS:
+        raise UserError(f"prompts.memory_block={given.memory_block}: choose {', '.join(FORMS)}.")
+    if given.own is not None:
+        own, known = {path.stem for path in Path(given.own).glob("*.jinja")}, (*PROJECT.hashes(), *OTHER_FORMS)
+        if not own or not own <= set(known):
+            raise UserError(f"prompts={given.own} must hold NAME.jinja, each NAME one of {', '.join(known)}.")

@@ -1,0 +1,128 @@
+"""What Hydra refuses on the command line, as one sentence with the names that may have been meant."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from core.build import CONFIG
+from core.errors import meant, nearest
+from core.starting import started
+
+_FULL = "HYDRA_FULL_ERROR"  # Hydra's switch: raise errors instead of printing them with advice and ending the program
+_QUOTES = "quotes of its own, and the shell's around all of it: 'KEY=\"VALUE\"'"
+
+
+def plainly(main: Callable[[], Any]) -> None:
+    """Run Hydra's main; what it refuses ends the program with one sentence. HYDRA_FULL_ERROR=1 shows Hydra's own."""
+    from hydra.errors import CompactHydraException, HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    refuse_flags(sys.argv[1:])
+    if os.environ.get(_FULL) == "1":
+        main()
+        return
+    os.environ[_FULL] = "1"
+    try:
+        main()
+    except (HydraException, CompactHydraException, OmegaConfBaseException) as error:
+        sentence = plain(error, sys.argv[1:])
+    except (OSError, ValueError) as error:  # of the run's directory, or of the log in it: a run reports its own
+        if not isinstance(cause := error if isinstance(error, OSError) else error.__cause__, OSError):
+            raise
+        sentence = f"error: {cause.filename or 'run_dir'} cannot be written: {cause.strerror}. Give another run_dir."
+    else:
+        return
+    started()
+    sys.exit(sentence)
+
+
+def refuse_flags(words: list[str]) -> None:
+    """Ends the program for a flag that Hydra does not have, and for a flag in the midst of other words."""
+    from hydra._internal.utils import get_args_parser
+
+    parser = get_args_parser()
+    known = [flag for flag in parser._option_string_actions if flag.startswith("--")]
+    wrong = next((word for word in words if word[:2] == "--" and not parser._get_option_tuples(word)), None)
+    name = (wrong or "").partition("=")[0]
+    if wrong and name not in known:
+        said = f"there is no flag {name}{meant(name, known)} python main.py --help shows all."
+    elif late := parser.parse_known_args(words)[1]:
+        said = f"{late[0]} follows a flag such as -m that stands among KEY=VALUE words: give flags first."
+    else:
+        return
+    started()
+    print(f"error: {said}", file=sys.stderr)
+    sys.exit(2)
+
+
+def plain(error: Exception, words: list[str]) -> str:
+    """One sentence for an error that Hydra raised while it read the command line; its own text for all others."""
+    from omegaconf.errors import OmegaConfBaseException
+
+    text = str(error)
+    if found := re.match(r"Could not override '([^']+)'", text):
+        return _no_such_key(found[1], words)
+    if found := re.search(r"Could not find '([^']+)/([^'/]+)'", text):
+        options = re.findall(r"^\t(.+)$", text.partition("Config search path")[0], re.MULTILINE)
+        group, name = found[1], found[2]
+        return f"error: {group}={name}: there is no such option{meant(name, options)} Choose {', '.join(options)}."
+    if found := re.match(r"Ambiguous value for argument '([^']+)'", text):
+        return f"error: {found[1]}: several values are a sweep, which needs -m; one with a comma needs {_QUOTES}."
+    if "missing EQUAL" in text and (found := re.search(r"override '([^']+)'", text)):
+        return f"error: {found[1]}: give a key and its value as KEY=VALUE."
+    if type(error).__name__ == "OverrideParseException":
+        word = getattr(error, "override", None) or text.splitlines()[0]
+        return (
+            f"error: {word} cannot be read: a value with more in it than letters a to z, digits and -_./: "
+            f"needs {_QUOTES}."
+        )
+    if found := re.match(r"(\S+) appears more than once", text):
+        return f"error: {found[1]} is chosen twice: give {found[1]}=OPTION once, and without +."
+    if isinstance(error, OmegaConfBaseException):
+        text = text.splitlines()[0]
+    return text if text.startswith(("error: ", "Traceback")) else f"error: {text}"
+
+
+def _no_such_key(key: str, words: list[str]) -> str:
+    """For a key that is in no configuration: by its spelling, or by its last part, which may stand in a group."""
+    known = [*_keys_of(words)]
+    group, _, last = key.rpartition(".")
+    near = [other for other in known if other.rpartition(".")[2] == last][:3]
+    if not near and group in known:  # of a part that is there
+        own = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == group]
+        near = [f"{group}.{name}" for name in nearest(last, own)]
+    near = near or ([] if group in known else nearest(key, known))
+    said = f"did you mean {' or '.join(near)}?" if near else "python main.py --help shows all."
+    return f"error: there is no key {key}: {said}"
+
+
+def _keys_of(words: list[str]) -> Iterator[str]:
+    """Every dotted key of the configuration with the options that were chosen, as far as these are sound."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    groups = {path.name for path in CONFIG.iterdir() if path.is_dir()}
+    chosen = [word for word in words if word.partition("=")[0].partition("@")[0] in groups and "," not in word]
+    GlobalHydra.instance().clear()
+    for kept in (chosen, []):
+        try:
+            with initialize_config_dir(str(CONFIG), version_base="1.3"):
+                cfg = compose("config", overrides=kept)
+        except (HydraException, OmegaConfBaseException):  # another mistake, in an option: the keys of the defaults then
+            continue
+        yield from _dotted(OmegaConf.to_container(cfg, resolve=False))
+        return
+
+
+def _dotted(node: Any, where: str = "") -> Iterator[str]:
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if not str(key).startswith("_"):
+            yield f"{where}{key}"
+            yield from _dotted(value, f"{where}{key}.")
