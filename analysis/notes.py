@@ -165,16 +165,16 @@ SEEN = {
     "stream.mode": "in_order",
     "stream.window": None,
 }
-NAMED = 3  # banks of one arm, which may be one a seed
+MOST_VALUES = 3  # of one arm: banks, which may be one a seed
 
 
 def knobs(config: dict[str, Any]) -> dict[str, str]:
     """{key: value} of SEEN in a run's configuration, where it is not the usual one; the namespace of any given bank."""
-    found = {key: (config.get(key.split(".")[0]) or {}).get(key.split(".")[1], usual) for key, usual in SEEN.items()}
-    given = found["memory.path"] is not None
+    values = {key: (config.get(key.split(".")[0]) or {}).get(key.split(".")[1], usual) for key, usual in SEEN.items()}
+    given = values["memory.path"] is not None
     return {
         key: str(value)
-        for key, value in found.items()
+        for key, value in values.items()
         if value != SEEN[key] or (given and key == "memory.namespace" and value is not None)
     }
 
@@ -190,9 +190,9 @@ def what_was_seen(used: pd.DataFrame) -> list[str]:
             if not values:
                 continue
             some = "" if len(rows) == len(group) else f" in {len(rows)} of its {len(group)} runs"
-            more = f" and {len(values) - NAMED} more" if len(values) > NAMED else ""
+            more = f" and {len(values) - MOST_VALUES} more" if len(values) > MOST_VALUES else ""
             labels = ""
             if key in ("memory.path", "setting.allow_oracle_bank"):
                 labels = f" (labels: {', '.join(dict.fromkeys(labels for _, labels in rows))})"
-            lines.append(f"{arm}: {key}={', '.join(values[:NAMED])}{more}{some}{labels}.")
+            lines.append(f"{arm}: {key}={', '.join(values[:MOST_VALUES])}{more}{some}{labels}.")
     return lines

@@ -179,7 +179,7 @@ def learning(sizes: list[int], embedder: Any) -> Iterator[dict[str, Any]]:
                 for record in made[n:]:
                     bank.add(record)
                     seen = EpisodeFeedback(label="success", new=((record.id, None),))
-                    took.append(round(1000 * seconds(bank.learn, seen), 1))
+                    took.append(round(1000 * seconds(bank.learn_from, seen), 1))
             yield {"records": n, "candidates": candidates, "median_ms": statistics.median(took), "most_ms": max(took)}
 
 

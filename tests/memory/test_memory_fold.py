@@ -17,14 +17,15 @@ from conftest import TOY, command, read_json
 from memory_kit import Teller, item, merged_reply, open_life_bank, record, statuses
 
 from core.errors import OverBudget, UserError
+from core.memory import open as banks
 from core.memory.consolidation.confidence import Confidence
 from core.memory.consolidation.consolidator import Consolidator
 from core.memory.consolidation.contradict import Contradict
 from core.memory.consolidation.deduplicate import Deduplicate
 from core.memory.consolidation.merge import Merge, Voting
 from core.memory.consolidation.prune import Prune
-from core.memory.open import open_store
 from core.memory.records import EpisodeFeedback, feedback_of
+from core.memory.store.schema import to_record
 from core.run.metrics import summarise
 from core.run.resume import restore
 from core.types import Episode, Trajectory, Verdict
@@ -79,9 +80,10 @@ def row_of(made: Episode) -> dict:
 
 def dump(path):
     """Everything in a bank but clock times, as plain data."""
-    store = open_store(path, read_only=True)
+    store = banks.open_store(path, read_only=True)
     try:
-        records = [{**asdict(r), "created_at": None} for r in store.get(None).values()]
+        rows = store.rows(f"{store.dialect.records} ORDER BY r.rowid")
+        records = [{**asdict(to_record(row)), "created_at": None} for row in rows]
         facts = store.rows("SELECT key, value FROM facts ORDER BY key")
         links = store.rows("SELECT source, relation, target, note FROM links ORDER BY 1, 2, 3")
         return records, links, [fact for fact in facts if fact[0].startswith("consolidate")]
