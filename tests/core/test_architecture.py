@@ -83,7 +83,10 @@ HEAVY += ("pandas", "scipy", "statsmodels", "matplotlib", "pyarrow", "mlflow", "
 
 
 def sources() -> list[Path]:
-    return [REPO / "main.py", *(path for room in (*ARROWS, *ANYTHING) for path in sorted((REPO / room).glob("*.py")))]
+    return [
+        REPO / "main.py",
+        *(path for room in sorted((*ARROWS, *ANYTHING)) for path in sorted((REPO / room).glob("*.py"))),
+    ]
 
 
 def room_of(path: Path) -> str:
