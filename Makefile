@@ -6,15 +6,18 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format setup clean
+.PHONY: help run test test-all lint format setup clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
 run: $(VENV)/.run  ## a first run: the bundled problems on the bundled model (more options: make run ARGS="workflow=vanilla")
 	$(BIN)/python main.py $(ARGS)
 
-test: $(VENV)/.all  ## the whole test suite, two files at a time
+test: $(VENV)/.all  ## the tests of every module and every promise of the README, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(ARGS)
+
+test-all: $(VENV)/.all  ## all tests, those marked slow too
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.all  ## check style and format

@@ -56,6 +56,7 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_table_has_each_job_beside_what_is_claimed(runs):
     _, (ours, beside) = build_tables(load_episodes([str(runs)]), "scenarios")
     assert [row[0] for row in ours.rows] == ["no_memory", "reasoningbank", "told_lesson"]

@@ -212,6 +212,7 @@ def control(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_steps_are_counted_and_compared_with_the_same_tasks_without_memory(control):
     frame = load_episodes([str(control)])
     rows = {(row["label"], row["step"]): row for row in funnel_of(make_cells(frame, "no_memory"))}

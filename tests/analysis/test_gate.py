@@ -53,6 +53,7 @@ def solved(folder, arm):
     return sum(row["status"] == "success" for seed in SEEDS for row in read_rows(run_of(folder, arm, seed)))
 
 
+@pytest.mark.slow
 def test_the_experiment_has_the_four_arms_with_six_attempts_and_three_checks(made):
     attempts = {arm: len(read_rows(run_of(made, arm, 0))[0]["trajectories"]) for arm in ARMS}
     assert attempts == {"no_memory": 1, "reasoningbank": 1, "matts_parallel": 6, "matts_sequential": 4}
@@ -61,6 +62,7 @@ def test_the_experiment_has_the_four_arms_with_six_attempts_and_three_checks(mad
     assert not any(note.startswith("missing") for note in texts[0].notes)
 
 
+@pytest.mark.slow
 def test_a_missing_cell_is_made_by_the_command_that_is_printed(made, ab, tmp_path):
     shutil.rmtree(run_of(ab, "no_memory", 1))
     _, texts = build_tables(load_episodes([str(ab)]), "ab")
@@ -72,6 +74,7 @@ def test_a_missing_cell_is_made_by_the_command_that_is_printed(made, ab, tmp_pat
     assert read_json(run_of(ab, "no_memory", 1) / "manifest.json")["config"]["workflow"]["k"] is None
 
 
+@pytest.mark.slow
 def test_it_holds_where_the_cost_of_a_success_falls_enough(ab):
     none, bank = solved(ab, "no_memory"), solved(ab, "reasoningbank")
     assert 0 < none < bank
@@ -100,6 +103,7 @@ def test_what_broke_and_the_banks_own_work_cost_too(ab):
     assert gate(cells, 0.15, ["reasoningbank"])[0].cost == after.cost
 
 
+@pytest.mark.slow
 def test_a_lower_success_rate_never_holds(ab):
     charge(ab, no_memory=1.0, reasoningbank=0.01, matts_parallel=0.01, matts_sequential=0.01)
     cells = make_cells(load_episodes([str(ab)]), "reasoningbank")
@@ -109,6 +113,7 @@ def test_a_lower_success_rate_never_holds(ab):
     assert cheap.returncode == 1  # 20 points less
 
 
+@pytest.mark.slow
 def test_it_is_no_answer_where_it_cannot_be_told(ab):
     free = script("compare", ab, "--gate", "cost=0.15")
     assert (free.returncode, free.stderr.count("\n")) == (2, 1)

@@ -87,6 +87,7 @@ def play(here, monkeypatch, tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", ARMS)
 def test_a_clean_run_of_short_answers_raises_no_alarm(play, arm):
     report = audit(read_run(play(ROWS, *arm.split())))
@@ -189,6 +190,7 @@ FORGED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leak", FORGED, ids=lambda leak: leak.__name__)
 def test_a_forged_leak_is_found(forged, leak):
     kind, check = FORGED[leak]

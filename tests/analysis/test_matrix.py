@@ -68,6 +68,7 @@ def matrix(folder, **given):
     return cells, rows, text.notes
 
 
+@pytest.mark.slow
 def test_a_row_an_arm_in_the_papers_order_and_a_column_a_benchmark(sweep):
     cells, [text] = build_matrix(load_episodes([str(sweep)]))
     assert [row[0] for row in text.rows] == ["no_memory", "awm", "reasoningbank"]
@@ -87,6 +88,7 @@ def test_a_row_an_arm_in_the_papers_order_and_a_column_a_benchmark(sweep):
     assert f"for the {tested} comparisons of this table" in notes
 
 
+@pytest.mark.slow
 def test_worse_is_marked_as_well_and_another_baseline_may_be_given(sweep):
     _, rows, notes = matrix(sweep, baseline="reasoningbank")
     assert rows["reasoningbank"]["toy"][1] == "baseline · n 36"
@@ -94,6 +96,7 @@ def test_worse_is_marked_as_well_and_another_baseline_may_be_given(sweep):
     assert "the difference to reasoningbank in points" in notes[0]
 
 
+@pytest.mark.slow
 def test_what_broke_and_what_is_not_finished_stands_in_its_cell(copy):
     def broken(rows):
         rows[5]["status"] = rows[5]["trajectories"][0]["ended_by"] = "infra_error"
@@ -130,6 +133,7 @@ def test_one_seed_is_shown_and_not_tested(copy):
     assert not any(BETTER in note for note in notes)
 
 
+@pytest.mark.slow
 def test_labels_other_than_the_judges_are_named_in_the_cell(copy, here):
     here(*TOY, "arm=reasoningbank", "setting=true_labels", "limit=12", run_dir=copy / "told")
     _, rows, notes = matrix(copy)
@@ -150,6 +154,7 @@ def test_two_cells_of_one_column_never_have_one_name(sweep):
     assert len(set(labels)) == 2 and all(label.startswith("a x=1 #") for label in labels)
 
 
+@pytest.mark.slow
 def test_two_baselines_are_said_with_the_whole_command_which_then_compares(copy, here, capsys):
     for env in ("toy", "toy_chance"):
         words = (f"env={env}", *TOY[1:], "arm=no_memory", "roles.agent.temperature=0.1", "limit=12")
@@ -251,6 +256,7 @@ def test_csv_has_a_line_a_cell_unrounded(sweep, capsys):
     assert (row["n"], row["n_infra_error"], row["n_seeds"]) == ("36", "0", "3")
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_markdown_and_a_terminal_columns(sweep, tmp_path):
     words = [sys.executable, "-m", "scripts.tables", str(sweep)]
     piped = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True, cwd=REPO)
@@ -270,6 +276,7 @@ def test_a_pipe_gets_markdown_and_a_terminal_columns(sweep, tmp_path):
     assert "─────" in out.read_text() and "\x1b" not in out.read_text()
 
 
+@pytest.mark.slow
 def test_at_the_end_of_a_sweep_it_is_printed_and_never_an_error(sweep, tmp_path):
     console = Console(width=100, file=io.StringIO())
     print_matrix(sweep, console)
@@ -278,6 +285,7 @@ def test_at_the_end_of_a_sweep_it_is_printed_and_never_an_error(sweep, tmp_path)
     assert console.file.getvalue().rstrip().endswith("there is no manifest.json in it or below it.")
 
 
+@pytest.mark.slow
 def test_published_rows_that_cannot_be_compared_only_on_demand(sweep, capsys):
     assert main([str(sweep)]) == 0
     assert "Published" not in capsys.readouterr().out

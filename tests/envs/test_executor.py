@@ -51,6 +51,7 @@ class SlowEnv(ToyEnv):
 make_slow = partial(SlowEnv, instructions="", max_steps=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_number_of_live_envs_changes_no_result(here, tmp_path, monkeypatch, workers):
     free = here(*PARALLEL, run_dir=tmp_path / "free")[0] / "episodes.jsonl"
@@ -62,6 +63,7 @@ def test_the_number_of_live_envs_changes_no_result(here, tmp_path, monkeypatch, 
     assert 1 <= len(live) <= workers
 
 
+@pytest.mark.slow
 def test_workers_may_change_when_a_run_goes_on(here, tmp_path):
     run_dir, rate = here(*PARALLEL, "env.workers=1", run_dir=tmp_path / "run")
     assert here(*PARALLEL, "env.workers=4", run_dir=run_dir)[1] == rate
@@ -75,6 +77,7 @@ def test_limits_that_allow_nothing_are_refused(here, words):
         here(*TOY, words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "ended", "status"),
     [

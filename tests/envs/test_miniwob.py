@@ -49,6 +49,7 @@ def env(tmp_path_factory):
         yield made
 
 
+@pytest.mark.slow
 def test_ten_kinds_are_solved_by_gold_and_two_runs_are_alike_to_the_byte(here, mark, tmp_path):
     """Two seeds of each, by one worker and by two at once; no process is left, and nothing of theirs on disk."""
     words = (*QUICK, "agent=gold", "workflow=vanilla", "llm=free", f"env.kinds=[{','.join(STILL)}]")
@@ -62,6 +63,7 @@ def test_ten_kinds_are_solved_by_gold_and_two_runs_are_alike_to_the_byte(here, m
     assert told["browser"].split()[-1].count(".") == 3 and told["version"] == "1.1.0"
 
 
+@pytest.mark.slow
 def test_chance_solves_few(here, mark, tmp_path):
     kinds = "click-checkboxes,click-option,enter-text,login-user,click-button-sequence,focus-text-2"
     words = (*QUICK, "agent=random", "workflow=vanilla", "llm=free", "embedder=hashing", f"env.kinds=[{kinds}]")
@@ -137,6 +139,7 @@ def test_an_attempt_that_is_given_up_takes_its_browser_with_it(mark, tmp_path):
     env.close()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_leaves_no_browser(mark, tmp_path):
     words = command(*QUICK, "agent=random", "workflow=vanilla", "llm=free", "embedder=hashing", "env.kinds=[click-pie]")
     run = subprocess.Popen([*words, f"env.cache_dir={tmp_path}", f"run_dir={tmp_path / 'run'}", "env.seeds=10"])

@@ -136,6 +136,7 @@ def test_there_are_two_hundred_hostile_commands():
     assert len(COMMANDS) >= 200 and len({command for _, command in COMMANDS}) == len(COMMANDS)
 
 
+@pytest.mark.slow
 @bubblewrap
 @pytest.mark.usefixtures("contained")
 @pytest.mark.parametrize("group", GROUPS)

@@ -41,6 +41,7 @@ def test_java_is_the_systems_else_the_wheels_else_an_error(monkeypatch, tmp_path
         scienceworld_jvm.find_java()
 
 
+@pytest.mark.slow
 def test_running_out_of_memory_or_time_is_an_infra_error_that_says_so():
     with make(jvm_heap="40m") as env, pytest.raises(InfraError, match="OutOfMemoryError"):
         env.reset(BOIL)
@@ -95,6 +96,7 @@ def running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").exists(), reason="reads /proc")
 @pytest.mark.parametrize(
     "then",

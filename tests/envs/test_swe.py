@@ -331,6 +331,7 @@ def test_success_that_is_not_known_is_no_failure_in_a_table(data, tmp_path, here
     assert "its success is not known: the environment did not evaluate" in told and " 0.0 " not in told
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_the_main_table_is_made_and_the_papers_numbers_stand_apart(data, tmp_path, cli):
     words = ("experiment=main_table", "env=swe", f"env.data={data}", *PLAYED, "seed=0", f"run_dir={tmp_path / 'table'}")
@@ -362,6 +363,7 @@ def test_a_lesson_of_the_house_turns_a_wrong_fix_into_the_right_one(data, tmp_pa
     assert [row["status"] for row in read_rows(told)] == ["success"]
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_memory_is_kept_for_each_repository_or_for_all(data, tmp_path, here):
     words = ("env=swe", f"env.data={data}", "stream.passes=2", *PLAYED)
@@ -438,6 +440,7 @@ def test_the_kit_is_what_it_says():
 # the bundled instances
 
 
+@pytest.mark.slow
 @bubblewrap
 @pytest.mark.skipif(not BUNDLED.is_dir(), reason="envs/swe/bundled is not here")
 def test_the_bundled_instances_are_solved_by_gold_and_by_nothing_else(here, tmp_path):

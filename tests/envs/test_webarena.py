@@ -127,6 +127,7 @@ def test_the_page_to_begin_with_and_the_actions_are_the_papers(env):
     assert info["valid"] and "heading 'SPAAS White Taper Candles - 4 Pack'" in seen
 
 
+@pytest.mark.slow
 def test_more_actions_are_told_and_taken(sites):
     with make(sites, more_actions=["tab_focus", "goto"]) as env:
         assert "- tab_focus(1): change to a tab" in env.instructions
@@ -150,6 +151,7 @@ def test_one_is_logged_in_once_and_again_after_somebody_signed_out(env, sites):
     assert "Welcome, member" in begin(env, 23) and shop.logins == before + 1
 
 
+@pytest.mark.slow
 def test_each_site_has_its_own_login():
     names = ("shopping", "shopping_admin", "reddit", "gitlab")
     with serving(*names) as four, make(four, site="all", ids=[0, 23, 27, 44, 552]) as env:
@@ -173,6 +175,7 @@ def test_the_administration_is_at_its_path(sites):
             assert "You are at /admin" in seen and "Welcome, member" in seen
 
 
+@pytest.mark.slow
 def test_the_verified_evaluation_wants_to_know_why_a_task_is_impossible(sites):
     """A reason in words says neither what kind of task it was nor which kind of impossible."""
     with make(sites, ids=None, more_actions=["report_infeasible"]) as env:
@@ -197,6 +200,7 @@ def test_what_looks_like_a_prompt_stays_within_its_page(env):
     assert "Fake" not in transcript(made) and final_state(made).count("RootWebArea 'Fake'") == 1
 
 
+@pytest.mark.slow
 def test_a_dialog_a_popup_and_a_page_without_an_end_do_not_stop_an_attempt(env):
     begin(env, 21)
     click(env, "Odd dialogs")
@@ -218,6 +222,7 @@ def test_only_the_sites_can_be_reached(env):
     assert say(env, "It is elsewhere.")[2], "no error of the engine"
 
 
+@pytest.mark.slow
 def test_a_site_that_dies_breaks_the_attempt_and_the_next_one_works():
     with serving("shopping") as first, make(first) as env:
         begin(env, 21)
@@ -266,6 +271,7 @@ def test_the_control_ports_are_those_of_the_images():
     assert control_of("reddit", "http://host:9999") == "http://host:9998"
 
 
+@pytest.mark.slow
 def test_the_published_evaluation_looks_at_the_sites_at_the_end(published, sites):
     sites["shopping"].carts.clear()
     begin(published, 431)

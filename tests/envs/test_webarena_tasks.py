@@ -152,6 +152,7 @@ def test_a_deed_is_judged_by_the_trace_and_the_answer(verifier, tmp_path):
         WebVerifier(urls={"reddit": ADDRESS}).verdict(task, DONE, cart(32202))
 
 
+@pytest.mark.slow
 @needs_evaluators
 def test_an_answer_that_hangs_the_evaluators_is_wrong_and_the_next_one_is_judged():
     distance = next(

@@ -103,6 +103,7 @@ BAD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "why"), BAD, ids=[why for _, why in BAD])
 def test_bad_input_is_one_sentence(tmp_path, given, why):
     async def go(server):
@@ -162,6 +163,7 @@ def records_at(path):
         bank.close()
 
 
+@pytest.mark.slow
 def test_the_controller_runs_both_patterns_with_a_server_of_its_own(tmp_path, capsys, server_path):
     bank = ("--bank", tmp_path / "b.sqlite", "--embedder", "hashing-256")
     told = control(capsys, *bank, "--k", 3)
@@ -175,6 +177,7 @@ def test_the_controller_runs_both_patterns_with_a_server_of_its_own(tmp_path, ca
     assert (first.n_used, second.n_used) == (1, 0)  # the server knows by its id that the first was used
 
 
+@pytest.mark.slow
 def test_the_controller_uses_a_running_server(tmp_path, capsys, server_path):
     with http_server(tmp_path / "b.sqlite", "--tools", "all", *MODEL) as url:
         told = control(capsys, "--url", f"{url}/mcp", "--k", 2, "--agent-id", "solver")
@@ -202,6 +205,7 @@ def test_the_controllers_bad_input_is_one_sentence(tmp_path, capsys, words, why)
     assert why in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [("--url", "http://127.0.0.1:9/mcp"), ("--url", "nonsense"), ("--bank", "{folder}")])
 def test_a_server_that_does_not_answer_is_one_sentence(tmp_path, capfd, where):
     option, value = where[0], where[1].format(folder=tmp_path)

@@ -202,6 +202,7 @@ def test_recalled_lessons_are_not_learned_again(tmp_path):
         assert len(as_trajectory(payload).steps) == 2 and checks.attempt(payload["trajectory"], "q", service.settings)
 
 
+@pytest.mark.slow
 def test_a_bank_learned_over_mcp_is_evaluated_by_the_harness(cli, by_hand, tmp_path):
     bank = tmp_path / "b.sqlite"
     with_words = cli(*TOY, "run_dir=one", f"memory.path={bank}")

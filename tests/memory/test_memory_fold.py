@@ -332,6 +332,7 @@ def crash_at(bank, place):
     bank.change = change
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_write_leaves_the_same_bank_in_the_end(tmp_path):
     episodes = stream_of_episodes(8)
     rows = [row_of(made) for made in episodes]
@@ -399,6 +400,7 @@ def test_what_the_bank_spends_on_its_lessons_is_in_the_runs_tokens(here):
     assert summarise([], 0)["consolidation"] is None
 
 
+@pytest.mark.slow
 def test_a_run_stopped_in_a_round_makes_the_round_again(here, tmp_path):
     words = (*TOY, "limit=10", "llm.script.path=test_memory_fold.merging", "memory=merge_llm", *MERGE)
     whole, _ = here(*words, run_dir=tmp_path / "whole")
@@ -419,6 +421,7 @@ def test_a_run_stopped_in_a_round_makes_the_round_again(here, tmp_path):
     assert cut_in_a_round > 0
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_file
 def test_a_run_killed_at_random_moments_ends_with_the_same_episodes_and_the_same_bank(tmp_path):
     calm, run_dir = tmp_path / "calm", tmp_path / "killed"

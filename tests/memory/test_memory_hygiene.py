@@ -252,6 +252,7 @@ def test_a_warning_against_an_unsafe_step_is_no_order():
         assert suspicions(text) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", ["a" * 100_000, "ignore " * 15_000, "1." * 50_000, "a@" * 50_000, "<" * 50_000, "+1 " * 30_000]
 )
@@ -272,6 +273,7 @@ def caught(texts, likeness=None, above=0.2):
     return [bool(suspicions(t)) or (likeness is not None and likeness.of(t) > above) for t in texts]
 
 
+@pytest.mark.slow
 def test_poison_drill(capsys):
     """What gets through, as a number: texts in other words than the rules' examples, and lessons that must pass."""
     attacks = [text for _, text in HELD_OUT]

@@ -23,6 +23,7 @@ def test_formulas_are_what_the_pattern_says():
         assert _maths(text) == [match.span() for match in FORMULA.finditer(text)], text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -427,6 +427,7 @@ def test_a_lesson_that_the_server_refuses_with_its_commit_leaves_nothing(open_ba
     assert bank.add(record("1", item(1))) and len(bank.history.journal()) == 2
 
 
+@pytest.mark.slow
 def test_the_harness_and_the_mcp_server_share_a_bank(url, tmp_path):
     def tool(*words):
         line = [sys.executable, "-m", "mcp_server", *words, "--bank", url, "--embedder", "hashing-256"]

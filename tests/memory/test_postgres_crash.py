@@ -32,6 +32,7 @@ with open(log, "ab", buffering=0) as told:
 """
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_to_writers_that_are_killed_is_there_once(open_bank, url, tmp_path):  # noqa: F811
     rng, running, kills = random.Random(1), {}, 0
 
@@ -57,6 +58,7 @@ def test_what_was_acknowledged_to_writers_that_are_killed_is_there_once(open_ban
     assert [entry["seq"] for entry in bank.history.journal()] == list(range(1, 8 * 60 + 1))
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_outlives_the_server():
     from benchmarks.embedded_postgres import Server, missing
 
@@ -80,6 +82,7 @@ def test_what_was_acknowledged_outlives_the_server():
         server.close()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_loses_and_repeats_nothing(postgres, tmp_path):
     words = (*TOY, "limit=12", "llm.delay_s=0.01", "memory=consolidated_offline", "memory.consolidate.every=4")
 

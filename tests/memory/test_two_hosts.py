@@ -46,6 +46,7 @@ def without_networks() -> str | None:
 pytestmark = pytest.mark.skipif(bool(reason := missing() or without_networks()), reason=str(reason))
 
 
+@pytest.mark.slow
 def test_all_that_a_host_was_told_is_there_after_it_died_and_came_back(capsys):
     assert two_hosts.main(["--writers", "2", "--lessons", "60"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -54,6 +55,7 @@ def test_all_that_a_host_was_told_is_there_after_it_died_and_came_back(capsys):
     assert found["in the bank"] == 240 + found["records of the two runs"]
 
 
+@pytest.mark.slow
 def test_a_host_whose_cable_is_pulled_lets_go_of_the_bank_and_says_so():
     with two_hosts.connected(0, 0) as ([host, _], bank):
         line, pipe = host.command(["-c", HOLDER, host.bank]), subprocess.PIPE

@@ -187,6 +187,7 @@ def test_a_run_records_who_answered_and_who_failed(broken_run, tmp_path):
     assert said.count("calls are answered by the fallback hosted_vllm/two") == 1
 
 
+@pytest.mark.slow
 def test_every_table_says_how_many_calls_another_model_answered(broken_run, here, serve, tmp_path):
     run_dir, _, second = broken_run
     alone, _ = here(*TOY, f"llm.api_base={second.url}", run_dir=tmp_path / "alone")
@@ -255,6 +256,7 @@ def test_an_option_is_written_out_with_what_it_builds_on(compose):
     assert [dict(each) for each in cfg.llm.fallbacks] == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "said"),
     [

@@ -64,6 +64,7 @@ def test_a_missing_model_file_is_one_sentence():
         LocalModel(model_path="no-such.gguf")
 
 
+@pytest.mark.slow
 def test_minilm_knows_what_is_alike_and_does_not_depend_on_neighbours():
     embedder = MiniLMEmbedder()
     texts = ["How do I boil water?", "Heating water until it boils", "The capital of France"]
@@ -80,6 +81,7 @@ def test_weights_that_are_not_the_published_ones_are_refused(monkeypatch):
         MiniLMEmbedder().embed(["x"])
 
 
+@pytest.mark.slow
 def test_the_default_run_end_to_end(cli, tmp_path):
     done = cli("limit=3", "run_dir=run")
     assert done.returncode == 0, done.stderr

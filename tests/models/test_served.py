@@ -34,6 +34,7 @@ def free_port():
         return one.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_the_only_model_is_taken_and_recorded_and_no_other_goes_on(here, serve, tmp_path):
     server = serve(answer, models=["org/first"])
     words = (*RUN, f"llm.api_base={server.url}")
@@ -48,6 +49,7 @@ def test_the_only_model_is_taken_and_recorded_and_no_other_goes_on(here, serve, 
         here(*words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [404, 401, 500])
 def test_a_server_that_does_not_say_is_not_refused(here, serve, status):
     server = serve(answer, models=status)

@@ -29,6 +29,7 @@ EXACT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", EXACT)
 def test_a_misspelt_word_is_one_sentence(word):
     words = ["env=toy", "llm=vllm", word]
@@ -43,6 +44,7 @@ def test_a_misspelt_word_is_one_sentence(word):
         GlobalHydra.instance().clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

@@ -42,6 +42,7 @@ def in_midst(folder, seed):
     return writer(path)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_and_a_killed_node_leave_the_same_bytes_and_a_lost_cell_is_said(ray, tmp_path):
     plain = tmp_path / "plain"
     plain.mkdir()

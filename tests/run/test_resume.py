@@ -60,6 +60,7 @@ def test_killed_ten_times_at_random_moments(tmp_path, undisturbed):
     assert read_json(run_dir / "summary.json")["n_success"] == 36
 
 
+@pytest.mark.slow
 def test_scaling_killed_twenty_times_at_random_moments(here, tmp_path):
     words = (*TOY, "workflow=matts_parallel", "llm.delay_s=0.01", "stream.batch=3", "max_concurrency=2")
     whole = (here(*words, run_dir=tmp_path / "whole")[0] / "episodes.jsonl").read_bytes()
@@ -72,6 +73,7 @@ def test_scaling_killed_twenty_times_at_random_moments(here, tmp_path):
 SCALED = ["workflow=matts_parallel", "workflow=matts_sequential r=2", "arm=matts_parallel_alone k=2", "stream.batch=7"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", SCALED)
 def test_a_run_that_stops_at_any_call_goes_on_to_the_same_bytes_and_pays_for_no_attempt_twice(
     here, monkeypatch, tmp_path, arm
@@ -227,6 +229,7 @@ def test_two_processes_cannot_write_one_run(cli, tmp_path):
     assert "is being written by another process" in second.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_keeps_whole_episodes_and_says_how_to_go_on(tmp_path, number):
     run_dir = tmp_path / "run"
@@ -244,6 +247,7 @@ def test_an_interrupt_keeps_whole_episodes_and_says_how_to_go_on(tmp_path, numbe
     assert read_json(run_dir / "summary.json")["complete"] is False
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_with_one_sentence_and_loses_nothing(tmp_path, undisturbed):
     run_dir = tmp_path / "run"
 

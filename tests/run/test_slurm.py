@@ -78,6 +78,7 @@ class Sweep:
         assert read_json(here / "summary.json")["complete"]
 
 
+@pytest.mark.slow
 def test_preempted_cells_go_on_and_a_lost_one_is_said(slurm, one_after_another, tmp_path):
     sweep = Sweep(slurm, tmp_path)
     requeued = sweep.in_midst(0)
@@ -107,6 +108,7 @@ def test_preempted_cells_go_on_and_a_lost_one_is_said(slurm, one_after_another, 
     again.is_that_of(one_after_another, 2)
 
 
+@pytest.mark.slow
 def test_ctrl_c_takes_the_cells_out_of_the_queue(slurm, tmp_path):
     sweep = Sweep(slurm, tmp_path)
     sweep.in_midst(0)

@@ -35,6 +35,7 @@ def run_of(folder, arm):
     return path
 
 
+@pytest.mark.slow
 def test_each_arm_takes_the_sizes_that_it_has_and_says_what_it_leaves(sweeps):
     folder, printed = sweeps
     attempts = {
@@ -81,6 +82,7 @@ def test_the_same_command_goes_on(sweeps, tmp_path):
     assert refused.stderr.count("was made with another configuration") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -58,6 +58,7 @@ def cells(folder):
     return sorted(path.parent.name for path in folder.glob("*/manifest.json"))
 
 
+@pytest.mark.slow
 def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(start, serve, tmp_path):
     """Counted by the server: the requests of two starts are those of one sweep that was whole from the start."""
 
@@ -88,6 +89,7 @@ def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(start, serve,
         assert grown == whole
 
 
+@pytest.mark.slow
 def test_an_older_sweep_with_numbers_goes_on_in_its_folders(start, tmp_path):
     words = ("-m", *TOY, "arm=no_memory,reasoningbank")
     old = "hydra.sweep.subdir=${hydra:job.num}-toy-${hydra:runtime.choices.arm}-seed${seed}"
@@ -111,6 +113,7 @@ def name_of(compose, monkeypatch, *words, typed=None):
     return cell_name(compose(*words, "hydra.mode=MULTIRUN"))
 
 
+@pytest.mark.slow
 def test_a_folder_says_what_its_cell_is(compose, monkeypatch):
     def name(*words, **typed):
         return name_of(compose, monkeypatch, *words, **typed)
@@ -172,6 +175,7 @@ def test_a_value_with_an_equals_sign_is_quoted_as_hydra_wants_it():
     ]
 
 
+@pytest.mark.slow
 def test_a_cell_goes_on_alone_and_its_bank_is_read_by_its_path(start, tmp_path):
     words = (*TOY, "limit=4", "arm=reasoningbank")
     assert start("-m", *words, "seed=0", "run_dir=S")[0] == 0
@@ -183,6 +187,7 @@ def test_a_cell_goes_on_alone_and_its_bank_is_read_by_its_path(start, tmp_path):
     assert code == 0, errors
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_sweep_is_no_run_and_that_of_a_run_is_no_sweep(start, tmp_path):
     assert start("-m", *TOY, "limit=2", "run_dir=S")[0] == 0
     assert start(*TOY, "limit=2", "run_dir=R")[0] == 0
@@ -200,6 +205,7 @@ JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
 SOME_FAIL = ("-m", *TOY, "arm=no_memory,reasoningbank", "judge=oracle,llm", "limit=3", "run_dir=S")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", [(), JOBLIB], ids=["basic", "joblib"])
 def test_every_failed_cell_is_named_with_its_reason_once(tmp_path, launcher):
     if launcher:
@@ -221,6 +227,7 @@ def test_every_failed_cell_is_named_with_its_reason_once(tmp_path, launcher):
     assert not list((tmp_path / "S").glob(".cells-*"))
 
 
+@pytest.mark.slow
 def test_a_partial_cell_is_named_in_any_sweep(start, tmp_path):
     code, said, errors = start("-m", *TOY, "seed=0,1", "limit=6", "budget.run.calls=9", "run_dir=S")
     assert code == 1
@@ -230,6 +237,7 @@ def test_a_partial_cell_is_named_in_any_sweep(start, tmp_path):
     assert start("-m", *TOY, "seed=0,1", "limit=6", "run_dir=S")[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", [(), JOBLIB], ids=["basic", "joblib"])
 def test_ctrl_c_is_one_sentence_and_the_command(tmp_path, launcher):
     if launcher:
@@ -253,6 +261,7 @@ def test_ctrl_c_is_one_sentence_and_the_command(tmp_path, launcher):
     assert [len(read_run(tmp_path / "S" / name).rows) for name in cells(tmp_path / "S")] == [10, 10]
 
 
+@pytest.mark.slow
 def test_a_cell_that_two_sweeps_share_is_waited_for(tmp_path):
     words = command("-m", *TOY, "llm.delay_s=0.1", "limit=6", f"run_dir={tmp_path / 'S'}")
     both = [subprocess.Popen(words, stdout=-1, stderr=-1, text=True) for _ in range(2)]
@@ -263,6 +272,7 @@ def test_a_cell_that_two_sweeps_share_is_waited_for(tmp_path):
     assert sum("waiting for it" in each for each in said) == 1
 
 
+@pytest.mark.slow
 def test_a_cell_that_is_there_twice_is_refused_twice_and_does_not_wait_for_itself(start, tmp_path):
     assert start("-m", *TOY, "limit=2", "run_dir=S")[0] == 0
     code, said, errors = start("-m", *TOY, "seed=0,0", "limit=2", "max_steps=4", "run_dir=S")
@@ -286,6 +296,7 @@ def test_a_table_that_breaks_hides_nothing(start):
 ENVS = ("llm=scripted", "embedder=hashing", "env=toy,toy_chance")
 
 
+@pytest.mark.slow
 def test_keys_for_one_benchmark_are_its_own(start, tmp_path):
     words = ("-m", *ENVS, "+toy_chance.boxes_per_family=2", "+toy.limit=3", "arm=no_memory,reasoningbank", "limit=20")
     code, _, errors = start(*words, "run_dir=S")
@@ -313,6 +324,7 @@ def test_keys_for_one_benchmark_are_its_own(start, tmp_path):
     assert "boxes_per_family: 2" in composed and "\ntoy_chance:" not in composed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -329,6 +341,7 @@ def test_a_misspelt_key_of_a_benchmark_is_refused(here, words, why):
         here("llm=scripted", "embedder=hashing", *words)
 
 
+@pytest.mark.slow
 def test_cell_folder_finds_the_same_configuration_under_another_name(start, tmp_path):
     words = ("-m", *TOY, "limit=2", "run_dir=S")
     assert start(*words, "retrieval.top_k=1,2")[0] == 0

@@ -51,6 +51,7 @@ def test_a_part_is_known_by_what_it_is():
     assert by_class(by_class(config)) == by_class(config)
 
 
+@pytest.mark.slow
 def test_every_arm_records_what_it_did(unpacked, tmp_path):
     """To the byte."""
     words = command("experiment=known_answer", f"run_dir={tmp_path}")

@@ -265,6 +265,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:12]))
 def test_hostile_text_is_a_wrong_answer_and_leaves_nothing(tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)

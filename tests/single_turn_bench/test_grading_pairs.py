@@ -30,6 +30,7 @@ def built():
     return pairs(WARMUP + list(made_golds(random.Random(0))), seed=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False], ids=["rewritten", "perturbed"])
 def test_hardly_any_built_pair_is_graded_wrongly(built, right):
     chosen = [pair for pair in built if pair.right is right]
@@ -49,6 +50,7 @@ def seconds(read, text):
     return min(taken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS, ids=repr)
 @pytest.mark.parametrize(
     "read", [extract_answer, boxed_answer, lambda text: find_choice(text, 10)], ids=["answer", "box", "letter"]

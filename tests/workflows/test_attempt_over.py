@@ -43,6 +43,7 @@ def remote(server, *more):
     return ("env=toy", "llm=vllm", "embedder=hashing", f"llm.api_base={server.url}", "llm.json_schema=false", *more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workflow", ["vanilla", "reasoningbank", "matts_parallel"])
 def test_a_true_rate_of_one_half_is_measured_where_the_failures_outgrow_the_context(here, serve, workflow):
     server = serve(long_winded)

@@ -8,6 +8,7 @@ from conftest import TOY, read_json, read_rows
 CAP = 6000  # the agent's max_memory_chars
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["synapse", "awm"])
 @pytest.mark.parametrize("workflow", ["reasoningbank", "matts_parallel"])
 def test_they_learn_from_successes_and_here_there_is_never_a_first_one(here, memory, workflow):

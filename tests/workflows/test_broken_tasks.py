@@ -65,6 +65,7 @@ def whole(here, tmp_path):
     return (here(*TOY, "limit=12", "workflow=vanilla", run_dir=tmp_path / "whole")[0] / "episodes.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 4])
 def test_where_nothing_is_learned_a_broken_task_is_tried_again_at_once(here, breaking, tmp_path, whole, workers):
     counts = breaking(birch_1=2, dune_2=1)
@@ -193,6 +194,7 @@ def test_of_several_rounds_the_whole_ones_are_not_made_again(here, breaking, tmp
     assert len([call for call in seen if call[1] == 2]) == 4  # the first rounds, each once
 
 
+@pytest.mark.slow
 def test_a_server_that_stays_bad_and_one_that_heals(cli, serve, monkeypatch, tmp_path):
     monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.01)
     state = {"bad": True}
@@ -223,6 +225,7 @@ def test_a_server_that_stays_bad_and_one_that_heals(cli, serve, monkeypatch, tmp
     assert audited(tmp_path / "run") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["workflow=reasoningbank", "workflow=matts_parallel k=2", "stream.batch=5"])
 def test_stopped_at_any_call_among_broken_tasks_it_goes_on_to_the_same_bytes(here, monkeypatch, tmp_path, arm):
     from envs import toy_script
@@ -263,6 +266,7 @@ def test_stopped_at_any_call_among_broken_tasks_it_goes_on_to_the_same_bytes(her
         assert audited(run_dir) == {}
 
 
+@pytest.mark.slow
 def test_killed_among_the_tries_it_goes_on_to_the_same_bytes(tmp_path):
     words = (*TOY, "limit=10", "llm.script.path=test_broken_tasks.ill_at_first", "llm.delay_s=0.02")
 

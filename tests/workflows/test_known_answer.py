@@ -89,6 +89,7 @@ def test_the_experiment_gives_the_known_answers(experiment):
         assert count in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 8])
 @pytest.mark.parametrize("arm", [*ANSWERS, "random_retrieval"])
 def test_workers_change_nothing(experiment, here, arm, workers):

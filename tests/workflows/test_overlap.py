@@ -112,6 +112,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_recorded_order_is_repeated_to_the_byte(here, ends, tmp_path, way):
     words = (*ASYNC, *WAYS[way].split())
@@ -183,6 +184,7 @@ def writes(monkeypatch):
     return Writes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["", "workflow=matts_parallel k=2"])
 def test_killed_at_any_write_it_goes_on_to_the_recorded_order_and_pays_for_no_attempt_twice(
     here, ends, writes, monkeypatch, tmp_path, way
@@ -213,6 +215,7 @@ def test_killed_at_any_write_it_goes_on_to_the_recorded_order_and_pays_for_no_at
         assert sorted(made) == [(place, sample) for place in range(6) for sample in range(2 if way else 1)]
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_nothing_is_lost_and_nothing_done_twice(tmp_path):
     words = command(
         *ASYNC, "limit=16", "workflow=matts_parallel", "k=2", "llm.delay_s=0.02", f"run_dir={tmp_path / 'D'}"
@@ -234,6 +237,7 @@ def test_killed_at_random_moments_nothing_is_lost_and_nothing_done_twice(tmp_pat
     assert (tmp_path / "D" / "rollouts.jsonl").read_bytes() == b""
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_at_once_and_the_same_command_goes_on(tmp_path):
     run_dir = tmp_path / "D"
     words = command(*ASYNC, "limit=12", f"run_dir={run_dir}")
@@ -346,6 +350,7 @@ def test_the_papers_stream_has_no_order_of_its_own(here):
     assert {"overlapping", "self_retrieval"} <= faults_of(run_dir).keys()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_repeated_is_refused_in_one_sentence(here, recorded, tmp_path):
     fresh = (tmp_path / str(n) for n in count())
 

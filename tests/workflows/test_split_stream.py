@@ -53,6 +53,7 @@ def same(run_dir, other):
     assert {key: one[key] for key in one if key not in OF_TIME} == {key: two[key] for key in two if key not in OF_TIME}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 4, 9])
 def test_several_streams_at_once_give_the_bytes_of_one_after_another(here, tmp_path, one_after_another, workers):
     run_dir, _ = here(*SPLIT, f"max_concurrency={workers}", run_dir=tmp_path / "run")
@@ -98,6 +99,7 @@ def test_the_streams_really_run_at_once(here, tmp_path, meeting):
     assert read_json(run_dir / "summary.json")["complete"]
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_goes_on_and_keeps_what_was_ahead(tmp_path):
     words = (*SPLIT, "stream.order=by_type", "workflow=matts_parallel", "llm.delay_s=0.01")
     whole, run_dir, rng, ahead = tmp_path / "whole", tmp_path / "run", random.Random(3), []
@@ -175,6 +177,7 @@ def test_an_outage_breaks_no_more_of_a_type_than_would_end_the_run(here, breakin
     assert max(each.values()) == 3 and len(each) >= 2
 
 
+@pytest.mark.slow
 def test_an_error_in_one_stream_ends_all_at_once_and_the_same_command_goes_on(here, monkeypatch, tmp_path):
     from envs import toy_script
 
