@@ -94,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     one["status"].add_argument("status", choices=STATUSES)
     for name in ("export", "import"):
         one[name].add_argument("file", type=Path, metavar="FILE")
-        one[name].add_argument("--format", choices=tuple(FORMATS), default="jsonl")
+        one[name].add_argument("--format", choices=FORMATS, default="jsonl")
     sub = one["consolidate"]
     sub.add_argument("--only", action="append", choices=("deduplicate", "merge", "contradict", "prune"))
     by = "a cross-encoder looks for contradictions: its name or folder, left out the usual one"

@@ -14,20 +14,27 @@ if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
     from core.types import MemoryRecord
 
-FORMATS = {
-    "jsonl": json_lines,
-    "markdown": markdown,
-    "mcp": reasoningbank_mcp,
-    "insight_memory": insight_memory,
-    "authors": paper_authors,
+WRITERS = {
+    "jsonl": json_lines.write,
+    "markdown": markdown.write,
+    "mcp": reasoningbank_mcp.write,
+    "insight_memory": insight_memory.write,
+    "authors": paper_authors.write,
 }
+READERS = {
+    "jsonl": json_lines.read,
+    "mcp": reasoningbank_mcp.read,
+    "insight_memory": insight_memory.read,
+    "authors": paper_authors.read,
+}
+FORMATS = tuple(WRITERS)
 
 
 def export(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) -> int:
     """Write the records of a bank, of one namespace where it is given; returns how many. UserError on a bad path."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return _module(form).write(bank, path, namespace)
+        return _known(form, WRITERS)(bank, path, namespace)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from error
 
@@ -37,11 +44,10 @@ def load(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) 
 
     namespace   the tenant they go to; None keeps each record's own
     """
-    module = _module(form)
-    if not hasattr(module, "read"):
+    if form in WRITERS and form not in READERS:
         raise UserError(f"{form} is for reading only: import jsonl, mcp, insight_memory or authors.")
     try:
-        found: Portable = module.read(path, bank)
+        found: Portable = _known(form, READERS)(path, bank)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
     if namespace is not None:
@@ -67,7 +73,7 @@ def _taught(record: MemoryRecord) -> tuple:
     return record.original_query, record.items, record.outcome, record.task_id
 
 
-def _module(form: str) -> Any:
-    if form not in FORMATS:
+def _known(form: str, functions: dict[str, Any]) -> Any:
+    if form not in functions:
         raise UserError(f"format={form}: give {', '.join(FORMATS)}.")
-    return FORMATS[form]
+    return functions[form]
