@@ -50,8 +50,8 @@ def beside_claims(cells: Cells, rows: list[dict[str, Any]]) -> TextTable:
 def claimed(claims: list[Published], arm: str, kind: str) -> str:
     """What is claimed of a task type by an arm; "-" where no number is."""
     mine = [claim for claim in claims if (claim.values["arm"], claim.values["job"]) == (arm, kind)]
-    named = [(name, value, claim.n_tasks) for claim in mine for name, value in claim.values.items() if name in WORDS]
-    return "\n".join(WORDS[name].format(value, n_tasks) for name, value, n_tasks in named) or "-"
+    said = [(name, value, claim.n_tasks) for claim in mine for name, value in claim.values.items() if name in WORDS]
+    return "\n".join(WORDS[name].format(value, n_tasks) for name, value, n_tasks in said) or "-"
 
 
 def _counted(episodes: pd.DataFrame) -> pd.DataFrame:

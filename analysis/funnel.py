@@ -66,7 +66,7 @@ def funnel_of(cells: Cells) -> list[dict[str, Any]]:
     seeds; p_holm is over all p of these rows.
     """
     table = {row["cell"]: row for row in records(cells.table)}
-    rows = [found for row in table.values() if row["n"] and row["tasks_shown"] for found in _steps(cells, row, table)]
+    rows = [step for row in table.values() if row["n"] and row["tasks_shown"] for step in _steps(cells, row, table)]
     for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
         row["p_holm"] = p
     return rows
@@ -77,13 +77,14 @@ def _steps(cells: Cells, row: dict[str, Any], table: dict[str, dict[str, Any]]) 
     mine = mine[mine["success"].notna()]
     base = table.get(row["base"]) if row["base"] != row["cell"] else None
     other = None if base is None else cells.episodes(base["cell"])
-    found = at_steps(mine)
+    by_step = at_steps(mine)
     about = {key: row[key] for key in ("cell", "base", "label", *BLOCK, "n_tasks", "partial")} | {"n_partial": 0}
     about["base_partial"] = bool(base and base["partial"])
-    for step, inside in found.items():
+    for step, inside in by_step.items():
         if not len(inside) and step not in ALWAYS:
             continue
-        counts = {"n": len(inside), "of": len(found[STEPS[step][1] or step]), "n_success": int(inside["success"].sum())}
+        n_of, n_success = len(by_step[STEPS[step][1] or step]), int(inside["success"].sum())
+        counts = {"n": len(inside), "of": n_of, "n_success": n_success}
         rate = rate_interval(grid(inside).to_numpy()) if len(inside) else {}
         compared = _compared(mine, other, inside) if other is not None and len(inside) else {}
         p = compared.get("p") if step in TESTED and not (row["partial"] or about["base_partial"]) else None
@@ -95,9 +96,9 @@ def _compared(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> 
     pairs = inside[keys].merge(other[[*keys, "success"]], on=keys).dropna()
     if not len(pairs):
         return {}
-    found = against(mine, other, inside)
-    ends = {f"difference_{end}": found.pop(end) for end in ("low", "high")}
-    return {"without": rate_interval(grid(pairs).to_numpy())["mean"], **found, **ends}
+    effect = against(mine, other, inside)
+    ends = {f"difference_{end}": effect.pop(end) for end in ("low", "high")}
+    return {"without": rate_interval(grid(pairs).to_numpy())["mean"], **effect, **ends}
 
 
 def texts_of(rows: list[dict[str, Any]], base: str) -> list[TextTable]:
@@ -124,9 +125,9 @@ COLUMNS = (
 
 
 def _line(row: dict[str, Any]) -> list[Any]:
-    part = f"{row['n']}" if row["step"] == "all" else f"{row['n']} of {row['of']}"
+    count = f"{row['n']}" if row["step"] == "all" else f"{row['n']} of {row['of']}"
     name = row["label"] if row["step"] == "all" else "· " * len(steps_above(row["step"])) + STEPS[row["step"]][0]
-    return [name, part, row["n_success"], *(show(row) for _, show in COLUMNS)]
+    return [name, count, row["n_success"], *(show(row) for _, show in COLUMNS)]
 
 
 def notes_of(rows: list[dict[str, Any]], base: str) -> list[str]:
