@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from conftest import REPO, TOY, command, read_rows, wait_for
+from conftest import KITS, REPO, TOY, command, read_rows, wait_for
 from memory_kit import Compass, item, record
 
 from core.errors import StopRun, UserError
@@ -34,7 +34,7 @@ from core.memory.store.contract import Busy
 from core.models.embedding import Embedder, HashingEmbedder
 from core.types import Lesson, MemoryRecord, Usage
 
-ENV = {**os.environ, "PYTHONPATH": f"{REPO}:{REPO / 'tests'}"}
+ENV = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{KITS}"}
 
 
 @pytest.fixture

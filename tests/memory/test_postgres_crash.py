@@ -44,7 +44,8 @@ def test_what_was_acknowledged_to_writers_that_are_killed_is_there_once(open_ban
     running = {name: start(name) for name in names}
     while running:
         for name, process in list(running.items()):
-            if process.poll() is not None and process.returncode == 0:
+            if process.poll() is not None:
+                assert process.returncode == 0
                 del running[name]
             elif kills < 12 and (tmp_path / name).exists() and rng.random() < 0.1:
                 process.send_signal(signal.SIGKILL)
