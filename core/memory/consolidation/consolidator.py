@@ -174,7 +174,7 @@ class Consolidator(Consolidates):
             return
         if seen.used:  # else the clock need not be read
             fields = after_use(bank.moment(), seen.label, confidence=self.confidence, ticks_per_day=self.ticks_per_day)
-            change.count(dict.fromkeys(seen.used), lambda _, record: fields(record, int(not seen.counted)))
+            change.update_usage(dict.fromkeys(seen.used), lambda _, record: fields(record, int(not seen.counted)))
         added = [(record, sure) for id, sure in seen.new if (record := bank.get(id)) is not None]
         for record, sure in added:
             if record.confidence is None and self.confidence is not None:
@@ -205,7 +205,7 @@ class Consolidator(Consolidates):
         """Run the policies of the rounds that are due, each in one transaction that also stores that it is done."""
         # In the background one process alone runs them: others would plan the same again. Where several may (a database
         # is no file to lock), `_write` makes what the first of them planned.
-        turn = bank.alone("rounds") if self.background else nullcontext(True)
+        turn = bank.try_lock("rounds") if self.background else nullcontext(True)
         with self._round_lock, turn as is_mine:
             while is_mine and (at := self.progress(bank)).round:
                 for number in range(at.step, len(self._policies)):

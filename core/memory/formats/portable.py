@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import UserError
 from core.memory.filter import STATUSES
 from core.memory.store.changes import RELATIONS
-from core.memory.store.schema import SET_ASIDE
+from core.memory.store.schema import NOT_SEARCHED
 from core.types import MemoryRecord
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _vector(bank: MemoryBank, record: MemoryRecord) -> Any:
 
     if record.query_embedding:
         return np.array(record.query_embedding, dtype=np.float32)
-    return None if record.status in SET_ASIDE else bank.embedder.embed([record.original_query])[0]
+    return None if record.status in NOT_SEARCHED else bank.embedder.embed([record.original_query])[0]
 
 
 def rows(path: Path) -> Iterator[tuple[int, Any]]:

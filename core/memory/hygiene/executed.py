@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from core.memory.ports import Did
+from core.memory.ports import Steps
 
 _TOP = "com|net|org|io|dev|app|ru|cn|xyz|info|co|page|site|ai|me|cloud|online|top|link|store|tech|live|host|example"
 _HOST = re.compile(
@@ -52,7 +52,7 @@ _FAILED = re.compile(
 _NO_FAILURE = re.compile(r"(?i)\b(?:0|no|without) (?:error|failure|exception)s?\b|\b\d+ failed\b")
 
 
-def successful(did: Did) -> tuple[str, ...]:
+def successful(did: Steps) -> tuple[str, ...]:
     """The actions whose observations report no failure."""
     return tuple(action for action, observation in did if not _FAILED.search(_NO_FAILURE.sub("", observation)))
 

@@ -14,7 +14,7 @@ from core.learning.structured import object_schema, parse_json, text_schema
 from core.memory.hygiene.executed import never_executed, successful
 from core.memory.hygiene.injection import Likeness, hints, rules, suspicions
 from core.memory.hygiene.scrub import scrub
-from core.memory.ports import Bank, Did, Hygiene
+from core.memory.ports import Bank, Hygiene, Steps
 from core.models.base import Role
 from core.models.reply_text import strip_thinking
 from core.seeding import derive_seed
@@ -161,7 +161,7 @@ class Guard(Hygiene):
         )
 
     def screen(
-        self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None = None, did: Did | None = None
+        self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None = None, did: Steps | None = None
     ) -> MemoryRecord:
         """The record as it may be stored; provenance["hygiene"] then names what was done to it.
 
@@ -230,7 +230,7 @@ class Guard(Hygiene):
             return []
         return burst(record, same_source(record, bank, self.source, self.window), bank, self.source, self.burst)
 
-    def _broken_rules(self, query: str, items: tuple[Lesson, ...], bank: Bank, did: Did | None) -> tuple[str, ...]:
+    def _broken_rules(self, query: str, items: tuple[Lesson, ...], bank: Bank, did: Steps | None) -> tuple[str, ...]:
         """The rules that the query or the lessons break."""
         texts = (query, *(item.text for item in items))
         known = self.provenance and did is not None

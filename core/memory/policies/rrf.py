@@ -20,7 +20,7 @@ class RRF(Pooled):
     a record that only shares words with the task is left out.
     """
 
-    by_places: ClassVar[bool] = True
+    rank_based: ClassVar[bool] = True
 
     k: float = 60.0
 
