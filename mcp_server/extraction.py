@@ -232,7 +232,7 @@ class QueueWorker:
             # A key, the provider, a bank that others write to or the budget of all: no attempt could succeed now.
             if isinstance(error, StopRun | Busy) or (isinstance(error, OverBudget) and error.whole_run):
                 log.warning(f"extraction {job.id} and those after it wait: {why}")
-                self.service.jobs.back(job.id, why)
+                self.service.jobs.requeue(job.id, why)
                 return False
             if isinstance(error, TransientError) and job.tries + 1 < TRIES:
                 log.warning(f"extraction {job.id} is tried again: {why}")

@@ -1,4 +1,4 @@
-"""The memory bank: retrieval is a pure read; what changes records is one transaction with a journal entry."""
+"""The memory bank: retrieval is a pure read; each change is one transaction with one journal entry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core.memory.filter import Filter, normal_tag
 from core.memory.history import History
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
-from core.memory.ports import SAME, Consolidates, Did, Hygiene, Policy
+from core.memory.ports import SAME, Consolidates, Hygiene, Policy, Steps
 from core.memory.protocol import Memory
 from core.memory.records import EpisodeFeedback, feedback_of, record_of
 from core.memory.store.changes import Change, Items
@@ -37,10 +37,10 @@ _CHOICES = {
     "index": ("flat", "hnsw"),
     "uses": (None, "shown", "cited"),
 }
-MOST_MISSING = 500  # older records whose items a search with key=both embeds on its way: some seconds, at each start
+MOST_MISSING = 500  # max. records without item vectors that a search embeds on the fly: some seconds, at each start
 OF_TASK = "type"  # memory.domain and memory.tags: the task's type
-MAX_WORDS = 64  # of a query that the full-text search looks for
-SHOWN_WAIT_S = 0.2  # how long a retrieval may wait for other writers, to count what it has shown
+MAX_WORDS = 64  # max. words of a query in a full-text search
+SHOWN_WAIT_S = 0.2  # seconds that a retrieval may wait for other writers, to count the records shown
 
 log = logging.getLogger(__name__)
 
@@ -50,25 +50,25 @@ class MemoryBank(Contents, Memory):
     """The paper's bank (section 3.2): append-only experiences, keyed by the embedding of their query.
 
     path         the SQLite file, or the URL of a PostgreSQL database; None in the config: in the run directory
-    store        memory/store=postgres: how that database is used; None: as usual
-    embedder     makes the vectors of what is added; a bank refuses another than its own
-    namespace    whose records it reads and writes, unless a search's Filter names another
-    allow_self   let a task retrieve what it taught itself earlier; False is the only honest setting for a benchmark
-    unit         record | item: what a search returns, a whole record or single items of it
-    key          query | item | both: what a search compares with, the record's query (the paper), each of its items, or
-                 whichever is nearest of the query and the items, these with the record's tags and window by window
-    domain       type | TEXT: the domain of what a task teaches, its own type or this one; None: it has none
-    tags         words put on what a task teaches, "type" for its type; None: there are none
-    uses         shown | cited: a record is used where a lesson of it was shown, or only where the agent cites one;
-                 None: shown, and a run counts only with `consolidate`
-    clock        stream | wall: what ages are measured on
+    store        PostgreSQL search settings (memory/store=postgres); None: defaults
+    embedder     embeds queries and items; UserError if the bank was made with another one
+    namespace    the tenant whose records are read and written; a search's Filter may name another
+    allow_self   let a task retrieve records learned from it; must be False for a valid benchmark
+    unit         record | item: a search returns whole records or single items
+    key          query | item | both: a search compares the query with the record's query (the paper), with each of its
+                 items, or takes the max over the query and all item chunks (title + tags + 800-character chunk)
+    domain       type | TEXT: domain of the records that a task adds: the task's type, or this text; None: no domain
+    tags         tags of the records that a task adds; "type" stands for the task's type; None: no tags
+    uses         shown | cited: a record counts as used if a lesson of it was shown, or only if the agent cites one;
+                 None: as shown, but a run counts uses only if `consolidate` is set
+    clock        stream | wall: the clock for ages
     index        flat | hnsw: exact search, or approximate from 20 000 records on
     read_only    open an existing bank and refuse to change it (setting=frozen)
-    hygiene      what looks at a record before it is stored; None: nothing does
-    consolidate  what a finished episode teaches the bank beyond its record; None: nothing
-    run          a name for the run on a bank that others have filled: its ticks go on from where the bank stood then
-    provenance   what is noted on each record added: {run, models}; task, trajectory (a hash), label source and time
-                 are fields of the record itself
+    hygiene      write filter for new records; None: no filter
+    consolidate  updates the stored records after each episode; None: they are not updated
+    run          name of the run, on a bank that other runs have filled: its ticks continue after the bank's last tick
+    provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
+                 fields of the record itself
     """
 
     path: str
@@ -91,7 +91,7 @@ class MemoryBank(Contents, Memory):
     provenance: dict[str, Any] = field(default_factory=dict)
     _store: BankStore = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
-    _items_by: str = field(init=False, repr=False)  # item | both: what vectors of items are made for
+    _item_vector_key: str = field(init=False, repr=False)  # item | both: key of the item vectors
     _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -107,11 +107,11 @@ class MemoryBank(Contents, Memory):
                 f"the bank {self.path} was made by the embedder {made_by!r} and this run uses {self.embedder.name!r}: "
                 "give the same embedder, or another memory.path."
             )
-        self._items_by = key_of_items(self._store, self.key, read_only=self.read_only, path=self.path)
+        self._item_vector_key = key_of_items(self._store, self.key, read_only=self.read_only, path=self.path)
         settings = SearchSettings(
             approximate=self.index == "hnsw",
             read_only=self.read_only,
-            items_by=self._items_by,
+            item_vector_key=self._item_vector_key,
             item_vectors=self._item_vectors,
             most_missing=MOST_MISSING if self.key == "both" else None,  # key=item has nothing else to search by
         )
@@ -119,18 +119,18 @@ class MemoryBank(Contents, Memory):
         self._search = self._store.search(settings)
 
     def of(self, namespace: str) -> Self:
-        """The same open bank as another tenant has it. Close only the one that was opened."""
+        """A view of the same open bank for another namespace; only the original may be closed."""
         other = copy(self)
         other.namespace, other._store = namespace, self._store.of(namespace)
         return other
 
     @property
     def history(self) -> History:
-        """What was changed, what undoes it, and what is forgotten for good."""
+        """The journal, rollback, snapshots and permanent deletion."""
         return History(contents=self, store=self._store, change=self.change)
 
     def moment(self) -> Moment:
-        """The present on the bank's clock."""
+        """The current time on the bank's clock."""
         return Moment(tick=self.tick() if self.clock == "stream" else None, at=datetime.now(UTC))
 
     def retrieve(
@@ -141,9 +141,10 @@ class MemoryBank(Contents, Memory):
         where: Filter | None = None,
         domain: str | None = None,
     ) -> list[Scored]:
-        """The records most useful for a query, best first; top_k None takes the policy's. Never writes.
+        """The records that the policy chooses for a query, best first. Never writes.
 
-        domain   the task's own, which `retrieval.domain=same` means; None: it is not known, and nothing is left out
+        top_k    None: the policy's
+        domain   domain of the task, for `retrieval.domain=same`; None: not known, records of all domains are searched
         """
         top_k = self.policy.top_k if top_k is None else top_k
         if top_k <= 0:
@@ -154,24 +155,24 @@ class MemoryBank(Contents, Memory):
         return self.policy.rank(self, query, top_k, exclude_task, where)
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
-        """What is retrieved, and how many of the top_k that would have been retrieved min_score held back."""
+        """(the records retrieved, how many of the top_k without a threshold were removed by min_score)."""
         if self.policy.min_score is None:
             return self.retrieve(query, top_k, where=where), 0
-        unheld = copy(self.policy)
-        unheld.min_score = None
-        unheld = unheld.rank(self, query, top_k, None, where)
-        n_held_back = len(unheld) - len(self.policy.good_enough(unheld))
-        again = n_held_back or self.policy.by_places
-        return (self.retrieve(query, top_k, where=where) if again else unheld), n_held_back
+        policy = copy(self.policy)
+        policy.min_score = None
+        without_threshold = policy.rank(self, query, top_k, None, where)
+        n_removed = len(without_threshold) - len(self.policy.good_enough(without_threshold))
+        must_rerank = n_removed or self.policy.rank_based
+        return (self.retrieve(query, top_k, where=where) if must_rerank else without_threshold), n_removed
 
     def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
-        """(domain, tags) of what a task teaches; None: `memory.domain` gives none."""
+        """(domain, tags) of the records that a task adds. Domain None: `memory.domain` sets none."""
         tags = [task.type if tag == OF_TASK else tag for tag in self.tags or ()]
         domain = task.type if self.domain == OF_TASK else self.domain
         return domain, tuple(dict.fromkeys(normal_tag(tag) for tag in tags if tag.strip()))
 
     def prefetch(self, query: str) -> None:
-        """A task with this query comes next: embed it meanwhile."""
+        """Embed a query in the background, because a task with it comes next."""
         self.embedder.prefetch(query)
 
     def nearest(
@@ -186,9 +187,10 @@ class MemoryBank(Contents, Memory):
         """The k records with the highest cosine to a query, of those that pass `where`, none from exclude_task.
 
         query       a text, or its unit vector, float32 (d,)
-        unit, key   where they are to be others than the bank's
+        where       None: all active records of the bank's namespace
+        unit, key   instead of the bank's; None: the bank's
         """
-        # Also for an empty bank: an embedder that breaks must do so before the attempt, not when its record is added.
+        # Also for an empty bank, so that a broken embedder fails before the attempt, not when its record is added.
         vector = self.embedder.embed([query])[0] if isinstance(query, str) else query
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
@@ -201,7 +203,7 @@ class MemoryBank(Contents, Memory):
         return (each_item_once(found) if (key, unit) == ("both", "item") else found)[:k]
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
-        """The k records nearest to a record's query, itself left out. UserError for an unknown id."""
+        """The k records whose queries are nearest to that of the record `id`, itself left out. UserError if unknown."""
         import numpy as np
 
         record = self.existing(id)
@@ -212,9 +214,9 @@ class MemoryBank(Contents, Memory):
     def lexical(
         self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, everyone: bool = False
     ) -> list[Scored]:
-        """The k records whose query and items match the words of a text best, any of them: BM25 as in SQLite's FTS5.
+        """The k records whose query and items best match any words of a text: BM25 as in SQLite's FTS5.
 
-        Higher is better. everyone: of all namespaces, as `Filter.everyone`.
+        everyone   search all namespaces, as `Filter.everyone`
         """
         where = replace(where or Filter(), everyone=True) if everyone else where
         words = list(dict.fromkeys(re.findall(r"\w+", query.lower())))[:MAX_WORDS]
@@ -232,25 +234,25 @@ class MemoryBank(Contents, Memory):
         verdict: Verdict | None = None,
         task_id: str = "",
         shown: Sequence[str] | None = None,
-        did: Did | None = None,
+        did: Steps | None = None,
     ) -> bool:
         """Append a record to the bank's namespace: add(record), or add(query, trajectory, items), which makes it.
 
-        Adding the same again changes nothing and returns False.
+        Adding the same record again changes nothing and returns False.
 
-        shown     ids of what its task had retrieved, for `memory.hygiene`; None where that is not known
-        did       what the attempts did, for `memory.hygiene`; None where that is not known
-        verdict   of a query's attempt; None: the env's own evaluation, and the record says so (label source `oracle`)
-        task_id   which never retrieves it; "": every task with the same query
+        shown     ids of the records that the task's prompt showed, for `memory.hygiene`; None: not known
+        did       steps of the attempts, for `memory.hygiene`; None: not known
+        verdict   with a query: label of its attempt; None: label from trajectory.success (label source `oracle`)
+        task_id   with a query: the task that must not retrieve the record; "": an id derived from the query
         """
         if isinstance(record, str):
             task = Task(id=task_id or content_id("task", record), query=record)
             verdict = verdict or Verdict(label="success" if trajectory.success else "failure", source="oracle")
             made = record_of(0, task, trajectory, verdict, tuple(items))
-            record = replace(made, tick=self.tick() - self._began())  # add_many adds where the run began
+            record = replace(made, tick=self.tick() - self._first_tick())  # add_many adds the run's first tick again
         return self.add_many([record], shown=shown, did=did) == 1
 
-    def add_from(self, record: MemoryRecord, did: Did, *, shown: Sequence[str] | None = None) -> bool:
+    def add_from(self, record: MemoryRecord, did: Steps, *, shown: Sequence[str] | None = None) -> bool:
         return self.add(record, shown=shown, did=did)
 
     def add_many(
@@ -261,18 +263,22 @@ class MemoryBank(Contents, Memory):
         *,
         keep_namespaces: bool = False,
         shown: Sequence[str] | None = None,
-        did: Did | None = None,
+        did: Steps | None = None,
         feedback: EpisodeFeedback | None = None,
     ) -> int:
         """Append records in one transaction; returns how many were new.
 
-        vectors    where known: a float32 row for each record, or None for one that is set aside and has none
-        feedback   counted in the same transaction if any was new: a crash parts what is stored from it no more
+        vectors           a float32 row for each record, None for an archived or superseded one without a vector; or
+                          None: they are computed here
+        keep_namespaces   True: each record goes to the namespace that it names; False: to the bank's
+        shown, did        as in `add`
+        feedback          counted in the same transaction if any record was new, so a crash cannot store one without
+                          the other
         """
         if not records:
             return 0
         own = {} if keep_namespaces else {"namespace": self.namespace}
-        began, noted = self._began(), self.provenance
+        began, noted = self._first_tick(), self.provenance
         records = [
             replace(r, tick=began + r.tick, created_at=r.created_at or now(), provenance=noted | r.provenance, **own)
             for r in records
@@ -292,16 +298,16 @@ class MemoryBank(Contents, Memory):
             )
             if feedback is not None:
                 if added := change.put_all(rows):
-                    self.count_within(change, feedback)  # which reads what was put
+                    self.count_within(change, feedback)  # reads the records just added
                 return added
-            added_later = change.put_last(rows)
-        return added_later()
+            n_added = change.put_last(rows)  # may be deferred to the commit: gives the number after it
+        return n_added()
 
     @contextmanager
     def change(self, reason: str, wait_s: float | None = None) -> Iterator[Change]:
         """Change records: `with bank.change("why") as change`. One transaction, one journal entry, all or nothing.
 
-        wait_s   seconds that it waits for other writers, then it is a Busy; None: as long as SQLite does (BUSY_S)
+        wait_s   seconds to wait for other writers, then Busy is raised; None: BUSY_S seconds
         """
         if self.read_only:
             raise UserError(f"the bank {self.path} is opened for reading only.")
@@ -314,21 +320,21 @@ class MemoryBank(Contents, Memory):
             self._embed_missing()
 
     def erase(self, change: Change, ids: tuple[str, ...]) -> None:
-        """Delete records for good inside a change, and remember their ids alone."""
+        """Delete records for good inside a change; only their ids are kept (`History.erase`)."""
         self.history.erase(change, ids)
 
-    def alone(self, at: str) -> AbstractContextManager[bool]:
-        """Whether no other process does meanwhile what `at` names; True where that cannot be known."""
-        return self._store.alone(at)
+    def try_lock(self, name: str) -> AbstractContextManager[bool]:
+        """Take a named lock without waiting; True if this process holds it. In PostgreSQL True, without a lock."""
+        return self._store.try_lock(name)
 
     def _accomplices(self, record: MemoryRecord) -> list[str]:
-        """The stored records that are to be quarantined together with a screened one."""
+        """Ids of the stored records to quarantine together with a screened one."""
         if self.hygiene is None or record.status != "quarantined":
             return []
         return self.hygiene.accomplices(record, self.of(record.namespace))
 
-    def _began(self) -> int:
-        """The tick of the run's first task, kept in the bank: the same again when the run is resumed."""
+    def _first_tick(self) -> int:
+        """The tick of the run's first task. It is stored in the bank, so that a resumed run gets the same."""
         if not self.run:
             return 0
         key = f"began:{self.run}"
@@ -339,14 +345,16 @@ class MemoryBank(Contents, Memory):
         return int(known)
 
     def vectors_of(self, record: MemoryRecord) -> tuple[bytes, Items]:
-        """(its vector, its items'): what `Change.put` takes beside a record, made before the transaction begins."""
+        """(query's vector, items' vectors) of a record for `Change.put`; call it before the transaction begins."""
         return self._embed(record)
 
     def reembed(self, key: str | None = None) -> int:
-        """Make the vectors of every record anew, everyone's; returns how many records. key: another `key` from now on.
+        """Recompute the vectors of all records, in all namespaces; returns the number of records.
 
-        Searches compute what is not stored, a server at each start; this stores it. No journal entry: texts stay.
-        UserError for a role in PostgreSQL that is bound to some tenants.
+        Also stores the item vectors that searches would otherwise compute, in a server at each start. No journal entry,
+        because texts do not change. UserError for a role in PostgreSQL that is bound to some tenants.
+
+        key   the bank's `key` from now on; None: as before
         """
         before, self.key = self.key, key or self.key
         try:
@@ -356,13 +364,13 @@ class MemoryBank(Contents, Memory):
             raise
 
     def learn(self, episode: dict[str, Any] | None) -> None:
-        """What a finished episode, a row of episodes.jsonl, teaches beyond its record; None: what a crash cut off."""
+        """Take in the feedback of an episode, a row of episodes.jsonl; None: finish work that a crash interrupted."""
         self.learn_from(None if episode is None else feedback_of(episode))
 
     def learn_from(self, feedback: EpisodeFeedback | None) -> None:
-        """`learn`, of what a server knows of an episode. Nothing unless `consolidate` is on.
+        """`learn` from the feedback itself. Does nothing unless `consolidate` is set.
 
-        But how a use ended is noted that was counted when it was shown (`count_shown`).
+        Exception: uses already counted by `count_shown` get their outcome here.
         """
         if self.consolidate is not None:
             self.consolidate.learn(self, feedback)
@@ -370,7 +378,7 @@ class MemoryBank(Contents, Memory):
             self._count_uses(dict.fromkeys(feedback.used, 0), feedback.label, "uses judged")
 
     def count_within(self, change: Change, feedback: EpisodeFeedback) -> None:
-        """`learn_from` within a change, but for the rounds, which `learn(None)` runs."""
+        """`learn_from` inside an open change, without consolidation rounds; learn(None) runs those."""
         if self.consolidate is not None:
             self.consolidate.count(self, change, feedback)
         elif feedback.counted:
@@ -379,11 +387,11 @@ class MemoryBank(Contents, Memory):
     def count_shown(self, ids: Iterable[str] | Mapping[str, int]) -> bool:
         """Count that records were shown to an agent: n_used and last_used, in one transaction; unknown ids are ignored.
 
-        For a server, which calls it after a retrieval. That must not wait: where others keep the bank busy for longer
-        than SHOWN_WAIT_S, nothing is counted, a warning says so and False is returned. How the use ended is for
-        `learn` to say. With `uses=cited` nothing is counted here.
+        For a server, after a retrieval. It must not wait long: if other writers keep the bank busy for SHOWN_WAIT_S,
+        nothing is counted, a warning is logged and False is returned. The outcome of the use is added later, by
+        `learn_from`. With `uses=cited` nothing is counted here.
 
-        ids   of the records, each shown once; or {id: how often it was shown}
+        ids   ids of the records, each shown once; or {id: how often it was shown}
         """
         if self.uses == "cited":
             return True
@@ -397,7 +405,7 @@ class MemoryBank(Contents, Memory):
     def _count_uses(
         self, shown: Mapping[str, int], label: str | None, reason: str, wait_s: float | None = None
     ) -> None:
-        """shown: {id: showings to count}; 0 where they were counted before."""
+        """Update the usage of records. shown: {id: showings to count}; 0: they were counted before."""
         if self.read_only or not shown:
             return
         with self.change(reason, wait_s) as change:
@@ -407,16 +415,16 @@ class MemoryBank(Contents, Memory):
         if shown:  # else the clock need not be read
             rules = self.consolidate or Consolidates
             fields = after_use(self.moment(), label, confidence=rules.confidence, ticks_per_day=rules.ticks_per_day)
-            change.count(shown, lambda id, record: fields(record, shown[id]))
+            change.update_usage(shown, lambda id, record: fields(record, shown[id]))
 
     def spent(self) -> Usage | None:
-        """What the models that `consolidate` and `hygiene` asked have cost in this run; None where neither may ask."""
+        """Cost of the model calls by `consolidate` and `hygiene` in this run; None if neither calls a model."""
         asked = [plugin.usage(self) for plugin in (self.consolidate, self.hygiene) if plugin is not None]
         spent = [usage for usage in asked if usage is not None]
         return sum(spent, Usage()) if spent else None
 
     def close(self) -> None:
-        """Wait for what runs in the background, save the index where that is worth it, and close the file."""
+        """Wait for background work, save the index if it is worth it, and close the database."""
         if not self._closed:
             self._closed = True
             with closing(self._store):
@@ -425,25 +433,25 @@ class MemoryBank(Contents, Memory):
                 self._search.save()
 
     def compact(self) -> tuple[int, int]:
-        """Give back the room that deleted rows, dropped vectors above all, left in the file; its bytes before, after.
+        """Free the space of deleted rows, mainly dropped vectors; returns the size in bytes before and after.
 
-        Nothing but this does: SQLite keeps that room for what is added next.
+        Nothing else shrinks the file: SQLite keeps the space for new records.
         """
         return self._store.compact()
 
     def size(self) -> int:
-        """Bytes of the whole bank, with its journal and its indexes."""
+        """Size of the whole bank in bytes, with its journal and its indexes."""
         return self._store.size()
 
     @property
     def remains(self) -> str:
-        """What `forget` cannot reach, as one sentence; "" where it reaches everything."""
+        """Sentence on what `forget` cannot delete; "": it deletes everything."""
         return self._store.remains
 
     def verify_indexes(self) -> Iterator[str]:
-        """Make anew what follows from the records, but the index's file, which is checked whenever it is read.
+        """Rebuild derived data (vectors, full-text index, journal file), except the FAISS file; yields a line each.
 
-        Yields a line for each part. UserError on damage.
+        The FAISS file is checked whenever it is read. UserError on damage.
         """
         lost = self._store.embed_missing(self._embed)
         dropped = self._store.of(None).rows(
@@ -454,9 +462,9 @@ class MemoryBank(Contents, Memory):
         yield from self._store.rebuild()
 
     def _embed_missing(self) -> None:
-        """Vectors for what came back without one: by a repair, a rollback, an unmerge, a new status.
+        """Embed records that were restored without a vector: by a repair, a rollback, an unmerge, a new status.
 
-        Without a working embedder these records wait for the next opening; until then only words find them.
+        If the embedder fails, they stay without until the next opening; until then only a search by words finds them.
         """
         if not self.read_only and self._store.meta("unembedded"):
             try:
@@ -465,20 +473,20 @@ class MemoryBank(Contents, Memory):
                 log.warning(f"the bank {self.path}: records that came back wait for their vectors: {error}")
 
     def _within(self, where: Filter | None) -> Filter:
-        """A filter with its namespace filled in."""
+        """The filter with the bank's namespace filled in, if it names none."""
         where = where or Filter()
         return where if where.namespace is not None else replace(where, namespace=self.namespace)
 
     def _embed(self, record: MemoryRecord) -> tuple[bytes, Items]:
-        """(query's vector, items' vectors) of a record, as they are stored."""
+        """(query's vector, item vectors) of a record, in the form in which they are stored."""
         return self.embedder.embed([record.original_query])[0].tobytes(), self._stored_items(record)
 
     def _stored_items(self, record: MemoryRecord) -> Items:
-        """The item vectors to store: none, unless the bank is searched by them."""
+        """The item vectors to store: none with key=query."""
         return [] if self.key == "query" else self._item_vectors(record)
 
     def _item_vectors(self, record: MemoryRecord) -> Items:
-        """(place, vector) of each text that the items are found by; `place` as in core/memory/store/hits.py."""
-        texts = item_texts(record, self._items_by if self.key == "query" else self.key)
+        """(place, vector) of each text embedded for the items; `place` as in core/memory/store/items.py."""
+        texts = item_texts(record, self._item_vector_key if self.key == "query" else self.key)
         rows = self.embedder.embed([text for _, text in texts]) if texts else ()
         return [(place, row.tobytes()) for (place, _), row in zip(texts, rows)]

@@ -1,4 +1,4 @@
-"""Changes of single records that a person or a server asks for: mark one, set its status, undo a merge."""
+"""Changes of single records by a person or a server: mark a record, set its status, undo a merge."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def mark_record(bank: MemoryBank, id: str, helpful: bool, *, used: bool = False) -> MemoryRecord:
-    """Count a record as helpful or harmful, and change its confidence where that is kept. Returns the new record.
+    """Mark a record as helpful or harmful, and update its confidence if the bank keeps it. Returns the new record.
 
-    used   it counts as used just now, too
+    used   True: also set its last_used to now
     """
     confidence = None if bank.consolidate is None else bank.consolidate.confidence
     with bank.change(f"mark: {id} {'helpful' if helpful else 'harmful'}") as change:
@@ -30,17 +30,16 @@ def mark_record(bank: MemoryBank, id: str, helpful: bool, *, used: bool = False)
 
 
 def mark_used(bank: MemoryBank, id: str) -> MemoryRecord:
-    """Note that a record was used just now. Returns the new record."""
+    """Set a record's last_used to now. Returns the new record."""
     with bank.change(f"used: {id}") as change:
         change.update(id, last_used=bank.moment().time)
     return bank.get(id)
 
 
 def set_status(bank: MemoryBank, id: str, status: str, why: str = "") -> MemoryRecord:
-    """Quarantine a record, archive it, or make it `active` again, which removes its links to what it duplicates.
+    """Set a record's status. Making it active removes its duplicate_of links.
 
-    One that the guard had quarantined is then trusted again: with a trust of 0 all that is merged from it would be
-    quarantined too.
+    It also resets a trust of 0, set by the guard's quarantine, to 1: else merges built from it would be quarantined.
     """
     with bank.change(f"status: {id} {status}{why and ': ' + why}") as change:
         released = status == "active" and (record := change.get(id)) is not None and record.trust == 0.0
@@ -53,9 +52,9 @@ def set_status(bank: MemoryBank, id: str, status: str, why: str = "") -> MemoryR
 
 
 def unmerge(bank: MemoryBank, id: str) -> list[str]:
-    """Archive a merged record and make its originals active again; returns their ids. The same merge is not made again.
+    """Archive a merged record and make its originals active again; returns their ids. The merge is not made again.
 
-    Raises UserError for a record that is no merge, and for one that was itself merged into another: undo that first.
+    UserError for a record that is no merge, or that was itself merged into another record: undo that merge first.
     """
     with bank.change(f"unmerge: {id}") as change:
         merged = bank.existing(id)

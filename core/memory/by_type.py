@@ -1,4 +1,4 @@
-"""A bank for each type of task (`stream.split_by=type`): what a type teaches is kept, found and consolidated apart."""
+"""A separate bank for each type of task (`stream.split_by=type`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from core.memory.protocol import Memory
 from core.types import MemoryRecord, Scored, Task, Usage
 
-BANKS = "banks"  # the folder of these banks in a run's
+BANKS = "banks"  # folder of these banks in the run directory
 
 
 @dataclass(kw_only=True)
 class BankByType(Memory):
-    """One memory out of several, which share nothing. Each may be used in a thread of its own.
+    """A memory made of several independent banks. Each may be used in its own thread.
 
-    banks   {type of task: its bank}; a record goes to that of its domain, so the banks have `memory.domain=type`
+    banks   {type of task: its bank}; a record goes to the bank of its domain, so `memory.domain` must be type
     """
 
     banks: dict[str, Memory]
@@ -42,7 +42,7 @@ class BankByType(Memory):
             bank.learn(episode)
 
     def prefetch(self, query: str) -> None:
-        next(iter(self.banks.values())).prefetch(query)  # of the embedder, which they share
+        next(iter(self.banks.values())).prefetch(query)  # any bank will do: they share the embedder
 
     def ids(self) -> set[str]:
         return set().union(*(bank.ids() for bank in self.banks.values()))

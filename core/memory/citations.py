@@ -1,4 +1,4 @@
-"""Which of the lessons that an agent was shown its reply cites (`memory.uses=cited`)."""
+"""Finds the lessons that a reply cites, among those that the agent was shown (`memory.uses=cited`)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from core.types import Scored, Trajectory
 SHORTEST_TITLE = 12  # letters; a shorter title, such as "Check", occurs by chance
 _LIST = r"\[?\d{1,2}\]?(?:\s*(?:,\s*and|,|and|or|&)\s*\[?\d{1,2}\]?)*"
 _NAMED = re.compile(rf"\b(?:memory items?|lessons?)\s*(?:no\.?\s*|numbers?\s*|#\s*)?({_LIST})(?![\w.]*\d)")
-_BRACKETED = re.compile(r"(?<![\w\])}])(\[\d{1,2}\])(?![(\[{])")  # alone: x[1] and [1](address) are something else
-_JOINED = re.compile(r"[\s,&/*\"'():-]*(?:and|or)?[\s*\"'(]*")  # between two mentions of one breath
+_BRACKETED = re.compile(r"(?<![\w\])}])(\[\d{1,2}\])(?![(\[{])")  # not x[1] or [1](address)
+_JOINED = re.compile(r"[\s,&/*\"'():-]*(?:and|or)?[\s*\"'(]*")  # text between two mentions that belong together
 _CLAUSE = re.compile(r"[.;:!?,]|\b(?:but|while|whereas|however|so|because|and|then)\b")
 _NO = r"(?:not|\w*n't|cannot|never|irrelevant|unrelated|inapplicable)"
 _NO_BEFORE = re.compile(rf"\b(?:{_NO}|no|none of|neither|nor|without|ignor\w+|skip\w*|disregard\w*|rather than)\b")
@@ -20,9 +20,9 @@ _NO_AFTER = re.compile(rf"[\s\"'*():-]{{0,4}}(?:(?:do|does|did|is|are|was|were|w
 
 
 def n_cited(answer: Trajectory, memories: Sequence[Scored], n_shown: Sequence[int]) -> list[int]:
-    """How many of each record's lessons an attempt cites.
+    """Number of lessons that an attempt cites, for each record.
 
-    n_shown   how many of each record's lessons its prompt showed, the first ones; it numbers them from 1
+    n_shown   number of lessons that the prompt showed, for each record; its first ones, numbered from 1 over all
     """
     shown = [(place, item) for place, m in enumerate(memories) for item in m.record.items[: n_shown[place]]]
     lessons = [(memories[place].record.id, item.title) for place, item in shown]
@@ -31,12 +31,12 @@ def n_cited(answer: Trajectory, memories: Sequence[Scored], n_shown: Sequence[in
 
 
 def cited(reply: str, lessons: Sequence[tuple[str, str]], *, numbered: bool = True) -> set[int]:
-    """The places, from 0, of the lessons (id, title) that a reply cites: by number, by id or by title.
+    """Indices, from 0, of the lessons (id, title) that a reply cites: by number, by id or by title.
 
-    A number is "[2]", "lesson 2", "Memory Item 2" or part of "lessons 1 and 2"; "step 2" is none. What the reply says
-    that it leaves aside is not cited: "not [2]", "ignoring lesson 2", "[2] does not apply".
+    A number is "[2]", "lesson 2", "Memory Item 2" or part of "lessons 1 and 2", but not "step 2". A lesson that the
+    reply rejects is not cited: "not [2]", "ignoring lesson 2", "[2] does not apply".
 
-    numbered   False: the reply's numbers mean something else
+    numbered   False: numbers in the reply do not refer to lessons
     """
     found: set[int] = set()
     for line in reply.replace("’", "'").splitlines():
@@ -49,7 +49,7 @@ def cited(reply: str, lessons: Sequence[tuple[str, str]], *, numbered: bool = Tr
 
 
 def _mentions(line: str, lessons: Sequence[tuple[str, str]], *, numbered: bool) -> Iterator[tuple[int, int, list[int]]]:
-    """(start, end, places) of each mention of lessons in a line."""
+    """(start, end, indices of the lessons) of each mention in a line."""
     for pattern in (_NAMED, _BRACKETED) if numbered else ():
         for match in pattern.finditer(line):
             places = [int(number) - 1 for number in re.findall(r"\d+", match[1])]
@@ -63,7 +63,7 @@ def _mentions(line: str, lessons: Sequence[tuple[str, str]], *, numbered: bool) 
 
 
 def _together(line: str, mentions: Sequence[tuple[int, int, list[int]]]) -> Iterator[tuple[int, int, set[int]]]:
-    """Mentions of one breath as one, as in "[1] and [2]" or "[1] Its title"; they come by their start."""
+    """Merge mentions that belong together, as in "[1] and [2]" or "[1] Its title". mentions: sorted by start."""
     open_: tuple[int, int, set[int]] | None = None
     for start, end, places in mentions:
         if open_ and (start <= open_[1] or _JOINED.fullmatch(line, open_[1], start)):

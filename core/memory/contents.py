@@ -1,4 +1,4 @@
-"""What is in one namespace of an open bank, read without a search."""
+"""Read access to an open bank without a search: one namespace, except for the methods that say "all namespaces"."""
 
 from __future__ import annotations
 
@@ -13,60 +13,66 @@ from core.memory.store.schema import BARE, to_record
 from core.setting import named_labels
 from core.types import MemoryRecord
 
-ERASED = "erased"  # the fact that holds the ids of records that were deleted for good
+ERASED = "erased"  # key of the namespace value that holds the ids of records deleted by `History.erase`
 
 
 class Contents:
-    """Every id is looked for in the namespace; ids of others may be the same."""
+    """Reads one namespace, and where a method says so all of them. An id is unique within its namespace only.
+
+    Of all namespaces are `records` (without a namespace), `recent(everyone=True)`, `__len__`, `tick`, `dim` and `jobs`.
+    """
 
     path: str
     namespace: str
     _store: BankStore
 
     def get(self, id: str) -> MemoryRecord | None:
-        """The record of an id; None when there is none."""
+        """The record with this id; None when there is none."""
         found = self._store.rows(
             f"{self._store.dialect.records} WHERE r.namespace = $1 AND r.id = $2", (self.namespace, id)
         )
         return to_record(found[0]) if found else None
 
     def existing(self, id: str) -> MemoryRecord:
-        """The record of an id. UserError when there is none."""
+        """The record with this id. UserError when there is none."""
         record = self.get(id)
         if record is None:
             raise UserError(f"the bank {self.path} has no record {id} in the namespace {self.namespace}.")
         return record
 
     def ids(self) -> set[str]:
-        """Of all records of the namespace but those that the bank made itself, by merging others.
+        """Ids of all records of the namespace except merged ones, which no run adds.
 
-        With those that `erase` has taken out: a run that is resumed must not add them again.
+        Includes ids deleted by `History.erase`, so that a resumed run does not add these records again.
         """
         query = "SELECT id FROM records WHERE namespace = $1 AND parents = '[]'"
         return {row[0] for row in self._store.rows(query, (self.namespace,))} | set(self.erased())
 
     def labels(self) -> set[str]:
-        """The sources of the labels of all records of the namespace, archived ones too: a merger may come of them."""
+        """Label sources of all records of the namespace; archived ones too, since a merge may be built from them."""
         columns = "label_source, json_extract(provenance, '$.use_gold'), json_extract(provenance, '$.show_answer')"
         rows = self._store.rows(f"SELECT DISTINCT {columns} FROM records WHERE namespace = $1", (self.namespace,))
         return set().union(*(named_labels(*row) for row in rows))
 
     def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
-        """Every record, everyone's, oldest first; of one namespace and status where they are given."""
+        """Records, oldest first. namespace None: of all namespaces, not just the bank's; status None: of any status."""
         where = "WHERE coalesce($1, r.namespace) = r.namespace AND coalesce($2, r.status) = r.status"
         store = self._store.of(namespace)
         rows = store.rows(f"{store.dialect.records} {where} ORDER BY r.rowid", (namespace, status))
         return [to_record(row) for row in rows]
 
     def recent(self, n: int, *, everyone: bool = False) -> list[MemoryRecord]:
-        """The last n records of the namespace, or of all, newest first, whatever their status; without embeddings."""
+        """The last n records of any status, newest first, without embeddings.
+
+        everyone   of all namespaces; else of the bank's own
+        """
         where, values = ("", ()) if everyone else ("WHERE namespace = $1 ", (self.namespace,))
         store = self._store.of(None) if everyone else self._store
         rows = store.rows(f"{BARE} FROM records {where}ORDER BY rowid DESC LIMIT {int(n)}", values)
         return [to_record(row) for row in rows]
 
     def links(self, id: str | None = None) -> list[tuple[str, str, str, str]]:
-        """(source, relation, target, note) of all links of the namespace, or of those from or to a record."""
+        """(source, relation, target, note) of the links of the namespace. id: only those from or to this record."""
         query = "SELECT source, relation, target, note FROM links WHERE namespace = $1"
         if id is None:
             return self._store.rows(f"{query} ORDER BY 1, 2, 3", (self.namespace,))
@@ -76,8 +82,8 @@ class Contents:
     def link_details(self, id: str) -> list[dict[str, Any]]:
         """{source, relation, target, note, weight, created_at} of the links from or to a record.
 
-        weight       their similarity when they were linked; None where it is not known, as in older banks
-        created_at   ISO, by the journal: when this bank got the link, be it by an import
+        weight       similarity of the two records when they were linked; None: not known, as in older banks
+        created_at   ISO: when the journal says that this bank got the link, also when imported
         """
         query = (
             "SELECT max(j.at) FROM undo_links u JOIN journal j ON j.seq = u.seq WHERE NOT u.was_there "
@@ -90,7 +96,10 @@ class Contents:
         return found
 
     def fact(self, key: str) -> str | None:
-        """A fact about the namespace that a change has set; None when there is none."""
+        """A value stored with the namespace (`Change.fact`); None when there is none.
+
+        Rolled back with the records. Values of the bank as a whole (schema, embedder) are in `meta` (`BankStore.meta`).
+        """
         found = self._store.rows("SELECT value FROM facts WHERE namespace = $1 AND key = $2", (self.namespace, key))
         return found[0][0] if found else None
 
@@ -100,32 +109,32 @@ class Contents:
         return [(id, title or "") for id, title in self._store.rows(f"{query} ORDER BY rowid", (self.namespace,))]
 
     def statuses(self) -> dict[str, int]:
-        """How many records of the namespace have each status."""
+        """{status: number of records} of the namespace."""
         query = "SELECT status, count(*) FROM records WHERE namespace = $1 GROUP BY 1"
         return dict(self._store.rows(query, (self.namespace,)))
 
     def __len__(self) -> int:
-        """Of everyone's records."""
+        """Number of records in all namespaces."""
         return self._store.of(None).count()
 
     def tick(self) -> int:
-        """The highest tick of any record, whosever: where the stream stands."""
+        """The highest tick of any record, across all namespaces: the position in the stream of tasks."""
         return self._store.of(None).rows("SELECT coalesce(max(tick), 0) FROM records")[0][0]
 
     def dim(self) -> int | None:
-        """Numbers in an embedding; None while the bank is empty."""
+        """Dimension of the embeddings, the same in all namespaces; None while the bank is empty."""
         return self._store.of(None).dim()
 
     def made_with(self) -> dict[str, Any]:
-        """{name, dim, since} of the embedder that the bank was made with; None where that is not (yet) known."""
+        """{name, dim, since} of the bank's embedder; None for values that are not known (yet)."""
         dim = self._store.meta("embedder_dim")
         known = {"name": self._store.meta("embedder"), "dim": self.dim() if dim is None else int(dim)}
         return known | {"since": self._store.meta("embedder_since")}
 
     def jobs(self) -> Jobs:
-        """The queue of attempts that wait to be learned from, everyone's."""
+        """The queue of attempts that wait for extraction, of all namespaces."""
         return Jobs(self._store)
 
     def erased(self) -> list[str]:
-        """The ids of records that `erase` has deleted for good."""
+        """Ids of the records deleted by `History.erase`."""
         return json.loads(self.fact(ERASED) or "[]")

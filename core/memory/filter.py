@@ -1,8 +1,7 @@
 """Which records a search may see. The filter is applied inside the search, so a small tenant still gets its k.
 
-That is a rule of safety: a record of another tenant, one in quarantine, or what the task itself has taught must never
-be shown. So it is said here, once (`visible`), in terms that each search renders (`Rendering`): as SQL of SQLite or
-PostgreSQL, or as a test of the attributes that an index keeps of its entries.
+It is a safety rule: a search must never return a record of another tenant, a quarantined one, or one learned from the
+task that searches. It is defined once in `visible`; each backend translates it to SQL or index tests (`FilterBackend`).
 """
 
 from __future__ import annotations
@@ -15,36 +14,36 @@ from typing import Protocol, TypeVar
 
 STATUSES = ("active", "quarantined", "archived", "superseded")
 
-PRIOR = {"success": 0.7, "failure": 0.6}  # confidence of a record without a confidence of its own, by its outcome
+PRIOR = {"success": 0.7, "failure": 0.6}  # by outcome: confidence of a record that has none of its own
 Term = TypeVar("Term")
 
 
 def normalised(text: str) -> str:
-    """A text without differences in case, width of letters and runs of blanks."""
+    """A text with case, width of letters and runs of whitespace normalised."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def normal_tag(tag: str) -> str:
-    """A tag as it is compared: "React" is "react", "Machine  Learning" is "machine-learning"."""
+    """A tag normalised for comparison: "React" to "react", "Machine  Learning" to "machine-learning"."""
     return normalised(tag.replace("\0", " ")).replace(" ", "-")
 
 
 def folded_tags(tags: Iterable[str]) -> list[str]:
-    """The tags of a record as they are stored to be compared, each once, sorted."""
+    """The tags of a record normalised for comparison, each once, sorted."""
     return sorted({normal_tag(tag) for tag in tags})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filter:
-    """What a record must have; None and () do not restrict, but for the namespace.
+    """What a record must have. None and () mean no restriction, except namespace=None, which means the bank's own.
 
-    namespace   None is the bank's own namespace, never everyone's
-    everyone    the records of every namespace, whatever `namespace` says
-    domain      exactly this one, or any of these
-    tags        all of these, whatever their case
+    namespace   None: the bank's own namespace, never all of them
+    everyone    True: all namespaces, and `namespace` is ignored
+    domain      this domain, or one of these
+    tags        all of these, in any case
     outcome     success | failure
-    min_confidence   believed in at least so much; one that was never rated has the prior of its outcome
-    statuses    any of these; the default is what retrieval may ever show
+    min_confidence   least confidence; a record without one has the prior of its outcome (PRIOR)
+    statuses    one of these; default: active, the only status retrieval returns
     """
 
     namespace: str | None = None
@@ -57,47 +56,47 @@ class Filter:
 
     @cached_property
     def domains(self) -> tuple[str, ...] | None:
-        """The domains of which a record must have one; None: any."""
+        """`domain` as a tuple; None: no restriction."""
         return (self.domain,) if isinstance(self.domain, str) else self.domain
 
 
-class Rendering(Protocol[Term]):
-    """How one search says what `visible` asks of a record."""
+class FilterBackend(Protocol[Term]):
+    """Translates filter conditions for one backend. Each method returns one condition on a record."""
 
     def one_of(self, column: str, values: tuple[str, ...]) -> Term:
-        """Its namespace, status, outcome or domain is one of these."""
+        """The column (namespace, status, outcome or domain) has one of these values."""
 
     def has_tag(self, tag: str) -> Term:
-        """It has a tag, both as `normal_tag` gives them."""
+        """The record has a tag; both are normalised (`normal_tag`)."""
 
     def believed(self, least: float) -> Term:
-        """Its confidence, or the prior of its outcome where it has none, is at least so much."""
+        """The confidence, or without one the prior of the outcome, is at least `least`."""
 
     def not_from(self, task_id: str) -> Term:
-        """Neither it nor, if it was merged, any record behind it came from a task."""
+        """The record is not from this task and, if merged, has no original from it."""
 
 
-def visible(where: Filter, exclude_task: str | None, say: Rendering[Term]) -> list[Term]:
-    """What must be true of a record that a search may show.
+def visible(where: Filter, exclude_task: str | None, backend: FilterBackend[Term]) -> list[Term]:
+    """All conditions that a record must meet to be returned by a search.
 
-    where          with its namespace filled in, unless it is for everyone's records
-    exclude_task   the task that searches; None: it may be shown what it taught itself
+    where          with its namespace filled in, unless `everyone` is set
+    exclude_task   id of the task that searches; None: records learned from it are allowed
     """
-    return [*by_attributes(where, say), *by_history(where, exclude_task, say)]
+    return [*by_attributes(where, backend), *by_source_and_confidence(where, exclude_task, backend)]
 
 
-def by_attributes(where: Filter, say: Rendering[Term]) -> list[Term]:
-    """The part of `visible` that follows from what a record is: the same for every task, and whoever uses it."""
-    terms = [] if where.everyone else [say.one_of("namespace", (where.namespace,))]
-    terms.append(say.one_of("status", where.statuses))
+def by_attributes(where: Filter, backend: FilterBackend[Term]) -> list[Term]:
+    """The conditions of `visible` on attributes that an index stores: namespace, status, outcome, domain, tags."""
+    terms = [] if where.everyone else [backend.one_of("namespace", (where.namespace,))]
+    terms.append(backend.one_of("status", where.statuses))
     if where.outcome is not None:
-        terms.append(say.one_of("outcome", (where.outcome,)))
+        terms.append(backend.one_of("outcome", (where.outcome,)))
     if where.domains is not None:
-        terms.append(say.one_of("domain", where.domains))
-    return terms + [say.has_tag(tag) for tag in folded_tags(where.tags)]
+        terms.append(backend.one_of("domain", where.domains))
+    return terms + [backend.has_tag(tag) for tag in folded_tags(where.tags)]
 
 
-def by_history(where: Filter, exclude_task: str | None, say: Rendering[Term]) -> list[Term]:
-    """The part of `visible` that follows from who taught a record, and from how its uses ended."""
-    terms = [] if where.min_confidence is None else [say.believed(where.min_confidence)]
-    return terms if exclude_task is None else [*terms, say.not_from(exclude_task)]
+def by_source_and_confidence(where: Filter, exclude_task: str | None, backend: FilterBackend[Term]) -> list[Term]:
+    """The conditions of `visible` on confidence and source task, which change with use or depend on who searches."""
+    terms = [] if where.min_confidence is None else [backend.believed(where.min_confidence)]
+    return terms if exclude_task is None else [*terms, backend.not_from(exclude_task)]

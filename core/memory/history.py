@@ -1,4 +1,10 @@
-"""What a bank was: the journal of its changes, what undoes them, marks to go back to, what is forgotten for good."""
+"""A bank's history: journal, rollback, snapshots, permanent deletion.
+
+Four functions delete records. `History.forget` is for users: it deletes records and the merges built from them, and
+erases them from the journal; the same records may be added again. `History.erase` is for pruning: it also keeps their
+ids, so that a resumed run does not add them again. Both use `Change.erase`, which deletes the rows and their undo rows.
+`Change.remove` takes one record out and can be undone.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +23,16 @@ from core.memory.store.contract import BankStore
 from core.memory.store.schema import BARE, TRACKED, to_dict, to_record
 from core.types import MemoryRecord
 
-_MARK = "snapshot:"  # before the name of one, in the key of its fact
+_SNAPSHOT = "snapshot:"  # prefix of the key under which the namespace stores a snapshot: its journal entry
 
 
 @dataclass(frozen=True, kw_only=True)
 class History:
     """The history of one namespace of an open bank.
 
-    contents   what is in it now
-    store      of its rows
-    change     opens a change of it, for a reason
+    contents   read access to the current records
+    store      the database
+    change     opens a change, given its reason
     """
 
     contents: Contents
@@ -34,13 +40,13 @@ class History:
     change: Callable[[str], AbstractContextManager[Change]]
 
     def seq(self) -> int:
-        """The last entry of the journal; 0 when there is none."""
+        """Number of the last journal entry; 0 when there is none."""
         return self.store.rows("SELECT coalesce(max(seq), 0) FROM journal")[0][0]
 
     def journal(self) -> list[dict[str, Any]]:
-        """{seq, at, tick, reason, undo} of every change, everyone's, oldest first.
+        """{seq, at, tick, reason, undo} of every change, oldest first, of all namespaces.
 
-        undo names the rows that it has changed: (table, whether the row was there before, *its key).
+        undo lists the changed rows as (table, whether the row existed before, *its key).
         """
         undo = defaultdict(list)
         for table, (columns, n_key) in TRACKED.items():
@@ -51,17 +57,19 @@ class History:
         return [dict(zip(("seq", "at", "tick", "reason"), row)) | {"undo": undo[row[0]]} for row in entries]
 
     def rollback(self, to: int | str, *, everyone: bool = False) -> int:
-        """Undo what was changed in the namespace, or in all, after an entry of the journal; returns how many changes.
+        """Undo all changes made after a journal entry; returns how many were undone.
 
-        to   the entry's number, or the name of a snapshot; UserError where there is none such
-        That is itself one change, so it can be undone. What was forgotten stays forgotten.
+        The rollback is itself one change, so it can be undone. Deleted records (`forget`, `erase`) stay deleted.
+
+        to         number of the entry, or name of a snapshot; UserError if there is none
+        everyone   in all namespaces; else in the bank's own
         """
         if isinstance(to, str):
-            if to not in (marks := self.snapshots()):
+            if to not in (snapshots := self.snapshots()):
                 raise UserError(
-                    f"the bank {self.contents.path} has no snapshot {to}: it has {', '.join(marks) or 'none'}."
+                    f"the bank {self.contents.path} has no snapshot {to}: it has {', '.join(snapshots) or 'none'}."
                 )
-            to = marks[to]
+            to = snapshots[to]
         if not 0 <= to <= self.seq():
             raise UserError(
                 f"the bank {self.contents.path} has no journal entry {to}: the journal ends at {self.seq()}."
@@ -70,63 +78,69 @@ class History:
             return change.roll_back(to, everyone=everyone)
 
     def snapshot(self, name: str) -> int:
-        """Give the present state a name and return its place in the journal. UserError for a name that is taken."""
+        """Name the current state; returns its journal entry. UserError for a name that is taken."""
         with self.change(f"snapshot {name}") as change:
-            if self.contents.fact(_MARK + name) is not None:
+            if self.contents.fact(_SNAPSHOT + name) is not None:
                 raise UserError(f"the bank {self.contents.path} has a snapshot {name} already.")
-            change.fact(_MARK + name, str(self.seq() + 1))  # the mark's own entry: going back to it keeps it
+            # The entry of this change: rolling back to a snapshot must not remove the snapshot itself.
+            change.fact(_SNAPSHOT + name, str(self.seq() + 1))
         return self.snapshots()[name]
 
     def snapshots(self) -> dict[str, int]:
-        """Name -> place in the journal, oldest first."""
+        """{name: journal entry}, oldest first."""
         query = (
             "SELECT key, CAST(value AS INTEGER) FROM facts "
-            f"WHERE namespace = $1 AND substr(key, 1, {len(_MARK)}) = $2 ORDER BY 2"
+            f"WHERE namespace = $1 AND substr(key, 1, {len(_SNAPSHOT)}) = $2 ORDER BY 2"
         )
-        return {key.removeprefix(_MARK): seq for key, seq in self.store.rows(query, (self.contents.namespace, _MARK))}
+        return {
+            key.removeprefix(_SNAPSHOT): seq
+            for key, seq in self.store.rows(query, (self.contents.namespace, _SNAPSHOT))
+        }
 
     def forget(self, *, id: str | None = None, task: str | None = None, run: str | None = None) -> list[str]:
-        """Delete the records of an id, a task or a run (provenance["run"]) for good; returns their ids.
+        """Delete the records of an id, a task or a run (provenance["run"]) for good; returns the ids deleted.
 
-        With them goes whatever was merged from them, and all that the journal still holds of either; what that merge
-        had archived, and what was set aside as their duplicate, becomes active again. The journal keeps ids and
-        digests. The bank's files are overwritten; what other files hold (episodes.jsonl of a run, exports, banks that
-        were set aside as damaged) is not touched.
+        Also deletes the records merged from them, and the journal's copies of both. Other originals of such a merge,
+        and duplicates of a deleted record, become active again. The journal keeps ids and digests. Deleted rows are
+        overwritten in the bank's files. Other files (episodes.jsonl of a run, exports, backups of damaged banks) are
+        not touched.
         """
         if id is task is run is None:
             raise UserError("say what to forget: an id, a task or a run.")
         with self.change("forget") as change:
-            here = self._bare("records WHERE namespace = $1 ORDER BY rowid")
-            past = "undo_records WHERE namespace = $1 AND was_there AND id NOT IN"  # what a rollback could bring back
-            known = self._bare(f"{past} (SELECT id FROM records WHERE namespace = $1) ORDER BY seq, step") | here
+            here = self._records_without_vectors("records WHERE namespace = $1 ORDER BY rowid")
+            # Removed records that a rollback could restore.
+            past = "undo_records WHERE namespace = $1 AND was_there AND id NOT IN"
+            past = f"{past} (SELECT id FROM records WHERE namespace = $1) ORDER BY seq, step"
+            known = self._records_without_vectors(past) | here
             gone = {
                 one
                 for one, record in known.items()
                 if id in (None, one) and task in (None, record.task_id) and run in (None, record.provenance.get("run"))
             }
-            while heirs := {r.id for r in known.values() if r.id not in gone and gone.intersection(r.parents)}:
-                gone |= heirs
-            orphans = self._orphans(here, gone)
+            while descendants := {r.id for r in known.values() if r.id not in gone and gone.intersection(r.parents)}:
+                gone |= descendants
+            to_reactivate = self._to_reactivate(here, gone)
             if gone:
                 self.store.drop_indexes()
                 change.erase(gone)
                 change.reason += "".join(f"; {one} sha256:{_digest(r)}" for one, r in here.items() if one in gone)
-            for one in orphans:
+            for one in to_reactivate:
                 change.update(one, status="active")
         return [one for one in known if one in gone]
 
     def erase(self, change: Change, ids: tuple[str, ...]) -> None:
-        """Delete records for good inside a change, and remember their ids alone."""
+        """Delete records for good inside a change, and keep their ids (`Contents.erased`)."""
         self.store.drop_indexes()
         change.erase(ids)
         change.fact(ERASED, json.dumps(sorted({*self.contents.erased(), *ids})))
 
-    def _bare(self, source: str) -> dict[str, MemoryRecord]:
-        """Records of the namespace by id, without embeddings."""
+    def _records_without_vectors(self, source: str) -> dict[str, MemoryRecord]:
+        """{id: record} of the namespace, without embeddings. source: the SQL after FROM; $1 is the namespace."""
         return {row[1]: to_record(row) for row in self.store.rows(f"{BARE} FROM {source}", (self.contents.namespace,))}
 
-    def _orphans(self, here: dict[str, MemoryRecord], gone: set[str]) -> list[str]:
-        """What comes back when these go: archived parents that lose their last merger, and set-aside duplicates."""
+    def _to_reactivate(self, here: dict[str, MemoryRecord], gone: set[str]) -> list[str]:
+        """Ids to make active when `gone` is deleted: archived parents without another merge, superseded duplicates."""
         parents = {parent for one in gone & here.keys() for parent in here[one].parents}
         kept = {parent for r in here.values() if r.id not in gone for parent in r.parents}
         copies = {link[0] for link in self.contents.links() if link[1] == "duplicate_of" and link[2] in gone}

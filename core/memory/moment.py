@@ -1,4 +1,4 @@
-"""The present of a bank, on the clock that a run chooses, and how old records are then.
+"""Current time of a bank (stream position or wall clock), and record ages.
 
 `memory.clock=stream` counts positions in the stream of tasks, so that a run repeats exactly; `wall` counts real days.
 """
@@ -14,27 +14,27 @@ SECONDS_A_DAY = 86_400.0
 
 
 def now() -> str:
-    """Wall clock, ISO, UTC, whole seconds."""
+    """The time of the wall clock: ISO, UTC, whole seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """The present, read once, so that one ranking, or one change of several records, sees one present.
+    """The current time, read once, so that all records of one ranking or one change are compared with the same time.
 
-    tick   the highest of any record: where the stream of tasks stands; None on the wall clock
-    at     UTC
+    tick   the highest tick of any record, which is the position in the stream of tasks; None on the wall clock
+    at     time of the wall clock, UTC
     """
 
     tick: int | None
     at: datetime
 
     def age_days(self, record: MemoryRecord, ticks_per_day: float = 1.0) -> float:
-        """Days since a record was made; where the clock is the stream, `ticks_per_day` tasks are a day."""
+        """Days since a record was added. On the stream clock, `ticks_per_day` tasks count as a day."""
         return wall_age(record, self.at) if self.tick is None else stream_age(record, self.tick, ticks_per_day)
 
     def idle_days(self, record: MemoryRecord, ticks_per_day: float = 1.0) -> float:
-        """Days since a record was last used, or since it was made if it never was."""
+        """Days since a record was last used, or since it was added if it was never used."""
         age = self.age_days(record, ticks_per_day)
         if record.last_used is None:
             return age
@@ -43,12 +43,12 @@ class Moment:
 
     @property
     def time(self) -> float:
-        """What `last_used` of a record is set to: the tick, or seconds since 1970."""
+        """The value for a record's `last_used`: the tick, or seconds since 1970."""
         return round(self.at.timestamp(), 3) if self.tick is None else self.tick
 
 
 def added_at(record: MemoryRecord) -> datetime | None:
-    """When a record was added, UTC where its time names no zone; None where it is missing or unreadable."""
+    """Time when a record was added, taken as UTC if it has no time zone; None if it is missing or unreadable."""
     try:
         added = datetime.fromisoformat(record.created_at)
     except ValueError:
@@ -57,7 +57,7 @@ def added_at(record: MemoryRecord) -> datetime | None:
 
 
 def last_use(record: MemoryRecord) -> datetime | None:
-    """When a record was last used; when it was added, if it never was or if that was counted in ticks of a stream."""
+    """Time of a record's last use; falls back to the time added if it was never used, or if last_used is a tick."""
     added, used = added_at(record), None
     if record.last_used is not None:
         try:
@@ -68,11 +68,11 @@ def last_use(record: MemoryRecord) -> datetime | None:
 
 
 def stream_age(record: MemoryRecord, tick: int, ticks_per_day: float = 1.0) -> float:
-    """Days since the record was made, where `ticks_per_day` tasks are a day and the stream stands at `tick`."""
+    """Days since a record was added, on the stream clock at `tick`, where `ticks_per_day` tasks count as a day."""
     return max(0.0, (tick - record.tick) / ticks_per_day)
 
 
 def wall_age(record: MemoryRecord, present: datetime) -> float:
-    """Days since the record was added. 0 where its time is missing or unreadable: then it is not known to be old."""
+    """Days since a record was added. 0 if its time is missing or unreadable, so that it is not treated as old."""
     added = added_at(record)
     return 0.0 if added is None else max(0.0, (present - added).total_seconds() / SECONDS_A_DAY)

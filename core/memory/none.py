@@ -1,4 +1,4 @@
-"""The absence of a bank."""
+"""memory=none: an agent without a memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.types import MemoryRecord, Scored
 
 @dataclass(kw_only=True)
 class NoMemory(Memory):
-    """memory=none: an agent without memory. Retrieves nothing and keeps nothing."""
+    """Retrieves nothing and stores nothing."""
 
     path: str | None = None
     learns = False

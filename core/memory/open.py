@@ -1,4 +1,4 @@
-"""The database that a bank's path names, opened; the one place that tells a URL of PostgreSQL from an SQLite file."""
+"""Opens the database that a bank's path names. Only here is a PostgreSQL URL told from an SQLite file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from core.memory.store.contract import BankStore
 from core.memory.store.schema import BARE, to_record
 from core.types import MemoryRecord
 
-_SCHEMES = ("postgresql:/", "postgres:/")  # one slash: as a Path has it
+_SCHEMES = ("postgresql:/", "postgres:/")  # one slash, because Path() collapses // to /
 
 
 def open_store(path: str | Path, *, read_only: bool = False, how: Any = None) -> BankStore:
-    """The database that a bank's path names: a PostgreSQL URL or an SQLite file.
+    """Open the database that a bank's path names: a PostgreSQL URL or an SQLite file.
 
-    how   memory.store: how a database is used that is no file; None: as usual. UserError where the path is a file
+    how   PostgreSQL settings (`memory.store`), None: defaults; UserError with a file path
     """
     if (file := file_of(path)) is None:
         from core.memory.postgres.store import Postgres
@@ -32,12 +32,12 @@ def open_store(path: str | Path, *, read_only: bool = False, how: Any = None) ->
 
 
 def file_of(path: str | Path) -> Path | None:
-    """The file of a bank; None for one that lies in a database server."""
+    """The SQLite file that a path names; None for a PostgreSQL URL."""
     return None if str(path).startswith(_SCHEMES) else Path(path)
 
 
 def embedder_of(path: str | Path, *, read_only: bool = False) -> str | None:
-    """The name of the embedder that a bank was made with; None where there is no bank, or nothing in it."""
+    """Name of a bank's embedder; None if there is no bank or it is empty."""
     if (file := file_of(path)) is not None and not file.exists():
         return None
     with closing(open_store(path, read_only=read_only)) as store:
@@ -45,9 +45,9 @@ def embedder_of(path: str | Path, *, read_only: bool = False) -> str | None:
 
 
 def read_records(path: str | Path, namespace: str, *, vectors: bool = False) -> list[MemoryRecord]:
-    """The records of a namespace, oldest first, of a bank that is only looked at; without embeddings unless `vectors`.
+    """Read the records of a namespace, oldest first, from a bank opened read-only. vectors: with embeddings.
 
-    None where there is no file; leaves no trace beside it. Raises UserError where it is damaged or no bank.
+    Returns [] if there is no file. Creates no files. Raises UserError if the file is damaged or no bank.
     """
     if (file := file_of(path)) is not None and not file.is_file():
         return []

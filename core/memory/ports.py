@@ -1,8 +1,7 @@
-"""Between a bank and what is plugged into it: what a plug-in may ask of its bank, and what the bank calls of a plug-in.
+"""Protocols between the bank and its plug-ins: retrieval policies, hygiene and consolidation.
 
-Retrieval policies, hygiene and consolidation know these protocols and not the bank, which knows them and not its
-plug-ins. A plug-in of one's own inherits its protocol (or a class that does, such as `policies.base.Ranking`) and
-overrides what it needs.
+Plug-ins depend only on these protocols, and so does the bank: neither imports the other. To write a plug-in, inherit
+from its protocol (or from a class that does, such as `policies.base.Ranking`) and override what you need.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from core.memory.records import EpisodeFeedback
 from core.models.embedding import Embedder
 from core.types import MemoryRecord, Scored, Usage
 
-SAME = "same"  # retrieval.domain: the task's own
-Did = Sequence[tuple[str, str]]  # (action, observation) of each step of the attempts that a record was made from
+SAME = "same"  # retrieval.domain: the domain of the task that searches
+Steps = Sequence[tuple[str, str]]  # (action, observation) of each step of the attempts that a record was made from
 
 
 class OpenChange(Protocol):
@@ -28,7 +27,7 @@ class OpenChange(Protocol):
 
     def update(self, id: str, **fields: Any) -> None: ...
 
-    def count(self, ids: Any, fields_of: Any) -> None: ...
+    def update_usage(self, ids: Any, fields_of: Any) -> None: ...
 
     def link(self, source: str, relation: str, target: str, note: str = "") -> bool: ...
 
@@ -38,10 +37,12 @@ class OpenChange(Protocol):
 
 
 class Bank(Protocol):
-    """What a plug-in may ask of one namespace of an open bank. Only inside `change` is anything written.
+    """The bank as a plug-in sees it: one namespace of it. Everything here only reads, except inside `change`.
 
-    provenance   what is noted on each record that this run adds: {run, models}
-    hygiene      what looks at a record before it is stored; None: nothing does
+    Methods that say "all namespaces" are the exception to "one namespace".
+
+    provenance   {run, models}, stored with each record that this run adds
+    hygiene      the write filter; None: records are stored unchecked
     """
 
     namespace: str
@@ -51,7 +52,7 @@ class Bank(Protocol):
     hygiene: Hygiene | None
 
     def retrieve(self, query: str, top_k: int | None = None, exclude_task: str | None = None) -> list[Scored]:
-        """What the bank's policy shows a task, best first."""
+        """The records that the bank's policy chooses for a query, best first."""
 
     def nearest(
         self,
@@ -62,70 +63,70 @@ class Bank(Protocol):
         unit: str | None = None,
         key: str | None = None,
     ) -> list[Scored]:
-        """The k records with the highest cosine to a query, a text or its unit vector, none from exclude_task."""
+        """The k records with the highest cosine to a query (a text or its unit vector), none from exclude_task."""
 
     def lexical(
         self, query: str, k: int, exclude_task: str | None = None, where: Filter | None = None, everyone: bool = False
     ) -> list[Scored]:
-        """The k records that match the words of a text best, by BM25."""
+        """The k records that match the words of a text best, by BM25. everyone: search all namespaces."""
 
     def neighbours(self, id: str, k: int) -> list[Scored]:
-        """The k records nearest to a record's query, itself left out."""
+        """The k records whose queries are nearest to that of the record `id`, which is left out."""
 
     def get(self, id: str) -> MemoryRecord | None:
-        """The record of an id; None when there is none."""
+        """The record with this id in the bank's namespace; None when there is none."""
 
     def records(self, namespace: str | None = None, status: str | None = None) -> list[MemoryRecord]:
-        """Every record, everyone's, oldest first; of one namespace and status where they are given."""
+        """Records, oldest first. namespace None: of all namespaces; status None: of every status."""
 
     def recent(self, n: int, *, everyone: bool = False) -> list[MemoryRecord]:
-        """The last n records, newest first."""
+        """The last n records, newest first. everyone: of all namespaces."""
 
     def links(self, id: str | None = None) -> list[tuple[str, str, str, str]]:
         """(source, relation, target, note) of all links, or of those from or to a record."""
 
     def fact(self, key: str) -> str | None:
-        """A fact about the namespace that a change has set; None when there is none."""
+        """A value stored with the namespace by `change.fact`; None when there is none."""
 
     def moment(self) -> Moment:
-        """The present on the bank's clock."""
+        """The current time on the bank's clock."""
 
     def tick(self) -> int:
-        """The highest tick of any record, whosever: where the stream stands."""
+        """The highest tick of any record, across all namespaces: the position in the stream of tasks."""
 
     def dim(self) -> int | None:
-        """Numbers in an embedding; None while the bank is empty."""
+        """Dimension of the embeddings; None while the bank is empty."""
 
     def __len__(self) -> int:
-        """How many records there are, everyone's."""
+        """Number of records in all namespaces."""
 
     def change(self, reason: str, wait_s: float | None = None) -> AbstractContextManager[OpenChange]:
         """One transaction with one journal entry, all or nothing."""
 
     def erase(self, change: OpenChange, ids: tuple[str, ...]) -> None:
-        """Delete records for good inside a change, and remember their ids alone."""
+        """Delete records for good inside a change; only their ids are kept (`History.erase`)."""
 
-    def alone(self, at: str) -> AbstractContextManager[bool]:
-        """Whether no other process does meanwhile what `at` names; True where that cannot be known."""
+    def try_lock(self, name: str) -> AbstractContextManager[bool]:
+        """Take a named lock without waiting. True: this process holds it, or the database has no such locks."""
 
 
 class Policy(Protocol):
-    """retrieval=: ranks records with the searches of the bank (`nearest`, `lexical`) and its clock; only reads.
+    """A retrieval policy (`retrieval=`): ranks records by the bank's searches (`nearest`, `lexical`); only reads.
 
-    domain      of the records it takes, "same": of the task's own
-    min_score   a record below it is left out; None: however low
-    by_places   whether a score follows from places in a list, which min_score shortens
+    domain       domain of the records to search; "same": that of the task
+    min_score    records with a lower score are left out; None: no limit
+    rank_based   scores depend on ranks (as in RRF), so filtering by min_score changes them
     """
 
     top_k: int
     domain: Any = None
     min_score: float | None = None
-    by_places: ClassVar[bool] = False
+    rank_based: ClassVar[bool] = False
 
     def rank(
         self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
-        """The top_k records for a query, best first; fewer, or none, where the rest is not good enough."""
+        """The top_k records for a query, best first; fewer, or none, if the others do not reach min_score."""
         ...
 
     def good_enough(self, hits: list[Scored]) -> list[Scored]:
@@ -133,39 +134,40 @@ class Policy(Protocol):
         return hits
 
     def relevance(self, score: float) -> float:
-        """A score of this policy on a scale from 0 to 1, for who is shown it."""
+        """A score of this policy scaled to [0, 1], for display."""
         return score
 
 
 class Hygiene(Protocol):
-    """memory.hygiene: looks at a record before it is stored.
+    """A write filter (`memory.hygiene`): checks records before they are stored (memory poisoning, personal data).
 
-    provenance   whether `screen` is given what the attempts did
+    provenance   whether `screen` is given the attempts' steps. Named after the config key of Guard; not the dictionary
+                 `Bank.provenance`
     """
 
     provenance: bool = False
 
     def screen(
-        self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None = None, did: Did | None = None
+        self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None = None, did: Steps | None = None
     ) -> MemoryRecord:
-        """The record as it may be stored.
+        """The record to store: cleaned, or with another status, such as quarantined.
 
-        shown   ids of the records that its task had retrieved; None: not known
-        did     None: not known
+        shown   ids of the records that the task's prompt showed; None: not known
+        did     steps of the attempts that the record was made from; None: not known
         """
         ...
 
     def accomplices(self, record: MemoryRecord, bank: Bank) -> list[str]:
-        """The stored records that are to be quarantined together with this one, which was screened."""
+        """Ids of the stored records to quarantine together with a record that `screen` has returned."""
         return []
 
     def usage(self, bank: Bank) -> Usage | None:
-        """What models that it asked have cost in this run; None: it asks none."""
+        """Cost of the model calls that the filter made in this run; None: it calls no model."""
         return None
 
 
 class ConfidenceRule(Protocol):
-    """How the confidence of a record changes (core/memory/consolidation/confidence.py)."""
+    """The rule by which a record's confidence changes (core/memory/consolidation/confidence.py)."""
 
     def after_use(self, record: MemoryRecord, idle_days: float, label: str | None) -> float: ...
 
@@ -173,11 +175,11 @@ class ConfidenceRule(Protocol):
 
 
 class Consolidates(Protocol):
-    """memory.consolidate: what a finished episode teaches a bank beyond its record.
+    """Updates the stored records after each episode (`memory.consolidate`).
 
-    confidence       how a record's changes with its uses; None: the bank keeps none
+    confidence       rule for a record's confidence; None: the bank keeps no confidence
     ticks_per_day    tasks of the stream that count as a day
-    counts_within    whether `count` does its work inside the change that adds the records; else `learn` does it later
+    counts_within    True: usage is counted in the same transaction as the add; False: later, by `learn`
     """
 
     confidence: ConfidenceRule | None = None
@@ -185,15 +187,15 @@ class Consolidates(Protocol):
     counts_within: ClassVar[bool] = False
 
     def learn(self, bank: Bank, feedback: EpisodeFeedback | None) -> None:
-        """Count an episode and run what is due; None: only what is due, as after a crash."""
+        """Count an episode and run the rounds that are due; None: only these rounds, as after a crash."""
         ...
 
     def count(self, bank: Bank, change: OpenChange, feedback: EpisodeFeedback) -> None:
-        """Count an episode within a change."""
+        """Count an episode inside an open change."""
 
     def usage(self, bank: Bank) -> Usage | None:
-        """What models that it asked have cost in this run; None: it asks none."""
+        """Cost of the model calls that consolidation made in this run; None: it calls no model."""
         return None
 
     def close(self) -> None:
-        """Wait for what runs in the background."""
+        """Wait for rounds that run in the background."""

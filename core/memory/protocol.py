@@ -1,4 +1,4 @@
-"""What the loop needs of a memory, and nothing else. One of your own inherits from `Memory` and writes two methods:
+"""The methods that the loop calls on a memory. To write your own, inherit from `Memory` and define two methods:
 
     @dataclass(kw_only=True)
     class LastLesson(Memory):
@@ -8,7 +8,7 @@
         def add(self, record, *, shown=()): self.kept.append(record); return True
 
 Its fields are its keys in config/memory/*.yaml. A field named `path`, `embedder`, `policy`, `read_only`, `run` or
-`provenance` is given at runtime (core/build.py says what each is); one that is not there is not given.
+`provenance` is set at runtime, if the class has it (core/build.py says what each is).
 """
 
 from __future__ import annotations
@@ -20,54 +20,54 @@ from core.types import MemoryRecord, Scored, Task, Usage
 
 
 class Memory(Protocol):
-    """Where lessons are kept. One thread writes; `retrieve` may be called from several at once.
+    """A store of lessons. One thread writes; `retrieve` may be called from several at once.
 
-    learns   False: nothing is ever kept, so that episodes do not depend on each other (memory=none)
-    uses     "cited": an episode's row says of each retrieved record how many of its lessons the answer cites (n_cited)
+    learns   False: nothing is ever stored, so that episodes do not depend on each other (memory=none)
+    uses     "cited": an episode's row counts for each retrieved record the lessons that the answer cites (n_cited)
     """
 
     learns: bool = True
     uses: str | None = None
 
     def retrieve(self, query: str, exclude_task: str | None = None) -> list[Scored]:
-        """The records to put before the agent, best first. Never writes; none that came from exclude_task.
+        """The records to show to the agent, best first, none that came from exclude_task. Never writes.
 
-        Raises InfraError when an embedder breaks: the episode is then an infra_error.
+        Raises InfraError when the embedder fails: the episode is then an infra_error.
         """
         ...
 
     def filing(self, task: Task) -> tuple[str | None, tuple[str, ...]]:
-        """(domain, tags) of the records that a task teaches. With a domain, `retrieve` is given it as `domain`."""
+        """(domain, tags) for the records that a task adds. If there is a domain, `retrieve` gets it as `domain`."""
         return None, ()
 
     def add(self, record: MemoryRecord, *, shown: Sequence[str] = ()) -> bool:
-        """Keep a record, durably; False where its id is known already. shown: ids of what its task had retrieved."""
+        """Store a record durably; False if its id is stored already. shown: ids of the records in the task's prompt."""
         ...
 
     def add_from(self, record: MemoryRecord, did: Sequence[tuple[str, str]], *, shown: Sequence[str] = ()) -> bool:
-        """`add` with (action, observation) of each step of the attempts, for a memory that checks lessons by them."""
+        """`add` with the attempts' steps (action, observation), for a memory that checks lessons against them."""
         return self.add(record, shown=shown)
 
     def learn(self, episode: dict[str, Any] | None) -> None:
-        """Called after an episode's records were added, with its row (core/run/records.py): how its lessons did.
+        """Take in the outcome of an episode. Called after its records were added, with its row (core/run/records.py).
 
-        Must change nothing for a row that it has had before. None: finish what a crash cut off.
+        A row that was given before must change nothing. None: finish the work that a crash interrupted.
         """
 
     def prefetch(self, query: str) -> None:
-        """A task with this query comes next."""
+        """Prepare for a query that `retrieve` will get next, such as by embedding it in the background."""
 
     def ids(self) -> set[str]:
-        """Of the records that were added and are still here. What is missing after a crash is added once more."""
+        """Ids of the stored records. A resumed run adds the records that are missing here once more."""
         return set()
 
     def labels(self) -> set[str]:
-        """The sources of the labels of all its lessons, as `core.setting.labels_of`; of one given as `memory.path`."""
+        """Label sources of all stored lessons (`core.setting.labels_of`). Asked of a memory given as `memory.path`."""
         return {"unknown"}
 
     def spent(self) -> Usage | None:
-        """What models that the memory itself asked have cost in this run; None: it asks none."""
+        """Cost of the model calls that the memory made in this run; None: it calls no model."""
         return None
 
     def close(self) -> None:
-        """Release files; wait for what runs in the background."""
+        """Release files and wait for background work."""

@@ -1,4 +1,4 @@
-"""The record of an experience: what an attempt at a task taught."""
+"""Making memory records from attempts, and the feedback on them that an episode gives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.types import Lesson, MemoryRecord, Task, Trajectory, Verdict, content_
 def record_of(
     index: int, task: Task, trajectory: Trajectory, verdict: Verdict, lessons: tuple[Lesson, ...]
 ) -> MemoryRecord:
-    """The record that the loop gives to the bank. index: of its episode."""
+    """The record that the loop adds to the bank. index: of the episode."""
     made = MemoryRecord(
         id="",
         original_query=task.query,
@@ -29,28 +29,28 @@ def record_of(
 
 
 def ticked(record: MemoryRecord, index: int) -> MemoryRecord:
-    """The record as the episode with this index makes it: its tick and its id say which."""
+    """The record with the tick and the id that follow from the index of its episode."""
     id = content_id(index, record.task_id, record.source_trajectory_id, record.items)
     return replace(record, id=id, tick=index)
 
 
 def record_from(values: dict[str, Any]) -> MemoryRecord:
-    """A record from its dictionary, as JSON has it."""
+    """A record from its JSON dictionary."""
     tuples = {name: tuple(values[name]) for name in ("tags", "parents") if name in values}
     return MemoryRecord(**values | tuples | {"items": tuple(Lesson(**item) for item in values["items"])})
 
 
-# What consolidation learns from one episode: which records were used, how it was judged, which records are new.
+# The input of consolidation from one episode: the records used, the judge's label, the new records.
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeFeedback:
-    """The part of an episode that consolidation reads. It holds the judge's labels, never the true outcome.
+    """The part of an episode that consolidation reads. Its labels are the judge's, never the true outcome.
 
     index     position in the stream; None outside a stream (a server), where nothing is resumed
     label     success | failure as judged; None: not judged
     used      ids of the records that were shown to the agent; with memory.uses=cited, of those that it cited
-    counted   these uses were counted when they were shown (bank.count_shown): what is new is how they ended
+    counted   True: these uses were counted when they were shown (bank.count_shown), and only their outcome is new
     new       (id, the judge's confidence in [0, 1] or None) of each record that the episode added
     """
 
@@ -62,7 +62,7 @@ class EpisodeFeedback:
 
 
 def feedback_of(row: dict[str, Any]) -> EpisodeFeedback:
-    """The feedback in a row of episodes.jsonl. A broken attempt says nothing about the records that it used."""
+    """The feedback in a row of episodes.jsonl. An infra_error counts as no use of the records shown."""
     judged = zip(row["trajectories"], row["verdicts"], strict=True)
     confidence = {trajectory["id"]: verdict["confidence"] for trajectory, verdict in judged}
     shown = [hit["id"] for hit in row["retrieved"] if hit.get("n_cited", hit.get("n_shown", 1))]
@@ -75,20 +75,20 @@ def feedback_of(row: dict[str, Any]) -> EpisodeFeedback:
     )
 
 
-# setting=told: the bank holds what the environment itself knows, a perfect extractor's lessons. A positive control.
+# setting=told: the bank holds the environment's own lessons, as of a perfect extractor. A positive control.
 
-_MARK = "told/"  # before a task's type: the task_id of what was told
+_MARK = "told/"  # prefix of the task_id of such a record; the task's type follows
 
 
 def was_told(record: MemoryRecord) -> bool:
-    """Whether a record was not learned, but told by the environment."""
+    """Whether a record holds a lesson of the environment rather than a learned one."""
     return record.task_id.startswith(_MARK)
 
 
 def tell(bank: Memory, lessons: Iterable[tuple[Task, Lesson]]) -> None:
-    """Add the lessons that the bank does not have yet, each as a record of its own in the domain of its task's type.
+    """Add the lessons that the bank does not have yet, each as one record whose domain is the task's type.
 
-    No task is excluded from them: they were made from none.
+    Every task may retrieve them, because they were learned from no task.
     """
     known = bank.ids()
     for task, lesson in lessons:

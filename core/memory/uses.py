@@ -1,4 +1,4 @@
-"""What it makes of a record that an agent was shown it."""
+"""Updates a record's usage counters and confidence after it was shown to an agent."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from core.types import MemoryRecord
 def after_use(
     moment: Moment, label: str | None, *, confidence: ConfidenceRule | None, ticks_per_day: float = 1.0
 ) -> Callable[[MemoryRecord, int], dict[str, Any]]:
-    """fields(record, shown): the new fields of one that was shown to an agent whose attempt was judged `label`.
+    """Returns a function fields(record, shown) -> {field: new value} for `Change.update_usage`.
 
-    shown is how often it was shown; 0: that was counted before.
+    Its argument `shown` is how often the record was shown; 0: the showings were counted before.
 
-    moment          the present of the bank, one for all records of a change
-    label           success | failure, None: not yet judged
-    confidence      its arithmetic, where the bank keeps it
-    ticks_per_day   of a clock that counts tasks
+    moment          current time of the bank, the same for all records of a change
+    label           judge's label of the attempt: success | failure; None: not judged yet
+    confidence      rule for the confidence; None: the bank keeps no confidence
+    ticks_per_day   tasks that count as a day, on the stream clock
     """
 
     def fields(record: MemoryRecord, shown: int) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def test_a_filtered_search_equals_a_plain_sort_of_what_passes(monkeypatch, few, 
     index = VectorIndex(DIM)
     for start in range(0, SIZE, 100):
         index.add(made[start : start + 100])
-    index.drop({5, 6, 7})
+    index.mark_deleted({5, 6, 7})
     for query in vectors(5, seed=1):
         for where in FILTERS:
             passing = [
@@ -193,7 +193,7 @@ def test_many_hidden_entries_are_cleared_out(open_bank, monkeypatch):  # noqa: F
     bank.add_many([record(f"query number {n}", task=f"t{n}", id=f"r{n}") for n in range(100)])
     bank.retrieve("query")
     with bank.change("remove") as change:
-        for number in range(searcher.ROTTEN and 40):
+        for number in range(searcher.MOST_DELETED and 40):
             change.remove(f"r{number}")
     assert len(bank.nearest("query number 3", 100)) == 60
     assert len(bank._search._indexes[False].index) == 60

@@ -68,7 +68,7 @@ def test_many_are_counted_at_once_each_as_often_as_it_was_shown(bank):
 
 def test_nothing_but_counts_is_set_by_counting(bank):
     with pytest.raises(UserError, match="status"), bank.change("mistake") as change:
-        change.count(["r0"], lambda id, record: {"status": "archived"})
+        change.update_usage(["r0"], lambda id, record: {"status": "archived"})
     assert bank.get("r0").status == "active"
 
 

@@ -1,1 +1,1 @@
-"""What happens to records after they are stored (`memory.consolidate=`): a policy a file, run by the Consolidator."""
+"""Consolidation of stored records (`memory.consolidate`): one policy per file, run by the Consolidator."""

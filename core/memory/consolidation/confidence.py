@@ -1,4 +1,4 @@
-"""Confidence of a record: its first value, how use and feedback change it, how it fades."""
+"""Confidence of a record: initial value, changes by use and feedback, decay."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from core.types import MemoryRecord
 
 @dataclass(kw_only=True)
 class Confidence(ConfidenceRule):
-    """The arithmetic of agentic-flow's ReasoningBank: a prior times the judge's confidence, then a step at each use.
+    """The rule of agentic-flow's ReasoningBank: a prior times the judge's confidence, then a step at each use.
 
-    prior_success, prior_failure   of a new record, by its outcome; times the judge's confidence where it gives one
+    prior_success, prior_failure   prior of a new record, by its outcome; multiplied by the judge's confidence, if any
     gain, loss                     added after a use in an attempt judged a success, subtracted after a failure
     helpful, harmful               added when a record is marked helpful, subtracted when it is marked harmful
-    half_life_days                 days without use, on the bank's clock, after which half of it is left; null: it stays
+    half_life_days                 half-life in days without use, on the bank's clock; null: no decay
     """
 
     prior_success: float = 0.7
@@ -38,7 +38,7 @@ class Confidence(ConfidenceRule):
         return _clamp(prior * (1.0 if judge_confidence is None else judge_confidence))
 
     def of(self, record: MemoryRecord) -> float:
-        """The stored confidence, which is that of the record's last use; the prior for a record without one."""
+        """The stored confidence, which is as of the record's last use; the prior for a record without one."""
         return self.prior(record.outcome, None) if record.confidence is None else record.confidence
 
     def now(self, record: MemoryRecord, idle_days: float) -> float:
@@ -53,7 +53,7 @@ class Confidence(ConfidenceRule):
         return _clamp(self.now(record, idle_days) + step)
 
     def after_mark(self, record: MemoryRecord, helpful: bool) -> float:
-        """The stored confidence after somebody marked the record."""
+        """The stored confidence after the record is marked helpful or harmful."""
         return _clamp(self.of(record) + (self.helpful if helpful else -self.harmful))
 
 

@@ -1,8 +1,8 @@
 """Consolidation of the bank after each episode (`memory.consolidate`).
 
-Each episode updates the counters of the records that it used. Whenever enough new records have come, a round runs the
-policies (deduplicate, merge, contradict, prune) over them. Both repeat exactly: how far they have come is stored in the
-bank (Progress), in the same transaction as what they changed, so that after a crash the same call goes on from there.
+Each episode updates the counters of the records that it used. Whenever there are enough new records, a round runs the
+policies (deduplicate, merge, contradict, prune) over them. Both repeat exactly: the progress is stored in the bank
+(Progress), in the same transaction as the changes, so that after a crash the same call continues from there.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from core.memory.uses import after_use
 from core.models.base import Role
 from core.types import Usage
 
-# How far consolidation has come, as it is stored in the bank.
+# Progress of consolidation, stored in the bank.
 
 
 class LaterVersion(UserError):
-    """What is stored can be read by a later version only."""
+    """The stored progress is of a later version, which this one cannot read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """One for each run and namespace of a bank."""
+    """Progress of consolidation, one per run and namespace of a bank."""
 
     folded: int = 0  # episodes with a lower index have been counted
     fresh: tuple[str, ...] = ()  # ids of the records that wait for a round
-    round: tuple[str, ...] = ()  # ids of the records of the round under way, those that it made included
-    step: int = 0  # policies of this round that are done
-    usage: Usage = field(default_factory=Usage)  # of all models asked so far
-    arrived: tuple[str, ...] = ()  # ids of the records that `deduplicate.on_add` has yet to look at
+    round: tuple[str, ...] = ()  # ids of the records of the running round, including those that it added
+    step: int = 0  # number of policies finished in this round
+    usage: Usage = field(default_factory=Usage)  # cost of all model calls so far
+    arrived: tuple[str, ...] = ()  # ids of the records that `deduplicate.on_add` has not checked yet
 
     def begun(self, every: int) -> Progress:
-        """With the next round begun, if none is under way and enough records wait."""
+        """The progress after starting the next round, if none is running and at least `every` records wait."""
         if self.round or len(self.fresh) < every:
             return self
         return replace(self, fresh=(), round=self.fresh, step=0)
 
     def to_text(self) -> str:
-        """As JSON; without `arrived` where there are none, as versions that did not know it have it."""
+        """Convert to JSON, without an empty `arrived`, which older versions cannot read."""
         values = asdict(self)
         if not self.arrived:
             del values["arrived"]
@@ -57,7 +57,7 @@ class Progress:
 
     @classmethod
     def from_text(cls, text: str | None) -> Progress:
-        """From JSON; the beginning for None. LaterVersion for what only a later version can read."""
+        """Convert from JSON; None: a new Progress. LaterVersion for fields that only a later version knows."""
         if text is None:
             return cls()
         values = json.loads(text)
@@ -69,22 +69,23 @@ class Progress:
 
 log = logging.getLogger(__name__)
 
-MAX_REASON = 2000  # characters of a journal entry's reason; the entry itself holds everything
+MAX_REASON = 2000  # max. characters of a journal entry's reason; its undo rows are complete
 
 
 @dataclass(kw_only=True)
 class Consolidator(Consolidates):
-    """memory.consolidate: which policies run, in this order, over the records that came since the last round.
+    """Runs the policies, in the order below, over the records added since the last round (`memory.consolidate`).
 
-    every          new records after which a round begins (20 in agentic-flow's ReasoningBank)
-    background     run rounds in a thread of their own, for a server; a run that must repeat exactly says false
-    candidates     nearest records, by query and by words each, that a new record is compared with
-    keep_vectors   False: what a round sets aside loses its vectors, and is embedded anew when it comes back
-    ticks_per_day  tasks of the stream that count as a day, where the bank's clock is the stream
+    every          number of new records that starts a round (20 in agentic-flow's ReasoningBank)
+    background     run rounds in a separate thread, for a server; must be false in a run that has to repeat exactly
+    candidates     number of nearest records, by query and by words each, that a new record is compared with
+    keep_vectors   False: records that a round archives or supersedes lose their vectors; they are embedded again when
+                   they become active
+    ticks_per_day  tasks of the stream that count as a day, if the bank's clock is the stream
     confidence, deduplicate, merge, contradict, prune   the policies; null leaves one out
-    role, seed     given at runtime: the extractor's model and the run's seed
-    run            given at runtime: a name that tells this run's episodes from those of other runs on the same bank;
-                   "" where the bank is the run's own
+    role, seed     set at runtime: the extractor's model and the run's seed
+    run            set at runtime: a name that separates this run's episodes from those of other runs on the same bank;
+                   "" if only this run uses the bank
     """
 
     counts_within: ClassVar[bool] = True
@@ -102,9 +103,9 @@ class Consolidator(Consolidates):
     role: Role | None = None
     seed: int = 0
     run: str = ""
-    vectors: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # of texts that were compared
-    _round_lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # one round at a time
-    _start_lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # for what follows
+    vectors: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # cache: {text: vector}
+    _round_lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # held during a round
+    _start_lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)  # guards what follows
     _pool: ThreadPoolExecutor | None = field(default=None, init=False, repr=False)
     _begun: list[Future] = field(default_factory=list, init=False, repr=False)  # rounds in the background
     _waiting: set[str] = field(default_factory=set, init=False, repr=False)  # namespaces whose round has yet to start
@@ -118,7 +119,8 @@ class Consolidator(Consolidates):
     def learn(self, bank: Bank, feedback: EpisodeFeedback | None) -> None:
         """Count an episode, then run the rounds that are due.
 
-        An episode that was counted before changes nothing. With None only what is due runs, as after a crash.
+        An episode that was counted before changes nothing. feedback None: only the rounds that are due, as after a
+        crash.
         """
         if bank.read_only:
             return
@@ -131,7 +133,7 @@ class Consolidator(Consolidates):
             self._run_rounds(bank)
 
     def consolidate(self, bank: Bank) -> None:
-        """Run one round now over every active record of the bank's namespace, whatever `every` says."""
+        """Run one round now over all active records of the bank's namespace, regardless of `every`."""
         ids = tuple(record.id for record in bank.records(namespace=bank.namespace, status="active"))
         if self._policies and ids:
             with bank.change("consolidate: a round over all records") as change:
@@ -139,15 +141,15 @@ class Consolidator(Consolidates):
         self._run_rounds(bank)
 
     def progress(self, bank: Bank) -> Progress:
-        """How far consolidation has come."""
+        """The progress stored for this run and the bank's namespace."""
         return Progress.from_text(bank.fact(self._key(bank)))
 
     def usage(self, bank: Bank) -> Usage:
-        """What all rounds of this run have cost."""
+        """Cost of all rounds of this run."""
         return self.progress(bank).usage
 
     def close(self) -> None:
-        """Wait for a round in the background; raises the error that ended it."""
+        """Wait for a round in the background, and raise the error that ended it, if any."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
@@ -155,17 +157,17 @@ class Consolidator(Consolidates):
         _raise_error(ended)
 
     def _count(self, bank: Bank, seen: EpisodeFeedback) -> None:
-        """Count one episode's uses and new records, and that it was counted, in one transaction."""
+        """Count an episode's uses and new records and store the progress, in one transaction."""
         if self._is_counted(bank, seen) or (not seen.new and all(bank.get(id) is None for id in seen.used)):
             return  # nothing would change, so no transaction is needed
         with bank.change(f"learn: episode {seen.index}") as change:
-            if not self._is_counted(bank, seen):  # asked again: only inside the transaction can no other process do it
+            if not self._is_counted(bank, seen):  # checked again: inside the transaction no other process can count it
                 self.count(bank, change, seen)
 
     def count(self, bank: Bank, change: OpenChange, seen: EpisodeFeedback) -> None:
-        """Count an episode within a change, which may be the one that adds its records; `learn(None)` then goes on.
+        """Count an episode inside a change, which may be the one that adds its records. Call `learn(None)` afterwards.
 
-        Where a later version has begun to count, nothing is, and a warning says so: the records are not lost for that.
+        If the stored progress is of a later version, nothing is counted and a warning is logged; the records are kept.
         """
         try:
             before = self.progress(bank)
@@ -174,7 +176,7 @@ class Consolidator(Consolidates):
             return
         if seen.used:  # else the clock need not be read
             fields = after_use(bank.moment(), seen.label, confidence=self.confidence, ticks_per_day=self.ticks_per_day)
-            change.count(dict.fromkeys(seen.used), lambda _, record: fields(record, int(not seen.counted)))
+            change.update_usage(dict.fromkeys(seen.used), lambda _, record: fields(record, int(not seen.counted)))
         added = [(record, sure) for id, sure in seen.new if (record := bank.get(id)) is not None]
         for record, sure in added:
             if record.confidence is None and self.confidence is not None:
@@ -189,7 +191,7 @@ class Consolidator(Consolidates):
         return seen.index is not None and seen.index < self.progress(bank).folded
 
     def _check_arrived(self, bank: Bank) -> None:
-        """Supersede the duplicates among the records that have just come, or the older ones that they replace."""
+        """Run `deduplicate` on the records that have just been added (deduplicate.on_add)."""
         while self._on_add and (ids := self.progress(bank).arrived):
             ctx = ConsolidationContext(bank=bank, settings=self, fresh=ids)
             proposed = self.deduplicate.plan(ctx)
@@ -203,9 +205,9 @@ class Consolidator(Consolidates):
 
     def _run_rounds(self, bank: Bank) -> None:
         """Run the policies of the rounds that are due, each in one transaction that also stores that it is done."""
-        # In the background one process alone runs them: others would plan the same again. Where several may (a database
-        # is no file to lock), `_write` makes what the first of them planned.
-        turn = bank.alone("rounds") if self.background else nullcontext(True)
+        # In the background only one process runs them, since others would plan the same again. PostgreSQL has no such
+        # lock: if several processes plan, `_write` makes only the changes of the first.
+        turn = bank.try_lock("rounds") if self.background else nullcontext(True)
         with self._round_lock, turn as is_mine:
             while is_mine and (at := self.progress(bank)).round:
                 for number in range(at.step, len(self._policies)):
@@ -226,9 +228,10 @@ class Consolidator(Consolidates):
         spent: Usage,
         step: int | None,
     ) -> None:
-        """Make the changes that a policy proposed at some progress, except those whose records have changed since.
+        """Make the changes that a policy proposed, except those whose records have changed since.
 
-        step   policies of the round that are then done; None: the round is over
+        at     progress for which they were planned; nothing is done if it is no longer the current one
+        step   number of policies finished after this one; None: the round is over
         """
         with bank.change(reason[:MAX_REASON]) as change:
             present = self.progress(bank)
@@ -242,7 +245,7 @@ class Consolidator(Consolidates):
             self._save(bank, change, after)
 
     def _make(self, bank: Bank, change: OpenChange, proposed: list[ProposedChange]) -> tuple[str, ...]:
-        """Make what is proposed, where its records have not changed since; returns the ids of the records added."""
+        """Make the proposed changes whose records have not changed since; returns the ids of the records added."""
         made = ()
         for each in [each for each in proposed if each.still_holds(bank)]:
             if each.add is not None:
@@ -259,7 +262,7 @@ class Consolidator(Consolidates):
         return made
 
     def _start_rounds(self, bank: Bank) -> None:
-        """Run the rounds that are due in the background, after those of other tenants; does not wait for them."""
+        """Queue the rounds that are due for the background thread, after those of other tenants; does not wait."""
         with self._start_lock:
             ended = [round for round in self._begun if round.done()]
             self._begun = [round for round in self._begun if round not in ended]
@@ -271,7 +274,7 @@ class Consolidator(Consolidates):
 
     def _run_in_background(self, bank: Bank) -> None:
         with self._start_lock:
-            self._waiting.discard(bank.namespace)  # what falls due from here on may come too late for this round
+            self._waiting.discard(bank.namespace)  # records added from here on may miss this round, and queue it again
         self._run_rounds(bank)
 
     def _key(self, bank: Bank) -> str:
@@ -282,9 +285,9 @@ class Consolidator(Consolidates):
 
 
 def _raise_error(ended: list[Future]) -> None:
-    """Raise the error that ended the first of these rounds."""
+    """Raise the first error that ended one of these rounds; OverBudget is only logged."""
     for round in ended:
         try:
             round.result()
-        except OverBudget as error:  # the bank stores the round, which goes on when there is a budget again
+        except OverBudget as error:  # the bank stores the round, which continues when there is a budget again
             log.warning(f"consolidation waits: {error}")

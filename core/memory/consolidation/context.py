@@ -1,6 +1,6 @@
-"""What a consolidation policy sees (ConsolidationContext) and what it wants changed (ProposedChange).
+"""Input (ConsolidationContext) and output (ProposedChange) of a consolidation policy.
 
-Policies only propose; the consolidator writes.
+Policies only propose changes; the consolidator writes them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
-KEPT = 4_096  # vectors of texts in memory
+KEPT = 4_096  # max. number of cached vectors
 Link = tuple[str, str, str, str]  # source id, relation, target id, note
 
 
@@ -35,9 +35,10 @@ Link = tuple[str, str, str, str]  # source id, relation, target id, note
 class ProposedChange:
     """One change of the bank, made as a whole or not at all.
 
-    seen      the records that it rests on; it is not made where one of them has changed meanwhile
+    seen      the records that the proposal is based on; it is dropped if one of them has changed meanwhile
     add       a record to add
-    updates   id -> fields to set
+    updates   {id: {field: value}} to set
+    links     links to add
     erase     ids of records to delete for good
     """
 
@@ -49,14 +50,14 @@ class ProposedChange:
     erase: tuple[str, ...] = ()
 
     def still_holds(self, bank: Bank) -> bool:
-        """Whether every record is as the plan saw it, and the one to add is not there (as after an undone merge)."""
+        """Whether the records in `seen` are unchanged and the one to add is not stored yet (it is after an unmerge)."""
         if self.add is not None and bank.get(self.add.id) is not None:
             return False
         return all((now := bank.get(seen.id)) is not None and _unchanged(seen, now) for seen in self.seen)
 
 
 def _unchanged(seen: MemoryRecord, now: MemoryRecord) -> bool:
-    """Whether a record still is what a plan saw. A use meanwhile, and what it does to the confidence, is no change."""
+    """Whether a record is unchanged since it was seen. A use, and the change of confidence by it, does not count."""
     state = attrgetter("status", "items", "n_helpful", "n_harmful")
     return state(seen) == state(now) and (seen.confidence == now.confidence or seen.last_used != now.last_used)
 
@@ -64,19 +65,19 @@ def _unchanged(seen: MemoryRecord, now: MemoryRecord) -> bool:
 class ConsolidationPolicy(Protocol):
     """Deduplicate, Merge, Contradict, Prune, or one of your own.
 
-    on_add   where it stands for `deduplicate`: whether it looks at each record as soon as it is learned
+    on_add   used as `deduplicate`: whether it also runs on each record as soon as it is added
     """
 
     name: str
     on_add: bool = False
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
-        """What to change. Only reads the bank, which is not locked meanwhile; may ask a model."""
+        """The changes to make. Only reads the bank, which is not locked meanwhile; may call a model."""
         ...
 
 
 class Settings(Protocol):
-    """What a policy may know of the consolidation that it is part of (consolidator.py says what each is)."""
+    """The settings of the Consolidator that a policy may read (described there)."""
 
     candidates: int
     ticks_per_day: float
@@ -88,11 +89,11 @@ class Settings(Protocol):
 
 @dataclass(kw_only=True)
 class ConsolidationContext:
-    """What a policy may look at, and the model that it may ask.
+    """The bank and the settings for one call of a policy, with helpers to compare records and to call the model.
 
-    fresh      ids of the records that came since the last round, oldest first, and of those that this round made
-    usage      of the model calls made so far
-    moment     the present on the bank's clock
+    fresh      ids of the records added since the last round, oldest first, and of those added by this round
+    usage      cost of the model calls made so far
+    moment     current time on the bank's clock
     """
 
     bank: Bank
@@ -106,7 +107,7 @@ class ConsolidationContext:
 
     @property
     def confidence(self) -> Confidence:
-        """The arithmetic of a record's confidence; the usual one where the bank keeps none."""
+        """The rule for confidence; the default one if the bank keeps no confidence."""
         return self.settings.confidence or Confidence()
 
     def fresh_records(self) -> list[MemoryRecord]:
@@ -115,9 +116,9 @@ class ConsolidationContext:
         return [record for record in records if record is not None and record.status == "active"]
 
     def near(self, record: MemoryRecord) -> list[MemoryRecord]:
-        """The active records that may resemble this one, oldest first: the nearest by query and by words (BM25).
+        """Active records that may be similar to this one, oldest first: the nearest by query and by words (BM25).
 
-        Only these are compared with it: a round over n fresh records makes 2 n searches and never looks at all pairs.
+        Only these are compared with it, so a round over n fresh records makes 2 n searches instead of all pairs.
         """
         most = self.settings.candidates
         hits = [*self.bank.neighbours(record.id, most), *self.bank.lexical(record.text, most)]
@@ -131,7 +132,7 @@ class ConsolidationContext:
         return [other for _, other in sorted(scored, key=lambda pair: -pair[0])]
 
     def similarity(self, one: MemoryRecord, other: MemoryRecord) -> float:
-        """Cosine of two records' lessons as texts. Their queries do not count: like tasks may teach unlike lessons."""
+        """Cosine of two records' lesson texts, without the queries: similar tasks may teach different lessons."""
         return self.cosine(one.text, other.text)
 
     def link(self, one: MemoryRecord, relation: str, other: MemoryRecord, why: str = "") -> Link:
@@ -144,7 +145,7 @@ class ConsolidationContext:
         return round(float(self.vector(one) @ self.vector(other)), 6)
 
     def vector(self, text: str) -> np.ndarray:
-        """A text's unit vector, float32 (d,); kept in memory, as the same ones are compared again and again."""
+        """A text's unit vector, float32 (d,), cached."""
         known = self.settings.vectors
         if (vector := known.get(text)) is None:
             vector = self.bank.embedder.embed([text])[0]
@@ -154,22 +155,22 @@ class ConsolidationContext:
         return vector
 
     def present_confidence(self, record: MemoryRecord) -> float:
-        """A record's confidence, faded to the present."""
+        """A record's confidence, decayed to the current time."""
         return self.confidence.now(record, self.idle_days(record))
 
     def age_days(self, record: MemoryRecord) -> float:
-        """Days of the bank's clock since the record was made."""
+        """Days since the record was added, on the bank's clock."""
         return self.moment.age_days(record, self.settings.ticks_per_day)
 
     def idle_days(self, record: MemoryRecord) -> float:
-        """Days of the bank's clock since the record was last used, or since it was made if it never was."""
+        """Days since the record was last used, or added if it was never used, on the bank's clock."""
         return self.moment.idle_days(record, self.settings.ticks_per_day)
 
     def rank_key(self, record: MemoryRecord) -> tuple:
         """A sort key, larger for the better record: by confidence, marks, uses in successes, trust, then age.
 
-        The confidence is the stored one: with the faded one, each new duplicate would replace the record that has the
-        history. The age is that of the bank's clock. The id decides between equals, so that every run decides alike.
+        The confidence is the stored one: with the decayed one, each new duplicate would replace the older record with
+        its history. Ties are broken by id, so that every run decides alike.
         """
         marks = record.n_helpful - record.n_harmful
         stored = round(self.confidence.of(record), 6)
@@ -177,9 +178,9 @@ class ConsolidationContext:
         return (stored, marks, record.n_used_success, record.trust, -record.tick, born, _descending(record.id))
 
     def ask(self, prompt: str, schema: dict, *names: object, temperature: float | None = None) -> Reply:
-        """One call of the extractor's model, with a seed derived from the names. UserError when there is no model.
+        """Call the extractor's model, with a seed derived from `names`. UserError when there is no model.
 
-        temperature   None: the role's own
+        temperature   None: the role's
         """
         role = self.settings.role
         if role is None:
@@ -191,7 +192,7 @@ class ConsolidationContext:
         return reply
 
     def render(self, name: str, **values: object) -> str:
-        """A prompt, in the form for structured replies where the model can be held to a schema."""
+        """Render a prompt, in its version for structured replies if the model supports a schema."""
         role = self.settings.role
         structured = role is not None and role.llm.supports_schema
         prompts = PROJECT if role is None else role.prompts
@@ -203,18 +204,18 @@ def _descending(text: str) -> tuple[int, ...]:
 
 
 def none_if_broken(ask: Callable[[], Answer]) -> Answer | None:
-    """ask(), or None when the model broke: the log says so, the records stay as they are, and the round goes on."""
+    """ask(); None, with a logged warning, if the model failed: the records stay as they are and the round goes on."""
     try:
         return ask()
     except OverBudget:
-        raise  # the run ends here, and its next start makes this round again
+        raise  # ends the run; the resumed run repeats this round
     except InfraError as error:
         log.warning(f"consolidation: the model broke, so some records stay as they are: {error}")
         return None
 
 
 def lesson_for_prompt(lesson: Lesson, max_chars: int) -> Lesson:
-    """A lesson as it may stand in a prompt: each text capped, and unable to close its block or to end the turn."""
+    """A lesson that is safe in a prompt: texts cut to max_chars, unable to close their block or to end the turn."""
     texts = {name: _escaped(getattr(lesson, name))[:max_chars] for name in ("title", "description", "content")}
     return replace(lesson, **texts)
 

@@ -1,4 +1,4 @@
-"""Contradictions: two records that cannot both be right are linked, and the weaker one is lowered or quarantined."""
+"""Contradictions: records that cannot both be right are linked; the weaker one is lowered or quarantined."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from core.models.reply_text import strip_thinking
 from core.types import MemoryRecord
 from prompts import registry
 
-# How two records relate to each other: a model is asked, or a classifier for natural language inference decides.
+# Checkers of the relation between two records: a chat model, or a classifier for natural language inference (NLI).
 
 RELATIONS = ("contradicts", "entails", "refines")
 SCHEMA = object_schema(
     {"thoughts": text_schema(300), "relation": {"type": "string", "enum": [*RELATIONS, "unrelated"]}}
 )
-# A reply that repeats the question ("contradicts, entails or unrelated") is no answer.
+# Excludes a reply that repeats the question ("contradicts, entails or unrelated").
 _RELATION = re.compile(
     r"^[ \t*_#>]*relation[ \t*_]*:[\s*_\"'`]*([a-z]+)\b"
     r"(?![\"'`*]*[ \t]*(?:or\b|[/|,])[ \t\"'`*]*(?:or[ \t]+)?(?:contradicts|entails|refines|unrelated)\b)",
@@ -38,7 +38,7 @@ _RELATION = re.compile(
 
 
 class Checker(Protocol):
-    """Says how one record relates to another."""
+    """Determines the relation of one record to another."""
 
     name: str
 
@@ -49,9 +49,9 @@ class Checker(Protocol):
 
 @dataclass(kw_only=True)
 class LLMChecker:
-    """The extractor's model is asked. A reply that cannot be read counts as unrelated.
+    """Asks the extractor's model. An unreadable reply counts as unrelated.
 
-    max_chars   of each title, description and content that the model is shown
+    max_chars   max. characters of each title, description and content shown to the model
     """
 
     max_chars: int = 2000
@@ -73,7 +73,7 @@ class LLMChecker:
 
 
 def parse_relation(text: str) -> str | None:
-    """The last relation that a reply states; None for "unrelated" and for a reply that cannot be read."""
+    """The last relation that a reply states; None for "unrelated" and for an unreadable reply."""
     answer = parse_json(text, "relation")
     words = [str(answer["relation"])] if answer else _RELATION.findall(strip_thinking(text))
     word = words[-1].lower() if words else ""
@@ -82,9 +82,9 @@ def parse_relation(text: str) -> str | None:
 
 @dataclass(kw_only=True)
 class NLIChecker:
-    """A cross-encoder trained on natural language inference, through sentence-transformers; no chat model is asked.
+    """A cross-encoder trained on natural language inference, through sentence-transformers; calls no chat model.
 
-    Inference has a direction: two records contradict when either order does; A entails B when A -> B does.
+    Inference has a direction: two records contradict if either order does; A entails B if A -> B does.
 
     model       a name on the Hugging Face hub, or a folder
     min_score   least probability of a relation
@@ -108,7 +108,7 @@ class NLIChecker:
         return ("entails", f"nli {entailment:.3f}") if entailment >= self.min_score else (None, "nli")
 
     def probabilities(self, pairs: list[tuple[MemoryRecord, MemoryRecord]]) -> list[dict[str, float]]:
-        """For each pair the probability of each of the model's labels, in lower case."""
+        """{label in lower case: probability} for each pair."""
         import numpy as np
 
         with self._lock:
@@ -138,18 +138,19 @@ Related = tuple[MemoryRecord, MemoryRecord, str, str]  # (one, other, relation, 
 
 @dataclass(kw_only=True)
 class Contradict(ConsolidationPolicy):
-    """Asks a checker how each fresh record relates to those that are near it in meaning. Deletes nothing.
+    """Checks the relation of each fresh record to similar records, and links them. Deletes nothing.
 
-    Source: agentic-flow's ReasoningBank, which checks lessons with a cosine above 0.60. Far below `low` two lessons are
-    about different things, above `high` they say the same: asking would be a waste.
+    Source: agentic-flow's ReasoningBank, which checks lessons with a cosine above 0.60. Below `low` two lessons are
+    about different things, above `high` they say the same, so checking would be a waste.
 
-    low, high   cosine of the lessons' texts between which a pair is checked
-    most        pairs checked for one fresh record, nearest first
-    action      what happens to the weaker of two contradicting records: lower (its confidence) or quarantine as well
-    factor      its confidence is multiplied by this
-    many        a record that contradicts so many often-used ones suffers alone, and they do not; None: no such rule
-    often_used  uses from which a record is often used
-    against_many   what it suffers: quarantine, until somebody has looked at it, or lower
+    low, high   a pair is checked if the cosine of its lessons' texts is between these
+    most        max. number of pairs checked per fresh record, nearest first
+    action      lower: reduce the confidence of the weaker of two contradicting records; quarantine: quarantine it too
+    factor      factor by which its confidence is multiplied
+    many        if a record contradicts this many often-used ones, only that record is penalised (`against_many`); None:
+                no such rule
+    often_used  number of uses from which a record counts as often used
+    against_many   lower: only reduce its confidence; quarantine: quarantine it too, until somebody reviews it
     checker     LLMChecker, NLIChecker, or one of your own
     """
 
@@ -177,7 +178,7 @@ class Contradict(ConsolidationPolicy):
         check_numbers(self, "contradict", "factor", least=0, most=1)
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
-        """A change for each pair that relates in some way; pairs that are linked already are not asked about."""
+        """One change per related pair, and per overruled record. Pairs that are linked already are not checked."""
         asked: set[frozenset[str]] = set()
         related: list[Related] = []
         for record in ctx.fresh_records():
@@ -195,7 +196,7 @@ class Contradict(ConsolidationPolicy):
         return changes + [self.set_aside(ctx, *each) for each in overruled.values()]
 
     def overruled(self, related: list[Related]) -> dict[str, tuple[MemoryRecord, list[MemoryRecord]]]:
-        """The records that contradict too many often-used ones, by id, and those. Source: founding outline, 6.2."""
+        """{id: (record, often-used ones that it contradicts)}, if these are `many`. Source: founding outline, 6.2."""
         against: dict[str, tuple[MemoryRecord, list[MemoryRecord]]] = {}
         for one, other, relation, _ in related if self.many is not None else ():
             for new, old in ((one, other), (other, one)):
@@ -206,7 +207,7 @@ class Contradict(ConsolidationPolicy):
     def propose(
         self, ctx: ConsolidationContext, pair: Related, lowered: dict[str, float], overruled: Collection[str]
     ) -> ProposedChange:
-        """The change for a pair that relates: a link, and what the weaker of two that contradict each other suffers."""
+        """The change for a related pair: a link and, for a contradiction, the penalty of the weaker record."""
         one, other, relation, why = pair
         updates = {}
         if relation == "contradicts" and not {one.id, other.id} & set(overruled):
@@ -222,7 +223,7 @@ class Contradict(ConsolidationPolicy):
         )
 
     def set_aside(self, ctx: ConsolidationContext, new: MemoryRecord, old: list[MemoryRecord]) -> ProposedChange:
-        """What a record suffers that contradicts many often-used ones."""
+        """The change for a record that contradicts many often-used ones: `against_many`."""
         fields = {"confidence": round(ctx.confidence.of(new) * self.factor, 9)}
         if self.against_many == "quarantine":
             why = f"contradicts {len(old)} often-used lessons"

@@ -1,4 +1,4 @@
-"""Duplicates: a record whose lessons another record already holds is superseded by it, never deleted."""
+"""Deduplication: a record whose lessons are all in another record is superseded by it, never deleted."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from core.memory.consolidation.context import ConsolidationContext, Consolidatio
 from core.memory.filter import normalised
 from core.types import Lesson, MemoryRecord
 
-# Whether two lessons are the same by their texts alone.
+# Comparison of two lessons by their texts alone.
 
 _NUMBER = re.compile(r"\d+")
 
 
 def content_hash(lesson: Lesson) -> str:
-    """Equal for lessons whose content is the same text, whatever their titles; 64 hex digits."""
+    """SHA-256 of a lesson's normalised content, without the title; 64 hex digits."""
     return hashlib.sha256(normalised(lesson.content).encode("utf-8", "replace")).hexdigest()
 
 
@@ -33,17 +33,17 @@ def titles_near(one: str, other: str, distance: int) -> bool:
 
 @dataclass(kw_only=True)
 class Deduplicate(ConsolidationPolicy):
-    """Of records that teach the same the best stays; the others are superseded and linked `duplicate_of` to it.
+    """Of records that teach the same, the best stays; the others are superseded and linked `duplicate_of` to it.
 
     Sources: agentic-flow's ReasoningBank (cosine 0.87), the ReasoningBank MCP server (content hash, cosine 0.90). Two
-    lessons are the same when their contents are the same text, their titles nearly are, or their cosine is high enough.
-    A record is a duplicate when each of its lessons is the same as one in a single other record of the same outcome and
+    lessons are the same if their contents are equal, their titles are nearly equal, or their cosine is high enough. A
+    record is a duplicate if each of its lessons is the same as one in a single other record of the same outcome and
     domain.
 
-    title_distance   titles fewer edits apart than this are the same (Levenshtein); 0: titles do not count
-    title_min_score  and only where the lessons' cosine is at least this; 0: the title alone decides
-    min_score        lessons with at least this cosine are the same; null: the cosine does not count
-    on_add           compare a record as soon as it is learned, before its caller goes on, and not only in a round
+    title_distance   titles fewer edits apart than this are nearly equal (Levenshtein); 0: titles are not compared
+    title_min_score  least cosine of the lessons for nearly equal titles to count; 0: the title alone decides
+    min_score        lessons with at least this cosine are the same; null: the cosine is not used
+    on_add           also compare each record as soon as it is added, before the caller continues
     """
 
     title_distance: int = 3
@@ -57,7 +57,7 @@ class Deduplicate(ConsolidationPolicy):
         check_numbers(self, "deduplicate", "title_min_score", "min_score", least=0, most=1)
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
-        """A change for each record to be superseded."""
+        """One change per record to supersede."""
         found: dict[str, tuple[MemoryRecord, MemoryRecord]] = {}  # id of a duplicate -> (the duplicate, its keeper)
         for record in ctx.fresh_records():
             for other in ctx.near(record):
@@ -83,7 +83,7 @@ class Deduplicate(ConsolidationPolicy):
         return bool(other.items) and all(any(self.same(ctx, a, b) for b in one.items) for a in other.items)
 
     def same(self, ctx: ConsolidationContext, one: Lesson, other: Lesson) -> bool:
-        """Whether two lessons teach the same; the cheap checks first."""
+        """Whether two lessons are the same; cheap checks first."""
         if content_hash(one) == content_hash(other):
             return True
         near = self.title_distance > 0 and titles_near(one.title, other.title, self.title_distance)

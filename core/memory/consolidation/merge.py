@@ -1,4 +1,4 @@
-"""Merging: records that are alike become one; the originals are archived and can be restored."""
+"""Merging: similar records become one; the originals are archived and can be restored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from core.setting import joined
 from core.types import Lesson, MemoryRecord, content_id
 from prompts import registry
 
-# Who writes the lessons of a merged record: a model, or a vote for the best of the originals.
+# Authors of a merged record's lessons: a model, or a vote for the best of the originals.
 
 
 class Author(Protocol):
@@ -30,17 +30,17 @@ class Author(Protocol):
     name: str
 
     def write(self, ctx: ConsolidationContext, group: list[MemoryRecord]) -> tuple[Lesson, ...]:
-        """The merged lessons; () when none could be written, and the group stays as it is. Raises InfraError."""
+        """The merged lessons; (): the group is not merged. Raises InfraError."""
         ...
 
 
 @dataclass(kw_only=True)
 class LLMAuthor:
-    """A model writes what the group has in common (the `llm` strategy of the ReasoningBank MCP server).
+    """A model writes the common lessons of the group (the `llm` strategy of the ReasoningBank MCP server).
 
-    max_items     lessons of the merged record
-    max_chars     of each title, description and content that the model is shown
-    temperature   of the model while it merges; None: that of its role
+    max_items     max. number of lessons in the merged record
+    max_chars     max. characters of each title, description and content shown to the model
+    temperature   temperature of this call; None: the role's
     """
 
     max_items: int = 1
@@ -66,11 +66,11 @@ class LLMAuthor:
 
 @dataclass(kw_only=True)
 class Voting:
-    """The record with the most votes is taken (the `voting` strategy of the ReasoningBank MCP server), without a model.
+    """Takes the lessons of the record with the most votes (`voting` of the ReasoningBank MCP server), without a model.
 
-    A record's votes: use x (its uses / the most uses in the group) + success x (successes / uses, for an unused one its
-    confidence) + recency x 0.5^(idle days / half_life_days). A use is a showing to an agent; one whose attempt nobody
-    reported is no success.
+    A record's votes: use x (its uses / max uses in the group) + success x (successes / uses; if unused, its
+    confidence) + recency x 0.5^(idle days / half_life_days). A use is a showing to an agent; one without a reported
+    outcome counts as no success.
     """
 
     use: float = 0.4
@@ -99,7 +99,7 @@ class Voting:
         return round(self.use * share + self.success * rate + self.recency * fresh, 9)
 
 
-# Groups of records in which every pair is alike; a mere chain of neighbours is not a group.
+# Groups of records in which every pair is similar; a chain of neighbours is not a group.
 
 
 def groups(
@@ -111,9 +111,9 @@ def groups(
 ) -> list[list[MemoryRecord]]:
     """Disjoint groups of `least` to `most` records around the seeds, in the seeds' order.
 
-    seeds        records to start from, one group at most each
-    neighbours   what may join a seed, nearest first
-    alike        whether two records may share a group; asked of every pair
+    seeds        records to start from, each with at most one group
+    neighbours   candidates for the group of a seed, nearest first
+    alike        whether two records may be in the same group; checked for every pair
     """
     taken: set[str] = set()
     found = []
@@ -135,18 +135,18 @@ def groups(
 
 @dataclass(kw_only=True)
 class Merge(ConsolidationPolicy):
-    """Merges groups of like records (the ReasoningBank MCP server: at least 3 above 0.85, by `llm` or `voting`).
+    """Merges groups of similar records (the ReasoningBank MCP server: at least 3 above 0.85, by `llm` or `voting`).
 
-    Every pair of a group is alike and of one outcome and one domain: a success is never merged with a failure. The
-    merged record names its parents, has the lowest trust among them and all sources of their labels, and is
-    embedded anew from its own query.
+    Every pair of a group is similar and has the same outcome and domain: a success is never merged with a failure. The
+    merged record names its parents, has their lowest trust and all sources of their labels, and is embedded from its
+    own query.
 
-    least, most     records in a group
+    least, most     min. and max. number of records in a group
     min_score       least cosine of the lessons' texts of every pair
-    min_fit         least cosine of the merged text with each original; a text that has drifted away is not used
-    key             the query that the merged record is found by: `queries` (those of its parents, joined, because new
-                    tasks are asked in this way) or `lesson` (the titles and descriptions of the merged lessons)
-    max_key_chars   of that query
+    min_fit         least cosine of the merged text with each original, else the group is not merged
+    key             query of the merged record: `queries` (those of its parents, joined, since new tasks look like
+                    these) or `lesson` (titles and descriptions of the merged lessons)
+    max_key_chars   max. characters of that query
     author          LLMAuthor, Voting, or one of your own
     """
 
@@ -166,7 +166,7 @@ class Merge(ConsolidationPolicy):
         check_choice(self, "merge", "key", ("queries", "lesson"))
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
-        """A change for each group whose merged text could be written."""
+        """One change per group for which a merged record could be written."""
 
         def alike(one: MemoryRecord, other: MemoryRecord) -> bool:
             same_kind = (one.outcome, one.domain) == (other.outcome, other.domain)
@@ -178,7 +178,7 @@ class Merge(ConsolidationPolicy):
         return [proposed for group in oldest_first if (proposed := self.propose(ctx, group)) is not None]
 
     def propose(self, ctx: ConsolidationContext, group: list[MemoryRecord]) -> ProposedChange | None:
-        """The change for one group; None, and the group stays, where no text fits or the guard stops the merged one."""
+        """The change for one group; None, and no merge, if no text fits or the write filter quarantines the record."""
         lessons = none_if_broken(partial(self.author.write, ctx, group))
         if not lessons:
             return None
@@ -188,8 +188,8 @@ class Merge(ConsolidationPolicy):
         if ctx.bank.hygiene is not None:
             merged = ctx.bank.hygiene.screen(merged, ctx.bank)
             if merged.status != "active":
-                return None  # nobody would see the merged record, nor the originals that it archives
-        ctx.bank.embedder.embed([merged.original_query])  # into the cache: a transaction must not wait for a model
+                return None  # neither the merged record nor its archived originals would be retrieved
+        ctx.bank.embedder.embed([merged.original_query])  # fills the cache: a transaction must not wait for a model
         return ProposedChange(
             reason=f"{'+'.join(record.id for record in group)} -> {merged.id} by {self.author.name}",
             seen=tuple(group),
@@ -199,7 +199,7 @@ class Merge(ConsolidationPolicy):
         )
 
     def merged(self, ctx: ConsolidationContext, group: list[MemoryRecord], lessons: tuple[Lesson, ...]) -> MemoryRecord:
-        """The record that replaces a group, which is given oldest first; what is not set here is its first record's."""
+        """The record that replaces a group. group: oldest first; fields not set here are its first record's."""
         lineage = {"tasks": _lineage(group, "tasks", "task_id")}
         lineage["trajectories"] = _lineage(group, "trajectories", "source_trajectory_id")
         knew = {note: True for note in ("use_gold", "show_answer") if any(r.provenance.get(note) for r in group)}
@@ -213,7 +213,7 @@ class Merge(ConsolidationPolicy):
             score=round(sum(record.score for record in group) / len(group), 9),
             label_source=joined(record.label_source for record in group),
             created_at=wall_clock(),
-            tick=ctx.bank.tick(),  # made now: its confidence is the present one
+            tick=ctx.bank.tick(),  # the current tick, because its confidence is as of now
             tags=tuple(sorted({tag for record in group for tag in record.tags})),
             confidence=_confidence(ctx, group),
             **{name: sum(getattr(record, name) for record in group) for name in counters},
@@ -224,26 +224,26 @@ class Merge(ConsolidationPolicy):
         )
 
     def query(self, group: list[MemoryRecord], lessons: tuple[Lesson, ...]) -> str:
-        """The text whose embedding the merged record is found by."""
+        """The query of the merged record, whose embedding is its key."""
         if self.key == "lesson":
             text = "\n".join(f"{lesson.title}\n{lesson.description}" for lesson in lessons)
         else:
             texts = list(dict.fromkeys(record.original_query for record in group))
-            share = max(1, self.max_key_chars // len(texts))  # so that a long query does not displace the others
+            share = max(1, self.max_key_chars // len(texts))  # so that a long query does not displace others
             text = "\n".join(text[:share] for text in texts)
         return text[: self.max_key_chars]
 
 
 def _lineage(group: list[MemoryRecord], name: str, own: str) -> list[str]:
-    """Every task or trajectory behind a group, those behind earlier merges included. `own`: a plain record's field."""
+    """All source tasks or trajectories of a group, those of earlier merges included. own: field of a plain record."""
     return sorted({value for record in group for value in record.provenance.get(name, [getattr(record, own)])})
 
 
 def _confidence(ctx: ConsolidationContext, group: list[MemoryRecord]) -> float | None:
-    """The mean of the group's confidences, faded to the present where the bank lets them fade.
+    """The mean of the group's confidences, decayed to the current time.
 
-    A bank that keeps none (`consolidate.confidence=null`) has no more than what came with the records: nothing fades,
-    and a group of records without any gives None, as they have.
+    A bank that keeps no confidence (`consolidate.confidence=null`) may still have imported values. Then nothing decays,
+    and the result is None if no record has a value.
     """
     kept = ctx.settings.confidence is not None
     if not kept and all(record.confidence is None for record in group):

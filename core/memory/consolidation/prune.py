@@ -11,15 +11,15 @@ from core.types import MemoryRecord
 
 @dataclass(kw_only=True)
 class Prune(ConsolidationPolicy):
-    """Archives records that lack confidence, are old and are unused, all three at once (agentic-flow's ReasoningBank).
+    """Archives records that have low confidence, are old and are unused, all three (agentic-flow's ReasoningBank).
 
-    Archived records are no longer retrieved; they stay in the bank and can be restored, unless they are to be deleted.
+    Archived records are no longer retrieved; they stay in the bank and can be restored, until they are deleted.
 
-    min_confidence   a record is kept with at least this confidence, faded to the present
+    min_confidence   a record is kept if its confidence, decayed to the current time, is at least this
     max_age_days     a record is kept up to this age, by the bank's clock
     max_uses         a record is kept with more uses than this
-    delete_after_days   what is archived, is so much older than max_age_days and still meets the rest is deleted for
-                     good, the originals of merges excepted; None: nothing ever is
+    delete_after_days   archived records older than max_age_days plus this, still unused and of low confidence, are
+                     deleted for good, except originals of merges; None: never
     """
 
     min_confidence: float = 0.3
@@ -33,7 +33,7 @@ class Prune(ConsolidationPolicy):
         check_numbers(self, "prune", "max_age_days", "max_uses", "delete_after_days", least=0)
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
-        """A change for each record that is to be archived, and for each archived one that is to be deleted."""
+        """One change per record to archive, and one per archived record to delete."""
         archived = [
             ProposedChange(reason=f"{record.id} pruned", seen=(record,), updates={record.id: {"status": "archived"}})
             for record in ctx.bank.records(namespace=ctx.bank.namespace, status="active")
@@ -42,7 +42,7 @@ class Prune(ConsolidationPolicy):
         return archived + self.deletions(ctx)
 
     def deletions(self, ctx: ConsolidationContext) -> list[ProposedChange]:
-        """A change for each record that is to be deleted."""
+        """One change per record to delete."""
         if self.delete_after_days is None:
             return []
         records = ctx.bank.records(namespace=ctx.bank.namespace)
@@ -56,7 +56,7 @@ class Prune(ConsolidationPolicy):
         ]
 
     def is_due(self, ctx: ConsolidationContext, record: MemoryRecord) -> bool:
-        """Whether a record is to be archived. One that was marked helpful more than harmful counts as used."""
+        """Whether to archive a record. One with more helpful than harmful marks counts as used."""
         return (
             record.n_used <= self.max_uses
             and record.n_helpful <= record.n_harmful

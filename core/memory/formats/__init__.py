@@ -1,4 +1,4 @@
-"""Banks in other forms: JSON lines (lossless), Markdown (to read), other servers' and the authors'."""
+"""Import and export of banks: JSON lines (lossless), Markdown (to read), formats of other servers and the authors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FORMATS = tuple(WRITERS)
 
 
 def export(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) -> int:
-    """Write the records of a bank, of one namespace where it is given; returns how many. UserError on a bad path."""
+    """Write a bank's records to a file; returns how many. namespace None: all. UserError on a bad path."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return _known(form, WRITERS)(bank, path, namespace)
@@ -40,9 +40,9 @@ def export(bank: MemoryBank, path: Path, form: str, namespace: str | None = None
 
 
 def load(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) -> tuple[int, int]:
-    """Add what a file holds; returns (records added, records that were there). UserError names what does not fit.
+    """Import a file; returns (records added, records stored already). UserError names the entry that does not fit.
 
-    namespace   the tenant they go to; None keeps each record's own
+    namespace   the tenant that gets the records; None: each record's own
     """
     if form in WRITERS and form not in READERS:
         raise UserError(f"{form} is for reading only: import jsonl, mcp, insight_memory or authors.")
@@ -58,7 +58,7 @@ def load(bank: MemoryBank, path: Path, form: str, namespace: str | None = None) 
 
 
 def _check_one_lesson_an_id(records: list[MemoryRecord], namespace: str, path: Path) -> None:
-    """UserError where tenants have different lessons of one id: in one namespace only one of them would be kept."""
+    """UserError if two namespaces have different lessons with the same id: one of them would be lost."""
     first: dict[str, MemoryRecord] = {}
     for record in records:
         other = first.setdefault(record.id, record)

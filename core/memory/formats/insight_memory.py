@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
 VERSION = 1
-KEY = 800  # characters of the content in what an insight is keyed by: as much as MiniLM reads
-MILLISECONDS = 1e11  # a time above is none in seconds: that would be the year 5138
+KEY = 800  # characters of the content in an insight's key: as much as MiniLM reads
+MILLISECONDS = 1e11  # a larger time is in milliseconds: in seconds it would be after the year 5138
 ID = re.compile(r"ace-(\d{6,12})")
-LAST = "insights: the last number"  # a fact of the namespace: no id is given twice, though the insight was erased
+LAST = "insights: the last number"  # key of a namespace value: so that ids of deleted insights are not reused
 
 
 def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
@@ -41,7 +41,7 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
 
 
 def as_insight(record: MemoryRecord) -> dict[str, Any]:
-    """A record as an insight; the lessons of one that has several become one text."""
+    """Convert a record to an insight; several lessons become one text."""
     texts = ["\n\n".join(filter(None, (item.description, item.content))) for item in record.items]
     if len(texts) > 1:
         texts = [f"{item.title}\n{text}" for item, text in zip(record.items, texts)]
@@ -61,26 +61,26 @@ def as_insight(record: MemoryRecord) -> dict[str, Any]:
 
 
 def iso(moment: datetime | None) -> str | None:
-    """A time as JavaScript writes it, 2026-01-31T09:30:00.000Z; None where it is not known."""
+    """A time as JavaScript writes it, 2026-01-31T09:30:00.000Z; None for None."""
     return moment and moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def next_id(bank: MemoryBank, beside: Iterable[str] = ()) -> tuple[str, int]:
-    """(the id of the next insight of the bank's namespace, its number). beside: ids that are taken as well."""
+    """(id, number) for the next insight in the bank's namespace. beside: further ids in use."""
     taken = [int(found[1]) for id in (*bank.ids(), *beside) if (found := ID.fullmatch(id))]
     number = max(int(bank.fact(LAST) or 0), *taken, 0) + 1
     return f"ace-{number:06}", number
 
 
 def query_of(title: str, tags: Iterable[str], content: str) -> str:
-    """What an insight is keyed by in the bank, and so compared with: title, tags and how its content begins."""
+    """An insight's query in the bank, whose embedding is its key: title, tags and the beginning of its content."""
     return (f"{title} ({', '.join(tags)})" if tags else title) + f"\n{content[:KEY]}"
 
 
 def read(path: Path, bank: MemoryBank) -> Portable:
-    """Read a memory.json. UserError names what does not fit.
+    """Read a memory.json. UserError names the entry that does not fit.
 
-    An insight whose id another one of the bank has gets the next that is free: two memories go into one namespace.
+    An insight whose id belongs to another insight in the bank gets the next free id, so that two files can be merged.
     """
     found: dict[str, MemoryRecord] = {}
     insights = _insights(path)
@@ -110,7 +110,7 @@ def _insights(path: Path) -> list[dict]:
 
 
 def _versions_of_one(record: MemoryRecord, other: MemoryRecord) -> bool:
-    """Whether two records of one id are the same insight, which may have been written anew."""
+    """Whether two records with the same id are versions of the same insight."""
     return _title(record) == _title(other) or record.created_at == other.created_at != ""
 
 
@@ -119,7 +119,7 @@ def _title(record: MemoryRecord) -> str:
 
 
 def _keys(record: MemoryRecord) -> list[tuple[str, ...]]:
-    """What tells an insight from others, whatever its id: its title with its time, and with its content."""
+    """Keys that identify an insight regardless of its id: (title, time added) and its text."""
     made = [("made", _title(record), record.created_at)] if record.created_at else []
     return [*made, ("says", record.text)]
 
@@ -157,7 +157,7 @@ def _text(insight: dict, name: str) -> str:
 
 
 def _count(insight: dict, *names: str) -> int:
-    """A count under the first of these names that is there; 0 for none."""
+    """The count under the first of these names that is present; 0 if none is."""
     value = next((insight[name] for name in names if insight.get(name) is not None), 0)
     if not isinstance(value, (int, float)) or value != int(value) or value < 0:
         raise ValueError(f"{names[0]}={value!r} is no count")
@@ -165,7 +165,7 @@ def _count(insight: dict, *names: str) -> int:
 
 
 def _time(insight: dict, *names: str) -> datetime | None:
-    """A time under the first of these names that is there: ISO, or seconds or milliseconds since 1970."""
+    """The time under the first of these names that is present: ISO, or seconds or milliseconds since 1970."""
     value = next((insight[name] for name in names if insight.get(name)), None)
     if value is None:
         return None

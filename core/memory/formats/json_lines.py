@@ -1,6 +1,6 @@
-"""JSON lines: a head, then each record with its embedding, then the links. A bank comes back from it as it was.
+"""JSON lines: a header, then each record with its embedding, then the links. Lossless, except for the journal.
 
-The journal stays behind: what an import adds can be undone, what was done before the export cannot.
+An import can be undone, but changes made before the export cannot, since the journal is not exported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
 
 
 def read(path: Path, bank: MemoryBank) -> Portable:
-    """Read what `write` wrote. UserError names the line that does not fit."""
+    """Read a file made by `write`. UserError names the line that does not fit."""
     lines = rows(path)
     _, head = next(lines, (0, None))
     if not isinstance(head, dict) or head.get("format") != HEAD or head.get("version") != 1:
@@ -49,7 +49,7 @@ def read(path: Path, bank: MemoryBank) -> Portable:
         try:
             if "link" in line:
                 source, *_ = line["link"]
-                space = line.get("namespace") or spaces.get(source, bank.namespace)  # once ids were unique over a bank
+                space = line.get("namespace") or spaces.get(source, bank.namespace)  # older files: unique ids
                 found.links.setdefault(space, []).append(tuple(line["link"]))
                 continue
             vector = array("f", base64.b64decode(line["record"].get("query_embedding", "")))

@@ -1,4 +1,4 @@
-"""Markdown: a bank to read, in the order it was learned."""
+"""Markdown: a bank as a document to read, oldest record first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
-    """Write every active record as a section; returns how many. What it leaves out, `list --status` shows."""
+    """Write every active record as a section; returns how many. `list --status` shows the other records."""
     found = bank.records(namespace)
     records = [record for record in found if record.status == "active"]
     others = Counter(record.status for record in found if record.status != "active")
@@ -28,7 +28,7 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
 
 
 def shown(record: MemoryRecord, links: list[tuple[str, str, str, str]] = ()) -> str:
-    """One record as Markdown: its query, what is known of it, its items, its links."""
+    """One record as Markdown: its query, fields, links and items."""
     facts = {
         "id": record.id,
         "outcome": f"{record.outcome} (by {record.label_source})",
@@ -53,12 +53,13 @@ def shown(record: MemoryRecord, links: list[tuple[str, str, str, str]] = ()) -> 
     for item in record.items:
         lines += ["", f"### {_flat(item.title)}", ""]
         lines += [f"*{_flat(item.description)}*", ""] if item.description else []
-        lines += [f"> {line}".rstrip() for line in item.content.splitlines()]  # a heading in it is none of ours
+        # Quoted, so that a heading in the content is not one of the document.
+        lines += [f"> {line}".rstrip() for line in item.content.splitlines()]
     return "\n".join(lines)
 
 
 def dated(links: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
-    """What `BankFile.link_details` gives, for `shown`."""
+    """Convert links from `Contents.link_details` to the form that `shown` takes, with the date in the note."""
     return [
         (each["source"], each["relation"], each["target"], ", ".join(filter(None, (each["note"], each["created_at"]))))
         for each in links

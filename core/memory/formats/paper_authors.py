@@ -2,9 +2,9 @@
 memory_management.py): a bank of JSON lines {task_id, query, think_list, action_list, status: success | fail,
 memory_items, template_id} and, beside it, a cache of JSON lines {id, text, embedding}, id being the task's.
 
-memory_items there are the model's text cut at empty lines, never parsed; here they are read as the paper's form
-("# Memory Item 1", "## Title", ...), and text that is not in that form becomes one item. The cache also holds queries
-that have no record, and tasks twice: the last embedding of a task counts.
+Their memory_items are the model's text split at empty lines, unparsed. Here they are parsed as the paper's format
+("# Memory Item 1", "## Title", ...); other text becomes one item. The cache also has queries without a record, and some
+tasks twice: the last embedding of a task counts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from core.types import Lesson, MemoryRecord, content_id
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
-EMBEDDER = "gemini-embedding-001"  # the authors'; another bank of theirs cannot be told by its cache
-MANY = 10_000  # items of a record: no limit
+EMBEDDER = "gemini-embedding-001"  # the authors' default; the cache does not name its embedder
+MANY = 10_000  # max. items of a record: practically no limit
 
 
 def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
@@ -53,7 +53,7 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
 
 
 def read(path: Path, bank: MemoryBank) -> Portable:
-    """Read a bank and its cache, where there is one. UserError names the line that does not fit."""
+    """Read a bank and its cache, if there is one. UserError names the line that does not fit."""
     cache, vectors = _cache(path), {}
     if cache.exists():
         for number, row in rows(cache):
@@ -100,7 +100,7 @@ def _items(text: str) -> tuple[Lesson, ...]:
 
 
 def _cache(path: Path) -> Path:
-    """Where the embeddings of a bank lie: a file of its own (WebArena), or the folder's (the function's default)."""
+    """Path of a bank's embeddings: its own file (as in WebArena), or the folder's (default of the authors' code)."""
     return _own(path) if _own(path).exists() else path.with_name("embeddings.jsonl")
 
 

@@ -1,4 +1,4 @@
-"""What every foreign form is read into, and how that enters a bank."""
+"""The common form (`Portable`) into which every format is read, and its import into a bank."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from typing import TYPE_CHECKING, Any
 from core.errors import UserError
 from core.memory.filter import STATUSES
 from core.memory.store.changes import RELATIONS
-from core.memory.store.schema import SET_ASIDE
+from core.memory.store.schema import NOT_SEARCHED
 from core.types import MemoryRecord
 
 if TYPE_CHECKING:
     from core.memory.bank import MemoryBank
 
-BATCH = 5_000  # records of one transaction
-MOST = 2**53  # of a number
-LONGEST = 1.01  # of a vector whose length is 1, but for rounding
+BATCH = 5_000  # max. records of one transaction
+MOST = 2**53  # largest number accepted
+LONGEST = 1.01  # max. norm of a unit vector, with rounding errors
 
 
 @dataclass(kw_only=True)
 class Portable:
-    """Records, the embedder that made their embeddings (None: unknown, so they are embedded anew), and links.
+    """Records and links read from a file.
 
-    links   namespace -> (source, relation, target, note)
+    embedder   of the records' embeddings; None: unknown, so the records are embedded again
+    links      {namespace: [(source, relation, target, note)]}
     """
 
     records: list[MemoryRecord]
@@ -36,7 +37,7 @@ class Portable:
 
 
 def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
-    """Add records as they are, their namespaces too, through the bank's hygiene; (added, already there)."""
+    """Add records to a bank, through its write filter, keeping their namespaces; returns (added, stored already)."""
     sizes = {len(r.query_embedding) for r in found.records if r.query_embedding}
     own = bank.dim() or bank.embedder.dim
     if found.embedder == bank.embedder.name and len(sizes | ({own} if own else set())) > 1:
@@ -60,7 +61,7 @@ def take_in(bank: MemoryBank, found: Portable, reason: str) -> tuple[int, int]:
 
 
 def _check(record: MemoryRecord, left_out: tuple[str, ...]) -> None:
-    """UserError where a value is none that its field may have: one such would break the searches of all tenants."""
+    """UserError for a field with an invalid value, which could break the searches of all tenants."""
     for name, (fits, wanted) in _FITTING.items():
         if name not in left_out and not fits(value := getattr(record, name)):
             shown = "" if name == "query_embedding" else f"={value!r:.60}"
@@ -90,7 +91,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= MOST  # which no NaN is
+    return type(value) in (int, float) and abs(value) <= MOST  # False for NaN
 
 
 def _is_share(value: Any) -> bool:
@@ -103,7 +104,7 @@ def _is_provenance(value: Any) -> bool:
 
 
 def _is_direction(value: Any) -> bool:
-    return math.hypot(*value) < LONGEST  # which no NaN is
+    return math.hypot(*value) < LONGEST  # False for NaN
 
 
 _TEXTS = "id namespace outcome domain task_id original_query source_trajectory_id label_source created_at"
@@ -124,12 +125,12 @@ _FITTING: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _vector(bank: MemoryBank, record: MemoryRecord) -> Any:
-    """The embedding that a record brought with it, float32 (d,); None for one that is set aside and brought none."""
+    """A record's embedding, float32 (d,), computed if it has none; None for an archived or superseded one without."""
     import numpy as np
 
     if record.query_embedding:
         return np.array(record.query_embedding, dtype=np.float32)
-    return None if record.status in SET_ASIDE else bank.embedder.embed([record.original_query])[0]
+    return None if record.status in NOT_SEARCHED else bank.embedder.embed([record.original_query])[0]
 
 
 def rows(path: Path) -> Iterator[tuple[int, Any]]:
@@ -144,7 +145,7 @@ def rows(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def whole(path: Path) -> Any:
-    """The value of a JSON file. UserError where it is damaged."""
+    """The value of a JSON file. UserError if it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -152,7 +153,7 @@ def whole(path: Path) -> Any:
 
 
 def unit(vector: list[float]) -> tuple[float, ...]:
-    """A vector at length 1; () for none."""
+    """A vector normalised to length 1; () for an empty or zero vector."""
     import numpy as np
 
     row = np.asarray(vector, dtype=np.float32)

@@ -1,9 +1,9 @@
-"""The files of the server github.com/hanw39/ReasoningBank-MCP (its src/storage/backends/json_backend.py).
+"""The files of the server github.com/hanw39/ReasoningBank-MCP (src/storage/backends/json_backend.py there).
 
 memories.json {version, total_count, memories: [{memory_id, agent_id, timestamp, success, title, description, content,
 query, retrieval_count, last_retrieved, tags, metadata, merged_from}]}; beside it embeddings.json {embedding_model,
-embedding_dim, embeddings: {memory_id: {query_text, vector, created_at}}} and archived_memories.json. One memory there
-is one item, so a record of several items becomes several memories, and each memory a record of one item.
+embedding_dim, embeddings: {memory_id: {query_text, vector, created_at}}} and archived_memories.json. A memory there has
+one item: on export a record of several items becomes several memories, on import each memory a record of one item.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
-    """Write memories.json (path, or into that folder), embeddings.json and archived_memories.json; returns records."""
+    """Write memories.json (or `path`), embeddings.json and archived_memories.json; returns the number of records."""
     folder, name = (path.parent, path.name) if path.suffix else (path, "memories.json")
     folder.mkdir(parents=True, exist_ok=True)
     live, archived, vectors = [], [], {}
@@ -48,7 +48,7 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
 
 
 def _names(records: list[MemoryRecord]) -> dict[tuple[str, str], str]:
-    """(namespace, id) -> the id in the files, which know no namespaces: NAMESPACE/ID where several tenants have it."""
+    """{(namespace, id): id in the files}. The files have no namespaces: an id used by several becomes NAMESPACE/ID."""
     tenants = Counter(record.id for record in records)
     return {(r.namespace, r.id): r.id if tenants[r.id] == 1 else f"{r.namespace}/{r.id}" for r in records}
 
@@ -78,7 +78,7 @@ def _dump(path: Path, value: Any) -> None:
 
 
 def read(path: Path, bank: MemoryBank) -> Portable:
-    """Read memories.json (path, or from that folder) and what lies beside it. UserError names what does not fit."""
+    """Read memories.json (or `path`) and the files beside it. UserError names the memory that does not fit."""
     path = path / "memories.json" if path.is_dir() else path
     archive, cache = path.with_name("archived_memories.json"), path.with_name("embeddings.json")
     memories = [(memory, "active") for memory in _list(path)]
@@ -86,7 +86,7 @@ def read(path: Path, bank: MemoryBank) -> Portable:
     held = whole(cache) if cache.exists() else {}
     vectors = held.get("embeddings", {})
     made_by = held.get("embedding_model", "unknown")
-    if made_by == "unknown" and memories:  # what the server itself writes
+    if made_by == "unknown" and memories:  # as the server writes it
         made_by = (memories[0][0].get("metadata") or {}).get("embedding_model")
     seen: dict[tuple[str, str], MemoryRecord] = {}
     for memory, status in memories:
@@ -99,7 +99,7 @@ def read(path: Path, bank: MemoryBank) -> Portable:
 
 
 def _vector(memory: dict, vectors: dict) -> list[float]:
-    """The embedding of a memory; [] where there is none, or that of another memory of the same id."""
+    """The embedding of a memory; [] if there is none, or only one of another memory with the same id."""
     held = vectors.get(memory["memory_id"], {})
     return held.get("vector", []) if held.get("query_text") in (None, "", memory.get("query")) else []
 
@@ -116,7 +116,7 @@ def _record(memory: dict, status: str, vector: list[float], namespace: str) -> M
     success = bool(memory.get("success", True))
     item = Lesson(**{name: str(memory.get(name) or "") for name in ("title", "description", "content")})
     query = str(memory.get("query") or item.title)
-    tasks = [str(task) for task in metadata.get("tasks") or ()]  # behind a merge: none of them retrieves it
+    tasks = [str(task) for task in metadata.get("tasks") or ()]  # source tasks of a merge: none of them may retrieve it
     return MemoryRecord(
         id=str(memory["memory_id"]),
         original_query=query,

@@ -1,1 +1,1 @@
-"""What is checked before a record is stored: secrets, personal data, copied lessons, injected instructions."""
+"""The write filter (guard.py) and its checks: secrets, personal data, copied lessons, injected instructions."""

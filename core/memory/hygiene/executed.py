@@ -1,7 +1,7 @@
-"""Whether a lesson names a command, an address, a package or a credential that its own attempt never used with success.
+"""Finds commands, addresses, packages and credentials in a lesson that its own attempt never used successfully.
 
-What an attempt read is no proof: a page or a tool's reply may have planted the name. Only an action counts, and only
-one whose observation does not report a failure. What the task itself names counts as well.
+Text that an attempt only read proves nothing: a page or a tool's reply may have planted the name. Only actions count
+whose observations report no failure, and names in the task itself.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from core.memory.ports import Did
+from core.memory.ports import Steps
 
 _TOP = "com|net|org|io|dev|app|ru|cn|xyz|info|co|page|site|ai|me|cloud|online|top|link|store|tech|live|host|example"
 _HOST = re.compile(
     rf"(?i)\b(?:https?|ftps?|ssh|git\+\w+)://([^\s/`'\")\]>]{{1,200}})|(?<![\w./@-])((?:[a-z0-9-]{{1,60}}\.){{1,6}}(?:{_TOP}))(?![\w-]|\.\w)"
 )
-# Programs whose name is no English word, so that they are known without quotes, with what they are to do.
+# Programs whose name is no English word, so that a command is recognised without quotes, with its subcommand.
 _LINE = re.compile(
     r"(?<![\w./-])(?:(?:pip3?|pipx|npm|npx|pnpm|yarn|apt|apt-get|brew|cargo|conda|docker|podman|kubectl|git|systemctl)"
     r"(?: -\S{1,40}){0,4} [a-z][\w@./:-]{0,80}|(?:curl|wget|ssh|scp|rsync|psql|mysql|chmod|sudo)(?= ))"
@@ -34,7 +34,7 @@ _PACKAGE = re.compile(
 _CREDENTIAL = re.compile(
     r"\b[A-Z][A-Z0-9_]*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)[A-Z0-9_]*\b|~?/?\.(?:aws/credentials|netrc|pgpass|kube/config)"
 )
-# Words that stand beside "package" without being one's name.
+# Words next to "package" that are not a package's name.
 _NO_NAME = frozenset(
     "this that which these those each every another other same missing right wrong first last next following python "
     "node npm pip system standard small large whole third-party open-source private public latest newest build test "
@@ -48,23 +48,23 @@ _FAILED = re.compile(
     r"(?i)\b(?:error|exception|traceback|failed|failure|denied|fatal|rejected|refused|not found|no such|"
     r"unknown command|nothing happens|not recogni[sz]ed|could not|cannot|can't|unable to|invalid|HTTP/\S+ [45]\d\d)\b"
 )
-# Tests that failed were run all the same.
+# Reports that do not count as a failure: "0 errors", and failed tests, since they were run.
 _NO_FAILURE = re.compile(r"(?i)\b(?:0|no|without) (?:error|failure|exception)s?\b|\b\d+ failed\b")
 
 
-def successful(did: Did) -> tuple[str, ...]:
-    """The actions whose observations report no failure."""
+def successful(did: Steps) -> tuple[str, ...]:
+    """The actions whose observations report no failure. did: steps of the attempts."""
     return tuple(action for action, observation in did if not _FAILED.search(_NO_FAILURE.sub("", observation)))
 
 
 def never_executed(text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """What a lesson's text names and none of the known texts does, sorted. known: its task and `successful` actions."""
+    """Names in a lesson's text that no known text has, sorted. known: its task and the `successful` actions."""
     lines = [line.lower() for source in known for line in source.splitlines()]
     return tuple(sorted({name for name, words in _named(text) if not _in_order(words, lines)}))
 
 
 def _named(text: str) -> Iterable[tuple[str, list[str]]]:
-    """(a thing as it is written, the words that an action with it must hold in one line, in order)."""
+    """(name as written, words that one line of an action must contain in this order to have used it)."""
     for match in _HOST.finditer(text):
         host = (match[1] or match[2]).split("@")[-1]
         yield host, [host.lower().removeprefix("www.")]

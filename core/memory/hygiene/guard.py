@@ -1,4 +1,4 @@
-"""The guard before the bank (`memory.hygiene`): it scrubs, cuts, drops copies and quarantines."""
+"""The write filter of the bank (`memory.hygiene`): scrubs, cuts, removes copied lessons, quarantines."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from core.learning.structured import object_schema, parse_json, text_schema
 from core.memory.hygiene.executed import never_executed, successful
 from core.memory.hygiene.injection import Likeness, hints, rules, suspicions
 from core.memory.hygiene.scrub import scrub
-from core.memory.ports import Bank, Did, Hygiene
+from core.memory.ports import Bank, Hygiene, Steps
 from core.models.base import Role
 from core.models.reply_text import strip_thinking
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
 from prompts import registry
 
-# How many lessons a source may give, and what several of one source say together: each alone looks harmless.
+# Checks over several lessons of one source: their number, and a burst of lessons that each look harmless.
 
 _WORD = re.compile(r"[^\W\d_][\w-]{3,}")
 
 
 def source_of(record: MemoryRecord, by: str) -> str:
-    """Where a record comes from. by: task, namespace, or a name of its provenance; "" where that is not known."""
+    """The source of a record; "" if it is not known. by: task, namespace, or a key of its provenance."""
     known = {"task": record.task_id, "namespace": record.namespace}
     return str(known.get(by, record.provenance.get(by, "")))
 
 
 def same_source(record: MemoryRecord, bank: Bank, by: str, window: int) -> list[MemoryRecord]:
-    """The records of its source among the last `window` of the bank, itself left out, newest first."""
+    """Other records of the same source among the last `window` of the bank, newest first."""
     source = source_of(record, by)
     recent = bank.recent(window, everyone=by == "namespace") if source else []
     return [other for other in recent if other.id != record.id and source_of(other, by) == source]
 
 
 def burst(record: MemoryRecord, others: list[MemoryRecord], bank: Bank, by: str, least: int) -> list[str]:
-    """The ids of the records that lead away from a thing together with this one; [] where they do not.
+    """Ids of the other records that, together with this one, redirect from one thing to another; [] if there are none.
 
-    They do where at least `least` of one source, this one included, share a word that no other source's lessons hold,
-    and all but one of them hint at something else in the thing's place. In a bank with fewer than 3 * least records
-    of other sources every word is new, so nothing is found there.
+    Condition: at least `least` records of one source, this one included, share a word that no lesson of another source
+    has, and all but one of them suggest something in place of something else (`hints`). In a bank with fewer than
+    3 * least records of other sources every word is new, so nothing is reported there.
 
-    others   of the same source, as from `same_source`
+    others   records of the same source, from `same_source`
     """
     together = [record, *(other for other in others if other.parents == ())]
     if len(together) < least or len(bank) - len(others) < 3 * least:
@@ -61,25 +61,25 @@ def burst(record: MemoryRecord, others: list[MemoryRecord], bank: Bank, by: str,
 
 
 def _is_new(word: str, bank: Bank, record: MemoryRecord, by: str) -> bool:
-    known = bank.lexical(word, 50, everyone=by == "namespace")  # in its own there is no other source
+    known = bank.lexical(word, 50, everyone=by == "namespace")  # a single namespace has no other source
     return all(source_of(hit.record, by) == source_of(record, by) for hit in known)
 
 
 # A second opinion on a lesson by the extractor's model (`memory.hygiene.opinion=llm`).
 
-LONGEST = 120  # characters of the reason
+LONGEST = 120  # max. characters of the reason
 SCHEMA = object_schema({"reason": text_schema(LONGEST), "harmful": {"type": "boolean"}})
 _SAID = re.compile(r"(?i)\bharmful[\"']?\s*[:=]\s*[\"']?(true|false)\b(?!\s*(?:or\b|/|\|))")
-MOST = 6000  # characters of the lessons that the model is shown
+MOST = 6000  # max. characters of the lessons shown to the model
 
 
 def second_opinion(record: MemoryRecord, role: Role, seed: int) -> dict[str, Any]:
-    """{harmful, reason, usage}; harmful is None where the model broke or its reply cannot be read, with the `error`.
+    """{harmful, reason, usage}; if the model fails or its reply is unreadable, harmful is None and there is an `error`.
 
-    The lessons are shown as one JSON text that cannot end its block. Raises OverBudget.
+    The lessons are shown as one JSON text that cannot close its block in the prompt. Raises OverBudget.
     """
     lessons = [vars(item) for item in record.items]
-    # Cut in the middle: an order stands at the beginning or at the end as a rule.
+    # Cut in the middle, because injected orders are usually at the beginning or at the end.
     quoted = json.dumps(lessons, ensure_ascii=False).replace("<", "\\u003c")
     if len(quoted) > MOST:
         quoted = f"{quoted[: MOST // 2]} [...] {quoted[-MOST // 2 :]}"
@@ -90,11 +90,11 @@ def second_opinion(record: MemoryRecord, role: Role, seed: int) -> dict[str, Any
         message = {"role": "user", "content": prompt}
         reply = role.chat([message], task=record.task_id, seed=derive_seed(seed, record.id, "opinion"), schema=SCHEMA)
     except OverBudget:
-        raise  # the run ends here, and its next start asks again
+        raise  # ends the run; the resumed run asks again
     except InfraError as error:
         return {"harmful": None, "reason": "", "error": f"{error.kind}: {error}", "usage": None}
     said = {word.lower() for word in _SAID.findall(strip_thinking(reply.text))}
-    # A reply that repeats the lesson may say both; a lesson can only have planted the "false".
+    # A reply that quotes the lesson may say both: then "false" may be planted by the lesson, so "true" counts.
     harmful = "true" in said if said else None
     reason = (parse_json(reply.text, "reason") or {}).get("reason", "")
     found = {"harmful": harmful, "reason": str(reason)[:LONGEST], "usage": asdict(reply.usage)}
@@ -102,30 +102,30 @@ def second_opinion(record: MemoryRecord, role: Role, seed: int) -> dict[str, Any
 
 
 _BLOCK = re.compile(r"<\s*memory_items\s*>.{0,20000}?<\s*/\s*memory_items\s*>", re.IGNORECASE | re.DOTALL)
-_MARK = re.compile(r"(?:\[memory item\][ \t]*)+", re.IGNORECASE)  # what a transcript shows instead of a quoted lesson
+_MARK = re.compile(r"(?:\[memory item\][ \t]*)+", re.IGNORECASE)  # a transcript's placeholder for a quoted lesson
 _SHORTEST_COPY = 20  # characters; shorter passages of a lesson occur by chance
 
 
 @dataclass(kw_only=True)
 class Guard(Hygiene):
-    """Looks at each record before it is stored. Screening its own result changes nothing. The paper has no guard.
+    """The write filter: screens each record before it is stored. Idempotent. The paper has none.
 
-    scrub         replace credentials and personal data by a mark
-    strip         remove passages copied from the lessons that the task had retrieved, and the memory block's markup
+    scrub         replace credentials and personal data by a placeholder
+    strip         remove passages copied from lessons that the task's prompt showed, and the memory block's markup
     quarantine    store a record that gives orders, or was merged from one that does, but never retrieve it: trust 0
-    likeness      also quarantine lessons this much like known attacks (-1 to 1, see `Likeness`); None: patterns only
-    ignore        rules of rules.txt, or typosquat, that quarantine nothing, e.g. shell where lessons are about commands
+    likeness      also quarantine lessons whose likeness to known attacks exceeds this (-1 to 1, `Likeness`); None: off
+    ignore        rules of rules.txt, or typosquat, to switch off, e.g. shell if lessons are about commands
     provenance    quarantine a lesson that names an address, a package, a command or a credential that no action of its
-                  own attempt used with success; what it did use breaks neither `shell` nor `fetch`. It says nothing
-                  where no attempt is known, as of a lesson that a client wrote
-    source        what tells sources apart: task | namespace | a name in the records' provenance
-    window        so many records of the bank, the last ones, are looked at for the next two
-    max_per_source  further lessons of one source are quarantined; None: no limit
-    burst         so many lessons of one source that lead away from a thing of which no other source speaks are
-                  quarantined together, the earlier ones too (`sources.burst`); None: never
-    opinion       llm: the extractor's model is asked about a lesson that broke no rule; None: it is not
-    role, seed    of that model, given at runtime
-    max_title, max_description, max_content, max_query   characters kept of each text
+                  own attempt used successfully; commands and addresses that were used do not break `shell` or `fetch`.
+                  Skipped if the attempt is not known, as with a lesson written by a client
+    source        what identifies a source: task | namespace | a key of the records' provenance
+    window        number of the bank's last records that max_per_source and burst look at
+    max_per_source  quarantine a lesson if its source has this many already; None: no limit
+    burst         quarantine this many lessons of one source, earlier ones included, if together they redirect from
+                  something that no other source mentions (function `burst`); None: off
+    opinion       llm: ask the extractor's model about a lesson that broke no rule; None: off
+    role, seed    of that model; set at runtime
+    max_title, max_description, max_content, max_query   max. characters of each text; longer ones are cut
     """
 
     scrub: bool = True
@@ -161,25 +161,25 @@ class Guard(Hygiene):
         )
 
     def screen(
-        self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None = None, did: Did | None = None
+        self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None = None, did: Steps | None = None
     ) -> MemoryRecord:
-        """The record as it may be stored; provenance["hygiene"] then names what was done to it.
+        """The record to store; its provenance["hygiene"] lists what was done to it.
 
-        shown   ids of the records that the task had retrieved; None takes those it would retrieve now
-        did     (action, observation) of each step of the attempts that it was made from; None: not known
+        shown   ids of the records that the task's prompt showed; None: those that it would retrieve now
+        did     steps of the attempts that the record was made from; None: not known
         """
         items, notes = record.items, set(record.provenance.get("hygiene", ()))
         if self.strip and not record.parents:  # a merged record consists of its parents' text
             items, stripped = _without_copies(items, self._shown_passages(record, bank, shown))
             notes |= {"stripped"} if stripped else set()
-        # Before the texts are cut: an order at the end of a long text counts too.
+        # Before the texts are cut, so that an order at the end of a long text is found.
         broken = self._broken_rules(record.original_query, items, bank, did) if self.quarantine else ()
         broken = broken or (self._broken_limits(replace(record, items=items), bank) if self.quarantine else ())
         record, found = self._scrubbed(replace(record, items=items))
         notes |= found
         parents = [parent for id in record.parents if (parent := bank.get(id)) is not None]
         trust = min([record.trust, *(parent.trust for parent in parents)])
-        # All of it was copied: stored so that it counts, never retrieved.
+        # Without items everything was copied: the record is stored, so that it is counted, but archived.
         status, provenance = record.status if record.items else "archived", {**record.provenance}
         if self.opinion and record.items and not (record.parents or broken or trust == 0.0):
             broken = self._ask(record, bank, provenance)
@@ -196,7 +196,7 @@ class Guard(Hygiene):
         return self._burst(record, bank) if "burst" in record.provenance.get("quarantine", ()) else []
 
     def usage(self, bank: Bank) -> Usage | None:
-        """What the opinions on the records of the bank's own run have cost; None where none is asked for."""
+        """Cost of the second opinions asked for by this run; None if `opinion` is off."""
         if not self.opinion:
             return None
         run = bank.provenance.get("run")
@@ -204,9 +204,9 @@ class Guard(Hygiene):
         return sum((Usage(**o["usage"]) for o in own if o["usage"] and o.get("run") == run), Usage())
 
     def _ask(self, record: MemoryRecord, bank: Bank, provenance: dict[str, Any]) -> tuple[str, ...]:
-        """("opinion",) where the model calls the record harmful; what it said is noted in `provenance`.
+        """("opinion",) if the model calls the record harmful, else (). The reply is stored in `provenance`.
 
-        A record that was asked about already, in this bank, is not asked about again.
+        A reply that is stored in this bank already is used again.
         """
         known = bank.get(record.id)
         said = provenance.get("opinion") or (known and known.provenance.get("opinion"))
@@ -218,7 +218,7 @@ class Guard(Hygiene):
         return ("opinion",) if said["harmful"] else ()
 
     def _broken_limits(self, record: MemoryRecord, bank: Bank) -> tuple[str, ...]:
-        """The limits of a source that the record breaks. A merged record is of no single source."""
+        """The limits of its source that a record breaks; none for a merged record, which has several sources."""
         if record.parents or (self.max_per_source is None and self.burst is None) or bank.get(record.id) is not None:
             return ()
         many = self.max_per_source is not None
@@ -230,7 +230,7 @@ class Guard(Hygiene):
             return []
         return burst(record, same_source(record, bank, self.source, self.window), bank, self.source, self.burst)
 
-    def _broken_rules(self, query: str, items: tuple[Lesson, ...], bank: Bank, did: Did | None) -> tuple[str, ...]:
+    def _broken_rules(self, query: str, items: tuple[Lesson, ...], bank: Bank, did: Steps | None) -> tuple[str, ...]:
         """The rules that the query or the lessons break."""
         texts = (query, *(item.text for item in items))
         known = self.provenance and did is not None
@@ -240,13 +240,13 @@ class Guard(Hygiene):
             broken.add("provenance")
         if self.likeness is not None and not broken:
             self._likeness = self._likeness or Likeness(bank.embedder)
-            # The query is not compared: a task may be about anything.
+            # The query is not compared, because a task may be about anything.
             if any(self._likeness.of(item.text) > self.likeness for item in items):
                 broken.add("likeness")
         return tuple(sorted(broken))
 
     def _shown_passages(self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None) -> list[str]:
-        """Texts of the lessons that were in the prompt, longest first."""
+        """Texts of the lessons that the prompt showed, longest first."""
         if shown is None:
             records = [hit.record for hit in bank.retrieve(record.original_query, exclude_task=record.task_id)]
         else:
@@ -255,7 +255,7 @@ class Guard(Hygiene):
         return sorted((text for text in texts if len(text) >= _SHORTEST_COPY), key=lambda text: (-len(text), text))
 
     def _scrubbed(self, record: MemoryRecord) -> tuple[MemoryRecord, set[str]]:
-        """(the record with its texts scrubbed and cut, the kinds of what was found in them)."""
+        """(the record with its texts scrubbed and cut, the kinds of data found)."""
         found: set[str] = set()
 
         def clean(text: str, most: int) -> str:
@@ -272,13 +272,13 @@ class Guard(Hygiene):
         )
         query, tags = clean(record.original_query, self.max_query), tuple(clean(tag, 200) for tag in record.tags)
         provenance = record.provenance
-        if isinstance(url := provenance.get("url"), str):  # that a client gave with it
+        if isinstance(url := provenance.get("url"), str):  # given by a client
             provenance = provenance | {"url": clean(url, 2000)}
         return replace(record, items=items, original_query=query, tags=tags, provenance=provenance), found
 
 
 def _without_copies(items: tuple[Lesson, ...], shown: list[str]) -> tuple[tuple[Lesson, ...], bool]:
-    """(the lessons without shown passages and markup, less those left without content; whether any changed)."""
+    """(lessons without shown passages and markup, dropping those left without content; whether any changed)."""
     kept = []
     for item in items:
         texts = [item.title, item.description, item.content]

@@ -1,10 +1,10 @@
-"""Whether a lesson gives orders that no lesson should. Rules by pattern, for quarantine, never for deletion.
+"""Detection of injected instructions in lessons, by pattern rules. For quarantine, never for deletion.
 
 A lesson says how to solve a kind of task. It has no need to void other instructions, to speak as the system, to run a
 shell line, to fetch an address, to send data away, to tie an answer to a catchword, to redirect one named thing to
 another, to switch off a safeguard, or to spread itself: the moves of prompt injection (Greshake et al. 2023,
 arXiv:2302.12173), AgentPoison (arXiv:2407.12784), MINJA (arXiv:2503.03704) and MemoryGraft (arXiv:2512.16962).
-Patterns see words, not meaning: likeness.py catches some of what they miss; docs/memory.md has the measured rates.
+Patterns see words, not meaning: `Likeness` finds some attacks that they miss; docs/memory.md has the measured rates.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from core.models.embedding import Embedder
 if TYPE_CHECKING:
     import numpy as np
 
-# Whether a text names a package by a name that imitates a widely used one: a letter more, less, other or swapped.
+# Typosquatting: names one edit away from a widely used package (a letter added, left out, replaced or swapped).
 
 _NAME = re.compile(r"(?<![\w@/.-])[a-z][a-z0-9]{2,24}(?:[-_.][a-z0-9]{1,24}){0,3}(?![\w/@-])")
-# What makes a shorter word a package's name and no typing error.
+# Words near which a shorter name counts as a package's name rather than as a typing error.
 _CONTEXT = re.compile(
     r"(?i)\b(?:packages?|dependenc\w+|requirements|import\w*|install\w*|pip|npm|yarn|pypi|librar\w+|modules?|"
     r"pyproject|framework)\b"
 )
 _NO_IMITATIONS = frozenset("python cpython cython ipython jinja ninja unicorn".split())
-_LONG = 7  # letters of a name that is looked for without such a word beside it
+_LONG = 7  # names with more letters than this are checked without such a word in the text
 
 
 def imitations(text: str) -> tuple[str, ...]:
-    """The names in a text that imitate a package, sorted. Its plural or singular, and other known names, do not."""
+    """Names in a text that imitate a package's, sorted; except plurals and singulars, and names of known packages."""
     least = 5 if _CONTEXT.search(text) else _LONG + 1
     words = {word for word in _NAME.findall(text.lower()) if len(word) >= least - 1} - _NO_IMITATIONS
     return tuple(sorted(word for word in words if word.replace("_", "-") not in known() and _imitates(word, least)))
@@ -55,7 +55,7 @@ def known() -> frozenset[str]:
 
 @cache
 def _by_shape() -> dict[str, set[str]]:
-    """Each name by its forms that lack one letter, and by itself: two names one edit apart share such a form."""
+    """{shape: names}, shapes being the name and its forms with one letter removed: names one edit apart share one."""
     found: dict[str, set[str]] = {}
     for name in known():
         for shape in _shapes(name):
@@ -77,13 +77,13 @@ def _imitates(word: str, least: int) -> bool:
 
 
 def _one_edit(one: str, other: str) -> bool:
-    """Whether two different words are a letter added, left out, replaced, or two neighbours swapped apart."""
+    """Whether two different words differ by one letter added, left out or replaced, or by two neighbours swapped."""
     start = next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
     a, b = one[start:], other[start:]
     return a[1:] == b or a == b[1:] or a[1:] == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:] and len(a) > 1)
 
 
-# Undo the disguises of a text (invisible characters, look-alikes, encodings) before it is searched for orders.
+# Decoding of disguised texts (invisible characters, look-alikes, encodings) before they are searched for orders.
 
 # Cyrillic and Greek letters that look Latin (a part of Unicode's confusables.txt that words can be spelt with).
 _LOOKALIKES = str.maketrans(
@@ -97,16 +97,16 @@ _WORD_WITH_DIGIT = re.compile(r"(?<![\w\\])(?=\w*\d)(?=\w*[a-z])[\w@$]{3,30}(?!\
 
 
 def has_hidden_characters(text: str) -> bool:
-    """Whether a model sees characters here that a person does not: Unicode tags, changes of direction."""
+    """Whether a text has characters that a model sees and a person does not: Unicode tags, changes of direction."""
     return any(_is_covert(character) for character in text)
 
 
 def readings(text: str) -> list[str]:
-    """A text in lower case: plain, in its own alphabet, digits as letters, reversed, by ROT13, decoded."""
+    """Readings of a text in lower case: plain, in its own alphabet, digits as letters, reversed, ROT13, decoded."""
     plain = _plain(text)
     letters = _WORD_WITH_DIGIT.sub(lambda m: m.group().translate(_LEET), plain)
     coded = (*_base64_texts(text), *_hex_texts(text), *([unquote(text)] if "%" in text else []))
-    own_letters = unicodedata.normalize("NFKC", text).lower()  # a Cyrillic word is no disguise where all are
+    own_letters = unicodedata.normalize("NFKC", text).lower()  # for texts that really are Cyrillic or Greek
     return [plain, own_letters, letters, plain[::-1], codecs.decode(plain, "rot13"), *map(_plain, coded)]
 
 
@@ -143,7 +143,7 @@ def _is_covert(character: str) -> bool:
     return 0xE0000 <= code <= 0xE007F or code in range(0x202A, 0x202F) or code in range(0x2066, 0x206A)
 
 
-# Rules that a negated text does not break ("do not skip the verification"), and how many characters a "not" reaches.
+# Rules that a negated text does not break ("do not skip the verification"): {rule: characters that a "not" reaches}.
 _UNLESS_NEGATED = {"unsafe": 25, "shell": 25, "exfiltration": 25, "careless": 100, "credential": 40}
 _NEGATED = (
     r"(?:\bnot|n't|\bnever|\bavoid|\binstead of|\brather than|\bcannot|\brefus\w+|\bbeware of)\b[^.;:!?\n]{0,%d}$"
@@ -151,33 +151,33 @@ _NEGATED = (
 
 
 def suspicions(text: str, done: Sequence[str] = ()) -> tuple[str, ...]:
-    """The names of the rules that a text breaks, sorted; () for a text that looks like a lesson.
+    """Names of the rules that a text breaks, sorted; () for a harmless one.
 
-    done   what its attempt really did: a command or an address in there is no order
+    done   successful actions of its attempt: commands and addresses in them do not break `shell` or `fetch`
     """
     done = "\n".join(done).lower()
     broken = {"hidden"} if has_hidden_characters(text) else set()
     for number, reading in enumerate(readings(text)):
         hits = {name for name, patterns in rules().items() if any(_hit(name, p, reading, done) for p in patterns)}
-        # An order that stands only in another reading than the plain one was disguised.
+        # Reading 0 is the plain one: an order found only in another reading was disguised.
         broken |= hits if number == 0 else {f"disguised {name}" for name in hits - broken}
     broken |= {"typosquat"} if imitations(text) else set()
     return tuple(sorted(broken))
 
 
 def hints(text: str) -> bool:
-    """Whether a text puts one thing in the place of another, which tells nothing of a single lesson: see sources.py."""
+    """Whether a text suggests one thing in place of another. Only meaningful over several lessons: `guard.burst`."""
     return any(pattern.search(text.lower()) for pattern in _rules()["hint"])
 
 
 def rules() -> dict[str, list[re.Pattern[str]]]:
-    """The patterns that a lesson is quarantined for, by the name of their rule."""
+    """{rule: patterns} of the rules that quarantine a lesson."""
     return {name: patterns for name, patterns in _rules().items() if name != "hint"}
 
 
 @cache
 def _rules() -> dict[str, list[re.Pattern[str]]]:
-    """The patterns of rules.txt by the name of their rule."""
+    """{rule: patterns} of rules.txt."""
     parts: dict[str, str] = {}
     found: dict[str, list[re.Pattern[str]]] = {}
     for line in (Path(__file__).parent / "rules.txt").read_text(encoding="utf-8").splitlines():
@@ -206,29 +206,29 @@ def _is_negated(name: str, match: re.Match[str]) -> bool:
     return reach > 0 and bool(re.search(_NEGATED % reach, before))
 
 
-# Whether a sentence is more like an attack than like a lesson, by a linear rule over the bank's own embeddings.
+# A linear classifier of sentences, attack or lesson, on the bank's own embeddings.
 #
-# examples.json has texts of the published kinds of attack and plain lessons, all written for this. The rule finds
-# orders that no pattern lists, as far as the embedder understands meaning: with `hashing` it is of little use.
+# examples.json has texts of the published kinds of attack and plain lessons, all written for this project. The
+# classifier finds orders that no pattern lists, if the embedder captures meaning: with `hashing` it is of little use.
 
 RIDGE = 3.0
 _SENTENCE = re.compile(r"(?<=[.!?;:])\s+|\n+")
-_SHORTEST = 20  # characters of a sentence that is judged alone
+_SHORTEST = 20  # min. characters of a sentence that is classified alone
 
 
 def examples() -> dict[str, list[str]]:
-    """{"attack": texts, "lesson": texts}."""
+    """The training texts of `Likeness`: {"attack": texts, "lesson": texts}."""
     return json.loads((Path(__file__).parent / "examples.json").read_text(encoding="utf-8"))
 
 
 def sentences(text: str) -> list[str]:
-    """The text as a whole and its sentences: an order hidden in a good lesson is one sentence of it."""
+    """The whole text and its sentences, because an order may be one sentence in a good lesson."""
     parts = [part.strip() for part in _SENTENCE.split(text)]
     return list(dict.fromkeys([text.strip(), *(part for part in parts if len(part) >= _SHORTEST)]))
 
 
 class Likeness:
-    """Ridge regression of attack (1) against lesson (-1) on the examples, fitted at first use. Thread-safe."""
+    """Ridge regression of attack (1) against lesson (-1) on examples.json, fitted at first use. Thread-safe."""
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
@@ -236,7 +236,7 @@ class Likeness:
         self._weights: np.ndarray | None = None
 
     def of(self, text: str) -> float:
-        """How much like an attack the worst sentence is: about -1 (a lesson) to 1 (an attack)."""
+        """The highest score of a sentence of the text: about -1 (a lesson) to 1 (an attack)."""
         with self._lock:
             if self._weights is None:
                 self._weights = self._fit()
@@ -249,8 +249,8 @@ class Likeness:
         rows = _features(self.embedder.embed(known["attack"] + known["lesson"]))
         counts = np.array([len(known["attack"]), len(known["lesson"])])
         labels = np.repeat([1.0, -1.0], counts)
-        weighted = rows * np.repeat(counts.sum() / (2 * counts), counts)[:, None]  # both kinds weigh the same
-        penalty = np.diag([RIDGE] * (rows.shape[1] - 1) + [1e-6])  # the constant is hardly penalised
+        weighted = rows * np.repeat(counts.sum() / (2 * counts), counts)[:, None]  # both classes weigh the same
+        penalty = np.diag([RIDGE] * (rows.shape[1] - 1) + [1e-6])  # the intercept is hardly penalised
         return np.linalg.solve(weighted.T @ rows + penalty, weighted.T @ labels)
 
 

@@ -1,7 +1,7 @@
-"""Personal data: e-mail, phone, payment card, IBAN, IP and MAC address, social security number, order id, UUID.
+"""Detection of personal data: e-mail, phone, payment card, IBAN, IP and MAC address, SSN, order id, UUID.
 
-A bank of reasoning lessons is full of numbers, so a number is taken for personal data only by its written form, a check
-digit (Luhn, ISO 7064 for IBAN) or the word beside it; never for its length. Formulas are left alone.
+Lessons contain many numbers, so a number counts as personal data only by its written form, a check digit (Luhn, ISO
+7064 for IBAN) or the word next to it, never by its length. Formulas are left alone.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _VERSION_WORD = re.compile(r"(?i)\b(?:version|release|v|section|chapter|clause|b
 
 
 def spans(text: str) -> list[tuple[int, int, str]]:
-    """Where personal data stands: (start, end, kind), in no order, possibly overlapping."""
+    """Spans of personal data in a text: (start, end, kind), unsorted, possibly overlapping."""
     maths = _maths(text)
     starts = [start for start, _ in maths]
     found = []
     for kind, pattern, is_real in _KINDS:
         for match in pattern.finditer(text):
-            place = bisect(starts, match.start()) - 1  # the last formula that begins before it, or with it
+            place = bisect(starts, match.start()) - 1  # the last formula that starts at or before it
             inside = place >= 0 and match.end() <= maths[place][1]
             if not inside and is_real(match, text):
                 found.append((*match.span(), kind))
@@ -38,9 +38,9 @@ def spans(text: str) -> list[tuple[int, int, str]]:
 
 
 def _maths(text: str) -> list[tuple[int, int]]:
-    """Where formulas stand, in order: (start, end).
+    """Spans of formulas in a text, in order: (start, end).
 
-    The end of one is looked for only where there is one: a million `\\(` in a text take no longer than other words.
+    The search for a closing delimiter is skipped if none follows, so that a million `\\(` take linear time.
     """
     last = {closing: text.rfind(closing) for closing in _CLOSING.values()}
     last |= {match.group(): match.start() for match in re.finditer(r"\\end\{\w+\*?\}", text)}
@@ -110,9 +110,9 @@ def _always(match: re.Match[str], text: str) -> bool:
 
 
 def _is_order(match: re.Match[str], text: str) -> bool:
-    """Six digits or more behind the word for what they number; a plain number only behind "order number" and the like.
+    """Whether six digits or more follow a word such as "order"; a plain number only after "order number" and the like.
 
-    A group of order 1000000 is mathematics; a date, an amount and a version are no ids, and a git sha is in lower case.
+    No ids are: the order of a group (1000000) in mathematics, dates, amounts, versions, git hashes (in lower case).
     """
     code = match.group()
     word = _ORDER_WORD.search(text, max(0, match.start() - 40), match.start())
@@ -146,7 +146,7 @@ _KINDS: list[tuple[str, re.Pattern[str], Callable[[re.Match[str], str], bool]]] 
         re.compile(r"(?<![\w.,-])(?:[A-Z]{1,5}[-_]?)?\d[A-Z0-9]*(?:[-_][A-Z0-9]{1,12}){0,4}(?![\w-]|[.,]\d)"),
         _is_order,
     ),
-    # Amazon's form is told by itself.
+    # The format of Amazon's order ids is unambiguous.
     ("order", re.compile(r"(?<![\w-])\d{3}-\d{7}-\d{7}(?![\w-])"), _always),
     ("mac", re.compile(r"(?i)(?<![0-9a-f:-])[0-9a-f]{2}(?:(:)[0-9a-f]{2}){5}(?![0-9a-f:-])"), _always),
     ("ip", re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\d]|\.\d)"), _is_ip),

@@ -1,4 +1,4 @@
-"""Take credentials and personal data out of a text; mathematics stays as it is."""
+"""Removal of credentials and personal data from a text; mathematics stays as it is."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from core.redact import FORMS
 
 
 def scrub(text: str) -> tuple[str, tuple[str, ...]]:
-    """(the text with `[removed secret]` or `[removed email]` and the like in their place, the kinds found).
-
-    Scrubbing its own result changes nothing.
-    """
+    """(text with placeholders such as `[removed secret]` or `[removed email]`, kinds found). Idempotent."""
     found = [(start, end, "secret", kind) for start, end, kind in credential_spans(text)]
     found += [(start, end, kind, kind) for start, end, kind in pii.spans(text)]
     parts, at = [], 0
@@ -25,7 +22,7 @@ def scrub(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _merged(found: list[tuple[int, int, str, str]]) -> list[tuple[int, int, str]]:
-    """Overlapping findings as one, named after the first (a credential before personal data)."""
+    """Merge overlapping spans; a merged one has the label of the first (a credential before personal data)."""
     merged: list[tuple[int, int, str]] = []
     for start, end, label, _ in sorted(found, key=lambda f: (f[0], f[2] != "secret", -f[1])):
         if merged and start < merged[-1][1]:
@@ -35,14 +32,14 @@ def _merged(found: list[tuple[int, int, str, str]]) -> list[tuple[int, int, str]
     return merged
 
 
-# Where credentials stand in a text: by a provider's form, by the name before them, by how random they look.
+# Detection of credentials: by a provider's format, by the name before them, by how random they look.
 
-# A name that says "secret", then a value with both letters and digits. `token = 5` or `key: x+1` are no secrets.
+# A name such as "secret", then a value with both letters and digits; `token = 5` or `key: x+1` are no secrets.
 _ASSIGNED = re.compile(
     r"(?i)\b(?:[a-z0-9]{1,20}[_-]){0,3}(?:api[_-]?key|secret(?:[_-]?key)?|access[_-]?key|passw(?:or)?d|passwd|pwd|passphrase|"
     r"auth[_-]?token|token|credential)s?[\"']?(?:\s*[:=]\s*|\s+is\s+)[\"']?([^\s\"'`,;)\]}\\]{8,200})"
 )
-# In an address: what names itself a key, or stands before the host in the place of a user.
+# In a URL: the value of a parameter such as "key", or a user name before the host.
 _IN_URL = re.compile(
     r"(?i)(?<=[?&;#])(?:[a-z0-9]{1,20}[_.-]){0,3}(?:key|token|secret|sig(?:nature)?|password|passwd|pwd|pass|auth|code|session(?:id)?|"
     r"jwt|credential|sas)=([^\s&#\"'<>)\]]{6,2000})|(?<=://)([^\s/:@?#]{12,200})(?=@)"
@@ -51,7 +48,7 @@ _LONG = re.compile(r"(?<![A-Za-z0-9\\])[A-Za-z0-9]{32,400}(?![A-Za-z0-9])")
 
 
 def credential_spans(text: str) -> list[tuple[int, int, str]]:
-    """Where credentials stand: (start, end, kind), in no order, possibly overlapping."""
+    """Spans of credentials in a text: (start, end, kind), unsorted, possibly overlapping."""
     found = [(m.start(), m.end(), kind) for kind, pattern in FORMS.items() for m in pattern.finditer(text)]
     found += [(m.start(1), m.end(1), "assigned") for m in _ASSIGNED.finditer(text) if _is_opaque(m.group(1))]
     found += [(*m.span(m.lastindex), "url") for m in _IN_URL.finditer(text) if _is_real(m)]
@@ -59,18 +56,18 @@ def credential_spans(text: str) -> list[tuple[int, int, str]]:
 
 
 def _is_real(match: re.Match[str]) -> bool:
-    # A placeholder says that a secret stands there, and is none.
+    # Excludes placeholders, such as <key> or your_key.
     value = match.group(match.lastindex)
     return bool(re.search(r"\d", value)) and not re.match(r"[<{$%\[(]|\.\.\.|x{4}|your", value, re.IGNORECASE)
 
 
 def _is_opaque(value: str) -> bool:
-    # A link, a placeholder or a formula is not the secret itself.
+    # Excludes links, placeholders and formulas.
     return bool(re.search(r"[A-Za-z]", value) and re.search(r"\d", value)) and not re.search(r"[\\^(<$]|://", value)
 
 
 def _is_random(text: str) -> bool:
-    """A long mixture of upper case, lower case and digits, at 4 bits a character or more: no number, no word."""
+    """Whether a string mixes upper case, lower case and digits with at least 4 bits of entropy per character."""
     if re.fullmatch(r"(?i)(?:0x)?[0-9a-f]+", text):
         return False  # a hexadecimal number
     kinds = (sum(map(test, text)) for test in (str.isupper, str.islower, str.isdigit))

@@ -1,4 +1,4 @@
-"""What the retrieval policies (`retrieval=`) share: they choose which records of the bank a task gets to see."""
+"""Base classes of the retrieval policies (`retrieval=`), which choose the records of the bank that a task is shown."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from core.types import MemoryRecord, Scored
 
 @dataclass(kw_only=True)
 class Ranking(Policy):
-    """The settings of every policy.
+    """Base class of all policies, with the settings that they share. A subclass defines `rank`.
 
-    top_k       records to retrieve; 0 retrieves nothing
-    min_score   leave out records whose similarity is below this; None takes the best however low it is
-    domain      only records of this domain, or of any in a list; "same": of the task's own (`memory.domain`)
+    top_k       number of records to retrieve; 0 retrieves nothing
+    min_score   leave out records whose similarity is below this; None: no limit
+    domain      only records of this domain, or of one in a list; "same": the task's domain (`memory.domain`)
     tags        only records with all of these tags
-    outcome     only records of a success, or only of a failure
-    min_confidence   leave out records that are believed in less; one never rated has the prior of its outcome
+    outcome     success | failure: only records of this outcome; None: of both
+    min_confidence   leave out records with less confidence; one without any has the prior of its outcome
     """
 
     top_k: int = 1
@@ -40,10 +40,10 @@ class Ranking(Policy):
             raise UserError(f"retrieval.tags={self.tags}: give a list of words.")
 
     def within(self, where: Filter | None) -> Filter:
-        """The policy's filter and the caller's together; the caller's holds where both set a field."""
+        """The policy's filter joined with the caller's; where both set a field, the caller's wins, but tags add up."""
         where = where or Filter()
         domain = tuple(self.domain) if isinstance(self.domain, list) else self.domain
-        domain = None if domain == SAME else domain  # the bank knows the task's own and has put it into `where`
+        domain = None if domain == SAME else domain  # the bank has put the task's domain into `where`
         return replace(
             where,
             domain=domain if where.domain is None else where.domain,
@@ -53,7 +53,7 @@ class Ranking(Policy):
         )
 
     def reaches(self, hit: Scored) -> bool:
-        """Whether a hit's similarity, or its score where it was found by words, reaches min_score."""
+        """Whether a hit's similarity, or its score if it has none (found by words), reaches min_score."""
         held = hit.score if hit.similarity is None else hit.similarity
         return self.min_score is None or held >= self.min_score
 
@@ -62,13 +62,13 @@ class Ranking(Policy):
         return hits if self.min_score is None else [hit for hit in hits if self.reaches(hit)]
 
     def relevance(self, score: float) -> float:
-        """A score of this policy on a scale from 0 to 1, for who is shown it."""
+        """A score of this policy scaled to [0, 1], for display."""
         return min(max(score, 0.0), 1.0)
 
 
 @dataclass(kw_only=True)
 class Pooled(Ranking):
-    """A policy that takes the nearest `pool` records and orders them anew; None takes every record."""
+    """A policy that ranks the nearest `pool` records by its own score. pool None: all records."""
 
     pool: int | None = 100
 
@@ -79,16 +79,16 @@ class Pooled(Ranking):
     def candidates(
         self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None, **how: str
     ) -> list[Scored]:
-        """The records to choose from, with their cosine, nearest first."""
+        """The pool: hits with their cosine as score, nearest first. how: unit or key for `bank.nearest`."""
         size = len(bank) if self.pool is None else max(self.pool, top_k)
         return bank.nearest(query, max(size, 1), exclude_task, self.within(where), **how)
 
 
 @dataclass(kw_only=True)
 class Reranking(Pooled):
-    """A policy that orders the pool by a score of each record.
+    """A policy that ranks the pool by a score of each record, which a subclass defines.
 
-    ticks_per_day   tasks of the stream that count as a day, where the bank's clock is the stream
+    ticks_per_day   tasks of the stream that count as a day, if the bank's clock is the stream
     """
 
     ticks_per_day: float = 1.0
@@ -107,7 +107,7 @@ class Reranking(Pooled):
         return self.pick(self.good_enough(scored), top_k)
 
     def score(self, record: MemoryRecord, similarity: float, age_days: float) -> float:
-        """What a record is ranked by."""
+        """The score by which a record is ranked."""
         raise NotImplementedError
 
     def pick(self, scored: list[Scored], top_k: int) -> list[Scored]:
@@ -116,11 +116,11 @@ class Reranking(Pooled):
 
 
 def confidence_of(record: MemoryRecord) -> float:
-    """A record's confidence in [0, 1], or the prior of its outcome where it has none."""
+    """A record's confidence in [0, 1], or the prior of its outcome if it has none."""
     return PRIOR.get(record.outcome, min(PRIOR.values())) if record.confidence is None else record.confidence
 
 
 def best(scored: list[Scored], top_k: int) -> list[Scored]:
-    """The top_k by score, rounded as the index rounds; equal scores keep their order, so that a run repeats exactly."""
+    """The top_k by score, rounded to 6 digits like cosines; ties keep their order, so that a run repeats exactly."""
     ranked = sorted(scored, key=lambda hit: -round(hit.score, 6))[:top_k]
     return [replace(hit, score=round(hit.score, 6)) for hit in ranked]

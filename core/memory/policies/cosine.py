@@ -1,4 +1,4 @@
-"""retrieval=cosine: the paper's retrieval."""
+"""retrieval=cosine: the paper's retrieval, the records nearest to the query by cosine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from core.types import Scored
 class Cosine(Ranking):
     """The paper's retrieval (section 3.2): cosine of the queries' embeddings, top 1, whole records.
 
-    unit   record | item: whether whole records are retrieved or single lessons; null takes the bank's
-    key    query | item | both: whether the task is compared with a record's query, with its lessons, or with whichever
-           of them is nearest; null takes the bank's
+    The score is the inner product of unit-length embeddings, computed in sqlite/index.py (FAISS) or postgres/search.py
+    (pgvector), rounded to 6 digits.
+
+    unit   record | item: retrieve whole records or single items; null: the bank's
+    key    query | item | both: compare the query with a record's query, with its items, or take the max over both;
+           null: the bank's
     """
 
     unit: str | None = None

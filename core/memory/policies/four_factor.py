@@ -26,7 +26,7 @@ class FourFactor(Reranking):
     min(confidence sqrt(uses/10), 1), a later port sigmoid(log(1 + uses)). All three call H a half-life, although it is
     none in exp(-age/H). The records are picked by maximal marginal relevance (Carbonell and Goldstein 1998), as
     published. The code of agentic-flow differs: it passes the 0.10 as the weight of the relevance, which leaves 0.90
-    for the penalty, and it does not sort when there are no more records than asked for.
+    for the penalty, and it does not sort if there are at most top_k records.
 
     reliability      confidence | confidence_usage | usage
     age_scale_days   H in exp(-age/H)
@@ -45,7 +45,7 @@ class FourFactor(Reranking):
         check_choice(self, "retrieval", "reliability", tuple(RELIABILITY))
 
     def score(self, record: MemoryRecord, similarity: float, age_days: float) -> float:
-        """The three factors that depend on one record alone."""
+        """The three factors that depend on a single record: similarity, recency, reliability."""
         return (
             self.similarity_weight * similarity
             + self.recency_weight * math.exp(-age_days / self.age_scale_days)
@@ -53,7 +53,7 @@ class FourFactor(Reranking):
         )
 
     def pick(self, scored: list[Scored], top_k: int) -> list[Scored]:
-        """The fourth factor: each pick has the best score less its penalty; of equals the first is taken."""
+        """The fourth factor: picks one by one the record with the highest score less penalty; ties to the first."""
         import numpy as np
 
         if not scored:

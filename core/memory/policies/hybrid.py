@@ -40,11 +40,11 @@ class Hybrid(Reranking):
         check_choice(self, "retrieval", "threshold_on", ("similarity", "score"))
 
     def reaches(self, hit: Scored) -> bool:
-        """As in Ranking, or with threshold_on=score whether the sum reaches min_score."""
+        """As in Ranking; with threshold_on=score, whether the weighted sum reaches min_score."""
         return super().reaches(hit if self.threshold_on == "similarity" else replace(hit, similarity=None))
 
     def pick(self, scored: list[Scored], top_k: int) -> list[Scored]:
-        """As in Reranking. What is told of a sum lies in [0, 1], which other weights and cosines below 0 leave."""
+        """As in Reranking, with scores clipped to [0, 1]: other weights and negative cosines can exceed it."""
         return [replace(hit, score=self.relevance(hit.score)) for hit in super().pick(scored, top_k)]
 
     def score(self, record: MemoryRecord, similarity: float, age_days: float) -> float:

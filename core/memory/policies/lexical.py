@@ -1,4 +1,4 @@
-"""retrieval=lexical: by words in common, without embeddings."""
+"""retrieval=lexical: BM25, without embeddings."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from core.types import Scored
 
 @dataclass(kw_only=True)
 class Lexical(Ranking):
-    """BM25 (Robertson and Zaragoza 2009) over query and items, by SQLite's FTS5 with its k1 = 1.2 and b = 0.75.
+    """BM25 (Robertson and Zaragoza 2009) over query and items, by the formula of SQLite's FTS5, k1 = 1.2 and b = 0.75.
 
     The task is not embedded. min_score is compared with the BM25 score, whose scale depends on the bank.
     """
 
     def relevance(self, score: float) -> float:
-        """BM25 has no upper end: s / (1 + s) keeps the order."""
+        """s / (1 + s), because BM25 has no upper limit; the order stays the same."""
         return score / (1 + score)
 
     def rank(

@@ -1,4 +1,4 @@
-"""retrieval=points: points for words in common, marks and recent use, fading with age; without embeddings."""
+"""retrieval=points: points for common words, marks and recent use, decaying with age; without embeddings."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from core.memory.policies.trust import feedback, warning_of
 from core.memory.ports import Bank
 from core.types import MemoryRecord, Scored
 
-LONG_ENOUGH, LONGEST = 4, 40  # letters from which, and up to which, the beginning of a word counts as that word
-MAX_WORDS = 64  # of a query
-EMPTY_WORDS = frozenset(  # say nothing of what a query is about
+LONG_ENOUGH, LONGEST = 4, 40  # min. and max. number of letters of a prefix that counts as the word
+MAX_WORDS = 64  # max. words of a query
+EMPTY_WORDS = frozenset(  # stop words
     "a about an and are as at be by can could do does for from had has have how i if in into is it its me my no not of "
     "on or our should so that the their them then there these they this to use using was we were what when where which "
     "who why will with would you your".split()
@@ -25,23 +25,23 @@ EMPTY_WORDS = frozenset(  # say nothing of what a query is about
 class Points(Ranking):
     """(10 exact title or 5 partial + 3 content + 2 a tag + 1 a helpful mark + 3 recent + 5 trust) max(0.1, 1 - age/90).
 
-    Source: the README of mcp-learning-memory 0.2.1 ("Scoring Algorithm"), whose users this is for. What it leaves open
-    is read as follows:
+    Source: the README of mcp-learning-memory 0.2.1 ("Scoring Algorithm"); for users of that server. Where the README is
+    not specific, this is our reading:
 
-    - Letters count without their case. A text matches a query that it contains as a whole, or with which it shares a
-      word; one word stands for another that it begins, from 4 letters on (auth, authentication), and words like "how"
-      and "the" count only within the whole query. The number of words in common decides between equal points.
-    - The exact title earns its 10 points instead of the 5, not beside them. Of a record with several lessons each term
-      is counted once, for whichever lesson matches. Descriptions are content.
+    - Case is ignored. A text matches a query if it contains the whole query or shares a word with it. A prefix of 4
+      letters or more matches the word (auth, authentication). Stop words such as "how" and "the" count only within the
+      whole query. Ties in points are broken by the number of common words.
+    - An exact title earns 10 points instead of 5, not in addition. In a record with several lessons each term counts
+      once, for any lesson that matches. Descriptions count as content.
     - A record that matches in neither title, content nor tags is not returned, whatever its marks.
-    - Recent is used within 7 days, and a record that was never used counts as used when it was made: that is the bonus
-      of fresh insights of which the README speaks. Its "full score" for 7 days is not: the formula decays from day 0.
-    - Trust is (helpful - 2 harmful) / (helpful + harmful + 1). A sum below 0 is decayed as any other, so harm fades.
-    - Days are fractions of a day, by the bank's clock, since the record was made.
+    - Recent means used within 7 days. A record that was never used counts as used when it was added, which is the
+      README's bonus for fresh insights. Its "full score" for 7 days is left out: the formula decays from day 0.
+    - Trust is (helpful - 2 harmful) / (helpful + harmful + 1). A negative sum decays like any other, so harm fades.
+    - Age is in fractional days, by the bank's clock, since the record was added.
 
-    The task is not embedded. min_score is held against the points. Reads every record of the namespace.
+    The task is not embedded. min_score is compared with the points. Reads every record of the namespace.
 
-    warn   records with negative trust carry a warning into the prompt, and those from failures too
+    warn   records with negative trust, and those from failures, get a warning in the prompt
     """
 
     title_exact: float = 10.0
@@ -68,7 +68,7 @@ class Points(Ranking):
 
         if (dim := bank.dim()) is None:
             return []
-        everything = np.zeros(dim, dtype=np.float32)  # as near to one record as to any other
+        everything = np.zeros(dim, dtype=np.float32)  # a zero vector: equally near to all records
         hits = bank.nearest(everything, max(len(bank), 1), exclude_task, self.within(where), unit="record", key="query")
         moment, a_day, asked = bank.moment(), self.ticks_per_day, Asked(query)
         found = []
@@ -82,7 +82,7 @@ class Points(Ranking):
         return self.good_enough(best(by_words, top_k))
 
     def match(self, asked: Asked, record: MemoryRecord) -> float:
-        """The points for what a record says: of its titles, its content and its tags. 0: it does not match."""
+        """Points for matches in a record's titles, content and tags; 0: no match."""
         titles = [item.title for item in record.items]
         if asked.whole and asked.whole in map(normalised, titles):
             title = self.title_exact
@@ -92,7 +92,7 @@ class Points(Ranking):
         return title + self.content_match * content + self.tag_match * sum(map(asked.matches, record.tags))
 
     def points(self, record: MemoryRecord, match: float, age_days: float, idle_days: float) -> float:
-        """All points of a record that matches, decayed. idle_days: since it was last used."""
+        """Total points of a matching record, after decay. idle_days: days since its last use."""
         total = (
             match
             + self.per_helpful * record.n_helpful
@@ -103,7 +103,7 @@ class Points(Ranking):
 
 
 class Asked:
-    """A query and the words of it that say what it is about."""
+    """A query and its words without stop words."""
 
     def __init__(self, query: str) -> None:
         self.whole = normalised(query)
@@ -117,13 +117,13 @@ class Asked:
         return (self.whole != "" and self.whole in text) or self._any.search(text) is not None
 
     def n_shared(self, text: str) -> int:
-        """How many of the query's words a text has."""
+        """Number of the query's words that occur in a text."""
         text = normalised(text)
         return sum(word.search(text) is not None for word in self._words)
 
 
 def _like(word: str) -> str:
-    """The pattern of a word, of those that it begins, and of those that begin it."""
+    """Pattern that matches a word, words that start with it, and prefixes of it (LONG_ENOUGH)."""
     if len(word) < LONG_ENOUGH:
         return rf"\b{word}\b"
     begins = "".join(rf"|{word[:n]}\b" for n in range(LONG_ENOUGH, min(len(word), LONGEST)))

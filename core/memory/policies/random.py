@@ -1,4 +1,4 @@
-"""retrieval=random: a random draw, the control condition for retrieval by similarity."""
+"""retrieval=random: random records, the control condition for retrieval by similarity."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from core.types import Scored
 class Random(Ranking):
     """A uniform draw without replacement from the records that a task may see, fixed by seed, task and record.
 
-    The task is `exclude_task`, and where a caller gives none (a server) its query: two tasks of one wording draw apart.
-    A record of another namespace than the bank's, which a search of everyone's meets, has that in its name: ids repeat.
+    The task is identified by `exclude_task`, so that two tasks with the same query draw independently; without one (in
+    a server) by its query. For a record of another namespace than the bank's, in a search of all namespaces, the draw
+    also depends on the namespace, because ids repeat across them.
 
-    If it helps as much as `cosine`, the gain does not come from finding the right record. The reported score is the
+    If this helps as much as `cosine`, the gain does not come from finding the right record. The reported score is the
     record's cosine: the draw ignores it, but min_score is compared with it. Reads every record of the namespace, so it
     is for benchmarks, not for a service.
     """

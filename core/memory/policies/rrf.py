@@ -1,4 +1,4 @@
-"""retrieval=rrf: the rankings by embedding and by words, fused."""
+"""retrieval=rrf: reciprocal rank fusion of the rankings by embedding and by words."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from core.types import Scored
 class RRF(Pooled):
     """Reciprocal rank fusion of cosine and BM25: the sum of 1 / (60 + rank) over both lists.
 
-    Source: Cormack, Clarke and Buettcher 2009 (SIGIR), k = 60. min_score is compared with the cosine: where it is set,
-    a record that only shares words with the task is left out.
+    Source: Cormack, Clarke and Buettcher 2009 (SIGIR), k = 60. min_score is compared with the cosine: if it is set, a
+    record found only by words is left out.
     """
 
-    by_places: ClassVar[bool] = True
+    rank_based: ClassVar[bool] = True
 
     k: float = 60.0
 
@@ -39,15 +39,15 @@ class RRF(Pooled):
         return best(self.fuse([near, by_words]), top_k)
 
     def reaches(self, hit: Scored) -> bool:
-        """As in Ranking; a record that was found by words alone reaches no min_score."""
+        """As in Ranking; a record found only by words never reaches min_score."""
         return self.min_score is None or (hit.similarity is not None and super().reaches(hit))
 
     def relevance(self, score: float) -> float:
-        """1 is the sum of a record that is first in both lists."""
+        """The score divided by that of a record that is first in both lists."""
         return super().relevance(score * (self.k + 1) / 2)
 
     def fuse(self, rankings: list[list[Scored]]) -> list[Scored]:
-        """Each record once, with its sum, in the order in which the records first appear."""
+        """Each record once, with its fused score, in the order of first appearance."""
         sums: dict[tuple[str, str], float] = {}
         first: dict[tuple[str, str], Scored] = {}
         for ranking in rankings:
@@ -59,5 +59,5 @@ class RRF(Pooled):
 
 
 def _record_key(hit: Scored) -> tuple[str, str]:
-    """What tells records apart: an id is unique within its namespace only, and a search may be everyone's."""
+    """(namespace, id), because ids are unique only within a namespace and a search may cover all of them."""
     return hit.record.namespace, hit.record.id

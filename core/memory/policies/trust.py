@@ -1,4 +1,4 @@
-"""retrieval=trust: similarity and what earlier users said of a record, fading with its age."""
+"""retrieval=trust: similarity plus trust from helpful and harmful marks, which decays with age."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Trust(Reranking):
     give a bonus is common in the playbook memories built on it, which have no paper. That trust is added to the
     similarity with a weight, and the size of the bonus, are this project's choice: trust alone ignores the task.
 
-    fresh_bonus   added to the trust of a record younger than fresh_days, which had no time to earn any
-    warn          records from failures, and those with more harm than help, carry a warning into the prompt
+    fresh_bonus   added to the trust of a record younger than fresh_days, which had no time to earn marks
+    warn          records from failures, and those with negative trust, get a warning in the prompt
     min_trust     leave out records with less than this trust by lineage (`MemoryRecord.trust`)
     """
 
@@ -46,13 +46,13 @@ class Trust(Reranking):
         return similarity + self.trust_weight * self.trust(record, age_days)
 
     def trust(self, record: MemoryRecord, age_days: float) -> float:
-        """The trust that feedback gave a record, in (-2, 1 + fresh_bonus)."""
+        """A record's trust from its marks, in (-2, 1 + fresh_bonus)."""
         decay = max(self.least_decay, 1 - age_days / self.decay_days)
         return feedback(record) * decay + (self.fresh_bonus if age_days < self.fresh_days else 0.0)
 
 
 def warning_of(record: MemoryRecord) -> str:
-    """The warning shown with a record that failed or did harm; "" for the others."""
+    """The warning shown with a record that is from a failure or has negative trust; "" for others."""
     return HARMFUL if feedback(record) < 0 else FAILED if record.outcome == "failure" else ""
 
 

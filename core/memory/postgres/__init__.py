@@ -1,1 +1,1 @@
-"""The bank in PostgreSQL with pgvector, for many writers on many hosts."""
+"""The PostgreSQL backend, with pgvector: for many writers on many hosts."""

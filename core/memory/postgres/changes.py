@@ -1,4 +1,4 @@
-"""What is done to a bank in PostgreSQL where that differs from SQLite: other tenants' records, and many at once."""
+"""Changes in PostgreSQL, where they differ from SQLite: row-level security, inserts before the lock, bulk COPY."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
-from core.memory.postgres.connection import EVERYONE, SEE_UNTIL_COMMIT, Late
+from core.memory.postgres.connection import EVERYONE, SET_UNTIL_COMMIT, AtCommit
 from core.memory.postgres.search import words_of_record
 from core.memory.store.changes import Change, Embed, Items, check_status
-from core.memory.store.schema import COLUMNS, places, row_of
+from core.memory.store.schema import COLUMNS, placeholders, row_of
 from core.types import MemoryRecord
 
-MANY = 20  # records from which they are copied into the table rather than inserted one by one
-BATCH = 5_000  # of one COPY
+MANY = 20  # number of records from which COPY is used instead of single inserts
+BATCH = 5_000  # max. records of one COPY
 
 _WORDS = (
     "w AS (INSERT INTO lexicon SELECT rowid, namespace, a, cardinality(a) "
     "FROM {source}, string_to_array({words}, ' ') a)"
 )
-ENTER_VECTOR = "INSERT INTO vectors OVERRIDING SYSTEM VALUE SELECT"  # into the row that its record names
+ENTER_VECTOR = "INSERT INTO vectors OVERRIDING SYSTEM VALUE SELECT"  # into the row `vector_row` of its record
 ENTER_ITEM = "INSERT INTO item_vectors SELECT vector_row, $2, $3, namespace FROM records WHERE rowid = $1"
 _VECTOR = "INSERT INTO vectors (vector, namespace) VALUES ($1, $2)"
 _PUT = (
     f"WITH r AS (INSERT INTO records ({', '.join(COLUMNS)}, vector_row) "
-    f"VALUES ({places(len(COLUMNS))}, {{row}}) ON CONFLICT DO NOTHING RETURNING rowid, namespace, vector_row), "
-    f"{_WORDS.format(words=places(1, after=len(COLUMNS)), source='r')}{{vector}} SELECT rowid FROM r"
+    f"VALUES ({placeholders(len(COLUMNS))}, {{row}}) ON CONFLICT DO NOTHING RETURNING rowid, namespace, vector_row), "
+    f"{_WORDS.format(words=placeholders(1, after=len(COLUMNS)), source='r')}{{vector}} SELECT rowid FROM r"
 )
 _NEXT, _MINE = "nextval('vectors_rowid_seq')", "(SELECT currval('vectors_rowid_seq'))"
-_VECTOR_PLACE = places(1, after=len(COLUMNS) + 1)
+_VECTOR_PLACE = placeholders(1, after=len(COLUMNS) + 1)
 _PUT_WITH = _PUT.format(row=_NEXT, vector=f", v AS ({ENTER_VECTOR} vector_row, {_VECTOR_PLACE}, namespace FROM r)")
 _PUT_WITHOUT = _PUT.format(row=_NEXT, vector="")
 _ITEM = f"INSERT INTO item_vectors VALUES ({_MINE}, $1, $2, $3)"
-# After _VECTOR and _ITEM, which are taken back if the record is there already.
+# After _VECTOR and _ITEM, whose rows are deleted again if the record exists already.
 _TAKEN_BACK = f", v AS (DELETE FROM vectors WHERE rowid = {_MINE} AND NOT EXISTS (SELECT FROM r))"
 _PUT_AFTER = _PUT.format(row=_MINE, vector=_TAKEN_BACK)
 _TAKEN_BACK += f", i AS (DELETE FROM item_vectors WHERE record = {_MINE} AND NOT EXISTS (SELECT FROM r))"
@@ -40,48 +40,48 @@ _PUT_AFTER_ITEMS = _PUT.format(row=_MINE, vector=_TAKEN_BACK)
 
 
 class PostgresChange(Change):
-    """A Change whose session is held to one namespace: that of the change, or of the record that is put.
+    """A Change whose session is restricted to one namespace: that of the change, or of the record being put.
 
     first       whether the bank has no vector yet
-    last        a record that is put together with the commit, in one message: others do not wait for the way between
-    at_commit   the statements that do it
+    last        a record whose insert is sent in the same message as COMMIT, to save other writers a round trip
+    at_commit   the statements of that insert
     """
 
     def __init__(self, db: Any, reason: str, namespace: str, embed: Embed, *, first: bool = False) -> None:
         super().__init__(db, reason, namespace, embed)
         self._first = first
         self.last: MemoryRecord | None = None
-        self.at_commit: list[Late] = []
+        self.at_commit: list[AtCommit] = []
 
     def put(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> bool:
-        """`add` with the vectors at hand; None for one that is set aside and has none."""
+        """`add` with given vectors. vector: None for an archived or superseded record without a vector."""
         check_status(record.status)
-        self._db.before_lock(SEE_UNTIL_COMMIT, (record.namespace,))
+        self._db.before_lock(SET_UNTIL_COMMIT, (record.namespace,))
         query, values = self._putting(record, vector, items)
-        self._db.see(record.namespace)
+        self._db.set_namespace(record.namespace)
         row = self._db.execute(query, values).fetchone()
         if row is not None:
             self._db.total_changes += 1
             self.stores_items |= bool(items)
             if query is not _PUT_AFTER_ITEMS:
                 self._put_items(row[0], items)
-        self._db.see(self._namespace)
+        self._db.set_namespace(self._namespace)
         return row is not None
 
     def put_last(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> Callable[[], int]:
-        """`put_all` as the last thing of the change; how many were new is to be asked after it."""
+        """`put_all`, deferred to the commit if possible; the returned function gives the number after it."""
         rows = list(rows)
-        if self._first or len(rows) != 1 or rows[0][2]:  # of vectors of items the bank asks more before it commits
+        if self._first or len(rows) != 1 or rows[0][2]:  # item vectors need `check_key` before the commit
             return super().put_last(rows)
         self.last, vector, _ = rows[0]
         check_status(self.last.status)
-        see = SEE_UNTIL_COMMIT, (self.last.namespace,)
-        self.at_commit = [] if self._db.before_lock(*see) else [Late(*see)]
-        self.at_commit.append(Late(*self._putting(self.last, vector)))
+        set_namespace = SET_UNTIL_COMMIT, (self.last.namespace,)
+        self.at_commit = [] if self._db.before_lock(*set_namespace) else [AtCommit(*set_namespace)]
+        self.at_commit.append(AtCommit(*self._putting(self.last, vector)))
         return lambda: len(self.at_commit[-1].found)
 
     def put_all(self, rows: Iterable[tuple[MemoryRecord, bytes | None, Items]]) -> int:
-        """`put` many; returns how many were new."""
+        """`put` many records; returns how many were new."""
         rows, added = iter(rows), 0
         while some := list(islice(rows, BATCH)):
             added += sum(self.put(*row) for row in some) if len(some) < MANY else self._copy(some)
@@ -92,10 +92,10 @@ class PostgresChange(Change):
         self._db.executemany(ENTER_ITEM, [(rowid, *vector) for vector in vectors])
 
     def _putting(self, record: MemoryRecord, vector: bytes | None, items: Items = ()) -> tuple[str, tuple]:
-        """The statement that adds a record, its words and its vector, and gives its row id; none where it is there.
+        """(statement, values) to insert a record, its words and its vector. Result: its row id; none if it exists.
 
-        The vector and those of items are entered before this change has its turn to write, if that is still to come:
-        the graph takes longest. The session must see the record's namespace.
+        If the change does not hold the writers' lock yet, the vectors are inserted before it is taken: updating the
+        HNSW graph takes longest. The session's namespace must be the record's.
         """
         values = (*row_of(record), words_of_record(record))
         if vector is None:
@@ -110,7 +110,7 @@ class PostgresChange(Change):
         db, names = self._db, ", ".join(COLUMNS)
         for record, *_ in rows:
             check_status(record.status)
-        db.see(EVERYONE)
+        db.set_namespace(EVERYONE)
         columns = f"SELECT {names}, NULL::vector AS vector, '' AS words, 0 AS n FROM records LIMIT 0".replace(
             "last_used", "0.0::float8 AS last_used"
         )
@@ -139,15 +139,18 @@ class PostgresChange(Change):
         items = [(new[key], *item, space) for key, (space, found) in first.items() if key in new for item in found]
         self.stores_items |= bool(items)
         db.executemany("INSERT INTO item_vectors VALUES ($1, $2, $3, $4)", items)
-        db.see(self._namespace)
+        db.set_namespace(self._namespace)
         return len(new)
 
     def roll_back(self, seq: int, *, everyone: bool = False) -> int:
-        """Make every row of the namespace, or all, what it was after a journal entry; how many changes that undoes."""
-        self._db.see(EVERYONE if everyone else self._namespace)
+        """Restore all rows of the namespace as they were after entry `seq`; returns how many changes are undone.
+
+        everyone   restore the rows of all namespaces
+        """
+        self._db.set_namespace(EVERYONE if everyone else self._namespace)
         undone = super().roll_back(seq, everyone=everyone)
-        self._db.see(self._namespace)
+        self._db.set_namespace(self._namespace)
         return undone
 
     def _erase_words(self) -> None:
-        """The words went with their row."""
+        """Nothing to do: a trigger deletes the words with their row."""

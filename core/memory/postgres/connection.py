@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: values as the bank has them, several statements in one message, a writer and readers."""
+"""Connections to PostgreSQL: conversion of values, several statements in one message, one writer and many readers."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from typing import Any
 from core.errors import UserError
 from core.memory.store.schema import Dialect, storable
 
-EVERYONE = "*"  # the namespace of a session that reads and writes those of all
-ESCAPE = "\U000f0000"  # PostgreSQL takes no NUL in a text: it is stored as this and "0", this itself as this and "e"
-LOCK = "'records'::regclass::oid::bigint"  # of who writes to a bank
-WAIT_S = 10  # for a server that does not answer, unless the URL says otherwise
-GONE_S = 24  # after which either end gives up another that is silent: its cable was pulled, its power is gone
+EVERYONE = "*"  # the namespace of a session that reads and writes all namespaces
+ESCAPE = "\U000f0000"  # PostgreSQL has no NUL in texts: NUL is stored as ESCAPE + "0", ESCAPE itself as ESCAPE + "e"
+LOCK = "'records'::regclass::oid::bigint"  # advisory lock of the bank's writers
+WAIT_S = 10  # connect timeout in seconds, unless the URL sets one
+GONE_S = 24  # seconds after which either end closes a connection whose other end is silent (no network, no power)
 _OTHER_WAYS = "sort seqscan bitmapscan hashjoin mergejoin".split()
-# With one way left, no value would change the plan: it is made once, and saves a tenth of a search.
+# With only the graph's index left, the plan does not depend on the values: it is made once, which saves a tenth of the
+# time of a search.
 _IN_ITS_ORDER = "SELECT set_config('plan_cache_mode', 'force_generic_plan', true), " + ", ".join(
     f"set_config('enable_{way}', 'off', true)" for way in _OTHER_WAYS
 )
 _IN_ANY_ORDER = [f"SET LOCAL enable_{way} TO DEFAULT" for way in _OTHER_WAYS] + ["SET LOCAL plan_cache_mode TO auto"]
-_SEE = "SELECT set_config('reasoningbank.namespace', $1, false)"
-SEE_UNTIL_COMMIT = "SELECT set_config('reasoningbank.namespace', $1, true)"
-# In one statement, as each takes its time from every writer. `commit` waits for the disk, without the lock; what writes
-# is planned once, not while others wait.
-_TO_WRITE = _SEE + (
+_SET_NAMESPACE = "SELECT set_config('reasoningbank.namespace', $1, false)"
+SET_UNTIL_COMMIT = "SELECT set_config('reasoningbank.namespace', $1, true)"
+# One statement, because every statement under the lock delays all writers. `commit` waits for the disk after the lock
+# is released; statements that write use cached plans, so that others do not wait for planning.
+_TO_WRITE = _SET_NAMESPACE + (
     ", set_config('lock_timeout', $2, true), set_config('synchronous_commit', 'off', true), "
     "set_config('plan_cache_mode', 'auto', true)"
 )
@@ -55,10 +56,10 @@ def connect(url: str, settings: dict[str, Any], *, read_only: bool = False) -> C
         "jit": "off",
         "client_encoding": "UTF8",
         "default_transaction_isolation": "read committed",
-        "synchronous_commit": "on",  # an acknowledged lesson is on the disk, whatever the server's default
+        "synchronous_commit": "on",  # an acknowledged lesson is on disk, whatever the server's default
         "max_parallel_workers_per_gather": 0,
-        "idle_session_timeout": 0,  # else the server ends a connection that rests, with the queue's lock
-        "tcp_user_timeout": GONE_S * 1000,  # the server's: else it would hold the lock of a host that is gone for hours
+        "idle_session_timeout": 0,  # else the server closes idle connections, and the queue's lock is lost
+        "tcp_user_timeout": GONE_S * 1000,  # for the server: else it keeps the locks of a host that is gone for hours
     } | settings
     settings |= {f"tcp_keepalives_{name}": n for name, n in _asked_for(GONE_S).items()}
     settings |= {"default_transaction_read_only": "on"} if read_only else {}
@@ -68,13 +69,13 @@ def connect(url: str, settings: dict[str, Any], *, read_only: bool = False) -> C
 
 
 def _asked_for(gone_s: int) -> dict[str, int]:
-    """TCP's keepalives, in seconds: when a silent end is asked whether it is there, and how often."""
+    """TCP keepalive settings: seconds of silence before the first probe, seconds between probes, number of probes."""
     return {"idle": gone_s // 3, "interval": gone_s // 6, "count": 4}
 
 
 @dataclass
-class Late:
-    """A statement that is sent together with the commit. found: the rows that it gave, known after it."""
+class AtCommit:
+    """A statement sent in the same message as COMMIT. found: its result rows, set after the commit."""
 
     query: str
     values: tuple = ()
@@ -82,16 +83,20 @@ class Late:
 
 
 class Connection:
-    """A session with the database; see core/memory/store/schema.py. A vector is its float32 bytes. Not thread-safe."""
+    """A SqlSession (core/memory/store/schema.py). Vectors are float32 bytes. Not thread-safe.
+
+    vector      oid of the type `vector`
+    namespace   the namespace that row-level security restricts the session to; EVERYONE: none
+    """
 
     dialect = DIALECT
 
     def __init__(self, pg: Any) -> None:
         self.pg = pg
         self.total_changes = 0
-        self._first: list[tuple[str, tuple]] = []  # statements that are to be sent before the next one
-        self.vector = _adapt(pg)  # the number of its type
-        self.sees = ""  # the namespace that the session is held to
+        self._first: list[tuple[str, tuple]] = []  # statements to send before the next one
+        self.vector = _adapt(pg)
+        self.namespace = ""
 
     def execute(self, query: str, values: Sequence[Any] = ()) -> Any:
         """Run one statement; returns a cursor."""
@@ -101,15 +106,15 @@ class Connection:
         return self._counted(cursor)
 
     def rows_by_graph(self, query: str, values: Sequence[Any]) -> list[tuple]:
-        """All rows of a query that is to walk the graph's index in its order.
+        """All rows of a query that must use the graph's index.
 
-        The planner takes row-level security to leave next to no rows, and would rather read and sort them all.
+        Without this the planner assumes that row-level security leaves hardly any rows, and reads and sorts them all.
         """
         from psycopg.pq import TransactionStatus
 
         with self._begun():
             pass
-        inside = self.pg.info.transaction_status != TransactionStatus.IDLE  # the settings are to end with the query
+        inside = self.pg.info.transaction_status != TransactionStatus.IDLE  # the settings must end with the query
         with self.pg.pipeline():
             if not inside:
                 self.pg.execute("BEGIN READ ONLY")
@@ -128,12 +133,12 @@ class Connection:
                 cursor.executemany(query, list(map(_storable, rows)))
             self._counted(cursor)
 
-    def see(self, namespace: str) -> None:
-        """Read and write this namespace from now on, EVERYONE for all; row-level security holds the session to it."""
-        if namespace != self.sees:
+    def set_namespace(self, namespace: str) -> None:
+        """Restrict the session to a namespace (by row-level security) from now on; EVERYONE: to none."""
+        if namespace != self.namespace:
             with self._begun():
-                self.pg.execute(_SEE, (namespace,))
-            self.sees = namespace
+                self.pg.execute(_SET_NAMESPACE, (namespace,))
+            self.namespace = namespace
 
     def rows(self, query: str, values: Sequence[Any]) -> list[tuple]:
         """All rows of a query."""
@@ -148,7 +153,7 @@ class Connection:
     def copy(
         self, statement: str, rows: Iterable[Sequence[Any]], types: dict[str, str], columns: Sequence[str]
     ) -> None:
-        """Send rows by a COPY FROM STDIN. types: of those columns that are no texts."""
+        """Send rows by COPY FROM STDIN. types: {column: type} of the columns that are not text."""
         cursor = self.pg.cursor(binary=True)
         with cursor.copy(statement) as copy:
             types = types | {"vector": self.vector}
@@ -157,25 +162,23 @@ class Connection:
                 copy.write_row(row)
 
     def begin(self, namespace: str, wait_s: float, lock: str = "", *, at_once: bool = False) -> None:
-        """Begin a transaction and wait for this connection's turn to write: psycopg's LockNotAvailable after wait_s.
+        """Begin a transaction and wait for the writers' lock; psycopg's LockNotAvailable after wait_s.
 
-        That is sent together with the first statement, so that others do not wait for the way between the two, or
-        with at_once.
-
-        lock   what it waits for, where there is no bank yet
+        lock      another lock, if there is no bank yet
+        at_once   True: send this now; False: with the first statement, to save other writers a round trip
         """
         self._first = [
             ("BEGIN", ()),
             (_TO_WRITE, (namespace, f"{int(wait_s * 1000)}ms")),
             (f"SELECT pg_advisory_xact_lock({lock or LOCK})", ()),
         ]
-        self.sees = namespace
+        self.namespace = namespace
         if at_once:
             with self._begun():
                 pass
 
     def before_lock(self, query: str, values: Sequence[Any]) -> bool:
-        """Let a statement be sent before the turn to write is waited for; False where that is had already."""
+        """Queue a statement to be sent before the writers' lock is taken; False if it is taken already."""
         if not self._first:
             return False
         self._first.insert(-1, (query, _storable(values)))
@@ -183,7 +186,7 @@ class Connection:
 
     @contextmanager
     def _begun(self) -> Iterator[None]:
-        """Around a statement: sends what `begin` has left to be sent before it."""
+        """Context of a statement: first sends the statements that `begin` has queued."""
         if not self._first:
             yield
             return
@@ -193,10 +196,11 @@ class Connection:
                 self.pg.execute(query, values)
             yield
 
-    def commit(self, *statements: Late, durable: bool = True) -> None:
-        """Run some last statements and commit, which lets others write; then wait for the disk, together with them.
+    def commit(self, *statements: AtCommit, durable: bool = True) -> None:
+        """Run the last statements and commit, all in one message with those that `begin` has queued.
 
-        All of it is one message, what `begin` has left to be sent too.
+        The commit releases the writers' lock; with durable the disk is waited for after that, so that concurrent
+        writers share the wait.
         """
         first, self._first = self._first, []
         if first and not statements:  # nothing was done
@@ -206,22 +210,22 @@ class Connection:
                 self.pg.execute(query, values)
             asked = [self.pg.execute(one.query, _storable(one.values), binary=True) for one in statements]
             self.pg.execute("COMMIT")
-            if durable:  # a commit of anything brings all that was committed before it to the disk
+            if durable:  # a synchronous commit also flushes everything committed before it
                 self.pg.execute("SELECT pg_logical_emit_message(true, 'reasoningbank', '')")
         for one, cursor in zip(statements, asked):
             one.found = cursor.fetchall() if cursor.description else []
 
     def roll_back(self) -> None:
-        """Undo what was done since `begin`, as far as the connection still stands."""
+        """Roll back the transaction; does nothing if the connection is lost."""
         import psycopg
 
         self._first = []
-        self.sees = ""  # a setting of the transaction went with it
+        self.namespace = ""  # unknown: the rollback has reset it
         with suppress(psycopg.Error):
             self.pg.execute("ROLLBACK")
 
     def is_idle(self) -> bool:
-        """Whether it stands, and is in no transaction: a statement of several that failed leaves one."""
+        """Whether the connection is open and in no transaction; a failed statement of several leaves one open."""
         from psycopg.pq import TransactionStatus
 
         return self.pg.info.transaction_status == TransactionStatus.IDLE
@@ -250,7 +254,7 @@ def _restored(value: Any) -> Any:
 
 
 def _rows(cursor: Any) -> Callable[[Sequence[Any]], tuple]:
-    """psycopg's row factory: texts with their NULs. One look at a row takes less than a loader called for each text."""
+    """psycopg's row factory, which restores NULs in texts. Checking a row is faster than a loader for each text."""
 
     def row(values: Sequence[Any]) -> tuple:
         for value in values:
@@ -262,7 +266,7 @@ def _rows(cursor: Any) -> Callable[[Sequence[Any]], tuple]:
 
 
 def _adapt(pg: Any) -> int:
-    """Texts with their NULs, numbers of either kind, and bytes as vectors, whose type is returned: no other bytes."""
+    """Register the conversion of texts (with NULs), numerics, and bytes as vectors; returns the oid of `vector`."""
     from psycopg.adapt import Buffer, Dumper, Loader
     from psycopg.pq import Format
     from psycopg.types.numeric import NumericBinaryLoader
@@ -305,7 +309,7 @@ def _adapt(pg: Any) -> int:
 
     pg.adapters.register_dumper(str, CopiedText)
     pg.adapters.register_dumper(str, Text)
-    pg.adapters.register_dumper(str, UnknownText)  # the last is the one that is taken
+    pg.adapters.register_dumper(str, UnknownText)  # psycopg uses the last one registered
     pg.adapters.register_loader("numeric", Number)
     pg.adapters.register_dumper(bytes, VectorDumper)
     pg.adapters.register_loader(found, VectorLoader)
@@ -313,19 +317,19 @@ def _adapt(pg: Any) -> int:
 
 
 def _swapped(data: bytes) -> bytes:
-    """float32 numbers from this machine's order of bytes to the network's, or back."""
+    """Convert float32 numbers from this machine's byte order to that of the network, or back."""
     numbers = array("f", data)
     if byteorder == "little":
         numbers.byteswap()
     return numbers.tobytes()
 
 
-KEPT_IDLE = 4  # connections that stay open for the next to read
-READERS = 16  # connections that read at once; a server has 100 for all processes, unless its owner wants more
+KEPT_IDLE = 4  # idle connections that stay open for later reads
+READERS = 16  # max. connections that read at once; a server allows 100 for all processes by default
 
 
 class Connections:
-    """Those of an open bank and of its tenants' views of it: one that writes, and as many as read, up to READERS."""
+    """The connections of an open bank, shared by its views (`of`): one that writes, and up to READERS that read."""
 
     def __init__(self, url: str, settings: dict[str, Any], read_only: bool) -> None:
         self.url, self.read_only = url, read_only
@@ -343,20 +347,20 @@ class Connections:
         return connect(self.url, self._settings, read_only=self.read_only)
 
     def to_write(self) -> Connection:
-        """The connection that writes; the caller has the lock."""
+        """The connection that writes. The caller must hold `lock`."""
         if self._db is None or self._db.pg.closed:
             self._db = self.connect()
         return self._db
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A connection to read with, while fewer than READERS do; a thread must not ask for a second one meanwhile."""
+        """A connection for reads; waits while READERS are in use. Not re-entrant: a thread may hold only one."""
         with self._reader:
             db = self._take() or self.connect()
             try:
                 yield db
             finally:
-                with self._idle_lock:  # else many that end at once would all find room
+                with self._idle_lock:  # so that at most KEPT_IDLE are kept
                     keep = not self._closed and len(self._idle) < KEPT_IDLE and db.is_idle()
                     if keep:
                         self._idle.append(db)
@@ -369,7 +373,7 @@ class Connections:
         return None
 
     def warn_of_superuser(self, db: Connection) -> None:
-        """Row-level security does not hold for some roles."""
+        """Log a warning if the role bypasses row-level security."""
         query = "SELECT rolname FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolbypassrls)"
         for (name,) in db.execute(query).fetchall():
             logging.getLogger(__name__).warning(

@@ -1,4 +1,4 @@
-"""A bank's schema in a PostgreSQL database: how it is opened, read and written, by one tenant or for everyone."""
+"""Opening, reading and writing a bank in a PostgreSQL schema, for one namespace or for all."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, Self
 
 from core.errors import StopRun, UserError
 from core.memory.postgres import setup
-from core.memory.postgres.connection import DIALECT, EVERYONE, Connection, Connections, Late
+from core.memory.postgres.connection import DIALECT, EVERYONE, AtCommit, Connection, Connections
 from core.memory.store.contract import Busy
 
-BUSY_S = 60  # how long a writer waits for others
+BUSY_S = 60  # seconds that a writer waits for others
 
 
 class PostgresDatabase:
-    """The schema which a new table would go to (the URL's search_path, else public). Thread-safe.
+    """The bank in the first schema on search_path (set in the URL; default public). Thread-safe.
 
-    Reads take a connection of their own out of those that are idle, so that they see the last committed state while
-    another thread writes. A connection that breaks is replaced by the next call.
+    Reads use a connection of their own from a pool, so that they see the last committed state while another thread
+    writes. A connection that breaks is replaced by the next call.
     """
 
     dialect = DIALECT
@@ -48,7 +48,7 @@ class PostgresDatabase:
             raise
 
     def of(self, namespace: str | None) -> Self:
-        """The same open store for one tenant's rows; None: for everyone's."""
+        """A view of the same open store for one namespace; None: for all (in a Filter, None is the bank's own)."""
         if namespace == EVERYONE:
             raise UserError(f"namespace={EVERYONE}: that means everyone; give another name.")
         other = copy(self)
@@ -57,7 +57,7 @@ class PostgresDatabase:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """What the server says, in one sentence."""
+        """Turn psycopg's errors into Busy, UserError or StopRun with one sentence."""
         import psycopg
 
         try:
@@ -73,19 +73,20 @@ class PostgresDatabase:
 
     @contextmanager
     def unjournaled(self, wait_s: float | None = None, *, lock: str = "") -> Iterator[Connection]:
-        """A transaction without a journal entry: all that is executed in here, or nothing.
+        """A transaction without a journal entry, for data other than records (queue, metadata).
 
-        A second one inside the first is a RuntimeError.
+        Not re-entrant: nesting raises RuntimeError.
 
-        wait_s   seconds that it waits for other writers; after them it is a Busy and nothing is done. Nor does it wait
-                 for the disk
+        wait_s   seconds to wait for other writers, then Busy is raised and nothing is done; None: BUSY_S. With wait_s,
+                 the commit does not wait for the disk
+        lock     the lock to take, if there is no bank yet
         """
         with self._transaction(wait_s, lock) as (db, _):
             yield db
 
     @contextmanager
-    def _transaction(self, wait_s: float | None, lock: str = "") -> Iterator[tuple[Connection, list[Late]]]:
-        """`unjournaled`, with a list of what is to be executed together with the commit."""
+    def _transaction(self, wait_s: float | None, lock: str = "") -> Iterator[tuple[Connection, list[AtCommit]]]:
+        """`unjournaled`, with a list to fill with the statements sent in the same message as COMMIT."""
         shared = self._shared
         if shared.writer == threading.get_ident():
             raise RuntimeError("a change is open already: changes cannot be nested")
@@ -102,7 +103,7 @@ class PostgresDatabase:
                         at_once=wait_s is not None or bool(lock),
                     )
                     shared.writer = threading.get_ident()
-                    last: list[Late] = []
+                    last: list[AtCommit] = []
                     yield db, last
                     db.commit(*last, durable=wait_s is None)
                 except BaseException:
@@ -114,48 +115,48 @@ class PostgresDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """The connection that this thread reads with; it sees the namespace of this store."""
+        """The connection for reads of this thread, restricted to the namespace of this view."""
         shared = self._shared
         with self.explaining():
             if shared.writer == threading.get_ident():
                 db = shared.to_write()
-                before = db.sees
-                db.see(self.namespace)
+                before = db.namespace
+                db.set_namespace(self.namespace)
                 yield db
-                db.see(before)
+                db.set_namespace(before)
             else:
                 with shared.reading() as db:
-                    db.see(self.namespace)
+                    db.set_namespace(self.namespace)
                     yield db
 
     def rows(self, query: str, values: tuple = ()) -> list[tuple]:
-        """All rows of a query, of those that the namespace has."""
+        """All rows of a query, restricted to the namespace of this view."""
         with self.reading() as db:
             return db.execute(query, values).fetchall()
 
     def meta(self, key: str) -> str | None:
-        """A fact about the bank (schema, embedder); None when it was never set."""
+        """A value of the whole bank (schema, embedder); None when it was never set."""
         found = self.rows("SELECT value FROM meta WHERE key = $1", (key,))
         return found[0][0] if found else None
 
     def dim(self) -> int | None:
-        """Numbers in a vector; None while there is none."""
+        """Dimension of the vectors; None while there is none."""
         if self._shared.dim is None:
             found = self.of(None).rows("SELECT vector_dims(vector) FROM vectors LIMIT 1")
             self._shared.dim = found[0][0] if found else None
         return self._shared.dim
 
     def count(self) -> int:
-        """How many records there are."""
+        """Number of records in the namespace of this view."""
         return self.rows("SELECT count(*) FROM records")[0][0]
 
     def ensure_graphs(self, least: int) -> None:
-        """Make the graphs that are not there, of tables with so many vectors. Only their owner may."""
+        """Build missing HNSW graphs for tables with at least `least` vectors, if the role owns them."""
         with self.explaining(), self._shared.lock:
             setup.ensure_graphs(self._shared.to_write(), self.dim(), least)
 
     def size(self) -> int:
-        """Bytes of all tables and their indexes."""
+        """Size in bytes of all tables and their indexes."""
         names = ", ".join(f"'{name}'" for name in (*setup.TENANTS, "meta", "journal"))
         query = f"SELECT coalesce(sum(pg_total_relation_size(n::regclass)), 0) FROM unnest(ARRAY[{names}]) n"
         return int(self.rows(query)[0][0])

@@ -1,4 +1,4 @@
-"""Search inside PostgreSQL: of vectors exactly, or in pgvector's graph and then in exact order; of words by BM25."""
+"""Search inside PostgreSQL: vectors by brute force or by pgvector's HNSW graph with exact re-ranking; words by BM25."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from core.memory.postgres.database import PostgresDatabase
 from core.memory.postgres.setup import HAS_GRAPH
 from core.memory.store.changes import Items
 from core.memory.store.contract import SearchSettings
-from core.memory.store.hits import Hit, Place, best_of_each, in_order
-from core.memory.store.schema import SET_ASIDE, storable, to_record
+from core.memory.store.hits import Hit, RowHit, best_of_each, in_order
+from core.memory.store.schema import NOT_SEARCHED, storable, to_record
 from core.types import MemoryRecord
 
 log = logging.getLogger(__name__)
 
 Seen = dict[int, tuple]  # rowid: a row of DIALECT.records
-GRAPH_FROM = 20_000  # vectors from which memory.index=hnsw has a graph made
-FEW = 64  # hits whose records are read in the same query
+GRAPH_FROM = 20_000  # number of vectors from which memory.index=hnsw builds a graph
+FEW = 64  # up to this number of hits, their records are read in the same query
 _ONE = f"{DIALECT.records} WHERE r.rowid = h.found"
-FRESH_S = 5.0  # for so long a tenant's size is taken to be the same
+FRESH_S = 5.0  # cache lifetime of a tenant's size (s)
 BELIEVED = f"coalesce(r.confidence, CASE r.outcome WHEN 'success' THEN {PRIOR['success']} ELSE {PRIOR['failure']} END)"
 
 # FTS5's formula, k1 = 1.2 and b = 0.75. $1: words, $2: the namespace.
@@ -52,9 +52,9 @@ BM25 = """
 
 @dataclass(kw_only=True)
 class _Terms:
-    """Says what `visible` asks of a record `r` in PostgreSQL's SQL, and keeps the values for it.
+    """Translates the conditions of `visible` on a record `r` to PostgreSQL's SQL, and collects their values.
 
-    In the search's own statement, so that it holds for what others add just before it.
+    They are part of the query itself, so that concurrent adds are filtered too.
     """
 
     values: list[Any] = field(default_factory=list)
@@ -69,21 +69,21 @@ class _Terms:
         return f"{BELIEVED} >= {self.place(least)}::float8"
 
     def not_from(self, task_id: str) -> str:
-        # An id may stand there as json_each gives it (tables.sql): with a blank for a NUL byte.
+        # lineage is filled by json_each (tables.sql), which replaces a NUL byte by a blank.
         place = self.place(task_id)
         merged = f"SELECT t.record FROM lineage t WHERE t.task_id IN ({place}, replace({place}, '{ESCAPE}0', ' '))"
         return f"r.task_id <> {place} AND r.rowid NOT IN ({merged})"
 
     def place(self, value: Any) -> str:
-        """Where a value stands in the statement."""
+        """Add a value; returns its placeholder."""
         self.values.append(value)
         return f"${len(self.values)}"
 
 
 class PostgresSearch:
-    """Searches in the database; nothing is kept here but the vectors of items that it has none of.
+    """Search in the database; stateless, except for item vectors not stored in the database.
 
-    exact_below, oversample   of `Postgres` (store.py)
+    exact_below, oversample   as in `Postgres` (store.py)
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PostgresSearch:
         self._exact_below, self._oversample = exact_below, oversample
         self._sizes: dict[tuple, tuple[float, int]] = {}
         self._extra: dict[int, Items] = {}
-        self._checked = -1  # the journal's entry up to which records without vectors of their items are known
+        self._checked = -1  # journal entry up to which records were checked for missing item vectors
         if settings.approximate and not settings.read_only and database.dim() is not None:
             database.ensure_graphs(GRAPH_FROM)
 
@@ -101,29 +101,29 @@ class PostgresSearch:
         self, vector: Any, k: int, where: Filter, exclude_task: str | None, *, kinds: tuple[bool, ...], distinct: bool
     ) -> list[Hit]:
         seen: Seen = {}
-        found: list[Place] = []
+        found: list[RowHit] = []
         if k > 0:
             for items in kinds:
                 found += self._nearest(vector, k, where, exclude_task, items, distinct and items, seen)
         return self._with_records(found, seen)
 
     def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
-        """FTS5's formula, k1 = 1.2 and b = 0.75; how rare a word is is counted in the namespace alone."""
+        """BM25 by FTS5's formula, k1 = 1.2 and b = 0.75; document frequencies are per namespace."""
         database = self._within(where)
-        say = _Terms(values=[[part for word in words for part in words_of(word)], database.namespace])
-        within = " AND ".join(visible(where, exclude_task, say))
+        backend = _Terms(values=[[part for word in words for part in words_of(word)], database.namespace])
+        within = " AND ".join(visible(where, exclude_task, backend))
         query = BM25.format(within=within, everyone=EVERYONE, k=int(k))
-        found = [(rowid, -1, score) for rowid, score in database.rows(query, tuple(say.values))]
+        found = [(rowid, -1, score) for rowid, score in database.rows(query, tuple(backend.values))]
         return self._with_records(found, {})
 
     def save(self) -> None:
-        """There is no file beside the database."""
+        """Nothing to do: there is no index file."""
 
     def _within(self, where: Filter) -> PostgresDatabase:
         return self._database.of(None if where.everyone else where.namespace)
 
-    def _with_records(self, found: list[Place], seen: Seen) -> list[Hit]:
-        """Places with their records; those whose record was removed since are left out."""
+    def _with_records(self, found: list[RowHit], seen: Seen) -> list[Hit]:
+        """Hits with their records; hits whose record was removed meanwhile are left out."""
         rowids = {rowid for rowid, _, _ in found}
         records = {rowid: to_record(seen[rowid]) for rowid in rowids & seen.keys()}
         if missing := sorted(rowids - records.keys()):
@@ -133,7 +133,7 @@ class PostgresSearch:
 
     def _nearest(
         self, vector: Any, k: int, where: Filter, exclude_task: str | None, items: bool, distinct: bool, seen: Seen
-    ) -> list[Place]:
+    ) -> list[RowHit]:
         store = self._within(where)
         wanted, graph = k, self._in_graph(store, items)
         extra = self._unstored(vector, where, exclude_task) if items else []
@@ -144,9 +144,9 @@ class PostgresSearch:
                 hits = best_of_each(hits)
             hits = hits[:k]
             if graph and len(found) < wanted + 4:
-                graph = False  # hnsw.max_scan_tuples may have ended the walk before enough had passed the filter
+                graph = False  # hnsw.max_scan_tuples may have ended the scan before enough entries passed the filter
                 continue
-            # Equal scores come in any order: ask for more until the k-th score is not shared with the last.
+            # Equal scores come in any order: the number asked for is enlarged until ties at the cut are complete.
             if len(found) < wanted + 4 or (len(hits) == k and (graph or hits[-1][2] > found[-1][2])):
                 return hits
             wanted *= 2
@@ -161,15 +161,18 @@ class PostgresSearch:
         items: bool,
         graph: bool,
         seen: Seen,
-    ) -> list[Place]:
-        """The n nearest that the store has, best first but for ties; of few hits the records are read as well."""
+    ) -> list[RowHit]:
+        """The n nearest stored vectors, best first, ties in any order.
+
+        seen   filled with the rows of the records, if there are at most FEW hits
+        """
         table, joined, place = "vectors", "ON v.rowid = r.vector_row", "-1"
         if items:
             table, joined, place = "item_vectors", "ON v.record = r.vector_row", "v.place"
-        say = _Terms(values=[vector.tobytes()])
-        terms = visible(where, exclude_task, say)
+        backend = _Terms(values=[vector.tobytes()])
+        terms = visible(where, exclude_task, backend)
         if not where.everyone:
-            terms.append(f"v.namespace = {say.place(where.namespace)}")
+            terms.append(f"v.namespace = {backend.place(where.namespace)}")
         within = " AND ".join(terms)
         source, found = f"FROM {table} v JOIN records r {joined} WHERE {within}", "r.rowid"
         if graph:
@@ -184,13 +187,13 @@ class PostgresSearch:
         if few := n <= FEW:
             query = f"WITH hits AS MATERIALIZED ({query}) SELECT h.*, o.* FROM hits h JOIN LATERAL ({_ONE}) o ON true"
         with store.reading() as db:
-            rows = (db.rows_by_graph if graph else db.rows)(query, tuple(say.values))
+            rows = (db.rows_by_graph if graph else db.rows)(query, tuple(backend.values))
         if few:
             seen |= {row[0]: row[3:] for row in rows}
         return [(row[0], row[1], round(row[2], 6)) for row in rows]
 
     def _in_graph(self, store: Any, items: bool) -> bool:
-        """Whether there is a graph, and enough vectors in sight for it to pay."""
+        """Whether to use the graph: it exists, and the namespace has at least `exact_below` vectors."""
         if not self._settings.approximate:
             return False
         table, least = "item_vectors" if items else "vectors", self._exact_below
@@ -204,20 +207,20 @@ class PostgresSearch:
             size = size if there else -1
         return size >= least
 
-    def _unstored(self, vector: Any, where: Filter, exclude_task: str | None) -> list[Place]:
-        """Hits among the items that the store has no vectors of."""
+    def _unstored(self, vector: Any, where: Filter, exclude_task: str | None) -> list[RowHit]:
+        """Hits among the items whose vectors are not stored in the database."""
         import numpy as np
 
         self._look_for_unstored()
         if not self._extra:
             return []
-        say = _Terms(values=[list(self._extra)])
-        within = " AND ".join(visible(where, exclude_task, say))
+        backend = _Terms(values=[list(self._extra)])
+        within = " AND ".join(visible(where, exclude_task, backend))
         query = (
             f"SELECT r.rowid FROM records r WHERE r.rowid = ANY ($1) AND {within} "
             "AND NOT EXISTS (SELECT FROM item_vectors i WHERE i.record = r.vector_row)"
         )
-        rowids = {row[0] for row in self._within(where).rows(query, tuple(say.values))}
+        rowids = {row[0] for row in self._within(where).rows(query, tuple(backend.values))}
         return [
             (rowid, place, round(float(np.frombuffer(row, dtype=np.float32) @ vector), 6))
             for rowid in rowids
@@ -225,14 +228,14 @@ class PostgresSearch:
         ]
 
     def _look_for_unstored(self) -> None:
-        """Embed the items that have no vectors, of the records that are new or changed since this was last asked."""
+        """Embed items without stored vectors, of the records that are new or changed since the last call."""
         everyone = self._database.of(None)
         [(seq,)] = everyone.rows("SELECT coalesce(max(seq), 0) FROM journal")
         if seq == self._checked:
             return
         changed = "" if self._checked < 0 else "r.rowid IN (SELECT rowid FROM undo_records WHERE seq > $1) AND "
         query = (
-            f"{DIALECT.records} WHERE {changed}NOT (v.vector IS NULL AND r.status IN {SET_ASIDE}) "
+            f"{DIALECT.records} WHERE {changed}NOT (v.vector IS NULL AND r.status IN {NOT_SEARCHED}) "
             "AND NOT EXISTS (SELECT 1 FROM item_vectors i WHERE i.record = r.vector_row) ORDER BY r.rowid"
         )
         found = everyone.rows(query, (self._checked,) if changed else ())
@@ -241,7 +244,7 @@ class PostgresSearch:
             log.warning(f"{len(found)} records are found by their query alone until you run: {command}")
         else:
             self._extra |= {row[0]: self._settings.item_vectors(to_record(row)) for row in found}
-        self._checked = seq  # at last: an embedder that fails is asked again
+        self._checked = seq  # set last, so that a failed embedding is retried
 
 
 _ACCENT = re.compile("[\u0300-\u036f]")
@@ -249,10 +252,10 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def words_of(text: str) -> list[str]:
-    """Every word of a text, as often as it stands there: as SQLite's FTS5 takes them, without case and Latin accents.
+    """All words of a text, with repetitions, as SQLite's FTS5 tokenizes: without case and Latin accents.
 
-    PostgreSQL could do it (words_of in tables.sql, for records that come without their words), at four times the time
-    of all else that an addition does.
+    PostgreSQL could do it too (words_of in tables.sql, for records inserted without words), but takes four times as
+    long as everything else in an add.
     """
     text = text.lower()
     if not text.isascii():
@@ -261,6 +264,6 @@ def words_of(text: str) -> list[str]:
 
 
 def words_of_record(record: MemoryRecord) -> str:
-    """The words of its query and its items, with blanks between them."""
+    """The words of a record's query and items, separated by blanks."""
     parts = [part for item in record.items for part in (item.title, item.description, item.content)]
     return " ".join(words_of(" ".join((record.original_query, *parts))))

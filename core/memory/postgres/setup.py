@@ -1,4 +1,4 @@
-"""Making a bank's tables in PostgreSQL: triggers that keep what undoes a change, tenants held apart, the graph."""
+"""Creates a bank's tables in PostgreSQL, with undo triggers, row-level security by namespace, and HNSW graphs."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ TENANTS = (  # tables whose rows belong to a namespace
     *(f"undo_{table}" for table in TRACKED),
 )
 _TRACKED = TRACKED | {"records": ((*TRACKED["records"][0], "vector_row"), TRACKED["records"][1])}
-_HERE = "to_regclass(quote_ident(current_schema()) || '.{name}')"  # not what another schema of search_path has
+_HERE = "to_regclass(quote_ident(current_schema()) || '.{name}')"  # only in the first schema on search_path
 HAS_GRAPH = (
     f"SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = {_HERE.format(name='{table}_graph')} AND indisvalid)"
 )
-_MAKER = "'vectors'::regclass::oid::bigint"  # what the one that makes a graph locks
+_MAKER = "'vectors'::regclass::oid::bigint"  # advisory lock for building a graph
 REFILL_WORDS = """
     DELETE FROM lexicon;
     INSERT INTO lexicon SELECT rowid, namespace, w, cardinality(w) FROM records, words_of(original_query, items) w;
     DELETE FROM lexicon_size;
     INSERT INTO lexicon_size SELECT namespace, count(*), sum(n) FROM lexicon GROUP BY namespace;
 """
-# Collations that know every script's letters: of PostgreSQL 17 and later, of one built with ICU, of the C library.
+# Collations that know the letters of every script: of PostgreSQL 17 and later, of ICU, of the C library.
 LETTERS = ("pg_c_utf8", "und-x-icu", "C.utf8", "en_US.utf8")
 
 
 def version(db: Any) -> str | None:
-    """The schema of the bank; None where there is none. UserError where search_path begins with no schema of use."""
+    """Number of the bank's schema; None: no bank. UserError if the first schema on search_path cannot be used."""
     path, here = db.execute("SELECT current_setting('search_path'), current_schema()::text").fetchone()
     first = path.partition(",")[0].strip().strip('"')
     if here is None or first not in ("$user", here):
@@ -47,9 +47,9 @@ def version(db: Any) -> str | None:
 
 
 def create(db: Any) -> None:
-    """Make the bank, or an older one's tables those of today, inside the transaction of its caller.
+    """Create the bank's tables, or upgrade older ones, inside the caller's transaction.
 
-    Nothing where another has just done it.
+    Does nothing if another process has just done it.
     """
     if (found := version(db)) is not None:
         if found == OLDER:
@@ -68,7 +68,7 @@ def create(db: Any) -> None:
 
 
 def _upgrade(db: Any) -> None:
-    """From schema 2: the tags of a record are stored as they are compared, too, beside as they were given."""
+    """Upgrade from schema 2: adds folded_tags, tags normalised for comparison."""
     db.script(
         "LOCK TABLE records, undo_records;"
         "ALTER TABLE records ADD folded_tags text NOT NULL DEFAULT '[]', DISABLE TRIGGER USER;"
@@ -88,7 +88,7 @@ def _file(name: str) -> str:
 
 
 def _undo(table: str, columns: tuple[str, ...], n_key: int) -> str:
-    """As in SQLite (core/memory/sqlite/setup.py): the row as it was, of one that was not there its key."""
+    """SQL of a table's undo table. As in SQLite (core/memory/sqlite/setup.py): old rows, or the key of a new row."""
     made = f"CREATE TABLE undo_{table} (step bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, seq bigint NOT NULL, "
     made += f"was_there boolean NOT NULL, LIKE {table});"
     for name in columns[n_key:]:
@@ -113,7 +113,7 @@ def _keep_undo(table: str, columns: tuple[str, ...], n_key: int) -> str:
 
 
 def _held_apart(table: str) -> str:
-    """Row-level security, also for the tables' owner: the session's namespace; `bind_role` narrows it further."""
+    """SQL of row-level security, also for the owner: only the session's namespace; `bind_role` restricts further."""
     said = "current_setting('reasoningbank.namespace', true)"
     return f"""
         ALTER TABLE {table} ENABLE ROW LEVEL SECURITY;
@@ -122,9 +122,9 @@ def _held_apart(table: str) -> str:
 
 
 def ensure_graphs(db: Any, dim: int | None, least: int) -> None:
-    """Make the graphs that are not there, of this role's tables with at least so many vectors.
+    """Build missing graphs for tables with at least `least` vectors, if the role owns them.
 
-    One process makes them; for others, and meanwhile, the search is exact.
+    One process builds them; meanwhile searches are exact.
     """
     for table in [table for table in GRAPHS if dim is not None and _lacks(db, table, least)]:
         if db.execute(f"SELECT pg_try_advisory_lock({_MAKER})").fetchone()[0]:
@@ -134,7 +134,7 @@ def ensure_graphs(db: Any, dim: int | None, least: int) -> None:
 
 
 def rebuild_graphs(db: Any, dim: int | None) -> Iterator[str]:
-    """Make the graphs that are there anew; a line about each."""
+    """Rebuild the existing graphs; yields a line about each."""
     for table, index in GRAPHS.items():
         if db.execute(f"SELECT {_HERE.format(name=index)} IS NOT NULL").fetchone()[0]:
             _make(db, table, dim)
@@ -144,16 +144,16 @@ def rebuild_graphs(db: Any, dim: int | None) -> Iterator[str]:
 def _lacks(db: Any, table: str, least: int) -> bool:
     if db.execute(HAS_GRAPH.format(table=table)).fetchone()[0]:
         return False
-    db.see("*")
+    db.set_namespace("*")
     owned = f"pg_has_role((SELECT relowner FROM pg_class WHERE oid = '{table}'::regclass), 'USAGE')"
     found = f"SELECT count(*) >= $1 AND {owned} FROM (SELECT FROM {table} LIMIT {int(least)}) enough"
     return db.execute(found, (least,)).fetchone()[0]
 
 
 def _make(db: Any, table: str, dim: int | None) -> None:
-    """Without keeping others from writing meanwhile; numbers of 16 bits, which `PostgresSearch` orders exactly."""
+    """Build a graph without blocking writers. Its numbers have 16 bits; `PostgresSearch` re-ranks hits exactly."""
     [(here,)] = db.rows("SELECT quote_ident(current_schema())", ())
-    db.execute(f"DROP INDEX IF EXISTS {here}.{GRAPHS[table]}")  # one that a crash left unfinished
+    db.execute(f"DROP INDEX IF EXISTS {here}.{GRAPHS[table]}")  # left unfinished by a crash
     db.execute("SET maintenance_work_mem = '512MB'")
     graph = f"hnsw ((vector::halfvec({dim})) halfvec_ip_ops) WITH (m = 16, ef_construction = 32)"
     db.execute(f"CREATE INDEX CONCURRENTLY {GRAPHS[table]} ON {table} USING {graph}")

@@ -1,4 +1,4 @@
-"""A bank's truth in PostgreSQL with pgvector: many writers on many hosts, and the search in the database itself."""
+"""BankStore for PostgreSQL with pgvector: many writers on many hosts; search in the database itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.errors import UserError, check_numbers
 from core.memory.moment import now
 from core.memory.postgres import setup
 from core.memory.postgres.changes import ENTER_ITEM, ENTER_VECTOR, PostgresChange
-from core.memory.postgres.connection import EVERYONE, SEE_UNTIL_COMMIT, Connection, Late
+from core.memory.postgres.connection import EVERYONE, SET_UNTIL_COMMIT, AtCommit, Connection
 from core.memory.postgres.database import PostgresDatabase
 from core.memory.postgres.search import PostgresSearch
 from core.memory.store.changes import Change, Embed, embedded
@@ -29,11 +29,11 @@ NOT_VACUUMED = " The tables were not vacuumed, which only their owner may do: le
 
 @dataclass(kw_only=True)
 class Postgres:
-    """memory/store=postgres: how a bank in PostgreSQL is searched.
+    """Search settings of a bank in PostgreSQL (memory/store=postgres).
 
-    ef_search     entries that a search of the graph looks at; more are nearer to exact, and slower
-    exact_below   a tenant of fewer records is searched exactly, also with memory.index=hnsw
-    oversample    so many times k are taken from the graph, whose numbers have 16 bits, and ordered exactly
+    ef_search     pgvector's hnsw.ef_search: more is slower and nearer to exact
+    exact_below   tenants with fewer vectors are searched exactly, also with memory.index=hnsw
+    oversample    fetch oversample*k candidates from the half-precision index, then re-rank exactly
     """
 
     ef_search: int = 100
@@ -46,7 +46,7 @@ class Postgres:
         check_numbers(self, "memory.store", "oversample", least=1, whole=True)
 
     def open(self, path: str, *, read_only: bool = False) -> PostgresStore:
-        """The store at a URL. UserError where that holds a password."""
+        """Open the store at a URL. UserError if the URL has a password."""
         url = urlsplit(path)
         if url.password or {"password", "sslpassword"} & parse_qs(url.query).keys():
             bare = path.partition("?")[0].replace(f":{url.password}@", "@", 1)
@@ -65,7 +65,7 @@ _MEASURED = (
     "INSERT INTO meta SELECT 'embedder_dim', vector_dims(vector)::text FROM vectors LIMIT 1 ON CONFLICT DO NOTHING"
 )
 _SINCE = "INSERT INTO meta SELECT 'embedder_since', at FROM journal ORDER BY seq LIMIT 1 ON CONFLICT DO NOTHING"
-# What a record that is put together with the commit is asked for: an entry in the journal only if it is new.
+# For an insert deferred to the commit: write the journal entry only if the deferred insert was new.
 _IF_NEW = " HAVING EXISTS (SELECT FROM records WHERE namespace = $3 AND id = $4 AND xmin = pg_current_xact_id()::xid)"
 
 
@@ -84,25 +84,27 @@ class PostgresStore(PostgresDatabase):
     def change(
         self, reason: str, namespace: str, embed: Embed, embedder: str, wait_s: float | None = None
     ) -> Iterator[Change]:
-        """One transaction with one journal entry; the first names the embedder."""
+        """One transaction with one journal entry; the first one stores the embedder's name."""
         noted = self.dim() is not None
         with self.of(namespace)._transaction(wait_s) as (db, last):
             change = PostgresChange(db, reason, namespace, embed, first=not noted)
             yield change
             last += change.at_commit
             if change.made or last:
-                last.append(Late(SEE_UNTIL_COMMIT, (EVERYONE,)))
+                last.append(AtCommit(SET_UNTIL_COMMIT, (EVERYONE,)))
                 entry = (now(), change.reason)
                 if change.made:
-                    last.append(Late(_JOURNAL, entry))
+                    last.append(AtCommit(_JOURNAL, entry))
                 else:
-                    last.append(Late(_JOURNAL + _IF_NEW, (*entry, change.last.namespace, change.last.id)))
+                    last.append(AtCommit(_JOURNAL + _IF_NEW, (*entry, change.last.namespace, change.last.id)))
                 if not noted:
-                    last.append(Late("INSERT INTO meta VALUES ('embedder', $1) ON CONFLICT DO NOTHING", (embedder,)))
-                    last += [Late(_MEASURED), Late(_SINCE)]
+                    last.append(
+                        AtCommit("INSERT INTO meta VALUES ('embedder', $1) ON CONFLICT DO NOTHING", (embedder,))
+                    )
+                    last += [AtCommit(_MEASURED), AtCommit(_SINCE)]
 
     def embed_missing(self, embed: Embed) -> int:
-        """Give vectors to the records that want one and have none (schema.LACKS_VECTOR). Returns how many."""
+        """Embed the records that are missing a vector (schema.LACKS_VECTOR); returns how many."""
         everyone = self.of(None)
         lost = [to_record(row) for row in everyone.rows(f"{self.dialect.records} WHERE {LACKS_VECTOR}")]
         made = [(embed(record)[0], record.namespace, record.id) for record in lost]
@@ -113,16 +115,16 @@ class PostgresStore(PostgresDatabase):
                 made,
             )
             db.execute("DELETE FROM meta WHERE key = 'unembedded'")
-            db.execute(self.dialect.mark_unembedded)  # others may have come back meanwhile
+            db.execute(self.dialect.mark_unembedded)  # others may have been restored meanwhile
         return len(lost)
 
     @property
     def sees_all(self) -> bool:
-        """Whether the session's role is bound to no tenant (`bind_role`)."""
+        """Whether the role can read all namespaces: it is bound to none (`bind_role`)."""
         return self.rows("SELECT NOT EXISTS (SELECT FROM members WHERE role = session_user)")[0][0]
 
     def reembed(self, embed: Embed, note: Callable[[Any], None]) -> int:
-        """Replace the vectors of every record that has one, and all of items. Returns how many records.
+        """Replace the vectors of every record that has one, and all item vectors; returns the number of records.
 
         UserError for a role that is bound to some tenants.
         """
@@ -135,7 +137,7 @@ class PostgresStore(PostgresDatabase):
         query = f"{self.dialect.records} WHERE v.vector IS NOT NULL"
         made = embedded(everyone.rows(query), embed)
         with everyone.unjournaled() as db:
-            made = embedded(db.execute(query).fetchall(), embed, made)  # others may have added, changed, forgotten some
+            made = embedded(db.execute(query).fetchall(), embed, made)  # others may have added, changed, deleted some
             db.execute("DELETE FROM item_vectors")
             for rowid, (_, vector, items) in made.items():
                 row = "(SELECT vector_row FROM records WHERE rowid = $2)"
@@ -146,19 +148,19 @@ class PostgresStore(PostgresDatabase):
 
     @property
     def remains(self) -> str:
-        """What `forget` cannot reach, which is more for a role that does not own the tables."""
+        """Sentence on what `forget` cannot delete, which is more if the role does not own the tables."""
         return REMAINS if self._owned() else REMAINS + NOT_VACUUMED
 
     def drop_indexes(self) -> None:
-        """There is no file beside the database."""
+        """Nothing to do: there are no index files."""
 
     def empty_log(self) -> None:
-        """Take deleted rows out of the tables. Only their owner may; what else keeps them is said by `remains`."""
+        """Remove deleted rows from the tables (VACUUM), if the role owns them; `remains` says what else keeps them."""
         if self._owned():
             self._vacuum("")
 
     def compact(self) -> tuple[int, int]:
-        """Write the tables anew without the room that deleted rows have left; all others wait meanwhile.
+        """Rewrite the tables (VACUUM FULL) without the space of deleted rows; all others wait meanwhile.
 
         UserError for a role that does not own the tables.
         """
@@ -169,16 +171,16 @@ class PostgresStore(PostgresDatabase):
         return before, self.size()
 
     def _owned(self) -> bool:
-        """Whether this role owns the tables: for any other VACUUM is a mere warning, and does nothing."""
+        """Whether this role owns the tables: for any other, VACUUM only warns and does nothing."""
         return self.rows("SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = 'records'::regclass")[0][0]
 
     def _vacuum(self, how: str) -> None:
-        # On a connection of its own and without the writers' lock: it takes long, and others go on meanwhile.
+        # On its own connection and without the writers' lock, so that others can write during this long operation.
         with self.explaining(), closing(self._shared.connect()) as db:
             db.execute(f"VACUUM {f'({how})' if how else ''} {', '.join(setup.TENANTS)}")
 
     def rebuild(self) -> Iterator[str]:
-        """Make the full-text index and the graph of the vectors anew; a line about each."""
+        """Rebuild the full-text index and the HNSW graphs; yields a line about each."""
         with self.of(None).unjournaled() as db:
             db.script(setup.REFILL_WORDS)
         yield "the words of every record are indexed anew"
@@ -186,7 +188,7 @@ class PostgresStore(PostgresDatabase):
             yield from setup.rebuild_graphs(self._shared.to_write(), self.dim())
 
     def lead(self) -> Lead | None:
-        """A connection has the queue's lock until it is closed, or lost; None while another process has it."""
+        """Take the queue's lock on a new connection, until it is closed or lost; None if another process holds it."""
         with self.explaining():
             db = self._shared.connect()
             try:
@@ -199,8 +201,8 @@ class PostgresStore(PostgresDatabase):
         return None
 
     @contextmanager
-    def alone(self, at: str) -> Iterator[bool]:
-        """A database is no file to lock: several may."""
+    def try_lock(self, name: str) -> Iterator[bool]:
+        """No lock is taken: always True."""
         yield True
 
 

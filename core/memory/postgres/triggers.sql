@@ -1,6 +1,6 @@
--- What follows from the records, kept for every writer, a statement at a time so that a COPY costs little more.
+-- Triggers that maintain the tables derived from records. Per statement, so that a COPY costs little more.
 
--- A record that comes without a row for its vector has been here before, and has that one again, or is new.
+-- Set a missing vector_row: that of an earlier version of the record (restored by a rollback), or a new one.
 CREATE FUNCTION enter_vector_row() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     NEW.vector_row := coalesce(
@@ -45,7 +45,7 @@ CREATE FUNCTION enter_words() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO lexicon (rowid, namespace, words, n)
         SELECT rowid, namespace, w, cardinality(w) FROM (
-            SELECT * FROM fresh -- a statement may have brought them; without OFFSET the words of all would be made first
+            SELECT * FROM fresh -- the statement may have inserted them; OFFSET 0 keeps words_of from running for all
             WHERE NOT EXISTS (SELECT FROM lexicon l WHERE l.rowid = fresh.rowid) OFFSET 0
         ) bare, words_of(original_query, items) w;
     INSERT INTO lexicon_size AS s (namespace, records, words)

@@ -1,1 +1,1 @@
-"""The bank's cache for search: FAISS indexes that follow the store."""
+"""The SQLite backend: the bank's file, its journal file, migrations, repair, and search by FAISS and FTS5."""

@@ -1,4 +1,4 @@
-"""A bank's file: how it is opened, read and written. One writer at a time over all processes; readers never wait."""
+"""Opening, reading and writing a bank's file. One writer at a time over all processes; readers never wait."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from pathlib import Path
 
 from core.errors import StopRun, UserError
 from core.memory.sqlite.journal_file import JournalFile, whole
-from core.memory.sqlite.migrations import in_present_schema, migrate, version
+from core.memory.sqlite.migrations import migrate, migrated_copy_if_old, schema_version
 from core.memory.sqlite.repair import Stamp, check_integrity, open_to_read, repair, stamp
 from core.memory.sqlite.session import SqliteSession
 from core.memory.sqlite.setup import DIALECT, SCHEMA, finish
 from core.memory.store.contract import Busy
 
-BUSY_S = 60  # how long a writer waits for others
-COPIED = 64 * 2**20  # bytes of a file up to which it is copied
-TRIES = 20  # openings of a file that changes meanwhile
+BUSY_S = 60  # seconds that a writer waits for others
+COPIED = 64 * 2**20  # copy files up to this size (bytes) into memory
+TRIES = 20  # attempts to open a file that keeps changing
 
 
 class ReadOnlyFile:
-    """The connection `db` to a bank's file that is only read, in the present schema; nothing is made beside it.
+    """A read-only connection `db` to a bank's file, in the current schema; creates no files.
 
-    While a writer has the file open, SQLite's own locks keep a reader's view whole. Without one there is no log to
-    share, and locks would have to be made: so the file is read without any, and a writer that comes later does not know
-    of the reader. A small file is therefore copied into memory, and of a large one each read asks whether it has
-    changed.
+    If a writer has the file open, SQLite locks protect us. If not, we read without locks (to create no files): small
+    files are copied into memory, large ones are checked for changes at each read.
 
-    UserError where there is no bank or a damaged one, StopRun where it changes while it is read.
+    UserError if there is no bank or a damaged one, StopRun if it changes while it is read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -43,7 +41,7 @@ class ReadOnlyFile:
             except (sqlite3.DatabaseError, UserError):
                 if before == stamp(path):
                     raise
-                continue  # it may have been read half before and half after a change
+                continue  # the file changed during the opening
             if before == stamp(path):
                 self.db.execute("PRAGMA query_only=ON")
                 return
@@ -51,7 +49,7 @@ class ReadOnlyFile:
         raise self._changed()
 
     def check(self) -> None:
-        """StopRun where what was just read may be of two states of the file."""
+        """StopRun if the file has changed, so that the last read may mix two states of it."""
         if self._stamp is not None and stamp(self.path) != self._stamp:
             raise self._changed()
 
@@ -60,12 +58,12 @@ class ReadOnlyFile:
 
 
 def _opened(path: Path, before: Stamp | None) -> tuple[sqlite3.Connection, Stamp | None]:
-    """(a connection, what the file must stay so that it holds; None: nothing)."""
+    """(connection, the file stamp that must not change; None: no check needed)."""
     if reason := check_integrity(path, read_only=True):
         raise UserError(f"memory.path={path} needs repair ({reason}): run `python -m core.memory doctor {path}`.")
     opened = open_to_read(path, before)
-    found = in_present_schema(opened)
-    if before is None or found is not opened:  # SQLite's locks hold, or it is a copy already
+    found = migrated_copy_if_old(opened)
+    if before is None or found is not opened:  # SQLite's locks protect us, or it is a copy already
         return found, None
     if path.stat().st_size > COPIED:
         return found, before
@@ -78,8 +76,8 @@ def _opened(path: Path, before: Stamp | None) -> tuple[sqlite3.Connection, Stamp
 class SqliteDatabase:
     """One SQLite file in WAL mode. Thread-safe. Opened read-only, it never writes, not even its tables.
 
-    Reads have a connection of their own, so that they see the last committed state while another thread writes; only
-    the thread that has a change open reads what it has done so far.
+    Reads have their own connection, so that they see the last committed state while another thread writes; only the
+    thread with an open change sees what that has done so far.
     Raises UserError when the file is no bank or damaged, and StopRun when the disk refuses a write.
     """
 
@@ -112,8 +110,8 @@ class SqliteDatabase:
         self._db = self._connect()
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
-        self._db.execute("PRAGMA secure_delete=ON")  # what is forgotten is overwritten
-        if version(self._db) != SCHEMA:
+        self._db.execute("PRAGMA secure_delete=ON")  # overwrite deleted data
+        if schema_version(self._db) != SCHEMA:
             with self.unjournaled() as db:
                 if (older := migrate(db.db)) != SCHEMA:
                     finish(db.db)
@@ -128,29 +126,29 @@ class SqliteDatabase:
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """What goes wrong with the file, said in one sentence."""
+        """Turn SQLite's errors about the file into StopRun or UserError with one sentence."""
         try:
             yield
         except sqlite3.OperationalError as error:
             raise StopRun(f"the bank {self.path} cannot be opened or cannot be written: {error}.") from error
         except sqlite3.DatabaseError as error:
-            if type(error) is not sqlite3.DatabaseError:  # a mistake of ours
+            if type(error) is not sqlite3.DatabaseError:  # a bug in this program
                 raise
             doctor = f"python -m core.memory doctor {self.path}"
             raise UserError(f"the bank {self.path} is damaged ({error}): close it and run `{doctor}`.") from error
 
     @contextmanager
     def unjournaled(self, wait_s: float | None = None) -> Iterator[SqliteSession]:
-        """A transaction without a journal entry, for what is no memory: all that is executed in here, or nothing.
+        """A transaction without a journal entry, for data other than records (queue, metadata).
 
-        A second one inside the first is a RuntimeError.
+        Not re-entrant: nesting raises RuntimeError.
 
-        wait_s   seconds that it waits for other writers; after them it is a Busy and nothing is done. Nor does it wait
-                 for the disk: a failure of the power may take what was done, and leaves the bank whole
+        wait_s   seconds to wait for other writers, then Busy is raised and nothing is done; None: BUSY_S. With wait_s,
+                 commits are not fsynced; a power failure may lose them, but cannot corrupt the bank
         """
         if self._writer == threading.get_ident():
             raise RuntimeError("a change is open already: changes cannot be nested")
-        with self._explaining(), self._begun(wait_s):
+        with self._explaining(), self._write_lock_and_begin(wait_s):
             self._writer = threading.get_ident()
             try:
                 yield SqliteSession(self._db)
@@ -163,8 +161,8 @@ class SqliteDatabase:
                 self._writer = None
 
     @contextmanager
-    def _begun(self, wait_s: float | None) -> Iterator[None]:
-        """The turn of this thread and of this process to write, with a transaction open."""
+    def _write_lock_and_begin(self, wait_s: float | None) -> Iterator[None]:
+        """Wait until this thread and this process may write, and begin the transaction."""
         busy = Busy(f"others are writing to the bank {self.path}")
         if not self._write_lock.acquire(timeout=-1 if wait_s is None else wait_s):
             raise busy
@@ -203,7 +201,7 @@ class SqliteDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection that this thread reads with."""
+        """The connection for reads of this thread: that of its open change, else the reader."""
         if self._writer == threading.get_ident():
             yield self._db
         else:
@@ -219,28 +217,28 @@ class SqliteDatabase:
                 if self._only_read is not None:
                     self._only_read.check()
 
-    def version(self) -> int:
-        """Changes whenever another connection, this store's own writer among them, has committed; cheap."""
+    def data_version(self) -> int:
+        """SQLite's data_version: changes when another connection, such as this store's writer, has committed; cheap."""
         with self._read_lock:
             return self._reader.execute("PRAGMA data_version").fetchone()[0]
 
     def meta(self, key: str) -> str | None:
-        """A fact about the file (schema, embedder); None when it was never set."""
+        """A value of the whole bank (schema, embedder); None when it was never set."""
         found = self.rows("SELECT value FROM meta WHERE key = $1", (key,))
         return found[0][0] if found else None
 
     def dim(self) -> int | None:
-        """Numbers in a vector; None while there is none."""
+        """Dimension of the vectors; None while there is none."""
         found = self.rows("SELECT length(vector) / 4 FROM vectors LIMIT 1")
         return found[0][0] if found else None
 
     def count(self) -> int:
-        """How many records there are."""
+        """Number of records in all namespaces."""
         return self.rows("SELECT count(*) FROM records")[0][0]
 
     @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """All reads in here see one state of the bank."""
+    def read_transaction(self) -> Iterator[None]:
+        """All reads inside see the same state of the bank."""
         with self._read_lock:
             self._reader.execute("BEGIN")
             try:

@@ -1,4 +1,4 @@
-"""The bank's cache for search: FAISS over all vectors, and which of them a filter lets through."""
+"""The vector index of a bank: FAISS over all vectors, with filters. A cache, rebuilt from the bank's file."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 
 from core.errors import StopRun
 from core.memory.filter import Filter, by_attributes
-from core.memory.store.hits import Place, best_of_each, in_order
+from core.memory.store.hits import RowHit, best_of_each, in_order
 
-GONE = 0  # the code of an entry whose record was removed
-FEW = 5_000  # so few entries are compared one by one rather than inside FAISS
-TAIL = 10_000  # entries, or a twentieth of all, wait in a plain list before they enter the main index
-GRAPH_FROM = 20_000  # below, index=hnsw searches exactly: that is as fast
-HNSW_M, HNSW_BUILD, HNSW_SEARCH = 32, 40, 256  # links an entry (FAISS's default), width of the search at add and search
-MASKS = 256  # filters whose places are kept
-SPARSE = 0.2  # share of entries below which a filtered search is exact: the graph would lose its way
+DELETED = 0  # combination id of an entry whose record was changed or removed
+FEW = 5_000  # brute force up to this number of allowed entries
+TAIL = 10_000  # entries, or a twentieth of all if more, that are collected in a flat tail before the main index
+GRAPH_FROM = 20_000  # below this size index=hnsw searches exactly, which is as fast
+HNSW_M, HNSW_BUILD, HNSW_SEARCH = 32, 40, 256  # links per entry (FAISS's default), efConstruction, efSearch
+MASKS = 256  # size of the filter cache
+SPARSE = 0.2  # if a filter allows a smaller share, search exactly: HNSW recall drops under selective filters
 
 
 class Attributes(NamedTuple):
-    """What a filter asks of an entry. tags: JSON, as they are compared."""
+    """The attributes of an entry that filters test. tags: JSON list of normalised tags."""
 
     namespace: str
     status: str
@@ -38,7 +38,7 @@ Test = Callable[[Attributes], bool]
 
 
 class _OfAttributes:
-    """Says what `by_attributes` asks as tests of attributes."""
+    """Translates the conditions of `by_attributes` to tests of Attributes."""
 
     def one_of(self, column: str, values: tuple[str, ...]) -> Test:
         return lambda attributes: getattr(attributes, column) in values
@@ -48,11 +48,11 @@ class _OfAttributes:
 
 
 class VectorIndex:
-    """Entries (rowid, place, attributes, vector) and their search. Not thread-safe: its owner's lock guards it.
+    """Entries (rowid, place, attributes, vector) and their search. Not thread-safe: the owner must lock it.
 
-    Exact inner product, or with graph=True an HNSW graph (Malkov and Yashunin 2018). New entries come behind, exactly
-    searched, until they are many. Attributes are few, so an entry has the number of its combination, and a filter is
-    worked out once a combination.
+    Exact inner product, or with graph=True an HNSW graph (Malkov and Yashunin 2018). New entries go to a flat tail
+    until it is large. Attribute combinations are few, so each entry stores a combination id (`code`), and filters are
+    evaluated per combination.
     """
 
     def __init__(self, dim: int, graph: bool = False) -> None:
@@ -62,12 +62,12 @@ class VectorIndex:
         faiss.omp_set_num_threads(1)  # more threads make small searches slower and the last bits unstable
         self.dim, self.graph = dim, graph
         self.main: Any = faiss.IndexFlatIP(dim)
-        self.merged = 0  # counts the times that the tail entered the main index
-        self.codes: dict[Attributes | None, int] = {None: GONE}
+        self.merged = 0  # number of merges of the tail into the main index
+        self.codes: dict[Attributes | None, int] = {None: DELETED}
         self._tail = faiss.IndexFlatIP(dim)
         self._keys = np.empty((1024, 3), dtype=np.int64)  # rowid, place, code; grows by doubling
         self._size = 0
-        self._counts = [0]  # entries of each code
+        self._counts = [0]  # number of entries of each code
         self._masks: dict[Filter, Any] = {}
 
     def __len__(self) -> int:
@@ -75,11 +75,11 @@ class VectorIndex:
 
     @property
     def keys(self) -> Any:
-        """int64 (n, 3): rowid, place (-1: the query) and code of each entry."""
+        """int64 (n, 3): rowid, place (-1: query vector) and code (combination id) of each entry."""
         return self._keys[: self._size]
 
     def restore(self, main: Any, keys: Any, codes: dict[Attributes | None, int]) -> None:
-        """Take over what a cache file held."""
+        """Load the contents of a cache file."""
         import numpy as np
 
         self.main, self._keys, self._size, self.codes = main, keys, len(keys), codes
@@ -102,7 +102,7 @@ class VectorIndex:
             self.merge()
 
     def merge(self) -> None:
-        """Let the tail enter the main index, which becomes a graph once that pays."""
+        """Move the tail into the main index, which becomes a graph from GRAPH_FROM entries on."""
         import faiss
 
         if self.graph and isinstance(self.main, faiss.IndexFlat) and self._size >= GRAPH_FROM:
@@ -117,26 +117,28 @@ class VectorIndex:
         for start in range(0, source.ntotal, step):
             self.main.add(source.reconstruct_n(start, min(step, source.ntotal - start)))
 
-    def drop(self, rowids: set[int]) -> None:
-        """Hide the entries of some records."""
+    def mark_deleted(self, rowids: set[int]) -> None:
+        """Mark the entries of these records as deleted, so that no search returns them."""
         import numpy as np
 
         if rowids:
-            self.keys[np.isin(self.keys[:, 0], list(rowids)), 2] = GONE
+            self.keys[np.isin(self.keys[:, 0], list(rowids)), 2] = DELETED
             self._counts = np.bincount(self.keys[:, 2], minlength=len(self.codes)).tolist()
             self._masks.clear()
 
-    def dead(self) -> float:
-        """The share of hidden entries."""
-        return self._counts[GONE] / max(1, self._size)
+    def share_deleted(self) -> float:
+        """The share of entries marked as deleted."""
+        return self._counts[DELETED] / max(1, self._size)
 
     def search(
         self, vector: Any, k: int, where: Filter, exclude: set[int] = frozenset(), distinct: bool = False
-    ) -> list[Place]:
+    ) -> list[RowHit]:
         """The k nearest, best first. Scores are rounded to 6 digits, ties go to the oldest.
 
-        distinct keeps only the best entry of a record.
-        FAISS orders equal scores as it likes, so it is asked for more until the k-th score is not shared with the last.
+        FAISS returns equal scores in any order, so the number asked for is enlarged until ties at the cut are complete.
+
+        exclude    rowids to leave out
+        distinct   keep only the best entry per record
         """
         allowed = self._allowed(where)
         total = self._size if allowed is None else len(allowed)
@@ -158,7 +160,7 @@ class VectorIndex:
             wanted *= 2
 
     def _nearest(self, query: Any, n: int, allowed: Any) -> tuple[Any, Any]:
-        """(scores, places) of the n best of the allowed places, of both parts, best first but for ties."""
+        """(scores, positions) of the n best allowed entries of main index and tail, best first, ties in any order."""
         import numpy as np
 
         parts = []
@@ -183,7 +185,7 @@ class VectorIndex:
         return code
 
     def _allowed(self, where: Filter) -> Any:
-        """The places that a filter lets through; None: all."""
+        """Positions of the entries that pass a filter, cached; None: all pass."""
         import numpy as np
 
         if where not in self._masks:
@@ -197,7 +199,10 @@ class VectorIndex:
 
 
 def _search(part: Any, query: Any, n: int, chosen: Any) -> tuple[Any, Any]:
-    """(scores, places) of the n nearest of the chosen places (None: of all); places are -1 where there are fewer."""
+    """(scores, positions) of the n nearest entries in one FAISS index; -1 fills up if there are fewer.
+
+    chosen   positions to search; None: all
+    """
     import faiss
     import numpy as np
 
@@ -223,29 +228,29 @@ def _search(part: Any, query: Any, n: int, chosen: Any) -> tuple[Any, Any]:
     return scores[0], places[0]
 
 
-# The index's file beside a bank: `<bank>.index`. Only a cache: wrong, damaged or missing, it is made anew from SQLite.
+# The index's file beside a bank: `<bank>.index`. Only a cache: if wrong, damaged or missing, it is rebuilt from SQLite.
 #
-# A zip archive, whose checksums tell damage: facts.json {format, embedder, dim, graph, items, state, journal, codes},
-# keys.npy, and what faiss.write_index writes. `items` is the memory.key of an index of items, else false; `journal` is
-# the bank's last entry at the time: another bank's is another.
+# A zip archive, whose checksums detect damage: facts.json {format, embedder, dim, graph, items, state, journal, codes},
+# keys.npy, and the output of faiss.write_index. `items` is the memory.key of the item vectors, false in an index of
+# query vectors; `journal` is the last journal entry, to detect that the cache belongs to another bank.
 
 FORMAT = 3
-WORTH = 5_000  # entries: fewer are read from SQLite as fast
+WORTH = 5_000  # entries from which a file is worth it: fewer are read from SQLite as fast
 
 
 def path_of(bank: Path, items: bool) -> Path:
-    """Where the index of a bank's records lies, or that of their items."""
+    """Path of a bank's index file; items: of the index of item vectors."""
     return bank.with_name(bank.name + (".items.index" if items else ".index"))
 
 
 def remove(bank: Path) -> None:
-    """Remove both."""
+    """Remove both index files of a bank."""
     for items in (False, True):
         path_of(bank, items).unlink(missing_ok=True)
 
 
 def save(path: Path, index: VectorIndex, facts: dict[str, Any]) -> None:
-    """Write an index, whole or not at all. The tail enters the main index first. Raises StopRun on a full disk."""
+    """Write an index file, whole or not at all, after merging the tail. Raises StopRun on a full disk."""
     import faiss
     import numpy as np
 
@@ -260,7 +265,7 @@ def save(path: Path, index: VectorIndex, facts: dict[str, Any]) -> None:
             with archive.open("faiss", "w", force_zip64=True) as part:
                 writer = faiss.PyCallbackIOWriter(part.write)
                 faiss.write_index(index.main, writer)
-                del writer  # it writes what it still holds
+                del writer  # flushes its buffer
         temporary.replace(path)
     except OSError as error:
         raise StopRun(f"{path} cannot be written: {error.strerror}.") from error
@@ -269,7 +274,10 @@ def save(path: Path, index: VectorIndex, facts: dict[str, Any]) -> None:
 
 
 def load(path: Path, facts: dict[str, Any]) -> tuple[VectorIndex, dict[str, Any]] | None:
-    """(index, its facts) of a file that is whole and has these facts; None, and said, where it has not."""
+    """(index, its facts) from a file that is whole and has these facts. None if there is no file.
+
+    None, with a logged warning, if the file is damaged or differs in a fact.
+    """
     import faiss
     import numpy as np
 

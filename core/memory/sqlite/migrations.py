@@ -1,8 +1,7 @@
-"""Banks of older schemas, brought to the present one step at a time.
+"""Migration of banks with older schemas to the current one, step by step.
 
-A step is a function of the database, one of STEPS: the first leads from OLDEST to the schema after it. Whoever adds one
-lets the step before it make the tables as they were then, of a copy of tables.sql: a step leads to the schema of its
-number, whatever comes later.
+Each function in STEPS raises the schema by one; the first starts from OLDEST. When you add a step, make the previous
+one use a frozen copy of tables.sql (`_to_4` uses the current file): a step must always give the schema of its number.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from core.memory.store.schema import column_of_tags
 OLDEST = 3  # the schema of the first published banks
 
 
-def version(db: Any) -> int:
-    """The schema of a bank; 0 of an empty database. UserError for one that this version cannot read."""
+def schema_version(db: Any) -> int:
+    """Number of a bank's schema; 0: empty database. UserError for a schema that this version cannot read."""
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if "records" not in tables:
         return 0
@@ -40,11 +39,11 @@ def version(db: Any) -> int:
 
 
 def migrate(db: Any) -> int:
-    """Bring a bank to the present schema, inside the transaction of its caller, and return which it had.
+    """Migrate a bank to the current schema, inside the caller's transaction; returns the schema that it had.
 
-    setup.finish follows. Raises UserError where a step fails; then the caller's transaction must not be committed.
+    Call setup.finish next. Raises UserError if a step fails; then the caller must roll back.
     """
-    found = version(db)
+    found = schema_version(db)
     if found == 0:
         create(db)
     try:
@@ -56,9 +55,9 @@ def migrate(db: Any) -> int:
     return found
 
 
-def in_present_schema(db: Any) -> Any:
-    """A connection that is only read, or where its schema is older one to a copy, in a temporary file of SQLite's."""
-    if version(db) == SCHEMA:
+def migrated_copy_if_old(db: Any) -> Any:
+    """The connection itself, or one to a migrated temporary copy if its schema is older. db: only read."""
+    if schema_version(db) == SCHEMA:
         return db
     copy = sqlite3.connect("", check_same_thread=False, isolation_level=None)
     with closing(db):
@@ -71,9 +70,9 @@ def in_present_schema(db: Any) -> Any:
 
 
 def _to_4(db: Any) -> None:
-    """The tags of a record are stored as they are compared, too, beside as they were given."""
+    """Adds folded_tags: tags normalised for comparison."""
     _drop_triggers(db)
-    create(db)  # what a repair may not have found
+    create(db)  # tables that a repair may not have found
     for table, rule in (("records", "TEXT NOT NULL DEFAULT '[]'"), ("undo_records", "")):
         if "folded_tags" not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
             db.execute(f"ALTER TABLE {table} ADD COLUMN folded_tags {rule}")
@@ -85,13 +84,13 @@ STEPS = (_to_4,)
 
 
 def _drop_triggers(db: Any) -> None:
-    """What a step changes is no change of the bank's. `finish` makes them anew."""
+    """Drop all triggers, because migrations must not write undo rows. `finish` creates them again."""
     for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
         db.execute(f"DROP TRIGGER {name}")
 
 
 def completed(table: str, row: Sequence[Any], columns: Sequence[str]) -> Sequence[Any]:
-    """A row (was there, *columns) of the journal's file with what an older version did not write."""
+    """Add folded_tags to a row (was_there, *columns) of a journal file written by an older version."""
     if table != "records" or not row[0] or len(row) != len(columns):
         return row
     return [*row, column_of_tags(json.loads(row[1 + columns.index("tags")]))]

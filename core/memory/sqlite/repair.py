@@ -1,4 +1,4 @@
-"""A damaged bank is set aside and rebuilt from its journal and from what is left of it; never opened as empty."""
+"""Repair of a damaged bank: its file is renamed and the bank rebuilt from it and the journal; never opened as empty."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from core.memory.sqlite.setup import DIALECT, create, finish
 from core.memory.store.schema import TRACKED, to_record
 
 CHECKED = 64 * 2**20  # bytes: a smaller file is checked page by page at every opening, a larger one by `doctor`
-Stamp = tuple[int, int, int]  # a file's number, its size and when it was last written
+Stamp = tuple[int, int, int]  # a file's inode, size and time of last modification
 SALVAGED = ("meta", "vectors", "journal", "jobs", *TRACKED, *(f"undo_{table}" for table in TRACKED))
 
 
 def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = False) -> str | None:
-    """What is wrong with a bank's file; None when nothing is, or when there is no bank yet.
+    """Describe the damage of a bank's file; None if there is none, or no bank yet.
+
+    thorough   check every page of a large file too
 
     Raises UserError for a file that never was a bank.
     """
@@ -42,7 +44,7 @@ def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = Fal
                 found = db.execute("PRAGMA quick_check(1)").fetchone()[0] if pages else "ok"
                 return None if found == "ok" else found
     except sqlite3.OperationalError:
-        return None  # no damage but a full disk or missing rights: whoever opens it says so
+        return None  # no damage but a full disk or missing rights, which the next opening reports
     except sqlite3.DatabaseError as error:
         if known or error.sqlite_errorname != "SQLITE_NOTADB":
             return str(error)
@@ -53,9 +55,9 @@ def check_integrity(path: Path, *, thorough: bool = False, read_only: bool = Fal
 
 
 def open_to_read(path: Path, before: Stamp | None) -> sqlite3.Connection:
-    """A connection that writes nothing: without the log of a live writer the file is complete, and nothing is made.
+    """Open a read-only connection that creates no files.
 
-    before   the file's stamp just now
+    before   the file's current stamp; None: a writer has it open, so SQLite's locks are used
     """
     way = "mode=ro" if before is None else "mode=ro&immutable=1"
     uri = f"{path.resolve().as_uri()}?{way}"
@@ -63,7 +65,7 @@ def open_to_read(path: Path, before: Stamp | None) -> sqlite3.Connection:
 
 
 def stamp(path: Path) -> Stamp | None:
-    """What tells a file from what it becomes; None while it has a log, so that SQLite's locks hold."""
+    """A stamp that changes when the file does; None while it has a WAL, so that SQLite's locks protect readers."""
     if path.with_name(path.name + "-wal").exists():
         return None
     found = path.stat()
@@ -71,13 +73,13 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def repair(path: Path, reason: str) -> None:
-    """Rebuild a bank and set the old file aside under a name with the time. Records may then want their vectors.
+    """Rebuild a bank; the old file is kept under a name with the time. Records may need embedding afterwards.
 
-    A crash meanwhile leaves the damaged file in place, to be repaired at the next opening.
+    After a crash during the repair the damaged file is still in place and is repaired at the next opening.
     """
     new, wal = path.with_name(path.name + ".rebuild"), path.with_name(path.name + "-wal")
     aside = path.with_name(f"{path.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
-    with closing(journal_file.JournalFile(path, alone=True)):
+    with closing(journal_file.JournalFile(path, exclusive=True)):
         for old in path.parent.glob(f"{new.name}*"):
             old.unlink()
         count = _rebuild(new, path, reason)
@@ -95,7 +97,7 @@ def repair(path: Path, reason: str) -> None:
 
 
 def _rebuild(new: Path, damaged: Path, reason: str) -> int:
-    """Make a bank of what can be read and of what the journal says, which is right where they differ."""
+    """Build a bank from the readable rows and the journal file; where they differ, the journal file wins."""
     with closing(sqlite3.connect(new, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous=FULL")
         db.execute("BEGIN")
@@ -111,7 +113,7 @@ def _rebuild(new: Path, damaged: Path, reason: str) -> int:
 
 
 def _salvage(db: Any, damaged: Path) -> None:
-    """Copy what can be read of a damaged file's tables, in its own schema."""
+    """Copy the readable rows of a damaged file's tables, in its own schema."""
     for way in ("mode=ro", "mode=ro&immutable=1"):  # the second where its log cannot be read
         try:
             with closing(sqlite3.connect(f"{damaged.resolve().as_uri()}?{way}", uri=True)) as old:
@@ -126,7 +128,7 @@ def _salvage(db: Any, damaged: Path) -> None:
 
 
 def _readable(db: sqlite3.Connection, table: str) -> Iterator[tuple]:
-    """The rows of a table that can be read: from the front up to the damage, then from the back."""
+    """The readable rows of a table: from the start up to the damage, then from the end."""
     seen = set()
     for order in ("ASC", "DESC"):
         try:
@@ -141,7 +143,7 @@ def _readable(db: sqlite3.Connection, table: str) -> Iterator[tuple]:
 
 
 def _replay(db: Any, damaged: Path) -> None:
-    """Do what the journal's lines say, in the present schema."""
+    """Migrate to the current schema and replay the lines of the journal file."""
     migrate(db)
     create(db)
     for line in journal_file.read(damaged):
@@ -152,7 +154,7 @@ def _replay(db: Any, damaged: Path) -> None:
 
 
 def _drop_unreadable(db: Any) -> None:
-    """Delete the vectors and the records that came out of the damage as something else."""
+    """Delete salvaged vectors of a wrong length and records that cannot be parsed."""
     usual = "SELECT length(vector) FROM vectors GROUP BY 1 ORDER BY count(*) DESC LIMIT 1"
     db.execute(f"DELETE FROM vectors WHERE typeof(vector) <> 'blob' OR length(vector) <> ({usual})")
     spoilt = []

@@ -1,4 +1,4 @@
-"""A connection to SQLite as the statements of both databases use it."""
+"""SqlSession (core/memory/store/schema.py) for SQLite."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.memory.store.schema import storable
 
 
 class SqliteSession:
-    """Takes `$1, $2 ...` for values, which SQLite calls names; see core/memory/store/schema.py: SqlSession."""
+    """Executes statements of both databases: adapts $1, $2 placeholders (named parameters in SQLite)."""
 
     dialect = DIALECT
 

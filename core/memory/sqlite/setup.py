@@ -1,4 +1,4 @@
-"""Making a bank's tables in SQLite (tables.sql), and what keeps them in step (triggers.sql)."""
+"""Creates a bank's tables in SQLite (tables.sql) and the triggers that maintain derived tables (triggers.sql)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from core.memory.store.schema import TRACKED, Dialect
 
-SCHEMA = 4  # older ones: migrations.py
+SCHEMA = 4  # migrations.py brings older ones to it
 DIALECT = Dialect(vector_row="r.rowid", differs="IS NOT", names_conflicts=False)
 
 
 def create(db: Any) -> None:
-    """Make the tables that are not there; `finish` follows when they are filled."""
+    """Create the tables that are missing; call `finish` when they are filled."""
     _run(db, (Path(__file__).parent / "tables.sql").read_text(encoding="utf-8"))
     for table, (columns, _) in TRACKED.items():
         _run(
@@ -24,14 +24,14 @@ def create(db: Any) -> None:
 
 
 def finish(db: Any) -> None:
-    """Make what follows from the rows, and the triggers that keep it so from now on."""
+    """Fill the derived tables, and create the triggers that maintain them and record the undo rows."""
     fill_lexicon(db)
     _run(
         db,
         f"""
         INSERT OR IGNORE INTO lineage
             SELECT t.value, r.rowid FROM records r, json_each(r.provenance, '$.tasks') t WHERE r.parents <> '[]';
-        DELETE FROM sqlite_sequence WHERE name = 'records'; -- a removed record keeps its row id
+        DELETE FROM sqlite_sequence WHERE name = 'records'; -- row ids of removed records are never reused
         INSERT INTO sqlite_sequence SELECT 'records', coalesce(max(rowid), 0) FROM
             (SELECT rowid FROM records UNION ALL SELECT rowid FROM undo_records);
         INSERT OR REPLACE INTO meta VALUES ('schema', '{SCHEMA}');
@@ -43,18 +43,19 @@ def finish(db: Any) -> None:
 
 
 def fill_lexicon(db: Any) -> None:
-    """Enter the records that the full-text index lacks."""
+    """Add the records that are missing in the full-text index."""
     query = "INSERT INTO lexicon (rowid, query, items) SELECT rowid, query, items FROM words"
     db.execute(f"{query} WHERE rowid NOT IN (SELECT rowid FROM lexicon)")
 
 
 def _keep_undo(db: Any, table: str, columns: tuple[str, ...], n_key: int) -> None:
-    """SQLite's recipe for undo (sqlite.org/undoredo.html), but what is kept is the row as it was, not a statement.
+    """Create a table's undo triggers.
 
-    So nothing that was stored is ever run, numbers keep their last bit, and `forget` finds by key what it must erase.
+    As in sqlite.org/undoredo.html, but stores old rows rather than SQL statements. So stored text is never executed,
+    numbers stay exact, and `forget` finds undo rows by their key.
     """
     for event, row in (("INSERT", "new"), ("UPDATE", "old"), ("DELETE", "old")):
-        names = columns if row == "old" else columns[:n_key]  # of a row that was not there its key is enough
+        names = columns if row == "old" else columns[:n_key]  # for a new row, the key is enough
         values = ", ".join(f"{row}.{name}" for name in names)
         db.execute(
             f"CREATE TRIGGER IF NOT EXISTS undo_{event}_{table} AFTER {event} ON {table} BEGIN "
@@ -64,7 +65,7 @@ def _keep_undo(db: Any, table: str, columns: tuple[str, ...], n_key: int) -> Non
 
 
 def _run(db: Any, script: str) -> None:
-    """Execute statements inside the transaction that is open, which sqlite3's executescript would commit."""
+    """Execute a script inside the open transaction, which sqlite3's executescript would commit."""
     statement = ""
     for part in script.split(";"):
         statement += part + ";"

@@ -1,4 +1,4 @@
-"""The bank's truth in SQLite: one file, its journal beside it, and the search in both. What a bank needs of it."""
+"""BankStore for SQLite: database file, journal file, search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from core.memory.store.changes import MADE, Change, Embed, embedded, select
 from core.memory.store.contract import Lead, SearchSettings
 from core.memory.store.schema import LACKS_VECTOR, SqlSession, to_record
 
-# What else is noted of the embedder, once: how many numbers its vectors have, and when the first change named it.
+# SQL that records the embedder's dimension and date in meta, if not there yet.
 _MEASURED = "INSERT OR IGNORE INTO meta SELECT 'embedder_dim', length(vector) / 4 FROM vectors LIMIT 1"
 _SINCE = "INSERT OR IGNORE INTO meta SELECT 'embedder_since', at FROM (SELECT at FROM journal ORDER BY seq LIMIT 1)"
 _SEQ = "SELECT coalesce(max(seq), 0) FROM journal"
@@ -26,11 +26,11 @@ _SEQ = "SELECT coalesce(max(seq), 0) FROM journal"
 class SqliteStore(SqliteDatabase):
     """A bank in one file; see core/memory/store/contract.py."""
 
-    remains = ""  # the file is overwritten
+    remains = ""  # deleted data is overwritten in the file
     sees_all = True
 
     def of(self, namespace: str | None) -> Self:
-        return self  # the file holds everyone's rows, and each query names its namespace
+        return self  # the file holds the rows of all namespaces, and each query names its own
 
     def search(self, settings: SearchSettings) -> IndexSearch:
         return IndexSearch(self, settings)
@@ -39,18 +39,18 @@ class SqliteStore(SqliteDatabase):
     def change(
         self, reason: str, namespace: str, embed: Embed, embedder: str, wait_s: float | None = None
     ) -> Iterator[Change]:
-        """One transaction with one journal entry; the first names the embedder."""
+        """One transaction with one journal entry; the first one stores the embedder's name."""
         with self.unjournaled(wait_s) as db:
             change = Change(db, reason, namespace, embed)
             yield change
             if change.made:
-                self._enter(db, change, embedder)
+                self._append_journal(db, change, embedder)
 
-    def _enter(self, db: SqlSession, change: Change, embedder: str) -> None:
+    def _append_journal(self, db: SqlSession, change: Change, embedder: str) -> None:
         """Add a change to the journal and to its file."""
         query = "INSERT INTO journal (at, tick, reason) SELECT $1, coalesce(max(tick), 0), $2 FROM records RETURNING *"
         entry = db.execute(query, (now(), change.reason)).fetchone()
-        if change.meta("embedder_dim") is None:  # of what is noted once, the last
+        if change.meta("embedder_dim") is None:  # written last, so if it is missing none were written
             db.execute("INSERT INTO meta VALUES ('embedder', $1) ON CONFLICT DO NOTHING", (embedder,))
             db.execute(_SINCE)
             db.execute(_MEASURED)
@@ -58,21 +58,21 @@ class SqliteStore(SqliteDatabase):
             self._journal.rewrite(whole(db))
 
     def embed_missing(self, embed: Embed) -> int:
-        """Give vectors to the records that want one and have none (schema.LACKS_VECTOR). Returns how many."""
+        """Embed the records that are missing a vector (schema.LACKS_VECTOR); returns how many."""
         lost = [(row[0], embed(to_record(row))[0]) for row in self.rows(f"{DIALECT.records} WHERE {LACKS_VECTOR}")]
         with self.unjournaled() as db:
             db.executemany("INSERT OR IGNORE INTO vectors VALUES ($1, $2)", lost)
             db.executemany("INSERT INTO touched (record, found) VALUES ($1, 1)", [row[:1] for row in lost])
             db.execute("DELETE FROM meta WHERE key = 'unembedded'")
-            db.execute(DIALECT.mark_unembedded)  # others may have come back meanwhile
+            db.execute(DIALECT.mark_unembedded)  # others may have been restored meanwhile
         return len(lost)
 
     def reembed(self, embed: Embed, note: Callable[[SqlSession], None]) -> int:
-        """Replace the vectors of every record that has one, and all of items. Returns how many records."""
+        """Replace the vectors of every record that has one, and all item vectors; returns the number of records."""
         query = f"{DIALECT.records} WHERE v.vector IS NOT NULL"
         made = embedded(self.rows(query), embed)
         with self.unjournaled() as db:
-            made = embedded(db.execute(query), embed, made)  # others may have added, changed and forgotten some
+            made = embedded(db.execute(query), embed, made)  # others may have added, changed or deleted some
             db.execute("INSERT INTO touched (record, found) SELECT rowid, 1 FROM vectors")
             db.execute("DELETE FROM item_vectors")
             for rowid, (_, vector, items) in made.items():
@@ -82,7 +82,7 @@ class SqliteStore(SqliteDatabase):
         return len(made)
 
     def rebuild(self) -> Iterator[str]:
-        """Make the full-text index and the journal's file anew from the bank; a line about each."""
+        """Rebuild the full-text index and the journal file from the bank; yields a line about each."""
         with self.unjournaled() as db:
             db.execute("DROP TABLE lexicon")
             create(db.db)
@@ -93,15 +93,15 @@ class SqliteStore(SqliteDatabase):
         yield f"the journal's file is written anew: {self.rows(_SEQ)[0][0]} changes"
 
     def drop_indexes(self) -> None:
-        index_file.remove(self.path)  # what is forgotten must not lie in them
+        index_file.remove(self.path)  # they hold copies of records about to be deleted
 
     def empty_log(self) -> None:
-        """Bring what was committed from SQLite's log into the bank: the log holds what was overwritten there."""
+        """Checkpoint and truncate the WAL, which still holds deleted data."""
         with self._explaining(), self._write_lock:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def compact(self) -> tuple[int, int]:
-        """Write the file anew without the room that deleted rows have left; other writers wait meanwhile."""
+        """Rewrite the file (VACUUM) without the space of deleted rows; other writers wait meanwhile."""
         self.empty_log()
         before = self.path.stat().st_size
         with self._explaining(), self._write_lock, self._journal.turn():
@@ -110,11 +110,11 @@ class SqliteStore(SqliteDatabase):
         return before, self.path.stat().st_size
 
     def size(self) -> int:
-        """Bytes of the file and of those beside it."""
+        """Size in bytes of the file and those beside it."""
         return sum(file.stat().st_size for file in self.path.parent.glob(f"{self.path.name}*"))
 
     def lead(self) -> Lead | None:
-        """A lock that the kernel gives back when the process dies; None while another has it."""
+        """Take a file lock, which the kernel releases when the process dies; None if another process holds it."""
         lock = self.path.with_name(self.path.name + ".worker").open("ab")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,8 +124,8 @@ class SqliteStore(SqliteDatabase):
         return Lead(held=lambda: True, close=lock.close)
 
     @contextmanager
-    def alone(self, at: str) -> Iterator[bool]:
-        with self.path.with_name(f"{self.path.name}.{at}").open("w") as file:
+    def try_lock(self, name: str) -> Iterator[bool]:
+        with self.path.with_name(f"{self.path.name}.{name}").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -1,9 +1,9 @@
--- The bank's tables. Whoever changes one raises SCHEMA in setup.py and adds a step to migrations.py.
+-- The bank's tables. When you change one, raise SCHEMA in setup.py and add a step to migrations.py.
 
--- The file's own facts: schema, embedder.
+-- Values of the whole bank, such as schema and embedder. They are not rolled back.
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 
--- AUTOINCREMENT: a row id never comes back for another record, so an index may remember it.
+-- AUTOINCREMENT: row ids are never reused, so an index may store them.
 CREATE TABLE IF NOT EXISTS records (
     rowid INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL,
@@ -29,19 +29,19 @@ CREATE TABLE IF NOT EXISTS records (
     trust REAL NOT NULL,
     parents TEXT NOT NULL,
     provenance TEXT NOT NULL,
-    folded_tags TEXT NOT NULL, -- as a filter compares them
+    folded_tags TEXT NOT NULL, -- JSON list of tags normalised for comparison
     UNIQUE (namespace, id)
 );
 CREATE INDEX IF NOT EXISTS records_by_task ON records (namespace, task_id);
 CREATE INDEX IF NOT EXISTS records_by_tick ON records (tick);
 
--- Apart, so that everything else can be read without them. One outlives its record, which a rollback may bring back.
+-- A table of their own, so that records can be read without vectors. A row outlives its record, for a rollback.
 CREATE TABLE IF NOT EXISTS vectors (rowid INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS item_vectors (
     record INTEGER NOT NULL, place INTEGER NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (record, place)
 );
 
--- Every task behind a merged record.
+-- All source tasks of each merged record.
 CREATE TABLE IF NOT EXISTS lineage (
     task_id TEXT NOT NULL, record INTEGER NOT NULL, PRIMARY KEY (task_id, record)
 ) WITHOUT ROWID;
@@ -53,7 +53,7 @@ CREATE TABLE IF NOT EXISTS links (
 );
 CREATE INDEX IF NOT EXISTS links_by_target ON links (namespace, target);
 
--- A namespace's own facts, undone with what they are about.
+-- Values of a namespace, rolled back with its records.
 CREATE TABLE IF NOT EXISTS facts (
     namespace TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (namespace, key)
 );
@@ -68,12 +68,13 @@ CREATE TABLE IF NOT EXISTS jobs (
     tries INTEGER NOT NULL, created_at TEXT NOT NULL, changed_at TEXT NOT NULL
 );
 
--- Tells a reader which records have changed, with found = 1 where in something that a search looks at.
+-- Log of changed records, for search indexes and caches. found = 1: in a column that a search uses.
 CREATE TABLE IF NOT EXISTS touched (seq INTEGER PRIMARY KEY AUTOINCREMENT, record INTEGER NOT NULL, found INTEGER);
 
 CREATE VIRTUAL TABLE IF NOT EXISTS lexicon USING fts5(query, items);
 
--- What the lexicon holds of each record. SQLite ends a text at a NUL, and a model's escapes can leave one in a lesson.
+-- The text of each record for the lexicon. NULs, which a model's escapes can leave in a lesson, become blanks, because
+-- SQLite ends a text at one.
 CREATE VIEW IF NOT EXISTS words AS
 SELECT rowid, original_query AS query, (
     SELECT group_concat(

@@ -1,10 +1,10 @@
--- What follows from the records, kept for every writer. The triggers of undo are made in setup.py.
+-- Triggers that maintain the tables derived from records. The undo triggers are in setup.py.
 
 CREATE TRIGGER IF NOT EXISTS record_added AFTER INSERT ON records BEGIN
     INSERT INTO lexicon (rowid, query, items) SELECT rowid, query, items FROM words WHERE rowid = new.rowid;
     INSERT OR IGNORE INTO lineage
         SELECT value, new.rowid FROM json_each(new.provenance, '$.tasks') WHERE new.parents <> '[]';
-    INSERT INTO touched (record, found) -- one that comes back; what is new is seen by its row id
+    INSERT INTO touched (record, found) -- a restored record; new ones are noticed by their row id
         SELECT new.rowid, 1 FROM sqlite_sequence WHERE name = 'records' AND seq >= new.rowid;
 END;
 

@@ -1,1 +1,1 @@
-"""The bank's truth: one SQLite file, its changes and their history, and a second copy beside it."""
+"""What the SQLite and PostgreSQL backends share: their interface (contract.py), changes, the schema and the queue."""

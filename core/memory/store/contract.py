@@ -1,7 +1,7 @@
-"""What a bank needs of the database below it, search included; SQLite and PostgreSQL are two peers behind it.
+"""The interface between a bank and its database, search included. SQLite and PostgreSQL each implement it.
 
-What both understand is said once, in SQL with `$1` for values (changes.py, jobs.py, core/memory/contents.py). Where
-they differ is in a `Dialect` (schema.py); what only one of them can do is a method here.
+SQL that both understand is shared, with `$1` for values (changes.py, jobs.py, core/memory/contents.py). Small
+differences are in a `Dialect` (schema.py), larger ones are methods here.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from core.types import MemoryRecord
 
 
 class Busy(UserError):
-    """Other writers kept a bank busy for longer than was to be waited; nothing was done."""
+    """The wait for other writers timed out; nothing was done."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lead:
-    """What makes a process the one that works on the queue.
+    """The lock of the process that works on the queue.
 
-    held    whether it still does: the lock may be lost with the connection to a database
-    close   lets another process lead
+    held    whether this process still holds it: a lock in a database server is lost with the connection
+    close   releases it
     """
 
     held: Callable[[], bool]
@@ -37,26 +37,28 @@ class Lead:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """How a bank is searched.
+    """Settings of the search in a bank.
 
-    approximate    memory.index=hnsw: by a graph, where there are enough records for that to pay
-    read_only      nothing is to be written for the search's sake
-    items_by       the memory.key that vectors of items are made for: item | both
-    item_vectors   makes them for a record of which the store has none
-    most_missing   of more such records at once it is not asked, and these are not found by their items; None: of any
+    approximate      memory.index=hnsw: by an HNSW graph, if the bank is large enough
+    read_only        the search must not write files or indexes
+    item_vector_key  the memory.key that item vectors are made for: item | both
+    item_vectors     computes the item vectors of a record that has none stored
+    most_missing     if more records lack item vectors, none are computed and those records match by query only; None:
+                     no limit
     """
 
     approximate: bool
     read_only: bool
-    items_by: str
+    item_vector_key: str
     item_vectors: Callable[[MemoryRecord], Items]
     most_missing: int | None
 
 
 class Search(Protocol):
-    """Finds records as of the last committed state, in the searcher's thread. Thread-safe.
+    """Finds records in the last committed state. Thread-safe: runs in the thread that calls it.
 
-    A filter's namespace is filled in. None of what is found came from exclude_task; None excludes nothing.
+    where          with its namespace filled in, unless `everyone` is set
+    exclude_task   no hit came from this task; None: no task is excluded
     """
 
     def nearest(
@@ -65,26 +67,26 @@ class Search(Protocol):
         """The k nearest of each kind, best first within a kind, ties to the oldest; scores rounded to 6 digits.
 
         vector     float32 (d,), of length 1
-        kinds      False: of the records' queries; True: of their items
-        distinct   of a record's items only the best
+        kinds      vectors to search, one entry a kind. False: the records' query vectors; True: their item vectors
+        distinct   keep only the best item per record
         """
 
     def lexical(self, words: list[str], k: int, where: Filter, exclude_task: str | None) -> list[Hit]:
         """The k records that have any of the words, best BM25 first, ties to the oldest."""
 
     def save(self) -> None:
-        """Keep what makes the next opening fast, where that is worth it."""
+        """Write the index file that makes the next opening fast, if it is worth it."""
 
 
 class BankStore(Protocol):
-    """The truth of a bank: what is committed here is in it, whole, after any crash. Thread-safe.
+    """The database of a bank. A commit survives any crash, as a whole. Thread-safe.
 
-    One transaction writes at a time, over all processes, and row ids and journal entries are given out in the order of
-    commits. Reads see the last committed state; only the thread with a change open reads what it has done so far.
-    UserError says what the user can mend, StopRun that the disk, or the server, refuses.
+    One transaction writes at a time, over all processes; row ids and journal entries increase in the order of commits.
+    Reads see the last committed state; only the thread with an open change sees what that has done so far.
+    Raises UserError for what the user can fix, StopRun if the disk or the server refuses.
 
-    remains    what `forget` cannot reach, as one sentence; "": nothing
-    sees_all   whether everyone's rows are shown to it; a role in PostgreSQL may be bound to some tenants
+    remains    sentence on what `forget` cannot delete; "": it deletes everything
+    sees_all   whether it can read all namespaces; a role in PostgreSQL may be bound to some tenants
     """
 
     dialect: Dialect
@@ -96,59 +98,67 @@ class BankStore(Protocol):
     def sees_all(self) -> bool: ...
 
     def of(self, namespace: str | None) -> Self:
-        """The same open store for one tenant's rows; None: for everyone's."""
+        """A view of the same open store for one namespace; None: for all (in a Filter, None is the bank's own)."""
 
     def search(self, settings: SearchSettings) -> Search:
-        """What finds records in this store."""
+        """The search in this store."""
 
     def rows(self, query: str, values: tuple = ()) -> list[tuple]:
         """All rows of a query."""
 
     def meta(self, key: str) -> str | None:
-        """A fact about the bank (schema, embedder); None when it was never set."""
+        """A value of the whole bank (schema, embedder); None when it was never set."""
 
     def dim(self) -> int | None:
-        """Numbers in a vector; None while there is none."""
+        """Dimension of the vectors; None while there is none."""
 
     def count(self) -> int:
-        """How many records there are, everyone's."""
+        """Number of records of this view: `of(None)` counts all namespaces, in SQLite every view does."""
 
     def unjournaled(self, wait_s: float | None = None) -> AbstractContextManager[SqlSession]:
-        """A transaction without a journal entry. wait_s: seconds for other writers, then Busy; None: BUSY_S."""
+        """A transaction without a journal entry, for data other than records (queue, metadata).
+
+        wait_s   seconds to wait for other writers, then Busy is raised; None: BUSY_S
+        """
 
     def change(
         self, reason: str, namespace: str, embed: Embed, embedder: str, wait_s: float | None = None
     ) -> AbstractContextManager[Change]:
-        """A transaction with one journal entry, if anything was changed; durable when it returns."""
+        """A transaction that writes one journal entry if anything was changed; durable when it returns (see wait_s).
+
+        embed      computes the vectors of added records
+        embedder   its name, stored by the first change
+        wait_s     seconds to wait for other writers, then Busy is raised; such a commit is not synced to the disk
+        """
 
     def embed_missing(self, embed: Embed) -> int:
-        """Give vectors to everyone's records that want one and have none (schema.LACKS_VECTOR); how many they were."""
+        """Embed the records that lack a vector (schema.LACKS_VECTOR), in all namespaces; returns how many."""
 
     def reembed(self, embed: Embed, note: Callable[[SqlSession], None]) -> int:
-        """Replace the vectors of every record that has one, and all of items; how many records.
+        """Replace the vectors of every record that has one, and all item vectors; returns the number of records.
 
-        note   what else is to be executed in the same transaction. UserError for a session that does not see all
+        note   called in the same transaction. UserError for a session that cannot read all namespaces
         """
 
     def drop_indexes(self) -> None:
-        """Remove copies of what is about to be forgotten."""
+        """Remove the index files, if any, because they hold copies of records about to be deleted."""
 
     def empty_log(self) -> None:
-        """Overwrite what was just forgotten, as far as that can be done."""
+        """Remove deleted rows from the log (SQLite: WAL) or from the tables (PostgreSQL: VACUUM)."""
 
     def rebuild(self) -> Iterator[str]:
-        """Make anew what follows from the records, without the vectors; a line about each part."""
+        """Rebuild derived data except the vectors; yields a line about each part."""
 
     def compact(self) -> tuple[int, int]:
-        """Give back the room that deleted rows have left; bytes before and after."""
+        """Free the space of deleted rows; returns the size in bytes before and after."""
 
     def size(self) -> int:
-        """Bytes of the whole bank."""
+        """Size of the whole bank in bytes."""
 
     def lead(self) -> Lead | None:
-        """Make this process the one that works on the queue, until that is closed; None while another is."""
+        """Take the queue's lock, until it is closed; None if another process holds the queue's lock."""
 
-    def alone(self, at: str) -> AbstractContextManager[bool]:
-        """Whether no other process does meanwhile what `at` names; True where that cannot be known."""
+    def try_lock(self, name: str) -> AbstractContextManager[bool]:
+        """Take a named lock without waiting; True if this process holds it. In PostgreSQL True, without a lock."""
 
     def close(self) -> None: ...

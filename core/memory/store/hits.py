@@ -1,4 +1,4 @@
-"""What a search finds, whatever searched."""
+"""Search hits, shared by both backends."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple, TypeVar
 from core.memory.store.items import PLACES
 from core.types import MemoryRecord, Scored
 
-Place = tuple[int, int, float]  # (rowid, an item's place or -1, score); a place as in items.py
+RowHit = tuple[int, int, float]  # (rowid, place, score), place as in Hit
 
 
 class Hit(NamedTuple):
-    """A place in the bank and the record there.
+    """A RowHit with its record.
 
-    place   of an item and which of its windows (items.py); -1: the record as a whole
-    score   a cosine, or of a search by words its BM25
+    place   the matching item and chunk, as one int (items.py); -1: the record's query matched
+    score   cosine; for a search by words BM25
     """
 
     rowid: int
@@ -25,14 +25,14 @@ class Hit(NamedTuple):
     record: MemoryRecord
 
 
-AnyHit = TypeVar("AnyHit", Place, Hit)
+AnyHit = TypeVar("AnyHit", RowHit, Hit)
 
 
 def scored(hits: Iterable[Hit], unit: str, *, by_words: bool = False) -> list[Scored]:
-    """Hits as the bank gives them out.
+    """Hits in the form that the bank returns.
 
-    unit       "record", or "item": each hit holds one item alone, and all items of a record are hits of their own
-    by_words   the scores are no cosines
+    unit       "record", or "item": each hit's record holds one item; a hit of a whole record gives one hit per item
+    by_words   True: scores are BM25, so `similarity` is None
     """
     found = []
     for hit in hits:
@@ -46,12 +46,12 @@ def scored(hits: Iterable[Hit], unit: str, *, by_words: bool = False) -> list[Sc
 
 
 def in_order(hits: Iterable[AnyHit]) -> list[AnyHit]:
-    """Best first, ties to the oldest."""
+    """Sort hits: best first, ties to the oldest."""
     return sorted(hits, key=lambda hit: (-hit[2], hit[0], hit[1]))
 
 
 def best_of_each(hits: Iterable[AnyHit]) -> list[AnyHit]:
-    """Of several hits of one record the first."""
+    """Keep the first hit of each record."""
     found: dict[int, AnyHit] = {}
     for hit in hits:
         found.setdefault(hit[0], hit)
@@ -59,7 +59,7 @@ def best_of_each(hits: Iterable[AnyHit]) -> list[AnyHit]:
 
 
 def each_item_once(hits: list[Scored]) -> list[Scored]:
-    """Of several hits of one item, as unit=item has them, the first."""
+    """Keep the first hit of each item. hits: as unit=item returns them."""
     found: dict[tuple, Scored] = {}
     for hit in hits:
         found.setdefault((hit.record.namespace, hit.record.id, hit.record.items), hit)

@@ -1,4 +1,7 @@
-"""Which `memory.key` the stored vectors of items were made for, item or both: the bank knows, and mixes no two."""
+"""The `memory.key` (item | both) that stored item vectors were made for.
+
+It is stored in meta; a bank holds only one kind.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ from core.memory.store.changes import Change
 from core.memory.store.contract import BankStore
 from core.memory.store.schema import SqlSession
 
-_NAME = "items_by"  # in the bank's `meta`; banks of earlier versions that have such vectors have none until `reembed`
+_NAME = "items_by"  # key in meta; missing, until `reembed`, in banks of earlier versions that have item vectors
 _NOTE = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 _NOTE_ON_NONE = f"INSERT INTO meta SELECT $1, $2 WHERE NOT EXISTS (SELECT 1 FROM item_vectors) {_NOTE}"
 
 
 def key_of_items(store: BankStore, key: str, *, read_only: bool, path: str) -> str:
-    """What the vectors of lessons in a bank are made for. While there are none, this opening says it.
+    """The key (item | both) of a bank's item vectors. If the bank has no item vectors yet, the first opening decides.
 
-    key   of this opening. UserError, and the store is closed, where the bank has the other one's; with key=query it
-          stores none, and searches by those that there are
+    key   memory.key of this opening. UserError, and the store is closed, if the bank's vectors are of the other key.
+          key=query adds no item vectors but can search existing ones
     """
     known = store.meta(_NAME)
     if key == "query":
@@ -34,13 +37,13 @@ def key_of_items(store: BankStore, key: str, *, read_only: bool, path: str) -> s
 
 
 def check_key(change: Change, key: str, path: str) -> None:
-    """UserError where a change has stored vectors of lessons in a bank that has those of another key by now."""
+    """UserError if a change has stored item vectors of one key in a bank that, by now, has those of another."""
     if change.stores_items and (known := change.meta(_NAME)) not in (None, key):
         raise _other(path, known, key)
 
 
 def note_key(db: SqlSession, key: str) -> None:
-    """Note, in an open transaction, that all vectors of lessons are made for a key; for key=query there are none."""
+    """Store in meta, in an open transaction, the key of all item vectors. key=query has none and stores nothing."""
     if key != "query":
         db.execute(f"INSERT INTO meta VALUES ($1, $2) {_NOTE}", (_NAME, key))
 

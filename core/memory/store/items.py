@@ -1,7 +1,7 @@
-"""The texts that a record's items are found by.
+"""The texts that are embedded for a record's items.
 
-With memory.key=item an item is found by its text; with memory.key=both by its title, the record's tags and its content,
-window by window.
+With memory.key=item: the item's text. With memory.key=both: one text for each chunk of its content, headed by title,
+tags and description.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import textwrap
 
 from core.types import MemoryRecord
 
-WINDOW = 800  # characters of content: with the title some 250 word pieces, as many as MiniLM reads (256)
+WINDOW = 800  # characters of a chunk: with the title about 250 word pieces; MiniLM reads 256
 WRAP = textwrap.TextWrapper(width=WINDOW, expand_tabs=False, replace_whitespace=False, drop_whitespace=False)
-PLACES = 1000  # an item's place and which of its windows, as one number: place + PLACES * window
+PLACES = 1000  # encodes (item index, chunk index) as one int, `place`: item index + PLACES * chunk index
 
 
 def item_texts(record: MemoryRecord, key: str) -> list[tuple[int, str]]:
-    """(place, text) of all that a record's items are found by with memory.key=item or both."""
+    """(place, text) of all texts to embed for a record's items. key: item | both."""
     return windows(record) if key == "both" else [(place, item.text) for place, item in enumerate(record.items)]
 
 
 def windows(record: MemoryRecord) -> list[tuple[int, str]]:
-    """(place + PLACES * window, text) of all items: each window under the title, the tags and the description."""
+    """(place, text) of each chunk of all items, headed by title, tags and description."""
     found = []
     for place, item in enumerate(record.items):
         head = f"{item.title} ({', '.join(record.tags)})" if record.tags else item.title

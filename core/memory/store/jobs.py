@@ -1,7 +1,7 @@
-"""Attempts that wait to be learned from: a queue in the bank, so that it survives the server.
+"""The queue of attempts that wait for extraction. It is stored in the bank, so it survives the server.
 
-One process at a time works on it (`lead`, a lock that is given back when the process dies, and that `leads` asks
-for); what it finds under way was left there by one that died, and is done again.
+One process at a time works on it: lead() takes the lock; leads() checks that we still hold it. The lock is released
+when the process dies. A job found in the state running was left by such a process, and is done again.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 from core.memory.moment import now
 from core.memory.store.contract import BankStore, Lead
 
-KEPT = 1000  # finished jobs that can still be asked about
-TRIES = 5  # starts of a job whose process died each time
-# What was left under way, else the oldest of the namespace whose last one ended longest ago: one that has thousands
-# waiting is not in the way of the others.
+KEPT = 1000  # finished jobs that are kept, so that clients can ask for their results
+TRIES = 5  # max. starts of a job: its process died at each
+# A job left running comes first; then round-robin over namespaces, so that one with a long queue does not starve the
+# others: the oldest job of the namespace whose last job ended longest ago.
 _NEXT = """
     SELECT * FROM jobs WHERE rowid = ( -- a payload may be large: only that of the next one is read
         SELECT j.rowid FROM jobs j LEFT JOIN (
@@ -29,7 +29,7 @@ _NEXT = """
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """state is pending | running | completed | failed; payload is what to do, gone once it is done."""
+    """state is pending | running | completed | failed; payload is the input, deleted when the job ends."""
 
     id: str
     namespace: str
@@ -42,14 +42,14 @@ class Job:
 
 
 class Jobs:
-    """The queue of an open bank's store. Thread-safe, and safe beside other processes on the same bank."""
+    """The queue of an open bank, of all namespaces. Thread-safe, also with other processes on the same bank."""
 
     def __init__(self, store: BankStore) -> None:
         self._store = store.of(None)
         self._lead: Lead | None = None
 
     def put(self, id: str, namespace: str, payload: dict[str, Any]) -> Job:
-        """Queue a job. One of the same id is not queued twice, but again when it had failed."""
+        """Queue a job. Does nothing if a job with this id exists, unless it has failed: then it is queued again."""
         text, at = json.dumps(payload), now()
         with self._store.unjournaled() as db:
             db.execute(
@@ -61,37 +61,37 @@ class Jobs:
         return self.get(id)
 
     def get(self, id: str) -> Job | None:
-        """The job of an id; None when there is none."""
+        """The job with this id; None when there is none."""
         found = self._store.rows("SELECT * FROM jobs WHERE id = $1", (id,))
         return _job(found[0]) if found else None
 
     def counts(self, namespace: str | None = None) -> dict[str, int]:
-        """How many jobs are in each state, of one namespace or of all."""
+        """{state: number of jobs}. namespace None: of all namespaces."""
         query = "SELECT state, count(*) FROM jobs WHERE coalesce($1, namespace) = namespace GROUP BY 1"
         return dict(self._store.rows(query, (namespace,)))
 
     def waiting(self) -> bool:
-        """Whether there is anything to do, or being done."""
+        """Whether any job is pending or running."""
         return bool(self._store.rows("SELECT 1 FROM jobs WHERE state IN ('pending', 'running') LIMIT 1"))
 
     def lead(self) -> bool:
-        """Become the one process that works on the queue; False while another is."""
+        """Take the queue's lock; False while another process holds it."""
         if self._lead is None:
             self._lead = self._store.lead()
         return self._lead is not None
 
     def leads(self) -> bool:
-        """Whether this is still that process: a lock in a database is lost with its connection."""
+        """Whether this process still holds the lock: in a database server it is lost with the connection."""
         return self._lead is not None and self._lead.held()
 
     def leave(self) -> None:
-        """Let another process work on the queue."""
+        """Release the queue's lock."""
         lead, self._lead = self._lead, None
         if lead is not None:
             lead.close()
 
     def next(self) -> Job | None:
-        """The next job to do, marked as running; one that was begun TRIES times fails. Only while leading."""
+        """The next job, marked as running. Call only while holding the lock. A job started TRIES times before fails."""
         while found := self._store.rows(_NEXT):
             job = _job(found[0])
             if job.tries < TRIES:
@@ -102,14 +102,14 @@ class Jobs:
             self.end(job.id, "failed", {"error": f"the server died {TRIES} times while it worked on this"})
         return None
 
-    def back(self, id: str, why: str) -> None:
-        """Put a job that was begun back as if it had not been; `why` it waits can be asked for."""
+    def requeue(self, id: str, why: str) -> None:
+        """Return a running job to pending without counting the try. `why` is stored in its result."""
         with self._store.unjournaled() as db:
             query = "UPDATE jobs SET state = 'pending', tries = tries - 1, result = $1, changed_at = $2 WHERE id = $3"
             db.execute(query, (json.dumps({"waits_for": why[:2000]}), now(), id))
 
     def end(self, id: str, state: str, result: dict[str, Any]) -> None:
-        """Mark a job as completed or failed. What it was about is erased, of old jobs everything."""
+        """Mark a job as completed or failed. Its payload is deleted; jobs beyond the newest KEPT are deleted whole."""
         with self._store.unjournaled() as db:
             query = "UPDATE jobs SET state = $1, payload = '{}', result = $2, changed_at = $3 WHERE id = $4"
             db.execute(query, (state, json.dumps(result), now(), id))

@@ -1,4 +1,4 @@
-"""How a record becomes a row and back, and the statements in which the two databases agree or differ."""
+"""Conversion of records to rows and back, and the SQL that the two databases share or not (`Dialect`)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ FIELDS = tuple(
     "id namespace status outcome domain tags task_id original_query items source_trajectory_id score label_source "
     "created_at tick confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
 )
-COLUMNS = (*FIELDS, "folded_tags")  # the last as a filter compares them
-BARE = f"SELECT rowid, {', '.join(FIELDS)}, NULL"  # a row like those of Dialect.records, its vector left out
-SET_ASIDE = ("archived", "superseded")  # no search looks for these: a bank may drop their vectors until they come back
+COLUMNS = (*FIELDS, "folded_tags")  # the last: tags normalised for comparison
+BARE = f"SELECT rowid, {', '.join(FIELDS)}, NULL"  # rows like those of Dialect.records, but without the vector
+NOT_SEARCHED = ("archived", "superseded")  # records whose vectors a bank may drop (`Change.drop_vectors`)
 LACKS_VECTOR = (
-    f"v.vector IS NULL AND (r.status NOT IN {SET_ASIDE} OR NOT EXISTS (SELECT 1 FROM meta WHERE key = 'drops_vectors'))"
+    f"v.vector IS NULL AND (r.status NOT IN {NOT_SEARCHED} "
+    "OR NOT EXISTS (SELECT 1 FROM meta WHERE key = 'drops_vectors'))"
 )
 
-# What a change can be undone in: each table with its columns, and how many of these, the first, are its key.
+# Tables with undo: columns, and the length of their key prefix.
 TRACKED = {
     "records": (("rowid", *COLUMNS), 3),
     "links": (("namespace", "source", "relation", "target", "note"), 4),
@@ -34,11 +35,11 @@ TRACKED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """Where the SQL of the two databases differs. The rest is said once: `$1` for values, json_extract, json_each.
+    """Where the SQL of the two databases differs. The rest is shared: `$1` for values, json_extract, json_each.
 
-    vector_row        what names the row of `vectors` of a record `r`
-    differs           stands between two rows that are not the same, NULLs compared like values
-    names_conflicts   whether ON CONFLICT DO UPDATE must say of which key
+    vector_row        expression for the row id in `vectors` of a record `r`
+    differs           null-safe inequality operator
+    names_conflicts   whether ON CONFLICT DO UPDATE must name the key
     """
 
     vector_row: str
@@ -47,7 +48,7 @@ class Dialect:
 
     @cached_property
     def records(self) -> str:
-        """The query for rows that `to_record` takes: of records `r`, with their vectors `v`."""
+        """SELECT of records `r` with their vectors `v`, as the rows that `to_record` takes."""
         return (
             f"SELECT r.rowid, {', '.join('r.' + name for name in FIELDS)}, v.vector "
             f"FROM records r LEFT JOIN vectors v ON v.rowid = {self.vector_row}"
@@ -55,7 +56,7 @@ class Dialect:
 
     @cached_property
     def mark_unembedded(self) -> str:
-        """The statement that tells whoever has an embedder that some records want a vector and have none."""
+        """Statement that marks in meta that some records still need embedding (LACKS_VECTOR)."""
         return (
             "INSERT INTO meta SELECT 'unembedded', '1' FROM records r "
             f"LEFT JOIN vectors v ON v.rowid = {self.vector_row} WHERE {LACKS_VECTOR} LIMIT 1 ON CONFLICT DO NOTHING"
@@ -63,9 +64,9 @@ class Dialect:
 
 
 class SqlSession(Protocol):
-    """What executes the statements of both databases, inside a transaction.
+    """Executes statements inside a transaction; both databases have one.
 
-    total_changes   rows that were inserted, updated and deleted so far
+    total_changes   number of rows inserted, updated and deleted so far
     """
 
     dialect: Dialect
@@ -78,8 +79,8 @@ class SqlSession(Protocol):
         """Run one statement for each row of values."""
 
 
-def places(n: int, after: int = 0) -> str:
-    """`$1, $2, ...`: places for n values, those before them passed over."""
+def placeholders(n: int, after: int = 0) -> str:
+    """Placeholders `$1, $2, ...` for n values, which come after the first `after` values."""
     return ", ".join(f"${number}" for number in range(after + 1, after + n + 1))
 
 
@@ -94,7 +95,7 @@ def column_of_tags(tags: Sequence[str]) -> str:
 
 
 def to_column(name: str, value: Any) -> Any:
-    """One field's value as a database stores it: what is nested becomes JSON."""
+    """One field's value as a database stores it: nested values become JSON."""
     if name == "items":
         value = json.dumps([vars(item) for item in value], ensure_ascii=False)
     elif name in _EMPTY:
@@ -106,12 +107,12 @@ _EMPTY = {"tags": "[]", "parents": "[]", "provenance": "{}"}
 
 
 def storable(value: Any) -> Any:
-    """A value without halves of surrogate pairs, which a model's escapes leave in a text and SQLite does not take."""
+    """A value with lone surrogates replaced, which a model's escapes can leave in a text and SQLite refuses."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) and not value.isascii() else value
 
 
 def to_record(row: tuple) -> MemoryRecord:
-    """A row of Dialect.records as a record."""
+    """Convert a row of Dialect.records to a record."""
     values, blob = dict(zip(FIELDS, row[1:])), row[-1]
     values["query_embedding"] = () if blob is None else struct.unpack(f"{len(blob) // 4}f", blob)
     for name in ("tags", "parents"):
@@ -122,14 +123,14 @@ def to_record(row: tuple) -> MemoryRecord:
 
 
 def to_dict(record: MemoryRecord) -> dict[str, Any]:
-    """A record as plain JSON data, without its embedding."""
+    """Convert a record to JSON data, without its embedding."""
     values = {name: getattr(record, name) for name in FIELDS}
     values |= {"items": [dict(vars(item)) for item in record.items]}
     return values | {"tags": list(record.tags), "parents": list(record.parents)}
 
 
 def from_dict(values: dict[str, Any]) -> MemoryRecord:
-    """The record that to_dict described. Raises KeyError, TypeError or ValueError where it describes none."""
+    """Convert the result of to_dict back to a record. Raises KeyError, TypeError or ValueError if it does not fit."""
     items = tuple(Lesson(**item) for item in values["items"])
     tuples = {name: tuple(values[name]) for name in ("tags", "parents", "query_embedding") if name in values}
     return MemoryRecord(**values | {"items": items} | tuples)
