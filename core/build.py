@@ -129,13 +129,13 @@ def _config_folders() -> list[Path]:
 
 def refuse_problems(models: dict[str, ChatModel], roles: Any) -> None:
     """Raise UserError for a model that cannot be called, or not with the decoding of its entry in `cfg.roles`."""
-    from core.models.base import more_of
+    from core.models.base import extra_sampling_of
 
     for name, model in models.items():
         if problem := model.problem():
             raise UserError(problem)
-        more = more_of(roles.get(name, {}))
-        if more and (problem := model.refuses(more)):
+        more = extra_sampling_of(roles.get(name, {}))
+        if more and (problem := model.unsupported(more)):
             raise UserError(f"roles.{name}: {problem}")
 
 
