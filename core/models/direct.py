@@ -1,6 +1,6 @@
 """llm.client=openai: the openai SDK without litellm, for the user's own OpenAI-compatible servers.
 
-It loads in a third of litellm's time, and a call takes half of litellm's overhead. Responses are read as litellm reads
+It loads in a third of litellm's time, and takes half of litellm's time for a call. Responses are read as litellm reads
 them: same records, errors, retries and cost. tests/models/test_direct.py compares both.
 """
 

@@ -147,7 +147,7 @@ class LocalModel(ChatModel):
 
 
 def _file_id(file: Path) -> str:
-    """Distinguishes model files of the same name without reading gigabytes: size, and a hash of the first and last MiB."""
+    """Distinguishes model files of one name without reading gigabytes: size, and a hash of both ends (1 MiB each)."""
     size = file.stat().st_size
     with file.open("rb") as data:
         ends = data.read(1 << 20)
@@ -181,14 +181,14 @@ def wheel_file(package: str, pattern: str) -> Path | None:
     return next((file for folder in folders or () for file in sorted(Path(folder).glob(pattern))), None)
 
 
-# How often a thread of GNU OpenMP spins at a barrier before it sleeps. The default is 300 times as many: a waiting thread
+# How often a thread of GNU OpenMP spins at a barrier before it sleeps. The default is 300 times this: a waiting thread
 # then occupies a core that others need. Measured with two threads on two cores beside two busy processes: 1 to 3 tokens
 # a second by default, 13 to 20 with this; on idle cores 91 by default, 87 with this.
 SPINS = "1000"
 
 
 def share_cores() -> None:
-    """Set GOMP_SPINCOUNT unless it is set. Call it before the first import of torch or xllamacpp, which read it once."""
+    """Set GOMP_SPINCOUNT unless it is set. To be called before torch or xllamacpp is imported: they read it once."""
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 

@@ -34,8 +34,8 @@ _THOUGHTS_END = re.compile(rf"{_QUOTED}|</think(?:ing)?>", re.IGNORECASE)
 def strip_thinking(text: str | None) -> str:
     """The text without <think> blocks; "" for None.
 
-    A block without a closing tag extends to the end. A closing tag without an opening one ends a block that the prompt's
-    template opened. A tag inside double quotes, or alone between backticks, is ordinary text.
+    A block without a closing tag extends to the end. A closing tag without an opening one ends a block that the
+    prompt's template opened. A tag inside double quotes, or alone between backticks, is ordinary text.
     """
     if not isinstance(text, str):
         return ""

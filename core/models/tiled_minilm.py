@@ -2,8 +2,8 @@
 
 The last bits of a matrix product depend on its number of rows, so in an ordinary batch a text's vector would depend on
 the other texts. Here every product has 16 rows: the tokens of all texts are concatenated and cut into tiles of 16, a
-larger batch has more tiles, not larger ones, and attention sees one text at a time. `TiledBert.check` tests on each
-machine, when the model is loaded, that a row's bits depend neither on its place in a tile nor on the other rows; if they
+larger batch has more tiles, not larger ones, and attention sees one text at a time. `TiledBert.check` tests when the
+model is loaded, on each machine, that a row's bits depend neither on its place in a tile nor on the other rows; if they
 do, texts are embedded one by one. For the same reason a call's texts can be divided among cores, one thread each.
 """
 
