@@ -1,15 +1,18 @@
-"""Compose, build, stream, summarise: `python main.py workflow=reasoningbank env=warmup`; --help lists the choices."""
+"""Entry point: load the config, build the run, run the tasks, write the summary.
+
+`python main.py workflow=reasoningbank env=warmup`; --help lists the choices.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from core.run import help
+from core.run import help as help_text
 from core.starting import begin, stage, started
 
 if __name__ == "__main__":  # before the imports below, which take seconds
-    if help.asked(sys.argv[1:]):
-        sys.exit(help.show_help(sys.argv[1:]))
+    if help_text.asked(sys.argv[1:]):
+        sys.exit(help_text.show_help(sys.argv[1:]))
     begin("loading the configuration")
 
 import logging
@@ -32,7 +35,7 @@ from core.redact import RedactingFilter, Redactor
 from core.run.cells import cell_folder
 from core.run.finalize import finalize
 from core.run.launch import choice, in_sweep, quoted, resume_hint
-from core.run.mistakes import plainly
+from core.run.mistakes import run_with_plain_hydra_errors
 from core.run.sweep_watch import Watch
 
 log = logging.getLogger("run")
@@ -48,26 +51,26 @@ def main(cfg: DictConfig) -> float | None:
     try:
         with interrupts, ExitStack() as stack:
             return run(cfg, run_dir, interrupts, stack)
-    except (UserError, InfraError) as error:  # an InfraError here broke something outside every episode
+    except (UserError, InfraError) as error:  # an InfraError outside of any episode
         give_up(f"error: {build_redactor(cfg)(str(error))}", run_dir)
     except KeyboardInterrupt:
         stopped(run_dir)
-    except Exception:  # noqa: BLE001 - the last line of defence: a traceback may quote a secret
-        if interrupts.stopped:  # an import that was cut short raises whatever it likes
+    except Exception:  # noqa: BLE001 - anything else: its traceback may quote a secret, so it is redacted
+        if interrupts.stopped:  # an interrupted import may raise any exception
             stopped(run_dir)
         give_up(build_redactor(cfg)(traceback.format_exc()), run_dir)
 
 
 def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack) -> float | None:
-    """Build every part once, stream the tasks, leave the summary."""
-    left_out = finalize(cfg)
-    from workflows.build import assemble  # this and the next take a second, in which Ctrl-C is heeded
+    """Build the run, run its tasks and write the summary. Returns the success rate; None after a dry run."""
+    dropped_settings_note = finalize(cfg)
+    from workflows.build import assemble  # slow imports; done here, after the Ctrl-C handler is installed
     from workflows.plan import dry_run, print_plan
 
     stage(f"reading the tasks of {choice('env')}")
-    if left_out:
+    if dropped_settings_note:
         started()
-        print(left_out, flush=True)
+        print(dropped_settings_note, flush=True)
     redact = build_redactor(cfg)
     quiet_logs(redact)
     if cfg.dry_run:
@@ -83,7 +86,7 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
 
 
 def quiet_logs(redact: Redactor) -> None:
-    """No log line leaves with a secret in it, and a full disk is reported where it matters: by the records."""
+    """Redact every log line, and silence logging's own errors: a full disk is reported by the records."""
     logging.raiseExceptions = False
     for handler in logging.getLogger().handlers:
         handler.filters[:] = [old for old in handler.filters if not isinstance(old, RedactingFilter)]
@@ -91,7 +94,7 @@ def quiet_logs(redact: Redactor) -> None:
 
 
 def give_up(message: str, run_dir: Path) -> None:
-    """End this run with a message and how to go on; in a sweep the other runs go on."""
+    """End this run with an error message and the command that resumes it; the other runs of a sweep go on."""
     started()
     log.error(message)
     message += resume_hint(run_dir)
@@ -101,28 +104,30 @@ def give_up(message: str, run_dir: Path) -> None:
 
 
 def stopped(run_dir: Path | None = None, at_once: bool = False) -> None:
-    """End the program after Ctrl-C or SIGTERM, with a sentence: of the sweep that was begun here, or of this run.
+    """End the program after Ctrl-C or SIGTERM: prints the sweep's message if this process started one, else this run's.
 
     run_dir   None: outside of any run
-    at_once   whatever else is going on
+    at_once   exit immediately, without cleanup
     """
     log.warning("stopped by Ctrl-C or SIGTERM")
     if (watch := Watch.running()) is not None:
         message = watch.interrupted()
     elif run_dir is None:
         message = "stopped."
-    else:  # a cell in a process of its own: its sweep says it
+    else:  # in a sweep's child process the parent prints the message
         message = "" if in_sweep() else f"stopped.{resume_hint(run_dir)}"
     if message:
         print(f"\n{message}", file=sys.stderr, flush=True)
     if at_once:
-        print("\x1b[?25h" if sys.stdout.isatty() else "", end="", flush=True)  # the cursor, which the progress line hid
+        print(
+            "\x1b[?25h" if sys.stdout.isatty() else "", end="", flush=True
+        )  # show the cursor, which the progress line hid
         os._exit(130)
     leave(130)
 
 
 def leave(status: int) -> None:
-    """Exit without waiting for calls that are still in flight in other threads: a server may never answer them."""
+    """Exit without waiting for calls in flight in other threads: a server may never answer them."""
     if any(thread.name.startswith("worker") for thread in threading.enumerate()):
         os._exit(status)
     sys.exit(status)
@@ -131,6 +136,6 @@ def leave(status: int) -> None:
 if __name__ == "__main__":
     sys.argv[1:] = quoted(sys.argv[1:])
     try:
-        plainly(main)
-    except KeyboardInterrupt:  # outside of any run: while other processes run the cells of a sweep
+        run_with_plain_hydra_errors(main)
+    except KeyboardInterrupt:  # outside of any run: other processes run the cells of the sweep
         stopped()

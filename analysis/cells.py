@@ -1,7 +1,7 @@
 """From episodes to the cells of a table: one row for each configuration, over its seeds. Never over unlike tasks.
 
-A cell is one configuration over all its seeds, on one set of tasks. Cells of the same env, model and set of tasks are a
-block: they may stand in one table and be compared.
+A cell is one configuration over all its seeds, on one set of tasks. (In core/run/cells.py it is one run of a sweep, of
+one seed.) Cells of the same env, model and set of tasks are a block: they may stand in one table and be compared.
 """
 
 from __future__ import annotations

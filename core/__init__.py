@@ -1,1 +1,1 @@
-"""The nouns of the harness: types, agents, models, memory, records. Knows no env and no workflow by name."""
+"""The building blocks of the harness: types, agents, models, memory, records. Names no env and no workflow."""

@@ -1,4 +1,4 @@
-"""Agents: the first messages of an attempt, and how a model's reply is read. workflows/rollout.py runs them."""
+"""Agents: build the first messages of an attempt and parse the model's replies. workflows/rollout.py runs them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prompts.registry import PROJECT, Prompts
 
 Responder = Callable[[list[Message], int, int], Reply]  # (messages, sample, seed) -> the next reply
 
-# "Action:" at a line's start, perhaps numbered or in a list; and within a line, which counts only without the former.
+# "Action:" at the start of a line, also numbered or in a list; `_INLINE`: within a line, used if there is no other.
 _ACTION = re.compile(r"^[ \t*_#>•-]*(?:\d+[.)] *)?action[ \t]*\d*[ \t*_]*:[ \t*_]*(.*)$", re.IGNORECASE | re.MULTILINE)
 _INLINE = re.compile(r"(?<=[\s.!?;*_])Action[ \t]*\d*[*_]*:[ \t*_]*(\S.*)$", re.MULTILINE)
 _TAG = re.compile(r"[ \t*_#>•-]*(?:thought|action|observation)[ \t]*\d*[ \t*_]*:", re.IGNORECASE)
@@ -30,12 +30,13 @@ LEFT_OUT = "(The page as it was then is left out.)"
 
 @dataclass(kw_only=True)
 class Agent:
-    """What all agents share.
+    """The base of all agents.
 
-    answer_format      tells the model how to write its reply; part of the system prompt
-    max_memory_chars   of all retrieved lessons together; from the first that does not fit on, lessons are left out
-    max_memory_tokens  the same in tokens, by a cautious estimate (`estimate_tokens`); None has no such cap
-    inject             system (the paper) | user: which message holds the retrieved lessons
+    answer_format      instructions on the reply's format; part of the system prompt
+    max_memory_chars   maximum characters of all retrieved lessons; the first that does not fit and all after it are
+                       left out
+    max_memory_tokens  the same in tokens, by a cautious estimate (`estimate_tokens`); None: no such limit
+    inject             system (the paper) | user: the message that holds the retrieved lessons
     prompts            the templates of its messages
     """
 
@@ -45,14 +46,17 @@ class Agent:
     inject: str = "system"
     prompts: Prompts = PROJECT
     uses_gold: ClassVar[bool] = False
-    thinks: ClassVar[bool] = True  # whether a reply has room for a thought beside the action
-    keep_observations: ClassVar[int | None] = None  # how many of the newest pages a prompt has; None: all
+    thinks: ClassVar[bool] = True  # whether a reply contains a thought besides the action
+    keep_observations: ClassVar[int | None] = None  # how many of the newest pages a prompt contains; None: all
 
     def __post_init__(self) -> None:
         check_choice(self, "memory", "inject", ("system", "user"))
 
     def begin(self, env: Any, role: Role, task: str) -> Responder:
-        """The function that gives the replies of one attempt: here the role's model is asked."""
+        """The function that returns the replies of one attempt; here it calls the role's model.
+
+        task   the account of the episode (`account_of`)
+        """
 
         def ask(messages: list[Message], sample: int, seed: int) -> Reply:
             sent = [*messages, offer(env)] if role.llm.draws else messages
@@ -61,7 +65,7 @@ class Agent:
         return ask
 
     def opening(self, observation: str, instructions: str, memories: list[Scored]) -> list[Message]:
-        """The system prompt and the first observation, one of them with the retrieved lessons where there are any."""
+        """The system prompt and the first observation, one of them with the retrieved lessons if there are any."""
         block = self.memory_block(memories)
         system = self.prompts.render(
             registry.SYSTEM_INSTRUCTION_WITH_MEMORY,
@@ -73,13 +77,13 @@ class Agent:
         return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
     def memory_block(self, memories: list[Scored]) -> str:
-        """Retrieved lessons as delimited, escaped, capped data; "" when there are none."""
+        """The retrieved lessons as a delimited block, escaped and limited in length; "" if there are none."""
         texts = [text for memory in memories for text in _texts(memory)][: sum(self.shown(memories))]
         items = [Lesson(title=title, description=description, content=content) for title, description, content in texts]
         return self.prompts.render(registry.MEMORY_BLOCK, items=items, thinks=self.thinks) if items else ""
 
     def shown(self, memories: list[Scored]) -> list[int]:
-        """How many lessons of each record fit into the prompt; of the one at which the room ends, the first."""
+        """For each record, the number of its lessons that fit into the prompt, taken in order."""
         counts, chars, tokens, most = [0] * len(memories), 0, 0, self.max_memory_tokens
         for number, memory in enumerate(memories):
             for texts in _texts(memory):
@@ -91,11 +95,11 @@ class Agent:
         return counts
 
     def seen(self, messages: list[Message]) -> list[Message]:
-        """What the model is sent of a conversation: here all of it, so that providers find its beginning cached."""
+        """The messages of a conversation that the model is sent; here all, so that providers can cache the prefix."""
         return list(messages)
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        """(thought, action) of a reply; action None when none can be read."""
+        """(thought, action) of a reply; action None if none can be parsed."""
         raise NotImplementedError
 
 
@@ -110,10 +114,10 @@ class CoTAgent(Agent):
 
 @dataclass(kw_only=True)
 class ReActAgent(Agent):
-    """Multi turn (Yao et al. 2023): Thought, then Action; what the model wrote after its first action is dropped.
+    """Multi turn (Yao et al. 2023): Thought, then Action; text after the first action is dropped.
 
-    unread   ask: a reply without an action is answered by saying so, and the model is asked again | act: it goes to the
-             env as it is, as a benchmark has it that takes one reply for each step
+    unread   how to treat a reply without an action. ask: tell the model so and call it again | act: send the whole
+             reply to the env, as in benchmarks that count one reply per step
     """
 
     unread: str = "ask"
@@ -140,7 +144,7 @@ class ReActAgent(Agent):
 class ActAgent(Agent):
     """Multi turn without thoughts, the "Act" of Yao et al. 2023: the reply's first line is the action.
 
-    For models that are too small, or machines that are too slow, for thoughts.
+    For models that are too small, or machines that are too slow, to write thoughts.
     """
 
     thinks: ClassVar[bool] = False
@@ -166,12 +170,11 @@ class BashAgent(Agent):
 
 @dataclass(kw_only=True)
 class WebAgent(ReActAgent):
-    """agent=web, in a browser: thought, then one action (Yao et al. 2023), over pages as long as all the rest together.
+    """agent=web, in a browser: thought, then one action (Yao et al. 2023). Old pages are left out of the prompt.
 
-    It sees the page as it is now, and of the steps before what it thought and did, and the errors that it met.
+    By default a prompt has the current page, and of earlier steps the thoughts, the actions and the errors.
 
-    keep_observations   how many pages a prompt has, the newest; in the place of an older one stands a line. None: all
-                        pages, and a conversation that only grows
+    keep_observations   how many of the newest pages a prompt contains; a line replaces each older one. None: all pages
     """
 
     keep_observations: int | None = 1
@@ -191,7 +194,7 @@ class WebAgent(ReActAgent):
         ]
 
 
-# Agents that ask no model: `gold` plays the solution, `random` draws. They give a table its ceiling and its floor.
+# Agents that call no model: `gold` plays the solution, `random` draws. In tables they are the ceiling and the floor.
 
 
 @dataclass(kw_only=True)
@@ -206,7 +209,7 @@ class Player(Agent):
 
 @dataclass(kw_only=True)
 class GoldAgent(Player):
-    """Plays the env's walkthrough, to show that the env can be won. Refused where gold must not be learned from."""
+    """Plays the env's walkthrough, to show that tasks are solvable. Refused if the run learns without gold labels."""
 
     uses_gold: ClassVar[bool] = True
 
@@ -232,7 +235,7 @@ def _reply(text: str, name: str) -> Reply:
 
 
 def offer(env: Any) -> Message:
-    """For a model that draws (`ChatModel.draws`): {"admissible": the actions}, [] where there is no such list."""
+    """The message for a model that draws (`ChatModel.draws`): {"admissible": actions}, [] if the env has no list."""
     try:
         actions = env.admissible() if env.running else []
     except UserError:  # this env has none
@@ -241,7 +244,7 @@ def offer(env: Any) -> Message:
 
 
 def _texts(memory: Scored) -> list[list[str]]:
-    """[title, description, content] of each lesson of a record, as they stand in a prompt."""
+    """[title, description, content] of each lesson of a record, as written in a prompt."""
     warning = f"(warning: {memory.warning}) " if memory.warning else ""
     return [
         [escape(text) for text in (f"{warning}{item.title}", item.description, item.content)]
@@ -250,7 +253,7 @@ def _texts(memory: Scored) -> list[list[str]]:
 
 
 def _line_of(text: str, *, tagged: bool = False) -> str:
-    """The first line that is neither empty nor a code fence; unless `tagged`, "" where it begins with a tag."""
+    """The first line that is neither empty nor a code fence; "" if it begins with a tag, unless `tagged`."""
     first = next((line for line in text.splitlines() if not _NOTHING.fullmatch(line)), "")
     return first if tagged or not _TAG.match(first) else ""
 
@@ -260,8 +263,8 @@ def _bare(action: str) -> str:
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text has, rather too many than too few. (A tokenizer would fit one provider only.)
+    """An estimate of a text's tokens, slightly too high rather than too low. (A tokenizer would fit one provider only.)
 
-    A word is one token for each 6 letters begun; a digit, a sign and a character of another script are one each.
+    A word counts one token per 6 letters, rounded up; a digit, a sign and a character of another script one each.
     """
     return sum(-(-len(word) // 6) for word in re.findall(r"[A-Za-z]+|[^\sA-Za-z]", text))

@@ -1,4 +1,4 @@
-"""Build objects from the configuration. Nothing else instantiates parts."""
+"""Build objects from the configuration; the only module that instantiates parts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 ROLES = ("agent", "judge", "extractor", "selector")
 CONFIG = Path(__file__).parents[1] / "config"
 LLMS = ("llm", *(f"{role}_llm" for role in ROLES[1:]))  # the keys that hold a model
-# Keys of `memory` that say how lessons are shown, not how they are stored: {key: the field of the agent it sets}.
+# Keys of `memory` that control how lessons are shown, not how they are stored: {key: the agent's field}.
 SHOWN = {"inject": "inject", "max_tokens": "max_memory_tokens"}
 
 
 def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
-    """The first `limit` tasks. Raises UserError when there are no tasks, or when ids repeat."""
+    """The first `limit` tasks. Raises UserError if there are no tasks, or if ids repeat."""
     if not tasks:
         raise UserError("the environment has no tasks: its dataset, or the selection from it, is empty.")
     ids = [task.id for task in tasks]
@@ -38,11 +38,11 @@ def select_tasks(tasks: list[Task], limit: int | None) -> list[Task]:
 
 
 def build_models(cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = None) -> dict[str, ChatModel]:
-    """{role: model}: its own where `<role>_llm` is chosen, else `llm`; with a reply cache where one is configured.
+    """{role: model}: that of `<role>_llm` if chosen, else that of `llm`; each with its cache and fallbacks.
 
-    A model that was given no name gets that of its server, in `cfg` too (core/models/servers.py).
+    A model without a name gets its server's, also in `cfg` (core/models/servers.py).
 
-    recorded   the configuration of the run's earlier starts, where there were any
+    recorded   the configuration of the run's earlier starts, if any
     """
     from core.models.cache import cached
     from core.models.fallback import FallbackModel
@@ -63,7 +63,7 @@ def build_models(cfg: Any, stack: ExitStack, recorded: dict[str, Any] | None = N
 
 
 def fallbacks_of(model: ChatModel) -> list[ChatModel]:
-    """The models of its `fallbacks`, each behind the same caches' rules. UserError for what cannot be kept to."""
+    """The models of its `fallbacks`. UserError for nested fallbacks, and for one that would be called in a replay."""
     found = list(model.fallbacks or ())
     if any(each.fallbacks for each in found):
         raise UserError(f"{model.name}: a fallback has fallbacks of its own; name all of them in one list, in order.")
@@ -75,7 +75,7 @@ def fallbacks_of(model: ChatModel) -> list[ChatModel]:
 
 
 def expand_fallbacks(cfg: Any) -> None:
-    """Write out the `fallbacks` of each model: an option's name becomes its configuration, so that it is recorded."""
+    """Replace option names in each model's `fallbacks` by their configurations, so that these are recorded."""
     for key in LLMS:
         if (node := cfg.get(key)) is not None and (given := node.get("fallbacks")):
             if not is_list(given):
@@ -84,7 +84,7 @@ def expand_fallbacks(cfg: Any) -> None:
 
 
 def _fallback(given: Any, first: Any, where: str) -> dict[str, Any]:
-    """One entry of `fallbacks` as a whole configuration. It keeps the cache of the first model where it names none."""
+    """One entry of `fallbacks` as a complete configuration, with the first model's cache unless it sets its own."""
     from omegaconf import OmegaConf
 
     if hasattr(given, "items") and "_target_" in given:
@@ -104,7 +104,7 @@ def _fallback(given: Any, first: Any, where: str) -> dict[str, Any]:
 
 
 def option(group: str, name: str) -> Any:
-    """The configuration of an option, with those of its own group that it builds on. UserError where there is none."""
+    """The configuration of an option, merged with its defaults from the same group. UserError if it does not exist."""
     from omegaconf import OmegaConf
 
     file = next((path for folder in _config_folders() if (path := folder / group / f"{name}.yaml").is_file()), None)
@@ -116,7 +116,7 @@ def option(group: str, name: str) -> Any:
 
 
 def options(group: str) -> list[str]:
-    """The names of a group's options, those of --config-dir included, sorted."""
+    """The names of a group's options, including those of --config-dir, sorted."""
     return sorted({path.stem for folder in _config_folders() for path in (folder / group).glob("*.yaml")})
 
 
@@ -128,19 +128,19 @@ def _config_folders() -> list[Path]:
 
 
 def refuse_problems(models: dict[str, ChatModel], roles: Any) -> None:
-    """Raise UserError for a model that cannot be called, or not with the decoding of its entry in `cfg.roles`."""
-    from core.models.base import more_of
+    """Raise UserError for a model that cannot be called, or does not take the parameters in its `cfg.roles` entry."""
+    from core.models.base import extra_sampling_of
 
     for name, model in models.items():
         if problem := model.problem():
             raise UserError(problem)
-        more = more_of(roles.get(name, {}))
-        if more and (problem := model.refuses(more)):
+        more = extra_sampling_of(roles.get(name, {}))
+        if more and (problem := model.unsupported(more)):
             raise UserError(f"roles.{name}: {problem}")
 
 
 def build_redactor(cfg: Any) -> Redactor:
-    """A Redactor for the values of every environment variable that the configuration names as holding a key."""
+    """A Redactor for the values of all environment variables that the configuration names in `api_key_env`."""
     nodes = [node for key in LLMS if (node := cfg.get(key))]
     nodes += [each for node in nodes for each in node.get("fallbacks") or () if hasattr(each, "get")]
     nodes.append((cfg.get("embedder") or {}).get("inner") or {})
@@ -148,13 +148,13 @@ def build_redactor(cfg: Any) -> Redactor:
 
 
 def build_meter(cfg: Any, log: JsonLines | None = None, wall_s: float = 0.0, prompts: JsonLines | None = None) -> Meter:
-    """The meter with the budgets. log, prompts: of calls and prompts; wall_s: seconds that earlier starts took."""
+    """The meter with the budgets of `cfg.budget`; the other arguments as in Meter."""
     budget = {name: make({"_target_": "core.models.meter.Budget", **cfg.budget[name]}) for name in ("run", "episode")}
     return make({"_target_": "core.models.meter.Meter"}, **budget, log=log, prompts=prompts, wall_s=wall_s)
 
 
 def build_roles(cfg: Any, models: dict[str, ChatModel], meter: Meter) -> dict[str, Role]:
-    """A Role for each of the models, with the decoding of its entry in `cfg.roles`."""
+    """{name: Role} for each of the models, with the sampling parameters of its entry in `cfg.roles`."""
     roles = {}
     for name, model in models.items():
         given = {**cfg.roles[name]}
@@ -175,23 +175,23 @@ def build_bank(
     consolidator_run: str = "",
     provenance: dict[str, Any] | None = None,
 ) -> Memory:
-    """The memory of `cfg.memory`, for a run or the server. It is given those of the arguments that it has a field for.
+    """The memory of `cfg.memory`, for a run or the server. Each argument is passed only if it has a field of that name.
 
     embedder           embeds its queries
-    path               of its file
-    read_only          open an existing bank and refuse to change it (setting=frozen)
-    run                a name for this run on a bank that others have filled; "" where the bank is this run's own
+    path               the path of its file
+    read_only          open an existing bank and refuse changes (setting=frozen)
+    run                id of this run in a bank that others have filled; "" if the bank is the run's own
     consolidator_run   the same, for the progress of `memory.consolidate`
-    provenance         noted on each record added: {run, models}
+    provenance         stored with each new record: {run, models, ...}
 
-    Raises UserError where the folder of the file cannot be made.
+    Raises UserError if the file's folder cannot be created.
     """
     from core.memory.open import file_of
 
     if not read_only and (file := file_of(path)) is not None:
         _make_folder(file)
     left_out = {*SHOWN, "path", "consolidate", "hygiene"}
-    if not takes(cfg.memory, "domain"):  # an env may name it for every memory
+    if not takes(cfg.memory, "domain"):  # an env's config may set it, whatever the memory is
         left_out.add("domain")
     node = {key: value for key, value in cfg.memory.items() if key not in left_out}
     offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
@@ -202,7 +202,7 @@ def build_bank(
     elif cfg.memory.get("uses") is not None:
         from core.memory.consolidation.consolidator import Consolidator
 
-        offered["consolidate"] = Consolidator(run=run)  # without policies it counts the uses, and does nothing else
+        offered["consolidate"] = Consolidator(run=run)  # without policies it only counts uses
     if (hygiene := cfg.memory.get("hygiene")) is not None:
         offered["hygiene"] = make_with(hygiene, {"role": roles.get("extractor"), "seed": cfg.seed})
     return make_with(node, offered)
@@ -217,18 +217,18 @@ def _make_folder(file: Path) -> None:
 
 
 def build_agent(cfg: Any) -> Any:
-    """The agent. `cfg.memory` sets where in its prompt the lessons go and how long they may be."""
+    """The agent. `cfg.memory` sets the lessons' place in the prompt and their maximum length (`SHOWN`)."""
     shown = {SHOWN[key]: value for key, value in cfg.memory.items() if key in SHOWN and value is not None}
     return make_with(cfg.agent, shown | {"prompts": Prompts.of(cfg.prompts)})
 
 
 def build_learner(node: Any, role: Any) -> Any:
-    """A judge, distiller, contrast or selector, with the model of its role where it asks one."""
+    """A judge, distiller, contrast or selector; it gets `role` and `seed` if it has these fields."""
     return make_with(node, {"role": role, "seed": role.seed})
 
 
 def part(node: Any) -> Any:
-    """The class, or the function, that a config node names. Raises UserError where it cannot be imported."""
+    """The class, or the function, that a config node names in `_target_`. UserError if it cannot be imported."""
     from hydra.utils import get_object
 
     if (name := node.get("_target_")) is None:
@@ -244,20 +244,20 @@ def part(node: Any) -> Any:
 
 
 def takes(node: Any, name: str) -> bool:
-    """Whether a part has a field, or an argument, of a name."""
+    """Whether a part has a field, or an argument, of this name."""
     return name in signature(part(node)).parameters
 
 
 def make_with(node: Any, offered: dict[str, Any]) -> Any:
-    """`make`, with those of the offered dependencies that the part has a field for."""
+    """`make`, with those of the offered dependencies for which the part has a field."""
     return make(node, **{name: value for name, value in offered.items() if takes(node, name)})
 
 
 def make(node: Any, **deps: Any) -> Any:
-    """Build a config node's `_target_` with its keys and the given runtime dependencies.
+    """Build a config node's `_target_` from its keys and the given runtime dependencies.
 
-    Calling the partial keeps dataclasses passed as deps what they are (instantiate would turn them into DictConfig).
-    A UserError raised by the constructor passes through; a key that the constructor does not know becomes one.
+    Deps are passed to a partial, because `instantiate` would convert dataclasses among them to DictConfig.
+    Raises UserError for missing values and unknown keys, and passes on a UserError of the constructor.
     """
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
@@ -279,7 +279,7 @@ def make(node: Any, **deps: Any) -> Any:
 
 
 def is_list(value: Any) -> bool:
-    """Whether a value of the configuration is a list, composed or plain."""
+    """Whether a value of the configuration is a list, OmegaConf's or a plain one."""
     from omegaconf import OmegaConf
 
     return isinstance(value, (list, tuple)) or OmegaConf.is_list(value)
@@ -289,7 +289,10 @@ PLAIN = {"int", "float", "bool", "str", "NoneType"}
 
 
 def check_types(node: Any, given: Any = ()) -> None:
-    """Hold plain values to the types of the component's fields, nested ones too; not those given at runtime."""
+    """Raise UserError for a plain value whose type does not match its field; also in nested nodes.
+
+    given   names that are passed at runtime, and not checked
+    """
     target = part(node)
     fields = getattr(target, "__dataclass_fields__", {})
     for key, value in node.items():
@@ -306,7 +309,7 @@ def check_types(node: Any, given: Any = ()) -> None:
 
 
 def fits(value: Any, annotation: str) -> bool:
-    """Whether a value is of an annotated type, as far as the annotation is made of plain types alone."""
+    """Whether a value matches an annotation of plain types, e.g. "int | None"; True for every other annotation."""
     kinds = set(annotation.replace("None", "NoneType").split(" | "))
     own = type(value).__name__
     return not kinds <= PLAIN or own in kinds or (own == "int" and "float" in kinds)

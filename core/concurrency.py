@@ -1,4 +1,4 @@
-"""Run calls at once: results come in the order of the inputs, and an error is raised in the place of its result."""
+"""Run calls concurrently: results come in the order of the inputs; an error is raised at its call's turn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int
     """Yield function(item) in order, with at most `workers` in flight; a single worker runs in this thread.
 
     An exception is raised at its item's turn, after the results before it; calls not yet started are then dropped, and
-    those in flight are waited for. Ctrl-C waits for none: a call to a server that hangs would hold the run.
+    those in flight are waited for. Ctrl-C does not wait: a call to a server that hangs would block the run.
     """
     if workers <= 1:
         yield from map(function, items)
@@ -34,10 +34,10 @@ def ordered_map(function: Callable[[In], Out], items: Iterable[In], workers: int
 
 @contextmanager
 def side_by_side(several: bool) -> Iterator[Callable[..., Callable[[], Any]]]:
-    """A block in which `begin(function, *arguments)` starts a call and returns a function that waits for its result.
+    """A context that yields `begin(function, *arguments)`: starts a call, returns a function that waits for its result.
 
-    At the block's end all calls are over; of those that failed, the earliest raises its error there. Unless `several`,
-    each call runs in this thread as soon as it is started. Ctrl-C waits for none, as in `ordered_map`.
+    On exit all calls have ended; if some failed, the error of the first one started is raised. With several=False each
+    call runs at once in this thread. Ctrl-C does not wait, as in `ordered_map`.
     """
     if not several:
 
@@ -61,7 +61,7 @@ def side_by_side(several: bool) -> Iterator[Callable[..., Callable[[], Any]]]:
 
 @contextmanager
 def worker_pool(workers: int | None = None) -> Iterator[ThreadPoolExecutor]:
-    """A thread pool whose calls are over at the block's end; only Ctrl-C does not wait for those in flight."""
+    """A context with a thread pool, which waits for all calls on exit, except on Ctrl-C."""
     pool = ThreadPoolExecutor(workers, thread_name_prefix="worker")
     wait = True
     try:
@@ -74,7 +74,7 @@ def worker_pool(workers: int | None = None) -> Iterator[ThreadPoolExecutor]:
 
 
 def once(function: Callable[[], Out]) -> Callable[[], Out]:
-    """The function, made to run once: later callers wait for the first, and get its result or raise its error."""
+    """A function that runs `function` once: later callers wait for the first, and get its result or its error."""
     lock, outcome = threading.Lock(), Future()
 
     def call() -> Out:

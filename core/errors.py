@@ -1,12 +1,13 @@
-"""The errors of this project. Code that catches one goes by its type, never by its text.
+"""The errors of this project. Code that catches an error decides by its type, never by its text.
 
 UserError       a mistake that the user can correct; main prints its one sentence and exits
-StopRun         nothing further can succeed (no key, server gone, disk full); as above, and the run can be resumed
-InfraError      a model or an env broke in one episode: recorded as infra_error, never a failure, tried again
-TransientError  an InfraError that is worth another try (rate limit, timeout, 5xx)
-AttemptOver     what an agent ran into by its own doing: its attempt ends there, and is judged, counted and learned
-                from. To a judge, a selector or a distiller the same error is an InfraError like others
-OverBudget      an AttemptOver: a call that was refused because the run's or the episode's budget is used up
+StopRun         no further call or write can succeed (no key, server gone, disk full); as above, but the run can be
+                resumed
+InfraError      a model or an env broke in one episode: recorded as infra_error, never as a failure, and retried
+TransientError  an InfraError that another try may avoid (rate limit, timeout, 5xx)
+AttemptOver     a limit that the agent reached by its own doing: its attempt ends there, and is judged, counted and
+                learned from. Raised in a judge, a selector or a distiller it is handled as any InfraError
+OverBudget      an AttemptOver: a call was refused because the run's or the episode's budget is used up
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class InfraError(Exception):
 
     kind     one word for counting: timeout, connection, rate_limit, server, bad_reply, bad_request, local; env for
              everything an environment raises; and those of AttemptOver
-    usage    a core.types.Usage: what answers took that were paid for and refused; None where there were none
-    kept     it came out of the response cache, so that nothing was paid now
-    retries  how often the call was repeated before
+    usage    a core.types.Usage: usage of rejected responses, which are paid for; None if there were none
+    kept     the error comes from the response cache, so nothing was paid now
+    retries  number of tries before the last one
     """
 
     usage: Any = None
@@ -58,7 +59,7 @@ class TransientError(InfraError):
 
 
 class AttemptOver(InfraError):
-    """Ends an agent's attempt, which is then evaluated by what it reached. The kind is what the attempt ended by:
+    """Ends an agent's attempt, which is then evaluated in the state reached. `kind` becomes the attempt's `ended_by`:
 
     context         the conversation outgrew the model's context window
     content_filter  the provider's filter refused the conversation, or left nothing of the answer
@@ -68,20 +69,22 @@ class AttemptOver(InfraError):
 
 
 class OverBudget(AttemptOver):
-    """No call was made. whole_run: the run's budget is used up, so it ends; else the episode's, so its attempt ends."""
+    """A call was refused. whole_run: the run's budget is used up and the run ends; else the episode's, and the attempt
+    ends.
+    """
 
     def __init__(self, message: str, *, whole_run: bool) -> None:
         super().__init__(message, "budget")
         self.whole_run = whole_run
 
 
-# Checks of a part's settings. Each raises UserError with one sentence: the key, its value and what to give.
+# Checks of a part's settings. Each raises UserError with one sentence: the key, its value and the allowed values.
 
 
 def check_numbers(
     part: object, group: str, *names: str, least: float = -inf, most: float = inf, whole: bool = False
 ) -> None:
-    """Each named field of a part lies from `least` to `most`, or is None. group: where its keys stand in the config."""
+    """Check that each named field of a part is from `least` to `most`, or None. group: its group in the config."""
     for name in names:
         value = getattr(part, name)
         if value is not None and not (isinstance(value, int if whole else (int, float)) and least <= value <= most):
@@ -90,7 +93,7 @@ def check_numbers(
 
 
 def check_positive(part: object, group: str, *names: str) -> None:
-    """Each named field of a part is above 0, or None."""
+    """Check that each named field of a part is above 0, or None."""
     for name in names:
         value = getattr(part, name)
         if value is not None and not (isinstance(value, (int, float)) and value > 0):
@@ -98,7 +101,7 @@ def check_positive(part: object, group: str, *names: str) -> None:
 
 
 def check_choice(part: object, group: str, name: str, known: Sequence[str | None]) -> None:
-    """The named field of a part is one of the known values."""
+    """Check that the named field of a part is one of the known values."""
     value = getattr(part, name)
     if value not in known:
         words = ["null" if word is None else word for word in known]
@@ -106,13 +109,13 @@ def check_choice(part: object, group: str, name: str, known: Sequence[str | None
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """Of the known names the two that are spelt most like this one, the nearest first; [] where none is near."""
+    """The two known names with the most similar spelling, the most similar first; [] if none is similar."""
     from difflib import get_close_matches
 
     return get_close_matches(name, [*known], n=2, cutoff=0.6)
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence that refuses a name: ": did you mean X?", or "." where no known name is near."""
+    """The end of an error message about an unknown name: ": did you mean X?", or "." if no known name is similar."""
     near = nearest(name, known)
     return f": did you mean {' or '.join(near)}?" if near else "."

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM stop a run at once, but a write that is under way is finished first."""
+"""Ctrl-C and SIGTERM stop a run immediately, except that a write in progress is finished first."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-STOP_S = 5.0  # for closing what is open
+STOP_S = 5.0  # time for cleanup after a KeyboardInterrupt
 
 
 class Interrupts:
     """A context manager that turns SIGINT and SIGTERM into KeyboardInterrupt, delayed while shielded.
 
-    at_last   called in another thread where the block does not end within STOP_S seconds of it: a library may have
-              caught the KeyboardInterrupt, or hold Python for long
+    at_last   called in another thread if the block does not end within STOP_S seconds after the signal: a library may
+              have caught the KeyboardInterrupt, or block Python for long
     """
 
     def __init__(self, at_last: Callable[[], object] | None = None) -> None:
         self._at_last = at_last
         self._timer: threading.Timer | None = None
-        self.stopped = False  # whether KeyboardInterrupt was raised: what it cut short may have raised something else
+        self.stopped = False  # whether KeyboardInterrupt was raised: the interrupted code may raise another error
         self._depth = 0
         self._pending = False
         self._previous: dict[int, object] = {}
@@ -53,7 +53,7 @@ class Interrupts:
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """A block that no signal interrupts: KeyboardInterrupt is raised at its end."""
+        """A context that no signal interrupts: KeyboardInterrupt is raised on exit."""
         self._depth += 1
         try:
             yield

@@ -1,4 +1,4 @@
-"""A file of JSON lines that only grows. A line that a crash left incomplete is cut off when the file is opened."""
+"""An append-only file of JSON lines. A last line that a crash left incomplete is cut off when the file is opened."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from core.errors import StopRun, UserError
 
 
 class JsonLines:
-    """Raises UserError when a line in the file is damaged, and StopRun when the disk refuses a write.
+    """Raises UserError if a line in the file is damaged, and StopRun if the disk refuses a write.
 
-    durable   each line is fsynced
-    redact    takes secrets out of a text; applied to every text in a line before it becomes JSON
+    durable   fsync each line
+    redact    removes secrets from a text; applied to every text in a row before it becomes JSON
     """
 
     def __init__(self, path: Path, *, durable: bool = False, redact: Callable[[str], str] = str) -> None:
@@ -28,7 +28,7 @@ class JsonLines:
         self._cut_to_line()
 
     def append(self, row: dict[str, Any], hint: str = "", *, durable: bool = False) -> None:
-        """Write one line. hint: what the error says besides, when the write fails; durable: fsync it in any case."""
+        """Write one line. hint: added to the error message if the write fails; durable: fsync this line."""
         data = self._line(row)
         before = os.fstat(self._file).st_size
         try:
@@ -41,11 +41,11 @@ class JsonLines:
             raise refused(self.path, error, hint) from error
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Every line."""
+        """Read every complete line."""
         return read_lines(self.path)
 
     def rewrite(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Replace all lines, or none where a crash comes between."""
+        """Replace all lines atomically."""
         temporary = self.path.with_name(f".{self.path.name}.tmp")
         try:
             with temporary.open("wb") as file:
@@ -63,13 +63,13 @@ class JsonLines:
         self._cut_to_line(-1)
 
     def close(self) -> None:
-        """Close the file. A thread that still writes gets an error, never a new file with the same descriptor."""
+        """Close the file. A thread that still writes gets an error: the descriptor is invalidated first."""
         file, self._file = self._file, -1
         os.close(file)
 
     def _line(self, row: dict[str, Any]) -> bytes:
         if self._redact is not str:
-            row = in_strings(row, self._redact)  # in the finished JSON a secret may look like a part of it
+            row = in_strings(row, self._redact)  # before encoding: in JSON a secret could overlap the syntax
         text = json.dumps(row, ensure_ascii=False) + "\n"
         try:
             return text.encode("utf-8")
@@ -77,18 +77,20 @@ class JsonLines:
             return (json.dumps(row) + "\n").encode("ascii")
 
     def _cut_to_line(self, last: int = 0) -> None:
-        """Cut the file off behind its last newline; with -1 behind the one before a newline at its end."""
+        """Cut the file after its last newline. last=-1: ignore a newline at its end, which removes the last line."""
         size = os.fstat(self._file).st_size
-        if size == 0:  # which cannot be mapped
+        if size == 0:  # an empty file cannot be mapped
             return
-        with mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) as data:  # not read whole: a long run's is large
+        with mmap.mmap(
+            self._file, 0, access=mmap.ACCESS_READ
+        ) as data:  # not read into memory: files of long runs are large
             end = data.rfind(b"\n", 0, size + last) + 1
         if end < size:
             os.ftruncate(self._file, end)
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Every whole line of a file; a torn last one is left out. Raises UserError where one is damaged."""
+    """Every complete line of a file; an incomplete last one is skipped. Raises UserError for a damaged line."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
@@ -100,7 +102,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def in_strings(value: Any, change: Callable[[str], str], *, keys: bool = False) -> Any:
-    """A copy of JSON data with every text in it changed; the keys of its objects only where `keys` says so."""
+    """A copy of JSON data with `change` applied to every string; with keys=True also to the keys of objects."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):

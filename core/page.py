@@ -1,4 +1,7 @@
-"""Text of others in a prompt, and a web page in it: from a line that is PAGE or HTML to an empty one, or the end."""
+"""Web pages in a text, and escaping of foreign text in a prompt.
+
+A page begins with the line PAGE or HTML and extends to an empty line or the text's end.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ _PAGE = re.compile(rf"^(?:{re.escape(PAGE)}|{re.escape(HTML)})\n(?:.+(?:\n|\Z))*
 
 
 def without_page(text: str, note: str = "") -> str:
-    """The text with a note in the place of its page; as it is where it has none."""
+    """The text with each page replaced by a note."""
     return _PAGE.sub(lambda page: note + "\n" * page[0].endswith("\n"), text)
 
 
 def page_of(text: str) -> str:
-    """The last page in a text, with its first line; "" where it has none."""
+    """The last page in a text, including its first line; "" if there is none."""
     return next((page[0].rstrip("\n") for page in reversed(list(_PAGE.finditer(text)))), "")
 
 
@@ -24,6 +27,6 @@ def has_page(text: str) -> bool:
 
 
 def escape(text: str) -> str:
-    """A lesson's text, or a page's, escaped so that it can neither close the memory block nor end a template's turn."""
+    """Escape the text of a lesson or a page, so that it can neither close the memory block nor end a chat turn."""
     text = re.sub(r"<(?=/?\s*memory_items)", "&lt;", text, flags=re.IGNORECASE)
     return text.replace("<|", "< |").replace("\x00", "")

@@ -1,16 +1,16 @@
-"""An object in a process of its own: for engines that are not thread-safe, crash, or must die with the run.
+"""Run an object in its own process: for engines that are not thread-safe, may crash, or must end with the run.
 
     worker = WorkerProcess(factory=partial(Engine, path))    # picklable and importable; it runs in the child
     worker.start()                                    # a no-op while the child lives
     observation = worker.call("step", "go to desk 1")
     worker.close()
 
-The child is a fresh interpreter, never a fork, and is used for many episodes. It ends by itself when the parent is
-gone, even by SIGKILL: its end of the pipe hangs up, and a watchdog cuts short whatever it was doing. Only C code that
-keeps Python's lock also keeps the watchdog waiting; an object that may run such code needs an alarm of its own.
+The child is a fresh interpreter, never a fork, and is used for many episodes. It ends when the parent is gone, even
+after SIGKILL: its pipe hangs up, and a watchdog thread ends a call in progress. Only C code that holds the GIL delays
+the watchdog; an object that may run such code needs its own alarm.
 
-Not multiprocessing.Process: that runs the main script again in every child, and inside a joblib worker, where Hydra's
-joblib launcher puts a job, it cannot start one at all.
+Not multiprocessing.Process: it runs the main script again in every child, and it cannot start a child inside a joblib
+worker, where Hydra's joblib launcher runs a job.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 
 from core.errors import InfraError, UserError
 
-GRACE_S = 5.0  # how long a child may take over its last words before it is killed
+GRACE_S = 5.0  # time that a child gets to close before it is killed
 HUNG_UP = (EOFError, BrokenPipeError, ConnectionResetError)
 CHILD = (
     "import json, sys; sys.path[:0] = json.loads(sys.argv[2]); from core.process import serve; serve(int(sys.argv[1]))"
@@ -45,15 +45,15 @@ class WorkerTimeout(InfraError):
 
 @dataclass(kw_only=True)
 class WorkerProcess:
-    """Not thread-safe, except `close` and `abort`: one call at a time. After an InfraError the child is gone; `start`
-    makes a new one.
+    """Calls the methods of an object in a child process. One call at a time: not thread-safe, except `close` and
+    `abort`. After an InfraError the child is gone; `start` makes a new one.
 
-    factory     called without arguments in the child; what it returns receives the calls, and its `close`, if it has
-                one, is called at the end
-    timeout_s   for one call and for the start; then the child is killed
-    path        folders in which the child looks for modules before PYTHONPATH and the installed libraries; None: those
-                of this process. The working directory is not among them unless it is named
-    environment the environment variables of the child; None: those of this process
+    factory      called without arguments in the child; returns the object that receives the calls. The object's
+                 `close`, if it has one, is called at the end
+    timeout_s    time limit of one call, and of the start; then the child is killed
+    path         folders that the child searches for modules before PYTHONPATH and the installed libraries; None: those
+                 of this process. The working directory is not among them unless it is named
+    environment  environment variables of the child; None: those of this process
     """
 
     factory: Callable[[], Any]
@@ -75,10 +75,10 @@ class WorkerProcess:
             return
         self.kill()
         self._connection, theirs = Pipe()
-        with theirs:  # our copy must go, else the child's death would not reach us as the end of the pipe
+        with theirs:  # close our copy, or the child's death would not end the pipe
             path = json.dumps(sys.path if self.path is None else list(self.path))
             command = [sys.executable, "-P", "-c", CHILD, str(theirs.fileno()), path]
-            # a session of its own: Ctrl-C is for the parent, which then closes its workers
+            # a new session, so that Ctrl-C reaches only the parent, which then closes its workers
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -93,28 +93,28 @@ class WorkerProcess:
             raise
 
     def call(self, method: str, *args: Any, timeout_s: float | None = None) -> Any:
-        """Return `object.method(*args)`. Raises InfraError when the object raises (with the child's traceback) or the
-        child dies, WorkerTimeout when it takes too long; errors of core.errors keep their type.
+        """Return `object.method(*args)`. Raises InfraError if the object raises (with the child's traceback) or the
+        child dies, WorkerTimeout if it takes too long; errors of core.errors keep their type.
 
-        timeout_s   for this call, if not the worker's own
+        timeout_s   time limit of this call; None: the worker's
         """
         if self._process is None:
             raise InfraError("no worker process: start it first")
         return self._converse((method, args), self.timeout_s if timeout_s is None else timeout_s)
 
     def close(self) -> None:
-        """Let the object close itself, then wait for the child to end. Idempotent.
+        """Let the object close, then wait for the child to end. Idempotent.
 
-        In the middle of another thread's call, which then raises InfraError, the child is killed instead.
+        During another thread's call the child is killed instead, and that call raises InfraError.
         """
         process, connection = self._process, self._connection
         if process is not None and connection is not None and not self._conversing:
-            connection.close()  # the child reads this as the end
+            connection.close()  # the child ends when the pipe closes
             _exit_code(process)
         self.kill()
 
     def kill(self) -> None:
-        """End the child at once, whatever it is doing. Idempotent."""
+        """Kill the child immediately. Idempotent."""
         process, self._process = self._process, None
         connection, self._connection = self._connection, None
         if process is not None:
@@ -124,13 +124,13 @@ class WorkerProcess:
             connection.close()
 
     def abort(self) -> None:
-        """From another thread: kill the child and leave the rest to whoever waits for it, with an InfraError."""
+        """From another thread: kill the child; the thread that waits for it gets an InfraError and cleans up."""
         if (process := self._process) is not None:
             process.kill()
 
     def _converse(self, message: Any, timeout_s: float) -> Any:
         process, connection = self._process, self._connection
-        if process is None or connection is None:  # another thread was quicker
+        if process is None or connection is None:  # closed by another thread
             raise InfraError("the worker process was closed")
         self._conversing = True
         try:
@@ -142,19 +142,19 @@ class WorkerProcess:
                 return value
             raise value
         except UserError:
-            raise  # the caller's mistake; the object itself is sound
+            raise  # the caller's mistake: the object remains usable
         except HUNG_UP:
             code = _exit_code(process)
             self.kill()
             raise InfraError(f"the worker process died (exit code {code})") from None
-        except (OSError, TypeError) as error:  # of a connection that another thread closed, perhaps while it was read
+        except (OSError, TypeError) as error:  # another thread closed the connection, possibly during a read
             closed = isinstance(error, OSError) or connection.closed
             self.kill()
             if not closed:
                 raise
             raise InfraError(f"the worker process was closed ({error})") from None
         except BaseException:
-            self.kill()  # a conversation broken off half-way (an interrupt, too) would answer the next call wrongly
+            self.kill()  # after an unfinished call (or an interrupt) the next call would get the wrong answer
             raise
         finally:
             self._conversing = False
@@ -168,8 +168,8 @@ def _exit_code(process: subprocess.Popen) -> int | None:
 
 
 def serve(descriptor: int) -> None:
-    """The child's life: build the object, answer calls until the pipe hangs up."""
-    os.set_inheritable(descriptor, False)  # a process started here must not keep the pipe open after our death
+    """The child's main function: build the object, answer calls until the pipe hangs up."""
+    os.set_inheritable(descriptor, False)  # or a process started here would keep the pipe open after our end
     threading.Thread(target=_die_with_parent, args=(descriptor,), daemon=True).start()
     connection = Connection(descriptor)
     hosted = None
@@ -202,7 +202,7 @@ def _answer(ask: Callable[[], Any]) -> bytes:
 
 
 def _die_with_parent(descriptor: int) -> None:
-    """During a long call nobody reads the pipe, so a thread watches it. The object gets GRACE_S to close in order."""
+    """Watchdog thread: end this process GRACE_S after the pipe hangs up, even during a long call."""
     poller = select.poll()
     poller.register(descriptor, 0)  # nothing but the hang-up, which cannot be masked
     poller.poll()

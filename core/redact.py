@@ -1,4 +1,4 @@
-"""Keeps secrets out of everything a run writes: the values of key variables, and texts that have a key's form."""
+"""Remove secrets from everything a run writes: values of key variables, and texts that have the form of a key."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
-# Credentials that are recognisable by their form: one line a kind, from the providers' published formats.
+# Credentials that are recognisable by their form: one line per kind, from the providers' published formats.
 #
 # The kinds are those of detect-secrets' plugins (Yelp, Apache-2.0) plus newer providers. Its entropy and keyword
-# plugins are left out on purpose: they take long integers, hexadecimal numbers and LaTeX for secrets.
+# plugins are left out: they mistake long integers, hexadecimal numbers and LaTeX for secrets.
 #
-# FORMS    a credential wherever it stands: taken out of lessons, logs and errors
-# LOOSER   may be a word as well ("pk-command-not-found", "Bearer instrument"): taken out of logs and errors only
+# FORMS    certainly a credential: removed from lessons, logs and errors
+# LOOSER   may also be a word ("pk-command-not-found", "Bearer instrument"): removed from logs and errors only
 
-# What comes before and after must not continue the token.
+# The characters before and after must not continue the token.
 _EDGE, _END = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
 
 _BEGIN = r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
@@ -27,14 +27,14 @@ def _token(pattern: str, end: str = _END) -> re.Pattern[str]:
 
 
 FORMS: dict[str, re.Pattern[str]] = {
-    # To its end, the next one's beginning or the text's end; if they are far, as far as what follows looks like a key.
-    # Stopping at the next beginning also bounds the time that a text of many beginnings takes.
+    # Extends to its end, the next key's beginning or the text's end; if these are far, as far as the text looks like a
+    # key. Stopping at the next beginning also bounds the time on a text with many beginnings.
     "private_key": re.compile(
         rf"{_BEGIN}(?:.{{0,8000}}?(?:-----END [A-Z0-9 ]{{0,40}}-----|(?={_BEGIN})|\Z)|[A-Za-z0-9+/=\s\\]{{0,8000}})",
         re.S,
     ),
     "anthropic": _token(r"sk-ant-[A-Za-z0-9_-]{20,}"),
-    "openai": _token(r"sk-[A-Za-z0-9_-]{20,}"),  # OpenRouter's and others' look alike
+    "openai": _token(r"sk-[A-Za-z0-9_-]{20,}"),  # OpenRouter and others use the same form
     "stripe": _token(r"[rs]k_(?:live|test)_[A-Za-z0-9]{16,120}"),
     "aws_id": _token(r"(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{16}"),
     "google": _token(r"AIza[A-Za-z0-9_-]{30,}"),
@@ -71,14 +71,15 @@ LOOSER: dict[str, re.Pattern[str]] = {
 
 HIDDEN = "[REDACTED]"
 _NAMES = re.compile(r"(API_?KEY|ACCESS_?KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL)", re.IGNORECASE)
-_SHORTEST = 8  # a shorter value would be found in innocent text
-_LONGEST_WORD = 20  # letters or digits alone up to here: a placeholder (OPENAI_API_KEY=none), a word, a number
+_SHORTEST = 8  # a shorter value would occur in harmless text by chance
+_LONGEST_WORD = 20  # a value of only letters or only digits up to this length is a word, a number or a placeholder
 
 
 class Redactor:
-    """Call it with a text; what comes back holds no secret.
+    """A callable that removes secrets from a text.
 
-    environment   its variables named like keys are secret, and those named in `key_names`, whatever they are called
+    environment   variables whose names look like keys (API_KEY, TOKEN, ...) hold secrets
+    key_names     further variables that hold secrets
     """
 
     def __init__(self, environment: Mapping[str, str], key_names: set[str] = frozenset()) -> None:
@@ -88,14 +89,14 @@ class Redactor:
         self._values = sorted(forms, key=lambda v: (-len(v), v))
 
     def values(self, text: str) -> str:
-        """Without the known values: for model text, in which the mere form of a key may be innocent."""
+        """Remove the known values only: for model text, which may contain harmless text in the form of a key."""
         for value in self._values:
             if value in text:
                 text = text.replace(value, HIDDEN)
         return text
 
     def __call__(self, text: str) -> str:
-        """Without the known values and without anything that has the form of a key: for logs and errors."""
+        """Remove the known values and everything that has the form of a key: for logs and errors."""
         text = self.values(text)
         for form in (*LOOSER.values(), *FORMS.values()):
             text = form.sub(HIDDEN, text)
@@ -103,19 +104,19 @@ class Redactor:
 
 
 def _telling(value: str) -> bool:
-    """Whether a value is long and mixed enough to be a secret, and no placeholder like "none" or "12345678"."""
+    """Whether a value is long and mixed enough to be a secret, not a placeholder like "none" or "12345678"."""
     plain = value.isalpha() or value.isdecimal()
     return len(value) >= (_LONGEST_WORD + 1 if plain else _SHORTEST)
 
 
 def _forms(value: str) -> tuple[str, ...]:
-    """How a text may spell the value: as it is, escaped for JSON (which models and servers quote), as in a URL."""
-    in_url = quote(value, safe="", errors="surrogateescape")  # a variable may hold bytes that are no text
+    """The spellings of a value in a text: unchanged, escaped for JSON (models and servers quote it), and in a URL."""
+    in_url = quote(value, safe="", errors="surrogateescape")  # a variable may hold bytes that are not valid text
     return value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], in_url
 
 
 class RedactingFilter(logging.Filter):
-    """For a logging handler: the message and its traceback leave without secrets."""
+    """A filter for a logging handler: redacts the message and its traceback."""
 
     def __init__(self, redact: Redactor) -> None:
         super().__init__()
@@ -125,7 +126,7 @@ class RedactingFilter(logging.Filter):
         record.msg, record.args = self._redact(record.getMessage()), None
         if record.exc_info:
             record.exc_text = logging.Formatter().formatException(record.exc_info)
-            record.exc_info = None  # some handlers would word it from this again
-        if record.exc_text:  # worded here, or by another handler's filter, which knows other secrets
+            record.exc_info = None  # some handlers would format it again from exc_info
+        if record.exc_text:  # formatted here, or by another handler's filter, which knows other secrets
             record.exc_text = self._redact(record.exc_text)
         return True

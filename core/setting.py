@@ -1,4 +1,4 @@
-"""What a run may learn, and from which labels (`setting=`); how the sources of labels are named and ordered."""
+"""Settings (`setting=`): whether a run learns, and from which labels; names and order of label sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.errors import UserError
 from core.types import MemoryRecord
 
 ORACLE, ANSWERS = "oracle", "answers"  # labels of the environment; lessons made by an extractor that saw the answers
-GOLD = (ORACLE, ANSWERS)  # what no run may retrieve that is to be read as test time; the worse one last
+GOLD = (ORACLE, ANSWERS)  # forbidden in a bank that test_time reads; the worse one last
 TOLD = "told"  # the setting in which the bank holds the environment's own lessons
 
 MEANING = {  # name: (learn, use_gold, show_answer)
@@ -24,12 +24,14 @@ TRUE_LABELS = tuple(name for name, (_, use_gold, _) in MEANING.items() if use_go
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """test_time (the paper's stream), true_labels, train (a training loop), frozen or told (a bank that is only read).
+    """What the run may learn from.
 
+    name                test_time (the paper's stream) | true_labels | train (a training loop) | frozen (the bank is
+                        only read) | told (the bank holds the environment's own lessons, and is only read)
     learn               extract lessons and write them to the bank
     use_gold            the environment may label the attempts (judge=oracle); never in test_time
     show_answer         the failure prompt contains the reference answer; in train only
-    allow_oracle_bank   test_time and frozen may read a bank whose lessons knew the environment's labels, or the
+    allow_oracle_bank   test_time and frozen may read a bank whose lessons were made with the environment's labels or
                         answers; every table then says so
     """
 
@@ -48,7 +50,10 @@ class Setting:
             )
 
     def check_bank(self, labels: Iterable[str], path: str) -> None:
-        """Raise UserError for a bank (`labels`: of its lessons) with which the run would pass for test time."""
+        """Raise UserError for a bank made with gold labels or answers, unless the setting allows them.
+
+        labels   label sources of the bank's lessons
+        """
         if not self.use_gold and not self.allow_oracle_bank and set(labels) & set(GOLD):
             raise UserError(
                 f"setting={self.name} must not read the bank {path}: its lessons were made with "
@@ -58,18 +63,18 @@ class Setting:
 
 
 def labels_of(record: MemoryRecord) -> set[str]:
-    """Where the label of a record comes from, and `answers` where its extractor was shown answers."""
+    """The label sources of a record; includes `answers` if its extractor was shown answers."""
     return named_labels(record.label_source, record.provenance.get("use_gold"), record.provenance.get("show_answer"))
 
 
 def named_labels(label_source: str, use_gold: object, show_answer: object) -> set[str]:
-    """The sources named by a record's label and by the notes of its provenance, each without "none"."""
+    """The label sources in a record's `label_source` and in the notes of its provenance, without "none"."""
     found = {*label_source.split("+")} | ({ORACLE} if use_gold else set()) | ({ANSWERS} if show_answer else set())
     return found - {"none", ""}
 
 
 def joined(sources: Iterable[str]) -> str:
-    """Sources as one text, the worst last, e.g. "llm+oracle+answers"; "none" where there is none.
+    """Label sources as one text, the worst last, e.g. "llm+oracle+answers"; "none" if there are none.
 
     sources   names, or texts made by this function
     """

@@ -1,6 +1,6 @@
-"""The first seconds of a program: a line that says what is being loaded, and a Ctrl-C that is one sentence.
+"""The first seconds of a program: a line that says what is being loaded, and a short message on Ctrl-C.
 
-It imports nothing of size, so that it can be the first import of a program.
+Imports nothing large, so that it can be a program's first import.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _BACK = "\r\x1b[2K"  # to the line's beginning, and all of it blank
 
 
 def begin(doing: str) -> None:
-    """The program has started: say so at once, and let Ctrl-C end it with "stopped." and exit status 130.
+    """Print that the program has started, and let Ctrl-C end it with "stopped." and exit status 130.
 
-    Without a terminal this line is the only one: `stage` and `started` write nothing there.
+    Without a terminal this is the only line: `stage` and `started` then print nothing.
     """
     stop_quietly()
     if sys.stderr.isatty():
@@ -30,31 +30,31 @@ def begin(doing: str) -> None:
 
 
 def stop_quietly() -> None:
-    """Ctrl-C ends the program at once with "stopped." and exit status 130: nothing is open yet that must be closed."""
+    """Let Ctrl-C end the program immediately, with "stopped." and exit status 130: nothing needs cleanup yet."""
     signal.signal(signal.SIGINT, _stop)
 
 
 def stop_in_order() -> None:
-    """After `stop_quietly`: Ctrl-C is a KeyboardInterrupt again."""
+    """Undo `stop_quietly`: Ctrl-C raises KeyboardInterrupt again."""
     if signal.getsignal(signal.SIGINT) is _stop:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def stage(doing: str) -> None:
-    """In a terminal, what is done now takes the place of the line before."""
+    """In a terminal, replace the current line by what the program does now."""
     if sys.stderr.isatty() and not any(word.startswith(_SHOWS) for word in sys.argv[1:]):
         print(f"{_BACK}{doing} ...", end="", file=sys.stderr, flush=True)
 
 
 def started() -> None:
-    """In a terminal, the line goes: whatever follows has the screen to itself."""
+    """In a terminal, clear the line of `stage`."""
     if sys.stderr.isatty():
         print(_BACK, end="", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def loading(what: str) -> Iterator[None]:
-    """Around what takes seconds in the midst of a run: the progress line and main.log say so."""
+    """A context for loading something large during a run: the progress line and main.log show it."""
     log, began = logging.getLogger("run.loading"), time.monotonic()
     log.info("loading %s", what, extra={"doing": f"loading {what}"})
     try:
@@ -64,6 +64,6 @@ def loading(what: str) -> Iterator[None]:
 
 
 def _stop(_number: int, _frame: object) -> None:
-    """Without an exception, because an import that is cut short can make anything of it."""
+    """Exits without an exception, which an interrupted import could turn into any other."""
     os.write(2, b"\nstopped.\n")
     os._exit(130)

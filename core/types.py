@@ -1,4 +1,4 @@
-"""The data that parts pass to each other and write to disk: frozen, without behaviour."""
+"""The frozen dataclasses that parts pass to each other and write to disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 Message = dict[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
 MEMORY = re.compile(r"<memory_items>.*?</memory_items>", re.DOTALL)  # the retrieved lessons in a message
-NOT_TAKEN = "(the episode is over: no action was taken)"  # in the place of an observation, after a note on an attempt
+NOT_TAKEN = "(the episode is over: no action was taken)"  # the observation of a step that is only a note on an attempt
 
 
 def digest(*parts: Any) -> str:
@@ -20,7 +20,7 @@ def digest(*parts: Any) -> str:
 
 
 def content_id(*parts: Any) -> str:
-    """A 16-digit hex id that depends on the content alone, so that two identical runs agree on it."""
+    """A 16-digit hex id that depends only on the content, so that identical runs have the same ids."""
     return digest(*parts)[:16]
 
 
@@ -31,28 +31,28 @@ class Task:
     id: str  # stable and unique over all benchmarks, e.g. "math500/test/algebra/1.json"; never a position
     query: str  # what is asked; lessons are stored and retrieved by it
     type: str = ""  # the benchmark's own category, for breakdowns
-    visit: int = 0  # how many passes of the stream came before (stream.passes)
+    visit: int = 0  # number of the stream's pass, from 0 (stream.passes)
 
     @property
     def seeded_by(self) -> tuple[str, ...]:
-        """What the seeds of the calls about it are derived from: each pass has its own, the first the id alone."""
+        """The names from which the seeds of its calls are derived; in later passes with the pass's number."""
         return (self.id, f"pass {self.visit + 1}") if self.visit else (self.id,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Tokens and money of some calls. cost_usd is None when any part of it is unknown."""
+    """Tokens and cost of some calls. cost_usd is None if any part of it is unknown."""
 
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0  # part of prompt_tokens that the provider had cached
-    reasoning_tokens: int = 0  # part of completion_tokens that the model spent thinking aloud
+    reasoning_tokens: int = 0  # part of completion_tokens that the model spent on reasoning
     cost_usd: float | None = 0.0
 
     @property
     def tokens(self) -> int:
-        """Those of prompt and reply."""
+        """Prompt and completion tokens."""
         return self.prompt_tokens + self.completion_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -68,9 +68,9 @@ class Step:
     thought: str
     action: str
     observation: str
-    valid: bool = True  # False when no action could be read or the env did not know it
+    valid: bool = True  # False if no action could be parsed or the env did not know it
     finish_reason: str = "stop"  # "length": the reply was cut off
-    hint_chars: int = 0  # at the observation's end, characters of a hint for the agent alone: a list of commands
+    hint_chars: int = 0  # length of a hint at the observation's end that only the agent sees, e.g. a list of commands
 
     @property
     def observation_without_hint(self) -> str:
@@ -78,8 +78,8 @@ class Step:
         return self.observation[: -self.hint_chars].rstrip() if self.hint_chars else self.observation
 
 
-# What an attempt that was cut off ran into by its own doing (core/errors.py, AttemptOver): it is judged, counted and
-# learned from as it stands.
+# Values of `ended_by` for an attempt that reached a limit by its own doing (core/errors.py, AttemptOver): it is judged,
+# counted and learned from.
 CUT_OFF = ("budget", "context", "content_filter", "time")
 
 
@@ -95,10 +95,10 @@ class Trajectory:
     ended_by: str  # goal | end (over, not solved) | step_limit | stuck | one of CUT_OFF | infra_error
     reward: float  # sum over the steps
     success: bool  # by the env's own evaluation; in setting=test_time only metrics use it
-    gold: str  # the env's answer; likewise
+    gold: str  # the env's reference answer; in setting=test_time only metrics use it
     info: dict[str, Any] = field(default_factory=dict)  # plain facts of the env's last step: score, parse rule, ...
     usage: Usage = Usage()
-    error: str | None = None  # what broke, as "kind: message"; where an attempt was cut off, what did it
+    error: str | None = None  # the error, as "kind: message"; for an attempt in CUT_OFF the limit's message
 
     @property
     def has_output(self) -> bool:
@@ -115,9 +115,9 @@ class Verdict:
     confidence: float | None = None  # in [0, 1]: the probability that the label is right; None: the judge gives none
     reason: str = ""
     parsed: bool = True  # False: the judge's reply could not be read and counts as failure
-    confidence_parsed: bool = True  # False: the judge was asked for its confidence, and none could be read
+    confidence_parsed: bool = True  # False: the judge's confidence was requested and is unreadable
     truncated: bool = False  # the reply was cut off by its token limit
-    error: str | None = None  # what broke while judging, as "judge: kind: message"; there is no label then
+    error: str | None = None  # an error while judging, as "judge: kind: message"; then there is no label
     usage: Usage = Usage()
 
 
@@ -126,7 +126,7 @@ UNJUDGED = Verdict(label=None, source="none")
 
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
-    """What is learned: the paper's memory item, with a title, a one-sentence description and content (section 3.2)."""
+    """The paper's memory item: a title, a one-sentence description and content (section 3.2)."""
 
     title: str
     description: str
@@ -134,7 +134,7 @@ class Lesson:
 
     @property
     def text(self) -> str:
-        """The lesson as one text, as for a record."""
+        """Title, description and content as one text."""
         return f"{self.title}\n{self.description}\n{self.content}"
 
 
@@ -143,11 +143,11 @@ class Extraction:
     """The lessons that a distiller made from some attempts."""
 
     lessons: tuple[Lesson, ...] = ()
-    n_dropped: int = 0  # items that did not parse, were over the limit or were cut off
+    n_dropped: int = 0  # items that were unreadable, beyond the maximum or cut off
     n_truncated: int = 0  # replies cut off by their token limit
     attempts: tuple[int, ...] = ()  # the attempts they come from; (): all of them
     evidence: tuple[int, ...] | None = None  # the steps they rest on, from 1; None: the distiller does not say
-    error: str | None = None  # what broke while distilling, as "extractor: kind: message"
+    error: str | None = None  # an error while distilling, as "extractor: kind: message"
     usage: Usage = Usage()
 
 
@@ -158,15 +158,15 @@ class Selection:
     index: int
     by: str  # bon | first | judge | majority | only (no other left) | last (round) | kept (last that stated an answer)
     reason: str = ""
-    parsed: bool = True  # False: no reply, or none that could be read: the first whole attempt is taken
+    parsed: bool = True  # False: no readable reply, so the first unbroken attempt is taken
     truncated: bool = False  # the reply was cut off by its token limit
-    error: str | None = None  # what broke while selecting, as "selector: kind: message"
+    error: str | None = None  # an error while selecting, as "selector: kind: message"
     usage: Usage = Usage()
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRecord:
-    """What the bank stores of one experience and retrieves as a unit, keyed by its query's embedding."""
+    """One experience in the bank: stored and retrieved as a unit, keyed by the embedding of its query."""
 
     id: str
     original_query: str
@@ -195,7 +195,7 @@ class MemoryRecord:
 
     @property
     def text(self) -> str:
-        """All its lessons as one text, to be embedded, compared or searched."""
+        """All lessons as one text, for embedding, comparing and searching."""
         return "\n".join(item.text for item in self.items)
 
 
@@ -203,7 +203,7 @@ class MemoryRecord:
 class Scored:
     """A retrieved record and the score that ranked it.
 
-    similarity   the cosine of the query and what the record was found by; None where it was found by words
+    similarity   cosine similarity of the query and the record's key; None if the record was found by words
     """
 
     record: MemoryRecord
@@ -214,7 +214,7 @@ class Scored:
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
-    """One finished task: a line of episodes.jsonl. Holds nothing that differs between two identical runs."""
+    """One finished task: a line of episodes.jsonl. Contains nothing that differs between identical runs."""
 
     index: int
     task_id: str
@@ -236,7 +236,7 @@ class Episode:
     learning_errors: tuple[str, ...]  # errors of the judge, the selector and the extractor
     records: tuple[MemoryRecord, ...]  # what this episode adds to the bank, without embeddings; the answer's first
     schema: int = 2
-    retries: int | None = None  # another try at a task that broke: the index of its first episode. Else left out
-    # With stream.mode=async, where episodes stand in the order in which they ended; else left out:
-    place: int | None = None  # of the task in the stream
-    seen: int | None = None  # the version of the bank that it retrieved from: how many episodes had ended by then
+    retries: int | None = None  # an index, not a count: this is a retry of the task of that first episode
+    # stream.mode=async only (episodes are in order of completion):
+    place: int | None = None  # the task's position in the stream
+    seen: int | None = None  # how many episodes the bank had learned from when this task retrieved

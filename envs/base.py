@@ -179,4 +179,7 @@ class BaseEnv(AbstractContextManager):
 
     @abstractmethod
     def evaluate(self, prediction: str | None) -> bool:
-        """Whether the episode's task is solved: single turn by the prediction, multi turn by the env's state."""
+        """What is true: whether the task is solved; what the learner believes is in `ReasoningBank.evaluate`.
+
+        Single turn decides by the prediction, multi turn by the env's state.
+        """

@@ -1,1 +1,1 @@
-"""Workflows: the loop (base.py), its variants, and the stream of tasks that runs it."""
+"""Workflows: the loop (reasoningbank.py), its variants, and the stream of tasks that runs it."""

@@ -1,6 +1,6 @@
-"""Assemble a run from its configuration: the one place where all its parts come together.
+"""Assemble a run from its configuration: the one place that puts all of its parts together.
 
-`assemble` takes the composed configuration and resolves it once. What it hands out are parts and plain values.
+`assemble` resolves the composed configuration once; the parts that it builds receive objects and plain values.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ from workflows.rollout import Rollout
 from workflows.split_stream import banks_of
 from workflows.stream import Stream
 
-GRADER_TOKENS = 768  # of a grader's reply, as in WebArena's evaluation
+GRADER_TOKENS = 768  # max_tokens of a grader's reply, as in WebArena's evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
 class AssembledRun:
-    """A run that is ready to go on.
+    """A run, built and restored, ready to start or resume.
 
-    workers      tasks that may run at once where they do not depend on each other
-    retries      further tries at a task that broke
-    stop_after   so many tasks in a row that broke end the run; None: never
+    workers      max_concurrency: number of tasks that may run concurrently if they do not depend on each other
+    retries      retry_broken: number of further tries at a task that ended with an infra error
+    stop_after   stop_after_broken: end the run after this many consecutive infra errors; None: never
     """
 
     tasks: list[Task]
@@ -72,11 +72,11 @@ class AssembledRun:
     stop_after: int | None
 
     def episodes(self) -> Iterator[Episode]:
-        """Run the tasks that are left; yields each episode once it is recorded."""
+        """Run the remaining tasks; yields each episode once it is recorded."""
         return self.stream.run(self.workflow, self.tasks, self.workers, self.retries, self.stop_after)
 
     def write_answers(self) -> None:
-        """Write what the env makes of the answers, such as a file to submit."""
+        """Write the env's output files, e.g. a leaderboard submission."""
         records, model = self.workflow.records, self.workflow.rollout.role.llm.name
         with self.workflow.envs.lease() as env:
             for name, text in env.files(records.answers(), model).items():
@@ -86,11 +86,11 @@ class AssembledRun:
 def assemble(
     cfg: DictConfig, run_dir: Path, interrupts: Interrupts, redact: Redactor, stack: ExitStack
 ) -> AssembledRun:
-    """Build every part of a run, and bring its records and its bank to where the run goes on.
+    """Build every part of a run, and restore its records and its bank from run_dir.
 
-    stack   closes at the run's end what is opened here
+    stack   ExitStack that closes these resources at the end of the run
 
-    Raises UserError for what cannot go together, and where run_dir holds another run.
+    Raises UserError for incompatible settings, and if run_dir holds another run.
     """
     envs, stream = open_envs(cfg, stack), make(cfg.stream)
     with envs.lease() as env:
@@ -110,9 +110,9 @@ def assemble(
     stack.callback(meter.close)
     roles = build_roles(cfg, models, meter)
     own_bank = None if given_bank else run_dir / ("bank.sqlite" if bank_paths is None else BANKS)
-    consolidated = stream.settled(len(records.rows), len(tasks))  # all episodes but those of an unfinished batch
-    if learn and records.n_before is not None:  # the run grows
-        before = stream.settled(len(records.rows), records.n_before)
+    consolidated = stream.n_consolidated(len(records.rows), len(tasks))  # episodes the bank has learned from
+    if learn and records.n_before is not None:  # `limit` was raised since the last start
+        before = stream.n_consolidated(len(records.rows), records.n_before)
         rewind(run_dir, records.rows[consolidated:before], own_bank, records.read_json("summary.json"))
     bank = open_bank(cfg, config, records, roles, meter, stack, env_lessons, bank_paths)
     bank_labels = labels_given(cfg, config, bank)
@@ -140,14 +140,14 @@ def assemble(
 
 
 def open_envs(cfg: Any, stack: ExitStack) -> EnvPool:
-    """The envs of `cfg.env`, closed with the stack."""
+    """A pool of the envs of `cfg.env`, closed with the stack."""
     envs = EnvPool(lambda: make(cfg.env), cfg.env.workers, cfg.episode_timeout_s)
     stack.callback(envs.close)
     return envs
 
 
 def tasks_of(cfg: Any, env: BaseEnv, stream: Stream) -> list[Task]:
-    """The tasks of a run, in its order, those of all passes. Raises UserError where there are none."""
+    """The tasks of all passes of a run, in stream order. Raises UserError if there are none."""
     return stream.every_pass(select_tasks(stream.ordered(env.tasks(), cfg.seed), cfg.limit))
 
 
@@ -161,10 +161,10 @@ def open_bank(
     env_lessons: list[tuple[Task, Lesson]] | None = None,
     bank_paths: dict[str, str] | None = None,
 ) -> Memory:
-    """memory.path, or bank.sqlite in the run directory; read-only where the setting learns nothing.
+    """Open memory.path, or bank.sqlite in the run directory; memory.path is read-only if the setting does not learn.
 
-    env_lessons  with setting=told the environment's own lessons, which the run's bank then holds
-    bank_paths   with stream.split_by {type of task: the path of its bank}, in place of bank.sqlite
+    env_lessons  with setting=told: the environment's own lessons, to be added to the run's bank
+    bank_paths   with stream.split_by: {type of task: the path of its bank}, used instead of bank.sqlite
     """
     embedder = make(cfg.embedder, meter=meter)
     stack.callback(embedder.close)
@@ -173,7 +173,7 @@ def open_bank(
         raise UserError("setting=told makes a bank of its own: leave out memory.path.")
     if given is None and not setting["learn"] and env_lessons is None and part(config["workflow"]).has_memory:
         raise UserError(f"setting={setting['name']} reads a bank that exists: give memory.path=BANK.")
-    run = "" if given is None else content_id(str(records.path.resolve()))
+    bank_run_id = "" if given is None else content_id(str(records.path.resolve()))
     models = {name: role.llm.name for name, role in roles.items()}
     build = partial(
         build_bank,
@@ -181,8 +181,8 @@ def open_bank(
         embedder,
         roles,
         read_only=given is not None and not setting["learn"],
-        run=run,
-        consolidator_run=run,
+        run=bank_run_id,
+        consolidator_run=bank_run_id,
         provenance={"run": records.run, "models": models} | workflow_notes(config["workflow"]) | gold_notes(config),
     )
     if bank_paths is None:
@@ -196,19 +196,24 @@ def open_bank(
 
 
 def workflow_notes(workflow: dict[str, Any]) -> dict[str, Any]:
-    """What is noted on each record of the workflow: its class, and its k or r where it has one."""
+    """The workflow's part of each record's provenance: its class, and k or r if it uses them."""
     sizes = {key: workflow[key] for key in part(workflow).scaled_by}
     return {"workflow": workflow["_target_"].rpartition(".")[2], **sizes}
 
 
 def gold_notes(config: dict[str, Any]) -> dict[str, bool]:
-    """What is noted on each record of a run in which the judge knew the answers, or the extractor was shown them."""
+    """The gold part of each record's provenance: `use_gold` if the judge knew the answers, `show_answer` if the
+    extractor was shown them; {} if neither.
+    """
     notes = {"use_gold": part(config["judge"]).uses_gold, "show_answer": config["setting"].get("show_answer")}
     return {name: True for name, noted in notes.items() if noted}
 
 
 def labels_given(cfg: Any, config: dict[str, Any], bank: Memory) -> set[str]:
-    """The sources of the labels in memory.path. Raises UserError for one that the setting must not read."""
+    """Label sources in the given bank, memory.path or that of setting=told; empty without one.
+
+    Raises UserError if one is forbidden by the setting (e.g. oracle labels in test_time).
+    """
     given = config["memory"].get("path")
     if not part(config["workflow"]).has_memory or (given is None and config["setting"]["name"] != TOLD):
         return set()
@@ -220,7 +225,7 @@ def labels_given(cfg: Any, config: dict[str, Any], bank: Memory) -> set[str]:
 def build_workflow(
     cfg: Any, envs: EnvPool, bank: Memory, roles: dict[str, Role], records: RunRecords | None, meter: Meter
 ) -> ReasoningBank:
-    """The workflow of `cfg.workflow`. It is given those of the parts below that it has a field for."""
+    """Build the workflow of `cfg.workflow`. Each part is passed only if the workflow class has a field of that name."""
     agent = roles["agent"]
     envs.grader = grader_of(roles["judge"])
     limits = {"max_steps": cfg.max_steps, "max_repeats": cfg.max_repeats, "timeout_s": cfg.episode_timeout_s}
@@ -242,16 +247,17 @@ def build_workflow(
 
 
 def grader_of(judge: Role) -> Callable[[str, str], str]:
-    """What an env may ask about an answer, where its benchmark's own evaluation asks a model: the judge's model.
+    """A callable (task id, question) -> reply, for benchmarks whose evaluation asks a model; uses the judge's model.
 
-    It is another role than the judge, whose prompts hold no reference answer. Its errors break the attempt.
+    A role of its own, because grader prompts contain the reference answer and judge prompts never do. A failure becomes
+    an InfraError.
     """
     role = replace(judge, name="grader", temperature=0.0, max_tokens=GRADER_TOKENS)
 
     def ask(task: str, question: str) -> str:
         try:
             return role.chat([{"role": "user", "content": question}], task=task).text
-        except AttemptOver as error:  # which would be taken for the agent's
+        except AttemptOver as error:  # or it would be counted as the agent exceeding its limits
             raise InfraError(str(error), error.kind) from error
 
     return ask

@@ -1,4 +1,4 @@
-"""The Episode: everything that happened in a task, what it was shown, and the records that it adds to the bank."""
+"""Build the Episode of a task: its attempts, what it retrieved, and the records that it adds to the bank."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ def build_episode(
     stopped: bool = False,
     filed: tuple[str | None, tuple[str, ...]] = (None, ()),
 ) -> Episode:
-    """Everything about the task in one object.
+    """The Episode of a task.
 
-    retrieved   what the task was shown, as `Episode.retrieved`
-    stopped     the run's budget ended it: it is in no average, adds nothing to the bank, and its task will run again
-    filed       domain and tags of the records, as `Memory.filing`
+    retrieved   the rows of `retrieved_rows`
+    stopped     the run's budget ended the episode: it counts in no average, adds nothing to the bank, and its task runs
+                again when the run is resumed
+    filed       (domain, tags) of the new records, from `Memory.filing`
     """
     task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0
     answer = trajectories[chosen]
     counted = [] if stopped else extractions
-    # Lessons of several attempts are stored with the verdict on the answer, where it is one of these attempts.
+    # A record bears the verdict on one attempt, its source: the answer if the lessons come from it, else their first.
     sources = [
         (made.attempts[0] if made.attempts and chosen not in made.attempts else chosen, made) for made in counted
     ]
@@ -71,12 +72,12 @@ def build_episode(
 def retrieved_rows(
     attempts: Attempts, n_shown: Sequence[int], played: Sequence[Trajectory], follows: Follows, *, cited: bool
 ) -> list[dict]:
-    """What the episode records of each retrieved record: {id, score, n_items, n_shown}, and where it is known
+    """A row for each retrieved record: {id, score, n_items, n_shown}, and if known
 
-    followed   whether the answer did what one of the lessons says
-    n_cited    with `cited`: how many of the lessons the answer cites
+    followed   whether the answer did what one of the shown lessons says
+    n_cited    with `cited`: number of the record's lessons that the answer cites
 
-    n_shown   of each record's lessons, those that the prompt had room for
+    n_shown   for each record, the number of its lessons that fit into the prompt
     played    the attempts whose actions led to the answer, which is the last of them
     """
     memories = attempts.memories
@@ -94,12 +95,16 @@ def retrieved_rows(
 
 
 def as_one(played: Sequence[Trajectory]) -> Trajectory:
-    """Attempts that go on from each other as one: the last, with all that was done. A note on them is no deed."""
+    """Join attempts that continue each other: the last one, with the steps of all except notes (NOT_TAKEN)."""
     return replace(played[-1], steps=tuple(s for made in played for s in made.steps if s.observation != NOT_TAKEN))
 
 
 def as_ended(episode: Episode, index: int, place: int, seen: int) -> Episode:
-    """An episode of stream.mode=async, whose index is known only when it has ended."""
+    """An episode of stream.mode=async with its index, which is known only at completion.
+
+    place   the task's position in the stream
+    seen    how many episodes the bank had learned from when the task retrieved
+    """
     records = tuple(ticked(record, index) for record in episode.records)
     return replace(episode, index=index, place=place, seen=seen, records=records)
 
@@ -117,7 +122,7 @@ def _record(
     made: Extraction,
     filed: tuple[str | None, tuple[str, ...]],
 ) -> MemoryRecord:
-    """source: the number of the attempt whose verdict the record bears; filed: the domain and the tags."""
+    """A new record. source: number of the attempt whose verdict it bears; filed: (domain, tags)."""
     domain, tags = filed
     read = [trajectories[number].sample for number in made.attempts or range(len(trajectories))]
     evidence = None if made.evidence is None else list(made.evidence)

@@ -1,4 +1,4 @@
-"""workflow=matts_parallel: k attempts at once; lessons from all of them together; one of them is the answer."""
+"""workflow=matts_parallel: k concurrent attempts, one of which is the answer; lessons from all of them together."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from workflows.reasoningbank import ReasoningBank, guarded
 
 @dataclass(kw_only=True)
 class MattsParallel(ReasoningBank):
-    """Memory-aware test-time scaling, parallel (section 3.3). With k=1 it leaves the same records as the base loop.
+    """Memory-aware test-time scaling, parallel (section 3.3). With k=1 its records equal those of the base loop.
 
     All attempts get the same memories, and each is judged.
 
-    selector   picks the answer
-    contrast   distils all attempts together; None distils each of them alone
+    selector   picks the attempt that is the answer
+    contrast   distils all attempts together; None: each attempt is distilled by itself
     """
 
     selector: Selector
@@ -39,7 +39,7 @@ class MattsParallel(ReasoningBank):
             raise UserError(f"workflow=matts_parallel refines nothing: r={self.r} needs workflow=matts_sequential.")
 
     def select(self, attempts: Attempts) -> Selection | None:
-        """One of the attempts that did not break; the first of them where the selector's model breaks."""
+        """One of the attempts that did not break; the first of them if the selector raises an InfraError."""
         if len(attempts) == 1:
             return None
         whole = attempts.whole()
@@ -53,10 +53,10 @@ class MattsParallel(ReasoningBank):
         return replace(picked, index=whole[picked.index])
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
-        """One self-contrast of all attempts. Where there are fewer than two to contrast, each is distilled alone."""
+        """One self-contrast over all attempts; with fewer than two to contrast, each is distilled by itself."""
         if self.contrast is None or len(attempts) < 2:
             return super().extract(attempts, memories)
-        if self.contrast.labels == "none" and self.learn_from == "both":  # the paper's: needs no verdicts
+        if self.contrast.labels == "none" and self.learn_from == "both":  # as in the paper: needs no verdicts
             trajectories = attempts.trajectories
             learnable = [number for number in attempts.whole() if self.learns and trajectories[number].has_output]
         else:

@@ -21,9 +21,9 @@ from workflows.reasoningbank import ReasoningBank, guarded
 class MattsSequential(ReasoningBank):
     """Memory-aware test-time scaling, sequential (section 3.3). The last round is the answer; r=0 is the base loop.
 
-    contrast     distils all rounds together; None distils each of them alone
-    keep_answer  where the last round states no answer (`stated` in its info), the last one that does is the answer
-    refine       restart | continue: whether a round in a multi-turn env starts a new episode or goes on with the last
+    contrast     distils all rounds together; None: each round is distilled by itself
+    keep_answer  if the last round states no answer (`stated` in its info), the last round that states one is the answer
+    refine       restart | continue: whether a round in a multi-turn env starts a new episode or continues the last one
     """
 
     contrast: Contrast | None
@@ -38,26 +38,26 @@ class MattsSequential(ReasoningBank):
             raise UserError(f"refine={self.refine}: choose restart or continue.")
 
     def attempt(self, index: int, task: Task, memories: list[Scored]) -> Attempts:
-        """The attempt and its rounds. A round that breaks, or that is cut off, is the last."""
+        """The first attempt and its refinement rounds. A round that breaks or is cut off is the last one."""
         rounds: list[Trajectory] = []
         try:
             with self.envs.lease() as env:
-                finished = self.records.rollouts.finished(index)  # by an earlier start of this run
+                finished = self.records.rollouts.finished(index)  # rounds of an earlier start of this run
                 while len(rounds) <= self.r and not (rounds and rounds[-1].ended_by in ("infra_error", *CUT_OFF)):
                     made = finished.get(len(rounds)) or self._round(env, task, memories, rounds, resumed=bool(finished))
                     if rounds and made.ended_by in CUT_OFF and not made.steps:
-                        break  # it never began: the round before it stays the answer
+                        break  # cut off before its first step: the round before it stays the answer
                     if made.sample not in finished:
                         self.checkpoint(index, task, made)
                     rounds.append(made)
-        except InfraError as error:  # no env could be had, or the round ran out of time
+        except InfraError as error:  # no env was available, or the round exceeded its time limit
             rounds.append(self.rollout.broken(task, error, len(rounds)))
         return self.as_attempts(task, rounds, memories)
 
     def _round(
         self, env: BaseEnv, task: Task, memories: list[Scored], rounds: list[Trajectory], *, resumed: bool
     ) -> Trajectory:
-        """One round, with a time limit of its own. resumed: the earlier rounds were not played in this env."""
+        """One round, with its own time limit. resumed: the earlier rounds were not played in this env."""
 
         def work() -> Trajectory:
             if not rounds:
@@ -74,7 +74,7 @@ class MattsSequential(ReasoningBank):
         return attempts.trajectories[:chosen] * goes_on + super().played(attempts, chosen)
 
     def evaluate(self, attempts: Attempts) -> list[Verdict]:
-        """A verdict on each round; one that goes on with those before it is judged by all that was done until then."""
+        """A verdict on each round; with refine=continue a round is judged together with the steps of earlier rounds."""
         rounds = [as_one(self.played(attempts, number)) for number in range(len(attempts))]
         return super().evaluate(self.as_attempts(attempts.task, rounds, attempts.memories))
 
@@ -83,14 +83,16 @@ class MattsSequential(ReasoningBank):
             return None
         last, rounds = len(attempts) - 1, attempts.trajectories
         stated = [number for number, made in enumerate(rounds) if states_answer(made.answer, made.info)]
-        unstated = bool(stated) and len(stated) <= last - stated[0]  # a round after one that stated an answer
+        unstated = (
+            bool(stated) and len(stated) <= last - stated[0]
+        )  # some round after the first stated answer states none
         if self.keep_answer and unstated and rounds[last].ended_by != "infra_error":
             where = f"after round {stated[-1]}" if stated[-1] < last else "in a round before the last"
             return Selection(index=stated[-1], by="kept", reason=f"no answer {where}")
         return Selection(index=last, by="last")
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
-        """One call over all rounds. Where the last round broke, the task has no result and nothing is learned."""
+        """One call over all rounds. If the last round broke, the task has no result and nothing is learned."""
         last = len(attempts) - 1
         if attempts.trajectories[last].ended_by == "infra_error":
             return []

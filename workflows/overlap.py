@@ -1,7 +1,8 @@
-"""stream.mode=async: tasks overlap, and are learned from in the order in which they end.
+"""stream.mode=async: tasks overlap, and are consolidated in the order of their completion.
 
-A task begins as soon as one has ended. It reads the bank as it then is, before the bank learns from another one, and
-records which version that was. So a recorded order is all that is needed to repeat a run exactly.
+A task begins as soon as another one has ended. It retrieves before the next episode is consolidated, and its episode
+records the bank's version at that time (`seen`). So the recorded order and
+the same model replies repeat a run exactly.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from workflows.reasoningbank import ReasoningBank, Turn
 def overlapped(
     workflow: ReasoningBank, tasks: list[Task], window: int, order: Order | None = None
 ) -> Iterator[Episode]:
-    """Run the tasks that are not recorded yet, up to `window` at once; yields each episode once it is recorded.
+    """Run the tasks that are not recorded yet, up to `window` concurrently; yields each episode once it is recorded.
 
-    When the budget is used up, or an error within a task ends the run, the tasks under way are waited for and recorded;
-    where the caller ends it (stop_after_broken), they are waited for, and run again when the run goes on.
+    If the run's budget is used up, or an error in a task ends the run, the tasks in flight are waited for and recorded.
+    If the caller ends the run (stop_after_broken), they are waited for, but run again when the run is resumed.
 
-    order   to be repeated; None: as it comes
+    order   the completion order of an earlier run, to be replayed; None: no replay
     """
     rows, stopped, error = workflow.records.rows, None, None
     with worker_pool(window) as pool:
@@ -37,7 +38,7 @@ def overlapped(
         while (place := flight.next_to_end()) is not None:
             try:
                 episode = flight.land(place)
-            except Exception as broke:  # noqa: BLE001 - raised below, after what others have done is safe
+            except Exception as broke:  # noqa: BLE001 - raised below, once the tasks in flight are recorded
                 error = error or broke
             else:
                 if episode.status != "stopped":
@@ -48,7 +49,7 @@ def overlapped(
             flight.begin_no_more()
         if error is not None:
             raise error
-        if stopped is not None:  # as the last line, which its task replaces when it runs again
+        if stopped is not None:  # written last, because its task replaces this line when it runs again
             stopped = as_ended(stopped, len(rows), stopped.place, stopped.seen)
             workflow.consolidate(stopped)
             yield stopped
@@ -56,29 +57,35 @@ def overlapped(
 
 @dataclass(kw_only=True)
 class Flight:
-    """The tasks under way. One thread calls it; each task has a thread of its own in the pool."""
+    """The tasks in flight. Called from one thread; each task runs in its own thread of the pool.
+
+    order   see `overlapped`
+    """
 
     workflow: ReasoningBank
     tasks: list[Task]
     pool: ThreadPoolExecutor
     window: int
     order: Order | None
-    _waiting: deque[int] = field(init=False)  # places of the tasks that have not begun
-    _seen: dict[int, int] = field(init=False)  # {place: the version of the bank}, in an order that is repeated
-    _begun: dict[int, tuple[Turn, Future[Episode]]] = field(default_factory=dict, init=False)  # by place
-    _ended: SimpleQueue[int] = field(default_factory=SimpleQueue, init=False)  # places, in the order of their ends
+    _waiting: deque[int] = field(init=False)  # stream positions of the tasks that have not begun
+    _versions: dict[int, int] = field(init=False)  # {position: the bank's version that `order` requires}
+    _begun: dict[int, tuple[Turn, Future[Episode]]] = field(default_factory=dict, init=False)  # by position
+    _ended: SimpleQueue[int] = field(default_factory=SimpleQueue, init=False)  # positions, in order of completion
 
     def __post_init__(self) -> None:
         rows, order = self.workflow.records.rows, self.order or []
         done = [(place_of(row), row.get("seen")) for row in rows if "retries" not in row]
         if self.order is not None and done != order[: len(done)]:
             raise UserError("what this run has done is in another order than stream.order_from: give another run_dir.")
-        self._seen = dict(order)
+        self._versions = dict(order)
         places = {*range(len(self.tasks))} - {place for place, _ in done}
-        self._waiting = deque(sorted(places, key=lambda place: (self._seen.get(place, 0), place)))
+        self._waiting = deque(sorted(places, key=lambda place: (self._versions.get(place, 0), place)))
 
     def next_to_end(self) -> int | None:
-        """Begin what may begin now, then wait for a task to end: its place. None when there is none under way."""
+        """Begin the tasks that may begin now, wait for one to end and return its position; None if none is in flight.
+
+        With `order`, the position that the order names next; None if that task is not in flight.
+        """
         while self._waiting and self._may_begin(self._waiting[0]):
             self._begin(self._waiting.popleft())
         if not self._begun:
@@ -89,29 +96,30 @@ class Flight:
         return place if place in self._begun else None
 
     def land(self, place: int) -> Episode:
-        """The episode of a task, which is the next to be recorded. Raises what ended it."""
+        """Take a task out of flight: its episode, the next to be recorded. Raises the error that ended the task."""
         turn, result = self._begun.pop(place)
-        return as_ended(result.result(), len(self.workflow.records.rows), place, turn.seen)
+        return as_ended(result.result(), len(self.workflow.records.rows), place, turn.bank_version)
 
     def begin_no_more(self) -> None:
+        """Begin no further task; those in flight go on."""
         self._waiting.clear()
 
     def _may_begin(self, place: int) -> bool:
         if self.order is not None:
-            return self._seen[place] <= len(self.workflow.records.rows)
-        a_pass = {self.tasks[other].visit for other in self._begun}  # the next one begins when this one is over
+            return self._versions[place] <= len(self.workflow.records.rows)
+        a_pass = {self.tasks[other].visit for other in self._begun}  # a pass begins only after the one before it
         return len(self._begun) < self.window and a_pass <= {self.tasks[place].visit}
 
     def _begin(self, place: int) -> None:
-        """Start a task and wait until it has retrieved: nothing is written to the bank meanwhile."""
-        before, seen = self.workflow.records.rollouts.begun(place), len(self.workflow.records.rows)
-        seen = seen if before is None else before.seen
-        if self._seen.get(place, seen) != seen:
+        """Start a task and wait until it has retrieved, so that nothing is written to the bank before that."""
+        before, version = self.workflow.records.rollouts.begun(place), len(self.workflow.records.rows)
+        version = version if before is None else before.seen
+        if self._versions.get(place, version) != version:
             raise UserError("rollouts.jsonl lacks what a task had retrieved: repeat it in a new run_dir.")
-        turn = Turn(index=place, task=self.tasks[place], seen=seen, write_waits=True)
+        turn = Turn(index=place, task=self.tasks[place], bank_version=version, stream_consolidates=True)
 
         def end(_: Future[Episode]) -> None:
-            turn.has_read.set()  # also where it broke before
+            turn.has_read.set()  # also if the task broke before it retrieved
             self._ended.put(place)
 
         result = self.pool.submit(self.workflow.run_task, turn)

@@ -1,7 +1,7 @@
-"""What a run or a sweep would ask and cost, worked out without any call.
+"""Estimate the calls, tokens and cost of a run or a sweep, without calling any model.
 
 With dry_run=true a run prints its first prompts and its estimate, a sweep a table of its cells, and neither starts. A
-sweep that does start begins with a line that says what is still to be done.
+sweep that does start first prints one line with the estimate of its remaining work.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from envs.pool import EnvPool
 from workflows.build import build_workflow, open_envs, tasks_of
 from workflows.reasoningbank import ReasoningBank
 
-# Assumptions. The real numbers are known only after a run, and are then in its summary.json.
+# Assumptions. The real numbers are in a run's summary.json, after the run.
 REPLY_TOKENS = {"agent": 400, "judge": 200, "extractor": 400, "selector": 100}
 OBSERVATION_TOKENS = 60
-LEFT_OUT_TOKENS = 10  # of the line in the place of a page, and of an error
-PAGE_TO_JUDGE = 1500  # of the last page, at most: a quarter of what a judge reads
+LEFT_OUT_TOKENS = 10  # of the line that replaces an old page, and of an error message
+PAGE_TO_JUDGE = 1500  # at most, of the last page in a judge's prompt: a quarter of what the judge reads
 LESSON_TOKENS = 100  # title, description and 1 to 3 sentences
 CHARS_PER_TOKEN = 4
-RETRIES = 0.05  # of all calls are made once more: the provider's errors, and tasks that broke
+RETRIES = 0.05  # share of calls that are repeated: provider errors, and tasks that ended with an infra error
 PLACEHOLDER = "(the attempt will stand here)"
 ATTEMPT = Trajectory(
     id="",
@@ -62,14 +62,14 @@ ATTEMPT = Trajectory(
     gold="",
 )
 A_PAGE = f"{PAGE}\n(a page will stand here)"
-QUERY_CHARS = 300  # of a task that is not looked at
-PATIENCE_S = 10.0  # how long a sweep that is about to start may be kept waiting for its estimate
+QUERY_CHARS = 300  # of a task that is not loaded
+PATIENCE_S = 10.0  # time limit of the estimate before a sweep
 CLOSING = "Nothing was called and nothing recorded."
 
 
 @dataclass(kw_only=True)
 class Listener(ChatModel):
-    """Stands in for a model: keeps the messages of each call that it would get, and says nothing."""
+    """Stand-in for a model: stores the messages of each call in `heard` and replies with an empty text."""
 
     name: str
     supports_schema: bool
@@ -82,13 +82,14 @@ class Listener(ChatModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Lessons:
-    """What is assumed of the lessons in a prompt. records: retrieved at most (top_k); 0: no lessons.
+    """Assumptions about the lessons in a prompt.
 
-    items      lessons of each record
-    tokens     of each lesson
-    most       tokens of all of them, what does not fit is left out
-    whole      a record is a whole attempt, not sentences about it
-    from_start a bank was given: the first task is shown lessons too
+    records     number of retrieved records, at most (top_k); 0: no lessons
+    items       lessons per record
+    tokens      tokens per lesson
+    most        maximum tokens of all lessons together; lessons beyond it are left out
+    whole       a record is a whole attempt, not sentences about it
+    from_start  a bank was given, so the first task retrieves lessons too
     """
 
     records: int = 0
@@ -99,12 +100,14 @@ class Lessons:
     from_start: bool = False
 
     def over(self, n_tasks: int) -> int:
-        """Tokens of the lessons in one prompt of each task, all tasks together. A bank begins empty."""
+        """Tokens of the lessons in one prompt per task, summed over all tasks. Unless `from_start`, the bank begins
+        empty and grows by a record a task.
+        """
         shown = (self.records if self.from_start else min(self.records, place) for place in range(n_tasks))
         return sum(min(self.most, n * self.items * self.tokens) for n in shown)
 
     def text(self) -> str:
-        """The assumption in words, "" where no lessons are shown."""
+        """The assumptions in words; "" if no lessons are shown."""
         if not self.records * self.items:
             return ""
         what = "whole attempt" if self.whole else "lesson"
@@ -115,16 +118,16 @@ class Lessons:
 
 @dataclass(kw_only=True)
 class Plan:
-    """What is known before a run.
+    """A run's estimate before it starts, and what it is computed from.
 
-    steps        of one attempt, at most
-    asked        by role, the messages of each call for one task: without retrieved lessons, and with a placeholder for
-                 each attempt, which counts as one call of the agent
-    observation  tokens of one, beside the first
-    kept         observations in a prompt of the agent, the newest, where these are pages; None: all
+    steps        maximum steps of one attempt
+    asked        {role: the messages of each of its calls for one task}, without retrieved lessons and with a
+                 placeholder for each attempt; an attempt counts as one call of the agent
+    observation  tokens of one observation, except the first
+    kept         how many of the newest pages a prompt of the agent contains, if observations are pages; None: all
     unseen       the agent's first prompt in `asked` lacks its page
-    rounds       attempts that follow each other in one conversation
-    lessons      that the agent's prompts hold besides
+    rounds       number of attempts that follow each other in one conversation
+    lessons      assumptions about the lessons in the agent's prompts
     """
 
     tasks: list[Task]
@@ -138,7 +141,9 @@ class Plan:
     lessons: Lessons = Lessons()
 
     def estimate(self, role: str) -> Usage:
-        """An upper bound over the run. The agent's prompt grows at each step; other roles read each attempt once."""
+        """Upper bound of a role's usage in the run. The agent's prompt grows with each step; other roles read each
+        attempt once.
+        """
         first = sum(len(message["content"]) for message in self.asked[role][0]) // CHARS_PER_TOKEN
         reply = self.reply(role)
         attempts, calls = len(self.asked["agent"]), len(self.asked[role])
@@ -158,35 +163,35 @@ class Plan:
         return Usage(calls=times * steps, prompt_tokens=prompt, completion_tokens=completion, cost_usd=cost)
 
     def pages(self, steps: int) -> int:
-        """Tokens of the pages in the agent's prompts, beside that of the first prompt, where not all are kept."""
+        """Tokens of the pages in the agent's prompts that `estimate` counts neither in `first` nor in a turn."""
         if self.kept is None:
             return self.observation * steps * self.unseen
         return self.observation * sum(min(n, self.kept) - (not self.unseen) for n in range(1, steps + 1))
 
     def reply(self, role: str) -> int:
-        """Tokens of a reply."""
+        """Assumed tokens of a role's reply."""
         return min(REPLY_TOKENS[role], self.roles[role].max_tokens or REPLY_TOKENS[role])
 
     def retries(self) -> Usage:
-        """What is called a second time."""
+        """Usage of repeated calls."""
         return times(self.calls(), RETRIES)
 
     def calls(self) -> Usage:
-        """All roles, without retries."""
+        """Usage of all roles, without retries."""
         return sum(map(self.estimate, self.asked), Usage())
 
     def total(self) -> Usage:
-        """All roles, with retries."""
+        """Usage of all roles, with retries."""
         return self.calls() + self.retries()
 
     def problems(self) -> list[str]:
-        """What keeps its models from being called."""
+        """Why its models cannot be called (`ChatModel.problem`), each reason once."""
         found = dict.fromkeys(self.roles[role].llm.problem() for role in self.asked)
         return [problem for problem in found if problem]
 
 
 def dry_run(cfg: DictConfig, run_dir: Path, stack: ExitStack) -> Plan:
-    """dry_run=true of a single run: its plan. run_dir: where an earlier start may have recorded its models."""
+    """The plan of a single run with dry_run=true. run_dir: may hold an earlier start, with the models' names."""
     envs, stream = open_envs(cfg, stack), make(cfg.stream)
     with envs.lease() as env:
         tasks = tasks_of(cfg, env, stream)
@@ -197,23 +202,23 @@ def dry_run(cfg: DictConfig, run_dir: Path, stack: ExitStack) -> Plan:
 
 
 def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role], *, begin: bool = True) -> Plan:
-    """dry_run: what the run would do, from what the workflow's steps ask of attempts that are not made.
+    """The plan of a run: the workflow's steps are run on placeholder attempts, with Listeners as models.
 
-    begin   begin the first task, so that the agent's first prompt is the real one; False: its query stands for what
-            the env would say, and no engine is started for it
+    begin   True: begin the first task in its env, so that the agent's first prompt is the real one; False: use the
+            task's query in place of the first observation, and start no engine
     """
     listeners = {
         name: Listener(name=role.llm.name, supports_schema=role.llm.supports_schema) for name, role in roles.items()
     }
     listening = {name: replace(role, llm=listeners[name], meter=Meter()) for name, role in roles.items()}
-    # Of the bank only the class is there: whether it learns is all that is asked of it.
+    # The bank's class is passed instead of a bank: only its class attribute `learns` is read.
     workflow = build_workflow(cfg, envs, part(cfg.memory), listening, None, Meter())
     rounds = 1 + (workflow.r or 0)
     label = "success" if workflow.learn_from == "both" else workflow.learn_from
     attempts = [ATTEMPT] * (workflow.k or 1) * rounds
     verdicts = [Verdict(label=label, source="none")] * len(attempts)
     made = Attempts(task=tasks[0], trajectories=attempts, evaluate=lambda _: verdicts)
-    if takes(cfg.judge, "role"):  # a part without this field asks no model
+    if takes(cfg.judge, "role"):  # a part without this field calls no model
         workflow.evaluate(made)
     if takes(cfg.select, "role"):
         workflow.select(made)
@@ -237,9 +242,9 @@ def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role
 
 
 def planned_lessons(cfg: Any, workflow: ReasoningBank, *, n_attempts: int, n_asked: int, turns: int) -> Lessons:
-    """What the lessons in a prompt would be: as many as are retrieved, as long as they usually are.
+    """Assumptions about the lessons in a prompt: top_k records of lessons of usual length.
 
-    n_asked   calls that make the lessons of one task; 0: no model writes them, attempts are kept as they are
+    n_asked   number of the extractor's calls for one task; 0: no model writes lessons, attempts are stored whole
     turns     tokens of one attempt
     """
     if not (workflow.has_memory and workflow.bank.learns):
@@ -257,7 +262,7 @@ def planned_lessons(cfg: Any, workflow: ReasoningBank, *, n_attempts: int, n_ask
 
 
 def print_plan(plan: Plan) -> None:
-    """Roles with their decoding, the first prompts, then the estimate and what it assumes."""
+    """Print the first prompts, the estimate by role with its decoding, and the assumptions."""
     console = Console(soft_wrap=True)
     print_prompts(console, plan, set())
     console.print(_run_table(plan))
@@ -267,7 +272,11 @@ def print_plan(plan: Plan) -> None:
 
 
 def print_prompts(console: Console, plan: Plan, known: set[tuple[str, str]], whose: str = "") -> None:
-    """The first prompt of each role, but for the kinds that are `known`: those of its role that begin alike."""
+    """Print the first prompt of each role, unless a prompt of this role with the same first message is `known`.
+
+    known   (role, first message) of the prompts printed so far; added to
+    whose   appended to the headings
+    """
     for role, calls in plan.asked.items():
         kind = (role, calls[0][0]["content"])
         if kind in known:
@@ -279,13 +288,13 @@ def print_prompts(console: Console, plan: Plan, known: set[tuple[str, str]], who
 
 
 def print_problems(console: Console, plans: list[Plan]) -> None:
-    """What a run would need first."""
+    """Print why models cannot be called yet, each reason once."""
     for problem in dict.fromkeys(problem for plan in plans for problem in plan.problems()):
         console.print(f"to run it: {problem}", style="red", markup=False)
 
 
 def assumed(plans: list[Plan]) -> Table:
-    """Each assumption with its number."""
+    """A table of the assumptions and their numbers."""
     table = Table(title="assumed", title_justify="left", show_header=False, box=None, pad_edge=False)
     steps = sorted({plan.steps for plan in plans})
     table.add_row("steps of an attempt", f"{' or '.join(map(str, steps))}: every attempt takes all it may")
@@ -326,14 +335,16 @@ def _numbers(used: Usage) -> list[str]:
 
 
 class SweepEstimate(Callback):
-    """Before a sweep: a line with what is still to be done. With dry_run=true the whole estimate, and no sweep."""
+    """Before a sweep: print the estimate of its remaining work in one line; with dry_run=true print the whole estimate
+    and exit.
+    """
 
     def on_multirun_start(self, config: DictConfig, **_kwargs: Any) -> None:
         if not config.hydra.sweeper._target_.endswith("BasicSweeper"):
-            return  # another one finds its cells as it goes
+            return  # another sweeper chooses its cells while it runs
         overrides = list(config.hydra.overrides.task)
         if str(_given(overrides, "dry_run")).lower() == "true":
-            sys.exit(dry_run_sweep(config, overrides))  # Hydra takes an exception here for a warning, but not this one
+            sys.exit(dry_run_sweep(config, overrides))  # Hydra turns other exceptions here into a warning
         estimate_sweep(config, overrides)
 
 
@@ -341,9 +352,9 @@ class SweepEstimate(Callback):
 class SeedGroup:
     """The cells of a sweep that differ in nothing but their seed.
 
-    words     what tells them from other cells: {key: value}
-    left      of each, the part of its tasks that is still to be done: 1.0 none has an episode, 0.0 finished
-    problem   why there is no plan
+    words     the overrides that distinguish it from other groups: {key: value}
+    left      for each cell, the share of its tasks without an episode: 1.0 not begun, 0.0 finished
+    problem   why there is no plan; "" if there is one
     """
 
     words: dict[str, str]
@@ -353,32 +364,32 @@ class SeedGroup:
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Its overrides as on the command line."""
         return " ".join(f"{key}={value}" for key, value in self.words.items())
 
     def still(self) -> Usage:
-        """What its cells still ask for, all together."""
+        """Estimated usage of the remaining tasks of its cells, summed."""
         return times(self.plan.total(), sum(self.left)) if self.plan else Usage(cost_usd=None)
 
 
 def estimate_sweep(config: DictConfig, overrides: list[str], console: Console | None = None) -> None:
-    """Print a line with the calls, tokens and USD of the cells of a sweep that are still to be done.
+    """Print one line with the calls, tokens and USD of a sweep's remaining work.
 
-    config      of the multirun, as Hydra gives it to on_multirun_start
-    overrides   the words of its command, sweeps as they were typed
+    config      the multirun's, as Hydra passes it to on_multirun_start
+    overrides   the words of its command, with sweeps as they were typed
 
-    Quick, and never an error that would stop the sweep: what cannot be told is said so.
+    Limited to about PATIENCE_S, and raises nothing: a failed estimate is reported in the line.
     """
     console = console or Console(highlight=False)
     try:
         text = _line(plan_sweep(config, overrides, quick=True))
-    except Exception as error:  # noqa: BLE001 - the sweep itself will say what is wrong, and better
+    except Exception as error:  # noqa: BLE001 - the sweep itself reports it, with more detail
         text = f"estimate: not possible ({_first_line(error)})."
     console.print(text, markup=False, soft_wrap=True)
 
 
 def dry_run_sweep(config: DictConfig, overrides: list[str]) -> int:
-    """Print the prompts of each kind, a table of the cells, and their total. Returns 1 where a cell has no plan."""
+    """Print the prompts of each kind, a table of the cells and their total. Returns 1 if a cell has no plan, else 0."""
     console = Console(highlight=False, soft_wrap=True)
     found = plan_sweep(config, overrides, quick=False)
     known: set[tuple[str, str]] = set()
@@ -398,7 +409,10 @@ def dry_run_sweep(config: DictConfig, overrides: list[str]) -> int:
 
 
 def plan_sweep(config: DictConfig, overrides: list[str], *, quick: bool) -> list[SeedGroup]:
-    """The plan of each configuration of a sweep, once for all its seeds. quick: no engine is started for a prompt."""
+    """One plan for each configuration of a sweep, shared by its seeds.
+
+    quick   start no engine, and skip the configurations that are left after PATIENCE_S
+    """
     began, found = time.monotonic(), {}
     jobs = planned(config, overrides) or []
     fixed = set.intersection(*map(set, jobs)) if len(jobs) > 1 else set()
@@ -418,20 +432,20 @@ def plan_sweep(config: DictConfig, overrides: list[str], *, quick: bool) -> list
                     with hydra_of(cfg, number, job):
                         each.plan = plan_cell(cfg, envs, stack, begin=not quick)
                     found[key] = each, cfg
-                except Exception as error:  # noqa: BLE001 - of one cell: the others have their plan
+                except Exception as error:  # noqa: BLE001 - concerns one cell: the others keep their plan
                     each.problem = _first_line(error)
             each.left.append(1.0 if cfg is None else left_of(cfg, number, job, each.plan))
     return [each for each, _ in found.values()]
 
 
 def composed(config: DictConfig, job: list[str]) -> DictConfig:
-    """The configuration of a cell, with Hydra's own part."""
+    """The composed configuration of a cell, including the node `hydra`."""
     return GlobalHydra.instance().config_loader().load_sweep_config(config, job)
 
 
 @contextmanager
 def hydra_of(cfg: DictConfig, number: int, job: list[str]) -> Iterator[None]:
-    """HydraConfig as in the cell's own run, and then as it was."""
+    """Set HydraConfig as in the cell's own run; restore it on exit."""
     before = HydraConfig.instance().cfg
     with read_write(cfg), read_write(cfg.hydra), open_dict(cfg):
         cfg.hydra.job.num, cfg.hydra.job.id = number, f"estimate_{number}"
@@ -444,7 +458,7 @@ def hydra_of(cfg: DictConfig, number: int, job: list[str]) -> Iterator[None]:
 
 
 def left_of(cfg: DictConfig, number: int, job: list[str], plan: Plan | None) -> float:
-    """The part of a cell's tasks that its folder has no episode of; 1.0 where that cannot be told."""
+    """The share of a cell's tasks without an episode in its folder; 1.0 if that cannot be determined."""
     seed = _given(job, "seed")
     try:
         if seed is not None:
@@ -455,12 +469,12 @@ def left_of(cfg: DictConfig, number: int, job: list[str], plan: Plan | None) -> 
             return 1.0
         n_tasks = len(plan.tasks) if plan else len(json.loads((folder / "manifest.json").read_text())["task_ids"])
         return max(0.0, 1 - n_finished(folder / "episodes.jsonl") / max(1, n_tasks))
-    except (OSError, ValueError, KeyError, TypeError, OmegaConfBaseException):  # its run will say so
+    except (OSError, ValueError, KeyError, TypeError, OmegaConfBaseException):  # the cell's run reports it
         return 1.0
 
 
 def plan_cell(cfg: DictConfig, envs: dict[str, tuple[EnvPool, list[Task]]], stack: ExitStack, *, begin: bool) -> Plan:
-    """The plan of one cell. envs: those of the cells before, with their tasks, by what they were made of."""
+    """The plan of one cell. envs: a cache over all cells, {configuration: (envs, tasks)}; added to."""
     with open_dict(cfg):
         cfg = OmegaConf.masked_copy(cfg, [key for key in cfg if key != "hydra"])
     finalize(cfg)
@@ -479,7 +493,7 @@ def plan_cell(cfg: DictConfig, envs: dict[str, tuple[EnvPool, list[Task]]], stac
 
 
 def stand_ins(limit: int | None) -> list[Task]:
-    """As many tasks as are wanted, of a usual length, where asking the env for them would take too long."""
+    """`limit` placeholder tasks of QUERY_CHARS, for an env that takes too long to list its tasks."""
     if limit is None:
         raise UserError("its engine alone knows how many tasks there are: dry_run=true asks it, or give a limit")
     return [Task(id=f"task {n}", query="x" * QUERY_CHARS) for n in range(limit)]
@@ -502,7 +516,7 @@ def _line(found: list[SeedGroup]) -> str:
 
 
 def _sweep_table(found: list[SeedGroup]) -> Table:
-    """A line a configuration: what tells it from the others, a column each, then what its seeds ask for together."""
+    """One row per configuration: a column for each key that varies, then the estimate summed over its seeds."""
     keys = list(dict.fromkeys(key for each in found for key in each.words))
     table = Table(
         title="at most, of what is still to be done",
@@ -529,7 +543,7 @@ def _sums(used: Usage) -> list[str]:
 
 
 def _given(words: list[str], key: str) -> str | None:
-    """The value of a key in a command's words; None where it is not there."""
+    """The value of a key in a command's words; None if it is missing."""
     return next((word.partition("=")[2] for word in reversed(words) if word.lstrip("+").startswith(f"{key}=")), None)
 
 
@@ -542,12 +556,12 @@ def _first_line(error: BaseException) -> str:
 
 
 def times(usage: Usage, factor: float) -> Usage:
-    """So many times what was used."""
+    """The usage multiplied by a factor."""
     counts = ("calls", "prompt_tokens", "completion_tokens")
     cost = None if usage.cost_usd is None else usage.cost_usd * factor
     return Usage(**{name: round(getattr(usage, name) * factor) for name in counts}, cost_usd=cost)
 
 
 def usd(value: float | None) -> str:
-    """A cost; "unknown" where a price is."""
+    """A cost as text; "unknown" for None."""
     return "unknown" if value is None else f"{value:.4f}" if value < 1 else f"{value:,.2f}"

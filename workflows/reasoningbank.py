@@ -36,16 +36,18 @@ Result = TypeVar("Result")
 class Turn:
     """A task's turn in the stream: all that the stream tells the loop about it.
 
-    index        of the task's episode; with stream.mode=async, where that is known only at its end, the task's place
-    seen         with stream.mode=async the version of the bank that the task reads: after how many episodes
-    write_waits  the stream consolidates the episode itself, when those before it have been written
-    has_read     set by the loop when the task has read the bank, for a stream that must not write to it before
+    index                the episode's index; with stream.mode=async, which assigns it on completion, the task's
+                         position in the stream
+    bank_version         stream.mode=async only: how many episodes the bank had learned from when this task retrieved
+                         (the field `seen` of the episode's record)
+    stream_consolidates  run_task does not write this episode; the stream does, after all earlier ones
+    has_read             set by the loop once the task has retrieved; an async stream writes nothing to the bank before
     """
 
     index: int
     task: Task
-    seen: int | None = None
-    write_waits: bool = False
+    bank_version: int | None = None
+    stream_consolidates: bool = False
     has_read: Event = field(default_factory=Event, compare=False, repr=False)
 
 
@@ -54,10 +56,10 @@ class ReasoningBank:
     """The loop, and the base of every other workflow. workflows/build.py builds it.
 
     learn_from     both | success | failure: which attempts are distilled, by their verdicts
-    strip_lessons  judge, selector and distiller do not read what an attempt quotes from the lessons that it was shown
-    k              attempts for each task; null takes the workflow's own number
-    r              refinements after an attempt; null takes the workflow's own number
-    follows        the env's rule that says whether an attempt followed a lesson
+    strip_lessons  the text of retrieved lessons is removed from an attempt before judge, selector and distiller read it
+    k              attempts for each task; None: 1
+    r              refinements after an attempt; None: 0
+    follows        the env's rule that says whether an attempt followed a lesson (`BaseEnv.follows`)
     """
 
     envs: EnvPool
@@ -76,7 +78,7 @@ class ReasoningBank:
     learns: bool = field(init=False)  # whether episodes depend on each other through the bank
     judges: bool = field(init=False)  # whether attempts are judged
     has_memory: ClassVar[bool] = True
-    scaled_by: ClassVar[tuple[str, ...]] = ()  # k or r, where this workflow acts on it; in a sweep others go without
+    scaled_by: ClassVar[tuple[str, ...]] = ()  # which of k and r this workflow uses; a sweep drops the others
 
     def __post_init__(self) -> None:
         self.check_sizes()
@@ -88,28 +90,31 @@ class ReasoningBank:
         """One task, from the question to the lessons. The stream calls this for every task."""
         self.begin(turn.index, turn.task)
         try:
-            memories = self.memories(turn)  # Retrieval: a pure read
+            memories = self.retrieve_or_restore(turn)  # Retrieval: a pure read
             attempts = self.attempt(turn.index, turn.task, memories)  # Inference + Execution: k attempts at once
-        except InfraError as error:  # nothing could be attempted
+        except InfraError as error:  # retrieval failed, or no attempt could start
             memories, attempts = [], self.nothing_attempted(turn.task, error)
-        with side_by_side(len(attempts) > 1) as start:  # where there are several attempts, these three run at once
-            verdicts = start(attempts.verdicts)  # Evaluation: `evaluate`, what the judge says of each
-            answer = start(self.select, attempts)  # which attempt counts
-            lessons = start(self.extract, attempts, memories)  # Extraction
-        episode = self.episode(turn, attempts, verdicts(), answer(), lessons())
-        if not turn.write_waits:
+        with side_by_side(len(attempts) > 1) as start:  # with several attempts these three run concurrently
+            get_verdicts = start(attempts.verdicts)  # Evaluation (calls self.evaluate): what the learner believes
+            get_answer = start(self.select, attempts)  # which attempt is the task's answer
+            get_lessons = start(self.extract, attempts, memories)  # Extraction
+        episode = self.episode(turn, attempts, get_verdicts(), get_answer(), get_lessons())
+        if not turn.stream_consolidates:
             self.consolidate(episode)  # Consolidation: the only write
         return episode
 
     def retrieve(self, task: Task) -> list[Scored]:
-        """The records that the task is shown, best first."""
+        """The records retrieved for the task, best first."""
         domain, _ = self.bank.filing(task)
         within = {} if domain is None else {"domain": domain}
         return self.bank.retrieve(task.query, exclude_task=task.id, **within)
 
     def attempt(self, index: int, task: Task, memories: list[Scored]) -> Attempts:
-        """k attempts at once, each in an env of its own; one that breaks leaves the others alone."""
-        finished = self.records.rollouts.finished(index)  # by an earlier start of this run
+        """Make k attempts concurrently, each in its own env. An attempt that breaks does not affect the others.
+
+        index   the turn's (`Turn.index`): attempts are stored under it until the episode is written
+        """
+        finished = self.records.rollouts.finished(index)  # attempts of an earlier start of this run
 
         def one(sample: int) -> Trajectory:
             if sample in finished:
@@ -117,7 +122,7 @@ class ReasoningBank:
             try:
                 with self.envs.lease() as env:
                     made = self.envs.limited(env, partial(self.rollout.run, env, task, memories, sample))
-            except InfraError as error:  # no env could be had, or the attempt ran out of time
+            except InfraError as error:  # no env was available, or the attempt exceeded its time limit
                 return self.rollout.broken(task, error, sample)
             self.checkpoint(index, task, made)
             return made
@@ -126,7 +131,11 @@ class ReasoningBank:
         return self.as_attempts(task, list(ordered_map(one, range(k), k)), memories)
 
     def evaluate(self, attempts: Attempts) -> list[Verdict]:
-        """A verdict on each attempt; UNJUDGED for one that broke, and for all where no verdict is needed."""
+        """What the learner believes: the judge's verdict on each attempt, which may be wrong.
+
+        What is true is said by `BaseEnv.evaluate`. UNJUDGED for an attempt that broke, and for all where no verdict is
+        needed.
+        """
 
         def one(trajectory: Trajectory) -> Verdict:
             if trajectory.ended_by == "infra_error" or not self.judges:
@@ -139,11 +148,11 @@ class ReasoningBank:
         return list(ordered_map(one, attempts.read(), len(attempts)))
 
     def select(self, attempts: Attempts) -> Selection | None:
-        """Which attempt is the task's answer; None where there is one attempt."""
+        """Which attempt is the task's answer; None if there is only one attempt."""
         return None
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
-        """Lessons from each learnable attempt, distilled alone."""
+        """Distil each learnable attempt (`learnable`) by itself."""
 
         def one(number: int) -> Extraction:
             trajectory, verdict = read[number], attempts.verdicts()[number]
@@ -157,39 +166,42 @@ class ReasoningBank:
     def consolidate(self, episode: Episode) -> None:
         """Write the episode's line, add its records to the bank, then let the bank learn from the whole episode.
 
-        Resume repairs a crash in between.
+        After a crash between these steps, `core.run.resume.restore` repeats the missing ones.
         """
         self.record(episode)
-        if episode.status != "stopped":  # its task will run again
+        if episode.status != "stopped":  # a stopped task runs again on resume
             self.update_bank(self.records.rows[-1:])
 
     def record(self, episode: Episode) -> None:
-        """The first half of `consolidate`: write the episode's line."""
+        """First half of `consolidate`: write the episode's line to episodes.jsonl."""
         with self.records.shielded():
             self.records.append(episode)
 
     def update_bank(self, rows: list[dict]) -> None:
-        """The second half, for one episode or for those of a batch: the bank learns from their lines."""
+        """Second half of `consolidate`, for the rows of one episode or of a batch: the bank learns from them."""
         for row in rows:
             with self.records.shielded():
-                self.keep(row)
-            self.bank.learn(row)  # may ask a model, so Ctrl-C stops it; resume goes on from there
+                self.add_records(row)
+            self.bank.learn(row)  # not shielded: it may call a model, and resume repeats what Ctrl-C cut off
 
-    def keep(self, row: dict) -> None:
+    def add_records(self, row: dict) -> None:
         """Add the records of an episode's line to the bank."""
         for record in records_of(row):
             self.bank.add_from(record, did_in(row), shown=shown_in(row))
 
-    def memories(self, turn: Turn) -> list[Scored]:
-        """What the task retrieves. Where tasks overlap it is kept, because the bank has moved on when a run resumes."""
+    def retrieve_or_restore(self, turn: Turn) -> list[Scored]:
+        """The task's retrieved records.
+
+        With stream.mode=async they are saved to rollouts.jsonl, because on resume the bank would return other records.
+        """
         with self.records.timing_retrieval(turn.index):
-            if turn.seen is None:
+            if turn.bank_version is None:
                 found = self.retrieve(turn.task)
-            elif (begun := self.records.rollouts.begun(turn.index)) is not None:  # by an earlier start of this run
+            elif (begun := self.records.rollouts.begun(turn.index)) is not None:  # in an earlier start of this run
                 found = begun.memories
             else:
                 found = self.retrieve(turn.task)
-                self.records.rollouts.begin(turn.index, Begun(seen=turn.seen, memories=found))
+                self.records.rollouts.begin(turn.index, Begun(seen=turn.bank_version, memories=found))
         turn.has_read.set()
         return found
 
@@ -201,7 +213,7 @@ class ReasoningBank:
         selection: Selection | None,
         extractions: list[Extraction],
     ) -> Episode:
-        """Everything that happened in the task, as one object."""
+        """The task's Episode: everything that happened in it."""
         played = self.played(attempts, selection.index if selection else 0)
         n_shown, cited = self.rollout.agent.shown(attempts.memories), self.bank.uses == "cited"
         retrieved = retrieved_rows(attempts, n_shown, played, self.follows, cited=cited)
@@ -211,14 +223,14 @@ class ReasoningBank:
         )
 
     def played(self, attempts: Attempts, chosen: int) -> list[Trajectory]:
-        """The attempts whose actions led to the answer: itself, after those that it goes on from.
+        """The chosen attempt, preceded by the attempts that it continued (refine=continue).
 
         chosen   the number of the attempt that is the answer
         """
         return [attempts.trajectories[chosen]]
 
     def learnable(self, attempts: Attempts) -> list[int]:
-        """The numbers of the attempts to learn from: judged, with a verdict that `learn_from` allows, and not empty."""
+        """The numbers of the attempts to learn from: not empty, and with a label that `learn_from` allows."""
         return [
             number
             for number, (trajectory, verdict) in enumerate(zip(attempts.trajectories, attempts.verdicts(), strict=True))
@@ -227,19 +239,19 @@ class ReasoningBank:
         ]
 
     def lesson_maker(self, n_attempts: int) -> Distills | Contrast:
-        """What makes the lessons of a task with so many attempts."""
+        """The extractor used for `n_attempts`: the distiller, or the contrast extractor."""
         return self.distiller
 
     def judged_together(self, attempts: Attempts) -> list[Verdict]:
-        """`evaluate` by a judge that compares the attempts."""
+        """Verdicts from a judge that needs all attempts together (`Judge.compares`)."""
         whole = attempts.whole()
-        compare = partial(self.judge.judge_all, attempts.only(whole), partial(self.more, attempts))
+        compare = partial(self.judge.judge_all, attempts.only(whole), partial(self.extra_attempts, attempts))
         verdicts = guarded("judge", compare, lambda error: [replace(UNJUDGED, error=error)] * len(whole))
         found = dict(zip(whole, verdicts, strict=True))
         return [found.get(number, UNJUDGED) for number in range(len(attempts))]
 
-    def more(self, attempts: Attempts, n: int) -> list[Trajectory]:
-        """n further attempts at a task, for a judge alone: no part of the episode, so its budget does not hold them."""
+    def extra_attempts(self, attempts: Attempts, n: int) -> list[Trajectory]:
+        """n further attempts for the judge only: not part of the episode, so not limited by the episode budget."""
         self.meter.release(account_of(attempts.task))
 
         def one(sample: int) -> Trajectory:
@@ -250,9 +262,9 @@ class ReasoningBank:
         return list(ordered_map(one, range(len(attempts), len(attempts) + n), n))
 
     def begin(self, index: int, task: Task) -> None:
-        """Start to count the episode's usage against its budget, attempts finished by an earlier start included.
+        """Start counting the episode's usage against the episode budget; attempts of an earlier start are included.
 
-        The episode's budget limits the agent alone: an attempt that it cuts off is judged and learned from like others.
+        The episode budget limits the agent only: an attempt that it cuts off is judged and learned from like any other.
         """
         finished = self.records.rollouts.finished(index).values()
         spent = sum((trajectory.usage for trajectory in finished), Usage())
@@ -261,7 +273,11 @@ class ReasoningBank:
     def as_attempts(
         self, task: Task, trajectories: list[Trajectory], memories: list[Scored] = (), *, refused: bool = False
     ) -> Attempts:
-        """The attempts as the steps of the loop pass them on. memories: what they were shown."""
+        """Wrap trajectories as Attempts, with the judge and the loop's settings.
+
+        memories   the retrieved records
+        refused    see Attempts
+        """
         return Attempts(
             task=task,
             trajectories=trajectories,
@@ -272,7 +288,10 @@ class ReasoningBank:
         )
 
     def nothing_attempted(self, task: Task, error: InfraError) -> Attempts:
-        """One attempt that broke before it began. A budget that refuses retrieval is the run's, and ends the run."""
+        """One attempt that broke before it began.
+
+        If retrieval is refused for lack of budget, it is the run's budget, and the run ends.
+        """
         return self.as_attempts(task, [self.rollout.broken(task, error)], refused=isinstance(error, OverBudget))
 
     def was_stopped(self, attempts: Attempts) -> bool:
@@ -280,13 +299,16 @@ class ReasoningBank:
         return attempts.refused or self._refused(attempts.task)
 
     def _refused(self, task: Task) -> bool:
-        """Whether the run's budget refused a call of the task's. The calls of an env's grader bear its id alone."""
+        """Whether the run's budget refused a call of this task.
+
+        Grader calls are metered under task.id, not under the account of this visit.
+        """
         return any(self.meter.stopped(name) for name in (account_of(task), task.id))
 
     def checkpoint(self, index: int, task: Task, trajectory: Trajectory) -> None:
-        """Store a finished attempt for the case that the run is killed.
+        """Store a finished attempt in rollouts.jsonl, so that a killed run does not repeat it.
 
-        One that broke, or that the run's budget ended, is not stored but made again.
+        An attempt that broke, or that the run's budget ended, is not stored: a resumed run repeats it.
         """
         ended = trajectory.ended_by == "budget" and self._refused(task)
         if trajectory.ended_by != "infra_error" and not ended:
@@ -300,7 +322,7 @@ class ReasoningBank:
             )
 
     def check_parts(self) -> None:
-        """Raises UserError for parts that must not, or cannot, work together."""
+        """Raises UserError for parts that must not, or cannot, be combined."""
         check_choice(self, "workflow", "learn_from", ("both", "success", "failure"))
         if self.rollout.agent.uses_gold and self.learns and not self.setting.use_gold:
             raise UserError(
@@ -319,9 +341,9 @@ class ReasoningBank:
 
 
 def guarded(role: str, ask: Callable[[], Result], otherwise: Callable[[str], Result]) -> Result:
-    """ask(), or where its model or env broke a result that carries the error; main.log has its traceback.
+    """Return ask(); on InfraError, log it with its traceback and return otherwise(message).
 
-    This is the one place where a judge, selector or extractor that breaks is caught.
+    The only place that catches the errors of a judge, a selector or an extractor.
     """
     try:
         return ask()

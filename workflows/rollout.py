@@ -24,12 +24,12 @@ NO_ACTION = "No action could be read from your reply. Keep to the format you wer
 
 @dataclass(kw_only=True)
 class Rollout:
-    """Runs attempts. The conversation only grows: each turn appends the reply and the observation. What a prompt has of
-    it is the agent's business (`seen`).
+    """Runs attempts. The conversation only grows: each turn appends the reply and the observation. `Agent.seen` decides
+    how much of it a prompt contains.
 
-    max_steps     actions in one attempt; None takes the env's own limit
-    max_repeats   so many steps in a row with the same action and observation end an attempt; None never ends one so
-    timeout_s     no step is begun later than this many seconds after the attempt; None: no limit
+    max_steps     maximum number of actions in one attempt; None: the env's own limit
+    max_repeats   end an attempt after this many consecutive steps with the same action and observation; None: never
+    timeout_s     begin no step later than this many seconds after the attempt's start; None: no limit
     """
 
     agent: Agent
@@ -41,7 +41,7 @@ class Rollout:
     _logged: set[str] = field(default_factory=set, init=False, repr=False)  # errors
 
     def run(self, env: BaseEnv, task: Task, memories: list[Scored], sample: int = 0) -> Trajectory:
-        """One attempt. An error of the model or the env ends it, and is recorded with the steps until then."""
+        """One attempt. An error of the model or the env ends it and is recorded, with the steps made before it."""
         attempt = _Attempt(task=task, sample=sample)
         try:
             attempt.opening = self.agent.opening(env.reset(task), env.instructions, memories)
@@ -53,8 +53,8 @@ class Rollout:
     def refine(self, env: BaseEnv, task: Task, before: Trajectory, sample: int, *, restart: bool) -> Trajectory:
         """A further round after `before`: the agent checks it in the same conversation and tries again (section 3.3).
 
-        restart   act in a new episode, as a single-turn env always does. Otherwise go on where `before` left the env;
-                  where its episode is over, or evaluated for good, the agent only writes a note on it.
+        restart   True: act in a new episode, as a single-turn env always does. False: continue in the state in which
+                  `before` left the env; if that episode is over or already evaluated, the agent only writes a note.
         """
         attempt = _Attempt(task=task, sample=sample)
         single = env.max_steps == 1
@@ -75,27 +75,27 @@ class Rollout:
                 return self._note(env, attempt, before)
             attempt.reward = 0.0 if restart else before.reward
             self._finish(env, attempt)
-        except AttemptOver as error:  # no note is written, and the round before stays the answer
+        except AttemptOver as error:  # no note is written, and the previous round stays the answer
             attempt.cut_off(error)
         except InfraError as error:
             self._break(attempt, error)
         return attempt.trajectory()
 
     def replay(self, env: BaseEnv, task: Task, rounds: list[Trajectory]) -> None:
-        """Repeat the actions of earlier rounds in an env, without asking the model. Raises InfraError."""
+        """Repeat the actions of earlier rounds in an env, without calling the model. Raises InfraError."""
         env.reset(task)
         for action in (step.action for made in rounds for step in made.steps if step.action):
             if env.step(action)[2]:
                 return
 
     def broken(self, task: Task, error: InfraError, sample: int = 0) -> Trajectory:
-        """An attempt that never began, because something before it broke."""
+        """The trajectory of an attempt that never began, because an error came before it."""
         attempt = _Attempt(task=task, sample=sample)
         self._break(attempt, error)
         return attempt.trajectory()
 
     def _break(self, attempt: _Attempt, error: InfraError) -> None:
-        """An error ends the attempt. main.log has every one, and of those with one cause the first one's traceback."""
+        """End the attempt with an error. main.log gets each error, with a traceback for the first of each cause."""
         attempt.fail(error)
         first = attempt.error not in self._logged
         self._logged.add(attempt.error)
@@ -106,7 +106,7 @@ class Rollout:
         """Play from the attempt's opening to its end, then let the env evaluate it."""
         try:
             self._play(env, attempt, self.agent.begin(env, self.role, account_of(attempt.task)))
-        except AttemptOver as error:  # evaluated by what it reached, as at the step limit
+        except AttemptOver as error:  # the env evaluates the state reached, as at the step limit
             attempt.cut_off(error)
         attempt.success = env.evaluate(attempt.answer)
         if env.late:
@@ -118,7 +118,7 @@ class Rollout:
             attempt.ended_by = "goal"
 
     def _note(self, env: BaseEnv, attempt: _Attempt, before: Trajectory) -> Trajectory:
-        """The model's note on an attempt that is over: its outcome stays."""
+        """Let the model write a note on an attempt that is over; the attempt's outcome stays."""
         seed = derive_seed(self.seed, *attempt.task.seeded_by, attempt.sample, 0, "agent")
         told = self.agent.seen(attempt.opening)
         reply = self.agent.begin(env, self.role, account_of(attempt.task))(told, attempt.sample, seed)
@@ -151,7 +151,7 @@ class Rollout:
         attempt.ended_by = "step_limit"
 
     def _read(self, reply: Reply) -> tuple[Step, str | None]:
-        """(the step without an answer of the env, the action or None where none could be read)."""
+        """(the step, still without the env's observation; the action, None if none could be parsed)."""
         thought, action = self.agent.parse(reply.text)
         read = {"text": reply.text, "thought": thought, "action": action or "", "finish_reason": reply.finish_reason}
         return Step(**read, observation=NO_ACTION, valid=False), action
@@ -169,7 +169,7 @@ def turns(step: Step) -> list[Message]:
 
 
 def with_id(task_id: str, made: Trajectory) -> Trajectory:
-    """With an id that depends on the task and the content alone.
+    """The trajectory with an id that depends only on the task and the content.
 
     Two names are hashed as schema 1 had them, so that runs made then and now have the same ids.
     """
@@ -180,7 +180,7 @@ def with_id(task_id: str, made: Trajectory) -> Trajectory:
 
 @dataclass(kw_only=True)
 class _Attempt:
-    """A trajectory in the making: the fields of Trajectory, except its id."""
+    """An unfinished trajectory: the fields of Trajectory, except its id."""
 
     task: Task
     sample: int
@@ -197,7 +197,7 @@ class _Attempt:
     began: float = field(default_factory=time.monotonic)
 
     def repeats(self) -> int:
-        """How many of the last steps have the same action and observation, at least 1."""
+        """Number of consecutive steps, up to the last, with the same action and observation; at least 1."""
         ends = ((step.action, step.observation) for step in reversed(self.steps))
         last = next(ends)
         return 1 + sum(1 for _ in takewhile(lambda end: end == last, ends))

@@ -1,7 +1,7 @@
-"""stream.split_by=type: each type of task is a stream of its own over a bank of its own, and the streams run at once.
+"""stream.split_by=type: each task type has its own stream and its own bank, and the streams run concurrently.
 
-An episode of one type changes nothing for another, so how many run at once changes no result. episodes.jsonl has the
-order of the whole stream all the same: what is finished before its place has come waits in ahead.jsonl.
+An episode of one type does not affect another type, so the number of concurrent streams changes no result.
+episodes.jsonl keeps the order of the whole stream: an episode that finishes before earlier ones waits in ahead.jsonl.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ MOST_NAME = 100  # characters of a bank's file name
 def side_by_side_by_type(
     workflow: ReasoningBank, tasks: list[Task], workers: int, stop_after: int | None = None
 ) -> Iterator[Episode]:
-    """Run the tasks that are not recorded yet, `workers` at once, each of another type.
+    """Run the tasks that are not recorded yet, up to `workers` concurrently, each of a different type.
 
-    Yields each episode, in the order of `tasks`, once it is recorded. A stream of which `stop_after` tasks in a row
-    broke waits until all before them are yielded: the run may end there.
+    Yields each episode, in the order of `tasks`, once it is recorded.
+
+    stop_after   after this many consecutive infra errors a type's stream waits until all earlier episodes are yielded,
+                 because the run may end there
     """
     records = workflow.records
     todo = range(len(records.rows), len(tasks))
@@ -54,26 +56,29 @@ def side_by_side_by_type(
 
 @dataclass(kw_only=True)
 class Streams:
-    """The streams of all types, each of them in a thread.
+    """The streams of all types, one thread each.
 
-    todo   places of the tasks to run
+    todo         stream positions of the tasks to run
+    stop_after   see `side_by_side_by_type`
     """
 
     workflow: ReasoningBank
     tasks: list[Task]
     todo: list[int]
     stop_after: int | None
-    _made: dict[int, Future[Episode | None]] = field(init=False)  # by place; None: not run, because the run ends
+    _made: dict[int, Future[Episode | None]] = field(init=False)  # by position; None: not run, because the run ends
     _ends: threading.Event = field(default_factory=threading.Event, init=False)
-    _error: BaseException | None = field(default=None, init=False)  # the first that ended a stream
-    _due: int = field(default=-1, init=False)  # the place whose episode is waited for: all before it are yielded
-    _came: threading.Condition = field(default_factory=threading.Condition, init=False)  # that, or the end
+    _error: BaseException | None = field(default=None, init=False)  # the first error that ended a stream
+    _due: int = field(default=-1, init=False)  # the position waited for: all before it are yielded
+    _came: threading.Condition = field(
+        default_factory=threading.Condition, init=False
+    )  # `_due` has changed, or the run ends
 
     def __post_init__(self) -> None:
         self._made = {index: Future() for index in self.todo}
 
     def running(self, workers: int) -> ExitStack:
-        """A block in which the streams run. At its end each of them finishes the task that it is at."""
+        """A context in which the streams run. On exit, each stream first finishes its current task."""
         places: dict[str, list[int]] = {}
         for index in self.todo:
             places.setdefault(self.tasks[index].type, []).append(index)
@@ -90,14 +95,14 @@ class Streams:
             self._came.notify_all()
 
     def episode(self, place: int) -> Episode:
-        """The episode of a task, once it is there. Raises what ended its stream."""
+        """Wait for the episode of the task at this position. Raises the error that ended its stream."""
         with self._came:
             self._due = place
             self._came.notify_all()
         made = self._made[place].result()
-        if made is None and self._error is not None:  # of a stream whose place has not come
+        if made is None and self._error is not None:  # the error is of another type's stream
             raise self._error
-        return self._one(place) if made is None else made  # which the budget stops as well, and says so
+        return self._one(place) if made is None else made  # the run's budget stops this one too
 
     def _run(self, places: list[int], at_once: threading.Semaphore) -> None:
         n_broken = 0  # in a row
@@ -109,7 +114,7 @@ class Streams:
             try:
                 with at_once:
                     made = None if self._ends.is_set() else self._one(index)
-            except BaseException as error:  # noqa: BLE001 - raised where its place comes
+            except BaseException as error:  # noqa: BLE001 - raised by `episode` at this position
                 self._error = self._error or error
                 self._end()
                 self._made[index].set_exception(error)
@@ -120,20 +125,20 @@ class Streams:
             self._made[index].set_result(made)
 
     def _one(self, index: int) -> Episode:
-        """Run a task; its bank has learned from it, and it is safe, when this returns."""
-        episode = self.workflow.run_task(Turn(index=index, task=self.tasks[index], write_waits=True))
+        """Run a task. On return it is stored in ahead.jsonl, and its bank has learned from it."""
+        episode = self.workflow.run_task(Turn(index=index, task=self.tasks[index], stream_consolidates=True))
         if episode.status != "stopped":  # its task will run again
             row = self.workflow.records.row_of(episode)
             self.workflow.records.ahead.add(row)
-            self.workflow.keep(row)
+            self.workflow.add_records(row)
             self.workflow.bank.learn(row)
         return episode
 
 
 def banks_of(run_dir: Path, tasks: list[Task], config: dict[str, Any]) -> dict[str, str] | None:
-    """{type of task: the path of its bank}; None where the run has one bank, or learns nothing.
+    """{type of task: the path of its bank}; None if the run has one bank, or learns nothing.
 
-    Raises UserError where the types could not have banks of their own.
+    Raises UserError for settings with which the types cannot have banks of their own.
     """
     memory = config["memory"]
     learns = config["setting"]["learn"] and part(config["workflow"]).has_memory and part(memory).learns
@@ -153,7 +158,7 @@ def banks_of(run_dir: Path, tasks: list[Task], config: dict[str, Any]) -> dict[s
 
 
 def episode_of(row: dict[str, Any]) -> Episode:
-    """An episode from its line in schema 2."""
+    """An Episode from its row (schema 2)."""
     parts = {
         "verdict": Verdict(**row["verdict"]),
         "verdicts": tuple(Verdict(**each) for each in row["verdicts"]),

@@ -1,4 +1,4 @@
-"""The stream: tasks one after another, because each may retrieve what an earlier one taught."""
+"""The stream: the order in which tasks run: sequential, in batches, overlapping or split by type."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from workflows.split_stream import SPLITS, side_by_side_by_type
 
 @dataclass(frozen=True, kw_only=True)
 class Stream:
-    """How tasks follow each other.
+    """The order in which tasks run, and which version of the bank each one reads.
 
-    batch    tasks that all see the bank as it was before the first of them, and are then consolidated in order; the
-             paper's stream has 1
-    order    file | shuffled | by_type (one type after another, the types shuffled); the seed shuffles
-    passes   how often all tasks are run; a task does not see what it taught in an earlier pass (memory.allow_self)
-    mode     in_order | async: where something is learned, `window` tasks overlap, each sees the bank as it stands when
-             it begins, and they are consolidated in the order in which they end (workflows/overlap.py)
-    window   how many overlap; None: mode=in_order
-    order_from   folder of an asynchronous run, whose order is repeated exactly; None: as it comes
-    split_by  type: each type of task has a stream and a bank of its own, and the streams run at once
+    batch       tasks that all read the bank as it was before the first of them, and are then consolidated in order; 1
+                is the paper's stream
+    order       file | shuffled | by_type (one type after another, the types shuffled); shuffling depends on the seed
+    passes      how often all tasks are run; a task does not retrieve its own lessons of an earlier pass
+                (memory.allow_self)
+    mode        in_order | async: if the run learns, `window` tasks overlap. Each reads the bank as it is when the task
+                begins, and they are consolidated in the order of their completion (workflows/overlap.py)
+    window      number of tasks that overlap; None with mode=in_order
+    order_from  folder of an earlier async run whose completion order is replayed; None: no replay
+    split_by    type: each task type has its own stream and its own bank, and the streams run concurrently; None: one
+                stream
     """
 
     batch: int = 1
@@ -54,7 +56,7 @@ class Stream:
             raise UserError("stream.split_by runs whole streams at once: leave out stream.batch and stream.mode.")
 
     def ordered(self, tasks: list[Task], seed: int) -> list[Task]:
-        """The tasks of one pass, in the order of the stream."""
+        """The tasks of one pass, sorted by `order`."""
         if self.order == "shuffled":
             return sorted(tasks, key=lambda task: derive_seed(seed, task.id, "stream"))
         if self.order == "by_type":
@@ -62,17 +64,17 @@ class Stream:
         return list(tasks)
 
     def every_pass(self, tasks: list[Task]) -> list[Task]:
-        """The tasks of all passes."""
+        """The tasks of all passes, one pass after another; `Task.visit` is the number of the pass."""
         return [replace(task, visit=number) for number in range(self.passes) for task in tasks]
 
     def described(self) -> dict[str, int | str]:
-        """What the summary says of it: {batch, order, passes}, and {mode, window} or {split_by} where given."""
+        """For summary.json: {batch, order, passes}, with {mode, window} or {split_by} if these are used."""
         found = {"batch": self.batch, "order": self.order, "passes": self.passes}
         found |= {"mode": self.mode, "window": self.window} if self.mode == "async" else {}
         return found | ({} if self.split_by is None else {"split_by": self.split_by})
 
-    def settled(self, done: int, n_tasks: int) -> int:
-        """How many of `done` episodes have been consolidated: all but those of an unfinished batch."""
+    def n_consolidated(self, done: int, n_tasks: int) -> int:
+        """How many of the `done` episodes the bank has learned from: all but those of an unfinished batch."""
         return done if done >= n_tasks else done - done % self.batch
 
     def run(
@@ -80,42 +82,44 @@ class Stream:
     ) -> Iterator[Episode]:
         """Run the tasks that are not recorded yet; yields each episode, in order, once it is recorded.
 
-        Up to `workers` tasks run at once where they do not depend on each other: those of a batch, or all where nothing
-        is learned. The stream ends early when the run's budget is used up.
+        Up to `workers` tasks run concurrently if they do not depend on each other: the tasks of a batch, or all tasks
+        if the run does not learn. The stream ends early when the run's budget is used up.
 
-        retries      further tries at a task that broke: at once where nothing is learned, else at the stream's end
-        stop_after   so many tasks in a row that broke raise StopRun; None: never
+        retries      number of further tries at a task that ended with an infra error: immediately if the run does not
+                     learn, else at the stream's end. (`Episode.retries` is an index: the first episode of the task.)
+        stop_after   raise StopRun after this many consecutive infra errors; None: never
         """
-        in_a_row: set[int] = set()  # places: a task that is tried again and breaks again is one task
-        with closing(self._episodes(workflow, tasks, workers, retries, stop_after)) as episodes:
+        in_a_row: set[int] = set()  # stream positions, so that a retried task counts once
+        with closing(self._all_passes_and_retries(workflow, tasks, workers, retries, stop_after)) as episodes:
             for episode in episodes:
                 yield episode
                 if episode.status == "stopped":
                     return
-                place = episode.index if episode.retries is None else episode.retries
+                place = episode.index if episode.retries is None else episode.retries  # an index, not a count
                 in_a_row = in_a_row | {place} if episode.status == "infra_error" else set()
                 if len(in_a_row) == stop_after:
                     cause = episode.trajectories[episode.chosen].error
                     raise StopRun(f"{stop_after} tasks in a row broke (stop_after_broken), the last by {cause}")
 
-    def _episodes(
+    def _all_passes_and_retries(
         self, workflow: ReasoningBank, tasks: list[Task], workers: int, retries: int, stop_after: int | None
     ) -> Iterator[Episode]:
+        """The first tries of all passes, then the retries; see `run` for the arguments."""
         if workflow.meter.exhausted():
             return
         begun = len(workflow.records.rows)
-        yield from self._first(workflow, tasks, workers, retries, stop_after)
+        yield from self._first_tries(workflow, tasks, workers, retries, stop_after)
         for _ in range(retries if workflow.learns else min(retries, 1)):
             rows = sorted(current(workflow.records.rows), key=lambda row: row["index"])  # the oldest try first
             broken = [row for row in rows if row["status"] == "infra_error"]
-            if not workflow.learns:  # those of this start were tried often enough, at once
+            if not workflow.learns:  # tasks of this process start have already had their retries
                 broken = [row for row in broken if row["index"] < begun]
-            yield from self._again(workflow, tasks, broken, workers, retries)
+            yield from self._retry_broken(workflow, tasks, broken, workers, retries)
 
-    def _first(
+    def _first_tries(
         self, workflow: ReasoningBank, tasks: list[Task], workers: int, retries: int, stop_after: int | None
     ) -> Iterator[Episode]:
-        """The tasks that were not run yet, each at its place."""
+        """Run the tasks that have no episode yet; see `run` for the arguments."""
         if self.mode == "async" and workflow.learns:
             ids = [task.id for task in tasks]
             order = None if self.order_from is None else recorded_order(self.order_from, ids, self.window)
@@ -126,34 +130,37 @@ class Stream:
             return
         done = len(workflow.records.rows)
         batch = self.batch if workflow.learns else len(tasks)
-        write_waits = not (workflow.learns and batch == 1)
+        stream_consolidates = not (workflow.learns and batch == 1)
 
         def run(index: int) -> Episode:
             if workflow.learns and index + 1 < len(tasks):
                 workflow.bank.prefetch(tasks[index + 1].query)
-            turn = Turn(index=index, task=tasks[index], write_waits=write_waits)
-            return last_try(workflow, turn, 0 if workflow.learns else retries)
+            turn = Turn(index=index, task=tasks[index], stream_consolidates=stream_consolidates)
+            return run_with_retries(workflow, turn, 0 if workflow.learns else retries)
 
         for start in range(done - done % batch, len(tasks), batch):
             end = min(start + batch, len(tasks))
             todo = range(max(start, done), end)
             for episode in ordered_map(run, todo, min(workers, len(todo))):
-                if write_waits:  # written in the stream's order, learned from at the batch's end
+                if stream_consolidates:  # write in the stream's order, let the bank learn at the batch's end
                     workflow.record(episode)
                     if episode.index == end - 1 and episode.status != "stopped":
                         workflow.update_bank(workflow.records.rows[start - end :])
                 yield episode
 
-    def _again(
+    def _retry_broken(
         self, workflow: ReasoningBank, tasks: list[Task], broken: list[dict], workers: int, retries: int
     ) -> Iterator[Episode]:
-        """Another try at the tasks of these rows, each as a further episode at the end of the stream."""
+        """Try the tasks of the `broken` rows again; each try is a further episode at the end of the stream.
+
+        retries   number of tries in each of these episodes, if the run does not learn
+        """
         first = len(workflow.records.rows)
 
         def run(number: int) -> Episode:
             row, index = broken[number], first + number
-            turn = Turn(index=index, task=tasks[place_of(row)], write_waits=True)
-            episode = last_try(workflow, turn, 0 if workflow.learns else retries)
+            turn = Turn(index=index, task=tasks[place_of(row)], stream_consolidates=True)
+            episode = run_with_retries(workflow, turn, 0 if workflow.learns else retries)
             overlap = {"place": row["place"], "seen": index} if "place" in row else {}
             return replace(episode, retries=row.get("retries", row["index"]), **overlap)
 
@@ -162,8 +169,8 @@ class Stream:
             yield episode
 
 
-def last_try(workflow: ReasoningBank, turn: Turn, retries: int) -> Episode:
-    """The episode of a task; where it breaks it is tried again, so many times at most."""
+def run_with_retries(workflow: ReasoningBank, turn: Turn, retries: int) -> Episode:
+    """Run a task; on an infra error try it again, at most `retries` times. Returns the last try's episode."""
     for _ in range(retries):
         if (episode := workflow.run_task(turn)).status != "infra_error":
             return episode

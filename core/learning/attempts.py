@@ -1,4 +1,4 @@
-"""All attempts at one task, as the steps of the loop pass them to each other; and their answers, made comparable."""
+"""Attempts: all attempts at one task, passed between the steps of the loop; `plain_answer`: answers made comparable."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from core.types import Scored, Task, Trajectory, Verdict
 class Attempts:
     """The attempts at a task, with a verdict on each.
 
-    evaluate       judges all of them; runs once, when `verdicts()` is first called, and later callers get the same
-    memories       the retrieved records that they were shown
-    strip_lessons  judges, selectors and distillers do not get to read verbatim quotes from those
-    refused        the run's budget refused a call before any attempt began: the episode is stopped, not broken
+    evaluate       judges all attempts; runs once, at the first call of `verdicts()`, which returns its result
+    memories       the retrieved records that the attempts were shown
+    strip_lessons  verbatim quotes from `memories` are removed before judges, selectors and distillers read an attempt
+    refused        the run's budget refused a call before any attempt began: the episode's status is stopped
     """
 
     task: Task
@@ -39,12 +39,12 @@ class Attempts:
         return [number for number, attempt in enumerate(self.trajectories) if attempt.ended_by != "infra_error"]
 
     def read(self) -> list[Trajectory]:
-        """The attempts as judges, selectors and distillers read them."""
+        """The attempts as judges, selectors and distillers read them (see `strip_lessons`)."""
         quoted = self.memories if self.strip_lessons else []
         return [without_lessons(trajectory, quoted) for trajectory in self.trajectories]
 
     def only(self, numbers: list[int]) -> Attempts:
-        """The attempts of these numbers, in that order, with the verdicts that they have here."""
+        """The attempts with these numbers, in that order, with their verdicts from here."""
         return Attempts(
             task=self.task,
             trajectories=[self.trajectories[number] for number in numbers],
@@ -54,7 +54,7 @@ class Attempts:
         )
 
 
-# Ways to write an answer that make no difference between two answers.
+# Notations that `plain_answer` unifies.
 _ONE_SIGN = str.maketrans("−–（），＝", "--(),=")
 _LATEX_ONLY = re.compile(r"\\(?:left|right)(?![a-zA-Z])\.?|(?<!\\)\\[()\[\],;:! ]|\\?\$|\\displaystyle(?![a-zA-Z])|~")
 _FRACTION = re.compile(r"\\[dt]frac(?![a-z])")
@@ -66,19 +66,19 @@ _THOUSANDS = re.compile(r"[+-]?\s?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
 def plain_answers(trajectories: list[Trajectory]) -> list[str]:
-    """The answer of each attempt as answers are compared in a vote, in one plain notation; "" where it has none."""
+    """`plain_answer` of each attempt's answer, for a vote; "" for an attempt without an answer."""
     return [plain_answer(trajectory.answer or "") for trajectory in trajectories]
 
 
 def plain_answer(answer: str) -> str:
-    r"""Without what says nothing: case, blanks beside a sign, LaTeX's delimiters and spaces, thousands' commas, a stop.
+    r"""The answer in lower case, without spaces around signs, LaTeX delimiters and spacing, thousands commas, last dot.
 
-    `$\left(1,\, 2\right)$` is `(1,2)`, `1,000.` is `1000`. Nothing is calculated: `1/2` and `0.5` are two answers.
+    `$\left(1,\, 2\right)$` becomes `(1,2)`, `1,000.` becomes `1000`. Nothing is calculated: `1/2` and `0.5` differ.
     """
     text = _THOUSANDS_COMMA.sub(",", answer.translate(_ONE_SIGN))
     text = " ".join(_LATEX_ONLY.sub(" ", text).split()).lower()
     text = _FRACTION.sub(r"\\frac", _STYLED.sub(r"\1", text)).strip()
     text = text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text
-    if _THOUSANDS.fullmatch(text):  # before the blanks go: `1, 000` is a list
+    if _THOUSANDS.fullmatch(text):  # before spaces are removed: `1, 000` is a list
         return text.replace(",", "").replace(" ", "")
     return _PLUS_OR_MINUS.sub(lambda sign: sign[1] or sign[2], _BESIDE_A_SIGN.sub(r"\1", text)).strip()

@@ -1,4 +1,4 @@
-"""Evaluation (`judge=`): whether an attempt is taken for a success."""
+"""Evaluation (`judge=`): judges label attempts as success or failure."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ CONFIDENCE_SCHEMA = object_schema(JUDGE_FIELDS | {"confidence": {"type": "number
 
 
 class Judge(Protocol):
-    """Labels attempts. A subclass writes `judge`, or sets `compares` and writes `judge_all` as well.
+    """Labels attempts. A subclass implements `judge`; with compares=True also `judge_all`.
 
-    uses_gold   it knows the answer, and is refused in a setting that must not
-    compares    it needs all attempts at a task together: `judge_all` is called in the place of `judge`
-    n_more      further attempts at a task that a judge which compares asks for
+    uses_gold   True: the judge knows the answer; an error in a setting without gold labels
+    compares    True: the judge needs all attempts at a task together, so `judge_all` is called instead of `judge`
+    n_more      number of extra attempts that `judge_all` requests; 0: none
     """
 
     uses_gold: ClassVar[bool] = False
@@ -45,11 +45,11 @@ class Judge(Protocol):
     n_more: int = 0
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
-        """The verdict on an attempt. Raises InfraError when a model breaks; the attempt then has no label."""
+        """The verdict on an attempt. Raises InfraError if a model breaks; the attempt then has no label."""
         ...
 
     def judge_all(self, attempts: Attempts, more: Callable[[int], list[Trajectory]]) -> list[Verdict]:
-        """A verdict on each attempt. more: (n) -> n further attempts at the task. Raises InfraError."""
+        """A verdict on each attempt. more: a function (n) -> n further attempts at the task. Raises InfraError."""
         raise NotImplementedError
 
 
@@ -57,15 +57,15 @@ class Judge(Protocol):
 class LLMJudge(Learner, Judge):
     """judge=llm, as in the paper (section 3.2): a model at temperature 0 reads the attempt, not the reference answer.
 
-    max_chars    of the trajectory in the prompt, cut in the middle
-    confidence   the model is also asked for the probability that its label is right; the paper's is not
+    max_chars    maximum characters of the trajectory in the prompt; longer ones are cut in the middle
+    confidence   also ask the model for the probability that its label is right; off in the paper
     """
 
     max_chars: int = 24000
     confidence: bool = False
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
-        """success or failure. A reply that cannot be read counts as failure and is marked as not parsed."""
+        """success or failure. An unreadable reply counts as failure and is marked as not parsed."""
         last = trajectory.steps[-1] if trajectory.steps else None
         values = {
             "trajectory": transcript(trajectory, self.max_chars),
@@ -77,7 +77,7 @@ class LLMJudge(Learner, Judge):
         reply = self.ask(template, "judge", task, schema, trajectory.sample, **values)
         label, thoughts = parse_status(reply.text), parse_json(reply.text, "thoughts")
         truncated = reply.finish_reason == "length"
-        # Of a reply that was cut off the last number may lack its end; without a label there is nothing to be sure of.
+        # In a truncated reply the last number may be cut off; without a label there is no confidence in it.
         readable = self.confidence and label is not None and not truncated
         sure = parse_confidence(reply.text) if readable else None
         return Verdict(
@@ -94,7 +94,7 @@ class LLMJudge(Learner, Judge):
 
 @dataclass(kw_only=True)
 class OracleJudge(Judge):
-    """judge=oracle: the env's own evaluation, where the setting allows it."""
+    """judge=oracle: the env's own evaluation, if the setting allows gold labels."""
 
     uses_gold: ClassVar[bool] = True
 
@@ -105,12 +105,11 @@ class OracleJudge(Judge):
 
 @dataclass(kw_only=True)
 class Consensus(Judge):
-    """judge=consensus: success is the answer that most attempts at the task agree on.
+    """judge=consensus: an attempt succeeds if it has the answer that most attempts at the task agree on.
 
-    No model judges and no truth is used (self-consistency, Wang et al. 2023). Answers are compared as by
-    select=majority. Where no two answers agree, or two have equally many votes, every attempt is a failure: it has not
-    the majority's answer. There is no verdict, and so nothing to learn, where none was given at all, as in multi turn,
-    and where there is one attempt alone.
+    No model judges and no truth is used (self-consistency, Wang et al. 2023). Answers are compared as in
+    select=majority. No majority (all answers differ, or a tie): all fail. No verdict, and so nothing to learn, if no
+    attempt has an answer (multi-turn), or if there is only one attempt.
     """
 
     source: ClassVar[str] = "consensus"
@@ -121,10 +120,10 @@ class Consensus(Judge):
         return Verdict(label=None, source=self.source, reason="one answer")
 
     def judge_all(self, attempts: Attempts, more: Callable[[int], list[Trajectory]]) -> list[Verdict]:
-        """A verdict on each attempt; its confidence is the share of the votes that the agreed answer has.
+        """A verdict on each attempt; its confidence is the agreed answer's share of the attempts, extra ones included.
 
-        What further attempts cost stands in the first verdict. Raises InfraError when one of them broke: a vote that
-        depended on luck would be no label.
+        The first verdict bears the usage of the extra attempts. Raises InfraError if one of them broke: a vote with
+        missing answers would not be reproducible.
         """
         answers = plain_answers(attempts.trajectories)
         asked = more(self.n_more) if self.n_more and any(answers) else []
@@ -151,9 +150,9 @@ class Consensus(Judge):
 
 @dataclass(kw_only=True)
 class SelfConsistency(Consensus):
-    """judge=self_consistency: the same vote, with further answers, so that a single attempt can be judged.
+    """judge=self_consistency: the same vote, with extra attempts, so that a single attempt can be judged.
 
-    n_more   answers that the agent's model is asked for, for the vote alone
+    n_more   number of extra attempts, made for the vote only
     """
 
     source: ClassVar[str] = "self_consistency"
@@ -168,21 +167,20 @@ class HeuristicJudge(Judge):
     """judge=heuristic: by rules, without a model and without the truth (`heuristic_verdict`)."""
 
     def judge(self, task: Task, trajectory: Trajectory) -> Verdict:
-        """A verdict, always."""
+        """The verdict by the rules; every attempt gets a label."""
         return heuristic_verdict(trajectory)
 
 
-# The rules of judge=heuristic notice how attempts go wrong on the surface: an error at the end, a reply that was cut
-# off, going in circles, giving up. They cannot tell a wrong answer that is well put. docs/workflows.md has how often
-# they are right.
+# The rules of judge=heuristic detect visible signs of failure: an error at the end, a truncated reply, repetition, or
+# giving up. They cannot detect a well-written wrong answer. docs/workflows.md has their accuracy.
 
-PRIOR = 0.2  # log-odds of success where nothing speaks for or against it
-LAST = 3  # steps from the end in which an exit status and marks of tests and errors are looked for
-OUTPUT_CHARS = 4000  # of an output, from its end: what is read of it
-CLOSING_CHARS = 500  # of the last reply, likewise
+BASE_LOG_ODDS = 0.2  # log-odds of success without any signal
+LAST = 3  # number of last steps that are searched for exit statuses and for output of tests and errors
+OUTPUT_CHARS = 4000  # characters read of an output, from its end
+CLOSING_CHARS = 500  # characters read of the last reply, from its end
 
-SPEAKER = re.compile(r"^\(\w+\) ", re.MULTILINE)  # before a turn of a conversation: "(tool) 2 failed"
-# What shells, test runners, compilers and games print.
+SPEAKER = re.compile(r"^\(\w+\) ", re.MULTILINE)  # prefix of a turn in a conversation: "(tool) 2 failed"
+# Texts that shells, test runners, compilers and games print.
 FAILED = re.compile(
     r"""\b[1-9]\d*[ ](?:tests?[ ])?(?:failed|failures?|failing|errors?)\b
     |\b(?:failures|errors)[=:][ ]?[1-9]
@@ -221,7 +219,7 @@ GAVE_UP = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Signal:
-    """weight: what it adds to the log-odds of success."""
+    """A sign of success or failure. words: for the verdict's reason; weight: added to the log-odds of success."""
 
     words: str
     weight: float
@@ -230,13 +228,12 @@ class Signal:
 def heuristic_verdict(trajectory: Trajectory, *, exit_status: int | None = None) -> Verdict:
     """The verdict on an attempt; its confidence is the probability that the label is right, at least 0.5.
 
-    Of the trajectory it reads the steps, the answer and what cut it off: nothing that the env knows and the agent does
-    not.
+    It reads only what the agent could see: the steps, the answer, and the reason why the attempt was cut off.
 
-    exit_status   of the command that was the attempt, where one was
+    exit_status   exit status of the command, if the attempt is a command; else None
     """
     seen = list(signals(trajectory, exit_status))
-    p = 1 / (1 + exp(-PRIOR - sum(signal.weight for signal in seen)))
+    p = 1 / (1 + exp(-BASE_LOG_ODDS - sum(signal.weight for signal in seen)))
     return Verdict(
         label="success" if p >= 0.5 else "failure",
         source="heuristic",
@@ -246,10 +243,10 @@ def heuristic_verdict(trajectory: Trajectory, *, exit_status: int | None = None)
 
 
 def signals(trajectory: Trajectory, exit_status: int | None = None) -> Iterator[Signal]:
-    """What speaks for a success and what against it."""
+    """The signs of success and failure in an attempt; arguments as in `heuristic_verdict`."""
     if exit_status is not None:
         yield Signal(words=f"exit status {exit_status}", weight=-3.0 if exit_status else 1.5)
-    # Whether an attempt ended by "goal" or by "end" is what the env knows: neither is a signal.
+    # "goal" and "end" are not signals: only the env knows which of them ended the attempt.
     if trajectory.ended_by in ("step_limit", "stuck", *CUT_OFF):
         yield Signal(words=f"ended by {trajectory.ended_by}", weight=-3.0)
     if not trajectory.has_output:
@@ -264,14 +261,14 @@ def signals(trajectory: Trajectory, exit_status: int | None = None) -> Iterator[
         yield Signal(words="no answer", weight=-4.0)
     outputs = [step.observation_without_hint for step in trajectory.steps[-LAST:]]
     if exit_status is not None and not any(outputs):
-        outputs = [last.text]  # of a command
+        outputs = [last.text]  # a command's output
     yield from _of_outputs([SPEAKER.sub("", text[-OUTPUT_CHARS:]) for text in outputs])
     if given_up := GAVE_UP.search(last.text[-CLOSING_CHARS:]):
         yield Signal(words=f"closing words {_quoted(given_up)}", weight=-1.5)
 
 
 def _of_steps(trajectory: Trajectory) -> Iterator[Signal]:
-    """How the last step ended; how many were refused or repeated."""
+    """Signals from the last action, and from refused and repeated actions."""
     steps = trajectory.steps
     refused = [not step.valid or bool(REFUSED.match(step.observation)) for step in steps]
     if not steps[-1].action.strip():
@@ -289,7 +286,7 @@ def _of_steps(trajectory: Trajectory) -> Iterator[Signal]:
 
 
 def _of_outputs(outputs: list[str]) -> Iterator[Signal]:
-    """The last exit status, or mark of a test or an error, that was seen: it makes earlier ones void."""
+    """Signals from exit statuses and from output of tests and errors; the latest one wins."""
     for text in reversed(outputs):
         if stated := EXIT_STATUS.findall(text):
             yield Signal(words=f"exit status {stated[-1]} in the output", weight=-2.0 if int(stated[-1]) else 1.0)

@@ -1,4 +1,4 @@
-"""What judges, distillers and selectors that ask a model have in common: one call with a prompt of a template."""
+"""Learner: base of the judges, distillers and selectors that call a model with a prompt from a template."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from core.types import Extraction, Task
 
 @dataclass(kw_only=True)
 class Learner:
-    """Asks its role's model about a task.
+    """Calls its role's model about a task.
 
-    seed   what the seeds of its calls are derived from
+    seed   the base of its calls' seeds
     """
 
     role: Role
@@ -24,9 +24,9 @@ class Learner:
     def ask(
         self, template: str, purpose: str, task: Task, schema: dict, sample: int | None = None, **values: object
     ) -> Reply:
-        """One call with a prompt of this template. Raises InfraError.
+        """One call with a prompt from this template, filled with `values`. Raises InfraError.
 
-        purpose   a name for the call; its seed depends on it, and on `sample` where one is given
+        purpose   a name for the call; the seed depends on it, and on `sample` unless that is None
         """
         structured = self.role.llm.supports_schema
         prompt = self.role.prompts.render(template, query=task.query, structured=structured, **values)
@@ -45,7 +45,7 @@ class Learner:
         max_content: int = CONTENT_CHARS,
         **values: object,
     ) -> Extraction:
-        """The same call, whose reply is read as lessons. max_content: characters of the content of one."""
+        """As `ask`, with the reply parsed as lessons. max_content: maximum characters of a lesson's content."""
         schema = lessons_schema(max_items, max_content)
         reply = self.ask(template, purpose, task, schema, sample, max_items=max_items, **values)
         cut_off = reply.finish_reason == "length"

@@ -1,4 +1,4 @@
-"""Extraction: what is learned from attempts, by the paper's prompts, by the baselines, and by comparing attempts."""
+"""Extraction: make lessons from attempts, by the paper's prompts, by the baselines, and by comparing attempts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from core.learning.transcript import cut, fit, transcript
 from core.types import Extraction, Lesson, Scored, Task, Trajectory, Verdict
 from prompts import registry
 
-# Characters of a lesson's content, where CONTENT_CHARS are too few.
+# Maximum characters of a lesson's content where CONTENT_CHARS is too low.
 STEPS_CHARS = 1500  # with style=steps: 8 sentences
 WORKFLOW_CHARS = 900
 CONTRAST_CHARS = 900  # up to 5 sentences
-QUOTE_WORDS = 6  # words in a row that make a quote, with style=quote
+QUOTE_WORDS = 6  # with style=quote: consecutive words that count as a quote
 
 
 class Distills(Protocol):
     """Makes lessons from one attempt: the paper's Distiller, or a baseline.
 
-    max_items   lessons from one attempt
-    max_chars   of the attempt that it reads or stores, cut in the middle
+    max_items   maximum lessons from one attempt
+    max_chars   maximum characters that it reads or stores of an attempt; longer ones are cut in the middle
     """
 
     max_items: int
@@ -33,7 +33,11 @@ class Distills(Protocol):
     def distil(
         self, task: Task, trajectory: Trajectory, verdict: Verdict, memories: list[Scored], gold: str | None
     ) -> Extraction:
-        """memories: what the attempt was shown. gold: the answer, in setting=train only. Raises InfraError."""
+        """Lessons from one attempt. Raises InfraError.
+
+        memories   the records that the attempt was shown
+        gold       the reference answer, in setting=train only; else None
+        """
         ...
 
 
@@ -41,9 +45,9 @@ class Distills(Protocol):
 class Distiller(Learner, Distills):
     """The paper's extraction (section 3.2): at most max_items lessons from one judged attempt.
 
-    max_chars   of the trajectory in the prompt, cut in the middle
-    style       paper: sentences, as the paper has it | steps: the content of a lesson is 3 to 8 numbered steps | quote:
-                a lesson is a rule in the environment's own words; one that quotes no observation is dropped
+    max_chars   maximum characters of the trajectory in the prompt; longer ones are cut in the middle
+    style       paper: sentences, as in the paper | steps: a lesson's content is 3 to 8 numbered steps | quote: a lesson
+                is a rule in the environment's own words; lessons that quote no observation are dropped
     """
 
     max_items: int = 3
@@ -69,28 +73,29 @@ class Distiller(Learner, Distills):
 
 
 def only_quotes(made: Extraction, trajectory: Trajectory) -> Extraction:
-    """Without the lessons whose content quotes no observation (QUOTE_WORDS words in a row); they count as dropped."""
+    """Drop the lessons whose content quotes no observation (QUOTE_WORDS consecutive words)."""
     observed = {run for step in trajectory.steps for run in _word_runs(step.observation_without_hint)}
     kept = tuple(lesson for lesson in made.lessons if observed.intersection(_word_runs(lesson.content)))
     return replace(made, lessons=kept, n_dropped=made.n_dropped + len(made.lessons) - len(kept))
 
 
 def _word_runs(text: str) -> set[tuple[str, ...]]:
-    """Every QUOTE_WORDS words in a row."""
+    """All runs of QUOTE_WORDS consecutive words, in lower case."""
     words = tuple(re.findall(r"\w+", text.lower()))
     return {words[place : place + QUOTE_WORDS] for place in range(len(words) - QUOTE_WORDS + 1)}
 
 
-# The paper's baselines. They differ in what is stored of an attempt; retrieval and storage are those of the bank.
+# The paper's baselines. They differ in what is stored from an attempt; retrieval and storage are the bank's.
 
 
 @dataclass(kw_only=True)
 class Synapse(Distills):
-    """memory=synapse: whole attempts as exemplars (Zheng et al. 2024). No model is asked.
+    """memory=synapse: whole attempts as exemplars (Zheng et al. 2024). Calls no model.
 
     failures    also store attempts judged failed, as in the paper's figure 7
     max_items   0 stores nothing; an attempt is one item
-    max_chars   of the stored attempt, cut in the middle; more than the agent's max_memory_chars would never be shown
+    max_chars   maximum characters of the stored attempt, cut in the middle; keep it below the agent's
+                max_memory_chars, or it would never be shown
     """
 
     failures: bool = False
@@ -115,8 +120,8 @@ class WorkflowInducer(Learner, Distills):
     """memory=awm: reusable workflows induced from successes (Agent Workflow Memory, Wang et al. 2024).
 
     failures    also induce from attempts judged failed, as in the paper's figure 7
-    max_items   workflows from one attempt
-    max_chars   of the attempt in the prompt, cut in the middle
+    max_items   maximum workflows from one attempt
+    max_chars   maximum characters of the attempt in the prompt; longer ones are cut in the middle
     """
 
     failures: bool = False
@@ -138,12 +143,12 @@ class WorkflowInducer(Learner, Distills):
 class Contrast(Learner):
     """Lessons from several attempts at a task, by one call over all of them (section 3.3; `contrast=` of MaTTS).
 
-    In the paper the model gets no labels and finds out what went well. With contrast=null each attempt is distilled
-    alone.
+    In the paper the model gets no labels and has to find out what went well. With contrast=null each attempt is
+    distilled by itself.
 
     labels      none | judge: whether each attempt is shown with its verdict
-    max_items   lessons from all attempts together
-    max_tokens  of all attempts together, by estimate; the longest are cut first, in the middle
+    max_items   maximum lessons from all attempts together
+    max_tokens  maximum estimated tokens of all attempts together; the longest are cut first, in the middle
     """
 
     labels: str = "none"
@@ -154,11 +159,11 @@ class Contrast(Learner):
         check_choice(self, "contrast", "labels", ("none", "judge"))
 
     def parallel(self, attempts: Attempts) -> Extraction:
-        """Self-contrast of attempts made side by side. Raises InfraError."""
+        """Lessons from contrasting parallel attempts (self-contrast). Raises InfraError."""
         return self._ask(registry.MATTS_PARALLEL_CONTRAST_PROMPT, "contrast", attempts)
 
     def sequential(self, rounds: Attempts) -> Extraction:
-        """Lessons from an attempt and the rounds of checks after it. Raises InfraError."""
+        """Lessons from an attempt and its refinement rounds. Raises InfraError."""
         return self._ask(registry.MATTS_SEQUENTIAL_EXTRACT_PROMPT, "refinement", rounds)
 
     def _ask(self, template: str, purpose: str, attempts: Attempts) -> Extraction:

@@ -1,4 +1,4 @@
-"""Which of several attempts is the task's answer (`select=`). No selector knows the true outcome."""
+"""Selectors (`select=`): choose which of several attempts is the task's answer. None knows the true outcome."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from prompts import registry
 
 
 class Selector(Protocol):
-    """Picks one attempt. `uses_judge`: the attempts are judged for it, even where nothing is learned."""
+    """Picks one attempt. `uses_judge`: it reads verdicts, so attempts are judged even if the run does not learn."""
 
     uses_judge: ClassVar[bool] = False
 
     def pick(self, attempts: Attempts) -> Selection:
-        """The index of one of the attempts, of which none is broken. Raises InfraError."""
+        """Select one of the attempts, none of which is broken. Raises InfraError."""
         ...
 
 
@@ -34,7 +34,7 @@ class First(Selector):
 
 @dataclass(kw_only=True)
 class Judged(Selector):
-    """select=judge: the first attempt that the judge called a success, else the first."""
+    """select=judge: the first attempt that the judge labelled success, else the first."""
 
     uses_judge: ClassVar[bool] = True
 
@@ -45,10 +45,10 @@ class Judged(Selector):
 
 @dataclass(kw_only=True)
 class Majority(Selector):
-    """select=majority: the answer that most attempts gave (self-consistency, Wang et al. 2023); of equals the earliest.
+    """select=majority: the most frequent answer (self-consistency, Wang et al. 2023); of a tie the earliest.
 
-    They are compared in one plain notation (`plain_answer`): `(1,2)` and `$(1, 2)$` are one answer. Where no
-    attempt has an answer (multi turn), the first attempt is picked.
+    Answers are compared in one notation (`plain_answer`): `(1,2)` and `$(1, 2)$` are equal. If no attempt has an answer
+    (multi-turn), the first attempt is picked.
     """
 
     def pick(self, attempts: Attempts) -> Selection:
@@ -56,7 +56,7 @@ class Majority(Selector):
         votes = Counter(answer for answer in answers if answer)
         if not votes:
             return Selection(index=0, by="majority", reason="no attempt gave an answer")
-        answer, count = votes.most_common(1)[0]  # of equals the earliest
+        answer, count = votes.most_common(1)[0]  # of a tie the earliest
         return Selection(index=answers.index(answer), by="majority", reason=f"{count} of {len(attempts)}")
 
 
@@ -67,13 +67,13 @@ SCHEMA = object_schema({"analysis": text_schema(THOUGHT_CHARS), "index": {"type"
 class BestOfN(Learner, Selector):
     """select=bon, as in the paper (section 3.3 and appendix A): a model reads all attempts and names the best.
 
-    max_tokens  of all attempts together, by estimate; the longest are cut first, in the middle
+    max_tokens  maximum estimated tokens of all attempts together; the longest are cut first, in the middle
     """
 
     max_tokens: int = 24000
 
     def pick(self, attempts: Attempts) -> Selection:
-        """The attempt that the model names; the first, marked as not parsed, where its reply cannot be read."""
+        """The attempt that the model names; the first, marked as not parsed, if its reply is unreadable."""
         texts = fit([transcript(attempt) for attempt in attempts.read()], self.max_tokens)
         reply = self.ask(registry.SELECT_BEST_PROMPT, "selector", attempts.task, SCHEMA, trajectories=texts)
         answer = parse_json(reply.text, "index") or {}
@@ -90,7 +90,7 @@ class BestOfN(Learner, Selector):
 
 
 def _number(value: Any) -> int | None:
-    """2 for 2, 2.0, "2" and [2], which models write alike; None for anything else."""
+    """2 for each of 2, 2.0, "2" and [2], all of which models write; None for anything else."""
     if isinstance(value, list):
         value = value[0] if value else None
     if isinstance(value, float) and value.is_integer():

@@ -1,6 +1,6 @@
-"""Structured replies: the JSON schemas that models are held to, and how replies are read.
+"""Structured replies: JSON schemas for replies, and their parsers.
 
-A reply is JSON or one of the paper's plain forms; reading it never changes what a string says.
+A reply is JSON or one of the paper's plain formats; parsing never changes the content of a string.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from core.learning.damaged_json import Cut, repaired
 from core.models.reply_text import escape_latex, storable, strip_thinking
 from core.types import Lesson
 
-CONTENT_CHARS = 600  # of a lesson's content, unless more is asked for
-THOUGHT_CHARS = 1200  # of what a model works out before it answers
+CONTENT_CHARS = 600  # maximum of a lesson's content, unless the caller passes more
+THOUGHT_CHARS = 1200  # maximum of a model's reasoning before its answer
 
 
 def object_schema(properties: dict) -> dict:
@@ -36,8 +36,8 @@ def text_schema(longest: int) -> dict:
 def lessons_schema(max_items: int, max_content: int = CONTENT_CHARS) -> dict:
     """{thoughts, items: 1 to max_items of {title, description, content}}.
 
-    The lengths keep a small model from running on. A text ends there in mid-sentence, so they leave room for the
-    sentences that the prompt asks for.
+    The maximum lengths stop small models from writing endlessly. They cut texts in mid-sentence, so they leave room for
+    more than the prompt asks for.
     """
     item = object_schema(
         {"title": text_schema(100), "description": text_schema(400), "content": text_schema(max_content)}
@@ -46,16 +46,23 @@ def lessons_schema(max_items: int, max_content: int = CONTENT_CHARS) -> dict:
     return object_schema({"thoughts": text_schema(THOUGHT_CHARS), "items": items})
 
 
-# Reading a reply that is held to no schema, or not quite.
+# Parsing of replies that may not follow a schema.
 
-_MAX_CHARS = 200_000  # of a reply, its end; with what is tried of it the bound on the time garbage can take
-_CALLS = ("arguments", "parameters", "input", "function", "function_call", "tool_calls")  # where a tool call keeps them
+_MAX_CHARS = 200_000  # only the end of a reply is read: bounds, like `tries`, the time on garbage
+_CALLS = (
+    "arguments",
+    "parameters",
+    "input",
+    "function",
+    "function_call",
+    "tool_calls",
+)  # keys that hold a tool call's arguments
 _START = re.compile(r"\{\s*+(?:[\"'“‘/#]|[A-Za-z_][\w -]{0,60}:)")
 _ITEM = re.compile(r"^[ \t]*#+[ \t]*memory item\b.*$", re.IGNORECASE | re.MULTILINE)
 _FIELD = re.compile(r"^[ \t]*#+[ \t]*(title|description|content)\b[ \t]*:?[ \t]*", re.IGNORECASE | re.MULTILINE)
 _FENCE = re.compile(r"^[ \t]*+```[ \t]*+(?P<language>[\w+-]*+)[ \t]*$|```[ \t]*$", re.MULTILINE)
-_GLUED = re.compile(r"```(?:markdown)?[ \t]*+(?=#)")  # an item that begins on its fence's line
-# `success or failure` is the question said again, and no answer.
+_GLUED = re.compile(r"```(?:markdown)?[ \t]*+(?=#)")  # an item that begins on the line of its fence
+# `success or failure` repeats the question and is not an answer.
 _STATUS = re.compile(
     r"^[ \t*_#>]*status[ \t*_]*:[\s*_\"'`]*(success|failure)\b"
     r"(?![\"'`*]*[ \t]*(?:or\b|[/|,])[ \t\"'`*]*(?:success|failure)\b)",
@@ -66,14 +73,14 @@ _CONFIDENCE = re.compile(
     rf"^[ \t*_#>]*+confidence[ \t*_]*+:[\s*_\"'`]*+{_SHARE}[ \t*_\"'`]*+[.,;]?[ \t]*+(?:$|\()",
     re.IGNORECASE | re.MULTILINE,
 )
-_BLANK = re.compile(r"<[^<>]*>")  # a field of the form that was left as it stood in the prompt
+_BLANK = re.compile(r"<[^<>]*>")  # a placeholder copied from the prompt
 
 
 def parse_json(text: str | None, key: str) -> dict | None:
-    """The last JSON object in a text (bare, fenced, among words or a tool's arguments) with the key, or None.
+    """The last JSON object with the key in a text (bare, fenced, within prose or in a tool's arguments), or None.
 
-    What a reasoning model thinks aloud, and objects inside other objects, do not count. Damage is repaired outside
-    strings only, so LaTeX survives; a string that the text breaks off in is a `core.learning.damaged_json.Cut`.
+    <think> blocks and objects nested in other objects are ignored. Only the structure is repaired, so LaTeX in strings
+    survives; a truncated string is a `core.learning.damaged_json.Cut`.
     """
     objects = _objects(_readable(strip_thinking(text)), key)
     return storable(objects[-1][0]) if objects else None
@@ -92,7 +99,7 @@ def parse_status(text: str | None) -> str | None:
 
 
 def parse_confidence(text: str | None) -> float | None:
-    """A judge's confidence in [0, 1] from its reply, given as a share or in per cent; None where none can be read.
+    """A judge's confidence in [0, 1] from its reply, written as a share or in per cent; None if there is none.
 
     As with the status the last statement counts: after the answer's object, else in it, else anywhere.
     """
@@ -109,9 +116,9 @@ def parse_confidence(text: str | None) -> float | None:
 
 
 def parse_lessons(text: str | None, max_items: int, *, truncated: bool = False) -> tuple[list[Lesson], int]:
-    """(lessons, number dropped): what lacks a title, description or content, repeats or is too many is dropped.
+    """(lessons, number of dropped items). Dropped are incomplete items, repetitions and items beyond `max_items`.
 
-    truncated   the reply was cut off (finish_reason length): its last item is not trusted and counts as dropped
+    truncated   the reply was cut off (finish_reason length): its last item counts as dropped
     """
     text = strip_thinking(text)
     items = _from_markdown(text) if _ITEM.search(text) else _from_objects(_readable(text))
@@ -122,7 +129,7 @@ def parse_lessons(text: str | None, max_items: int, *, truncated: bool = False) 
 
 
 def _from_objects(text: str) -> list[Lesson | None]:
-    """From {"items": [...]}, or without it from a list of lessons or lessons one after the other."""
+    """Lessons from {"items": [...]}, else from a list of lessons or consecutive lesson objects."""
     objects = _objects(text, "items")
     if not objects:
         return [_lesson(item) for item, _ in _objects(text, "title")]
@@ -144,10 +151,10 @@ def _from_markdown(text: str) -> list[Lesson | None]:
 
 
 def _to_the_fence(block: str, fenced: bool, last: bool) -> tuple[str, bool]:
-    """(an item up to the fence that closes the reply's form, whether the next item stands in a fence).
+    """(an item up to the fence that closes the reply's format, whether the next item is inside a fence).
 
-    fenced   whether this item does. Code fences of the lesson's own come in pairs, of which the first names a language
-             where the item is fenced itself, or words and the next item follow the second
+    fenced   whether this item is inside a fence. Code fences that belong to the lesson come in pairs: in a fenced item
+             the first names a language, or text and the next item follow the second
     """
     fences = list(_FENCE.finditer(block, max((match.end() for match in _FIELD.finditer(block)), default=0)))
     in_code = False
@@ -184,7 +191,7 @@ def _readable(text: str) -> str:
 
 
 def _objects(text: str, key: str) -> list[tuple[dict, int]]:
-    """Every object with the key and where it ends: the valid ones, and what can be repaired after the last of them."""
+    """(object with the key, its end): all valid objects, then the damaged ones after the last valid one, repaired."""
     objects = _read(text, key, _valid_reader(), 0, tries=2000)
     begin = objects[-1][1] if objects else 0
     repairs = _read(text, key, repaired, begin, tries=20)
@@ -195,23 +202,23 @@ def _objects(text: str, key: str) -> list[tuple[dict, int]]:
 
 
 def _read(text: str, key: str, read: Callable, begin: int, *, tries: int) -> list[tuple[dict, int]]:
-    """The objects with the key that `read` finds behind the opening brackets, and where each ends."""
+    """(object with the key, its end) for the objects that `read` parses at opening brackets, at most `tries`."""
     objects: list[tuple[dict, int]] = []
     last = text.rfind(key)
     while tries and (start := _START.search(text, begin)) and start.start() < last:
         value, end = read(text, start.start())
         holders = _holders(value, key)
         objects += [(holder, end) for holder in holders]
-        # What ran on to the end of the text without the key was no object: the next bracket is tried.
+        # If `read` reached the end of the text without finding the key, try the next bracket.
         begin = end if holders or end < len(text) else start.start() + 1
         tries -= 1
     return objects
 
 
 def _valid_reader() -> Callable[[str, int], tuple[Any, int]]:
-    """A reader of valid JSON for one text: (value, end), the value None where there is none.
+    """A parser of valid JSON for one text: returns (value, end), value None if it is invalid.
 
-    Text that is no JSON after all is read again from every bracket in it, so how much is read in vain has a bound.
+    Invalid text is parsed again from every bracket in it, so the total of characters parsed in vain is bounded.
     """
     left = 20 * _MAX_CHARS
     decode = json.JSONDecoder(strict=False).raw_decode
@@ -231,7 +238,7 @@ def _valid_reader() -> Callable[[str, int], tuple[Any, int]]:
 
 
 def _holders(value: Any, key: str, depth: int = 6) -> list[dict]:
-    """The objects with the key that a value is, lists, or passes to a tool: there also as JSON in a string."""
+    """The objects with the key: the value itself, items of a list, or a tool call's arguments (also as JSON text)."""
     if isinstance(value, str):
         return [holder for holder, _ in _objects(_readable(value), key)]
     if isinstance(value, dict):

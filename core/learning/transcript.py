@@ -9,26 +9,26 @@ from core.page import has_page, page_of, without_page
 from core.types import Scored, Step, Trajectory
 
 _SHORTEST_QUOTE = 12  # characters; shorter lesson texts occur by chance
-# About one token of a tokenizer. There are rather too many of them, so that a text cut to a size fits with any model.
+# About one token of a tokenizer. Counts are slightly too high, so that a text cut to a size fits any model.
 _TOKEN = re.compile(r"\s?[A-Za-z]{1,6}|\s?\d{1,3}|\s?[^\sA-Za-z\d]|\s+")
 
 
 def transcript(trajectory: Trajectory, max_chars: int | None = None) -> str:
-    """All steps in order, cut to max_chars; None cuts nothing.
+    """All steps in order, cut to max_chars; None: not cut.
 
-    Web pages are left out, as in the paper: of a step in a browser there is the thought, the action and its error. A
-    judge is shown the last page beside it.
+    Web pages are left out, as in the paper: a browser step has the thought, the action and the error only. A judge gets
+    the last page separately (`final_state`).
     """
     steps = trajectory.steps
     if single_turn(trajectory):
-        text = steps[0].text  # single turn: there is nothing but the reply
+        text = steps[0].text  # single turn: only the reply
     else:
         text = "\n".join(_step(number, step) for number, step in enumerate(steps, 1))
     return text.strip() if max_chars is None else cut(text.strip(), max_chars)
 
 
 def final_state(trajectory: Trajectory) -> str:
-    """The last observation; of an attempt in a browser with the last page that there was. "" without a step."""
+    """The last observation; in a browser, followed by the last page seen unless it has one. "" without a step."""
     if not trajectory.steps:
         return ""
     last = trajectory.steps[-1].observation_without_hint
@@ -49,10 +49,10 @@ def _step(number: int, step: Step) -> str:
 
 
 def without_lessons(trajectory: Trajectory, memories: list[Scored]) -> Trajectory:
-    """An attempt whose words quote no lesson that it was shown (`strip_lessons`): a quote would be learned again.
+    """An attempt without verbatim quotes from the lessons that it was shown; otherwise they would be learned again.
 
-    Only what the model wrote beside its actions is changed: an action is what was done, even where it reads like the
-    title of a lesson, and an observation is the env's. In a single turn the whole reply is the action, and is changed.
+    Only the model's text and thoughts are changed. Actions and observations are kept, even if they equal a lesson's
+    title; in a single turn the action, which is the whole reply, is changed too.
     """
     if not memories:
         return trajectory
@@ -69,7 +69,7 @@ def single_turn(trajectory: Trajectory) -> bool:
 
 
 def strip_lessons(text: str, memories: list[Scored]) -> str:
-    """The text with `[memory item]` in the place of verbatim quotes from the retrieved lessons."""
+    """The text with verbatim quotes from the retrieved lessons replaced by `[memory item]`."""
     lessons = [lesson for memory in memories for lesson in memory.record.items]
     quotes = {part.strip() for lesson in lessons for part in (lesson.content, lesson.description, lesson.title)}
     for quote in sorted(quotes, key=lambda q: (-len(q), q)):
@@ -79,7 +79,7 @@ def strip_lessons(text: str, memories: list[Scored]) -> str:
 
 
 def cut(text: str, max_chars: int) -> str:
-    """The text; where it is longer than max_chars, with a note in the place of its middle."""
+    """The text; if it is longer than max_chars, its middle is replaced by a note."""
     if len(text) <= max_chars:
         return text
     half = max_chars // 2
@@ -87,7 +87,7 @@ def cut(text: str, max_chars: int) -> str:
 
 
 def fit(texts: list[str], max_tokens: int) -> list[str]:
-    """The texts with at most max_tokens together: the longest are cut first, in the middle."""
+    """The texts, cut to at most max_tokens together: the longest are cut first, in the middle."""
     sizes = [count_tokens(text) for text in texts]
     left, share = max_tokens, {}
     for place, number in enumerate(sorted(range(len(texts)), key=lambda n: (sizes[n], n))):
@@ -97,12 +97,12 @@ def fit(texts: list[str], max_tokens: int) -> list[str]:
 
 
 def count_tokens(text: str) -> int:
-    """An estimate without a tokenizer, rather too many than too few."""
+    """An estimate of the tokens, without a tokenizer; slightly too high rather than too low."""
     return sum(1 for _ in _TOKEN.finditer(text))
 
 
 def cut_tokens(text: str, max_tokens: int) -> str:
-    """The text; where it has more than max_tokens, with a note in the place of its middle."""
+    """The text; if it has more than max_tokens, its middle is replaced by a note."""
     if len(text) <= max_tokens:  # no token is shorter than a character
         return text
     ends = [match.end() for match in _TOKEN.finditer(text)]

@@ -1,4 +1,4 @@
-"""Request and Reply; ChatModel: what every provider offers; Role: a model with the decoding of one of its jobs."""
+"""ChatModel: the interface of a provider (Request -> Reply). Role: a model plus sampling parameters for one purpose."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from core.models.reply_text import storable
 from core.types import Message, Usage
 from prompts.registry import PROJECT, Prompts
 
-# Decoding beyond temperature, max_tokens and seed: fields of Role, sent only where they are set.
-MORE = ("top_p", "stop", "reasoning_effort", "thinking_tokens", "extra_body")
+# Sampling parameters besides temperature, max_tokens and seed: fields of Role, sent only if they are set.
+EXTRA_SAMPLING = ("top_p", "stop", "reasoning_effort", "thinking_tokens", "extra_body")
 CACHE_PATH = "outputs/.cache/replies.sqlite"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a model is asked for: one reply.
+    """One call of a model.
 
     role     agent | judge | extractor | selector
-    sample   tells k otherwise equal requests apart
-    schema   JSON schema that the reply is to be held to; read only where the model `supports_schema`
-    more     what the role sets of `MORE`; a model that refuses all of it (`ChatModel.refuses`) need not look
+    sample   sample index, so that k identical requests are cached apart
+    schema   JSON schema of the reply; set only if the model `supports_schema`
+    more     the role's values of `EXTRA_SAMPLING`; always {} for a model that does not override `unsupported`
     """
 
     messages: list[Message]
@@ -39,34 +39,37 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """A model's answer."""
+    """A model's reply to one Request."""
 
     text: str
     usage: Usage
     finish_reason: str  # stop | length | tool_calls | content_filter | refusal, or the provider's own word
     model: str  # as the provider returned it
-    sent: dict[str, Any] = field(default_factory=dict)  # the decoding parameters, without those it does not take
-    reasoning: str = ""  # what the model thought aloud, where the provider returns it apart from the text
-    provider: str = ""  # who answered behind a router, where the reply says so
-    system_fingerprint: str = ""  # the provider's mark of the system that answered, likewise
-    fallback: str = ""  # the model of `llm.fallbacks` that answered, "" where it was the first one
-    failed: list[dict[str, str]] = field(default_factory=list)  # {model, error} of those that were asked before it
+    sent: dict[str, Any] = field(default_factory=dict)  # the sampling parameters that were really sent
+    reasoning: str = ""  # the model's reasoning, if the provider returns it separately
+    provider: str = ""  # who answered behind a router, if the response says so
+    system_fingerprint: str = ""  # the provider's fingerprint of its system, likewise
+    fallback: str = ""  # the model of `llm.fallbacks` that answered; "": the first model did
+    failed: list[dict[str, str]] = field(default_factory=list)  # {model, error} of the models that failed before it
     retries: int = 0
-    from_cache: bool = False  # no call was made, but by the models in `failed`
-    paid: Usage | None = None  # what those took of its usage, where it is from the cache
+    from_cache: bool = False  # served from the cache (the models in `failed` may still have been called)
+    paid: Usage | None = None  # with from_cache: actual cost of those failed calls, a part of `usage`; None: nothing
 
 
 class ChatModel(Protocol):
-    """A provider. Thread-safe.
+    """A provider's chat model. Thread-safe.
 
-    A subclass has `chat`, `identity` and the first two fields; what follows them where it needs it.
+    A subclass must define chat, identity, name, supports_schema; the rest is optional.
 
-    name              for records: provider and model
+    name              provider and model, for records
     supports_schema   whether a request's `schema` constrains the output
-    draws             no model: the agent's calls end with a message that lists the admissible actions
-    cache             off | read_write | replay, see core/models/cache.py; kept in cache_path
-    fallbacks         the models to ask where this one fails for good, see core/models/fallback.py
-    provider          whose limits hold for it: models of one provider share their limiter (core/models/limits.py)
+    draws             True for a stand-in that picks from listed actions (llm=free): the agent's calls then end with a
+                      message that lists the admissible ones
+    cache             off | read_write | replay, see core/models/cache.py
+    cache_path        the cache's file
+    fallbacks         the models to call after this one has failed for good, see core/models/fallback.py
+    provider          models with the same provider share a limiter (core/models/limits.py)
+    limiter           limits its calls; None: no limit
     """
 
     name: str
@@ -82,20 +85,23 @@ class ChatModel(Protocol):
         """One call. Raises StopRun when no call can succeed, else InfraError for this call."""
         ...
 
-    def refuses(self, more: dict[str, Any]) -> str | None:
-        """Why a role's `more` cannot be sent, in one sentence, before anything is called; None: all of it can."""
+    def unsupported(self, more: dict[str, Any]) -> str | None:
+        """One sentence that names the parameters in `more` (`Request.more`) that the model does not take; None: none.
+
+        Called before the run.
+        """
         return f"{self.name} takes no {', '.join(more)}." if more else None
 
     def identity(self) -> dict[str, Any]:
-        """What tells two models of one name apart (server, file, own limits); a part of the response cache's key."""
+        """What distinguishes models of the same name (server, file, own limits); part of the response cache's key."""
         ...
 
     def problem(self) -> str | None:
-        """Why no call can succeed, in one sentence, as far as that is known without making one; None: nothing known."""
+        """Why no call can succeed, in one sentence, if that is known without a call (e.g. a missing key); else None."""
         return None
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """What so many tokens would cost in USD; None when that is unknown."""
+        """The cost of these tokens in USD; None if unknown."""
         return None
 
     def close(self) -> None:
@@ -104,20 +110,21 @@ class ChatModel(Protocol):
 
 @dataclass(kw_only=True)
 class Role:
-    """One job of a model, with its decoding from `roles.<name>` in the config; every call goes through the meter.
+    """A model plus sampling parameters for one purpose (`roles.<name>` in the config); calls go through the meter.
 
-    temperature  None is not sent
-    max_tokens   None: the model's own `max_tokens` holds, and without one the provider's
-    seed         what this role's seeds are derived from; None takes the run's
-    prompts      what it is asked with
+    temperature  None: not sent
+    max_tokens   None: the model's own `max_tokens`, else the provider's
+    seed         the base of this role's seeds; None: the run's
+    prompts      the templates of its prompts
+    sent         model and parameters of the last call, for the manifest
 
-    What follows is not sent where it is None, and refused before the run where the model does not take it:
+    The following are not sent if None; a value that the model does not take is an error before the run:
 
     top_p             nucleus sampling, in (0, 1]
     stop              texts that end a reply
     reasoning_effort  minimal | low | medium | high, or the provider's own word
-    thinking_tokens   the budget of a reply's thinking
-    extra_body        whatever else the provider's request takes, as it is
+    thinking_tokens   token budget of a reply's reasoning
+    extra_body        further fields of the provider's request, sent unchanged
     """
 
     name: str
@@ -132,7 +139,7 @@ class Role:
     extra_body: dict[str, Any] | None = None
     meter: Meter = field(default_factory=Meter, repr=False)
     prompts: Prompts = PROJECT
-    sent: dict[str, Any] = field(default_factory=dict, init=False)  # of the last call, for the manifest
+    sent: dict[str, Any] = field(default_factory=dict, init=False)
 
     def chat(
         self,
@@ -143,9 +150,12 @@ class Role:
         seed: int | None = None,
         schema: dict | None = None,
     ) -> Reply:
-        """One call with this role's decoding, logged and charged to `task`. Raises OverBudget instead of calling.
+        """One call with this role's sampling parameters, logged and charged to `task`.
 
-        `schema` is passed on only where the model can be held to it.
+        task     the account of an episode (`account_of`)
+        schema   passed on only if the model `supports_schema`
+
+        Raises OverBudget, without calling, if a budget is used up; else the errors of `ChatModel.chat`.
         """
         request = Request(
             messages=messages,
@@ -167,11 +177,11 @@ class Role:
 
     @property
     def more(self) -> dict[str, Any]:
-        """What is set of `MORE`."""
-        return more_of(vars(self))
+        """The values of `EXTRA_SAMPLING` that are set."""
+        return extra_sampling_of(vars(self))
 
     def describe(self) -> dict[str, Any]:
-        """For the manifest: what was asked for, and what the last call really sent."""
+        """For the manifest: the requested parameters, and those that the last call really sent."""
         return {
             "model": self.llm.name,
             "temperature": self.temperature,
@@ -182,6 +192,6 @@ class Role:
         }
 
 
-def more_of(role: Mapping[str, Any]) -> dict[str, Any]:
-    """What a role's entry in the configuration sets of `MORE`."""
-    return {name: value for name in MORE if (value := role.get(name)) is not None}
+def extra_sampling_of(role: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of `EXTRA_SAMPLING` that are set in a role, or in its entry in the configuration."""
+    return {name: value for name in EXTRA_SAMPLING if (value := role.get(name)) is not None}

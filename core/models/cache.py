@@ -1,4 +1,4 @@
-"""The caches: a run that is repeated asks no question twice, `replay` asks none at all, and a text is embedded once."""
+"""The caches of replies and of embeddings. A repeated run reads its replies from the file; `replay` calls no model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,17 @@ from core.models.meter import Meter
 from core.types import Usage, digest
 
 MODES = ("off", "read_write", "replay")
-NOT_KEPT = ("from_cache", "retries", "fallback", "failed", "paid")  # of a Reply: how this call went
+NOT_KEPT = (
+    "from_cache",
+    "retries",
+    "fallback",
+    "failed",
+    "paid",
+)  # fields of a Reply that describe the call, not the reply
 
 
 def cached(model: ChatModel) -> ChatModel:
-    """The model behind the cache that its own `cache` and `cache_path` ask for; with `off`, the model itself."""
+    """The model wrapped in the cache of its `cache` and `cache_path`; with `off`, the model itself."""
     if model.cache not in MODES:
         raise UserError(f"llm.cache={model.cache}: choose {', '.join(MODES)}.")
     return model if model.cache == "off" else CachedModel(inner=model, path=model.cache_path, mode=model.cache)
@@ -30,12 +36,12 @@ def cached(model: ChatModel) -> ChatModel:
 
 @dataclass(kw_only=True)
 class CachedModel(ChatModel):
-    """A model whose answers are kept in a SQLite file.
+    """A model whose replies are stored in a SQLite file.
 
-    The key is the whole request (model, its server or file, messages, decoding, schema) with the role and the sample
-    index: k samples of one prompt stay k answers. An error that ended an attempt by its own doing is kept as well: a
-    replay ends it at the same place, while read_write asks again. Of another error only what was paid is kept, so that
-    a replay of a fallback's answer (core/models/fallback.py) costs its episode what the recorded one did.
+    The key is the whole request (model, its server or file, messages, sampling parameters, schema) with the role and
+    the sample index, so that k samples of one prompt are k replies. An AttemptOver is stored as well: a replay raises
+    it again, while read_write calls the model again. Of another InfraError only the usage is stored, so that a replayed
+    reply of a fallback (core/models/fallback.py) is charged to its episode like the recorded one.
     """
 
     inner: ChatModel
@@ -52,7 +58,7 @@ class CachedModel(ChatModel):
             raise UserError(f"llm.cache=replay: {self.path} does not exist; record it first with llm.cache=read_write.")
 
     def chat(self, request: Request) -> Reply:
-        """The kept answer, else (read_write) the model's. Raises StopRun on a miss in replay."""
+        """The stored reply, else (read_write) the model's. Raises the error of `_missing` on a miss in replay."""
         key = self._key(request)
         if (text := self._file.get(key)) is not None:
             kept = json.loads(text)
@@ -70,7 +76,7 @@ class CachedModel(ChatModel):
                 self._file.put(f"{key} paid", self.name, request.role, json.dumps(vars(error.usage)))
             raise
         kept = {name: value for name, value in vars(reply).items() if name not in NOT_KEPT}
-        text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: no text is refused
+        text = json.dumps(kept | {"usage": vars(reply.usage)}, sort_keys=True)  # ASCII: can store any text
         self._file.put(key, self.name, request.role, text)
         return reply
 
@@ -81,11 +87,11 @@ class CachedModel(ChatModel):
             "max_tokens": request.max_tokens,
             "schema": request.schema,
         }
-        decoding |= {"more": request.more} if request.more else {}  # left out where nothing is set, as in older caches
+        decoding |= {"more": request.more} if request.more else {}  # left out if empty, as in older caches
         return digest(self.inner.identity(), request.messages, request.role, request.sample, decoding)
 
     def _missing(self, key: str, request: Request) -> AttemptOver | StopRun:
-        """What a replay raises where no answer is kept: the error that ended the attempt, else a StopRun."""
+        """The error of a replay without a stored reply: the stored AttemptOver, else a StopRun."""
         if refusal := self._file.get(f"{key} refused"):
             return _refused(*json.loads(refusal))
         missing = StopRun(
@@ -99,8 +105,8 @@ class CachedModel(ChatModel):
     def identity(self) -> dict[str, Any]:
         return self.inner.identity()
 
-    def refuses(self, more: dict[str, Any]) -> str | None:
-        return self.inner.refuses(more)
+    def unsupported(self, more: dict[str, Any]) -> str | None:
+        return self.inner.unsupported(more)
 
     def problem(self) -> str | None:
         """Replay needs no key and no server."""
@@ -122,11 +128,10 @@ def _refused(message: str, kind: str, paid: dict[str, Any] | None = None) -> Att
 
 @dataclass(kw_only=True)
 class CachedEmbedder(Embedder):
-    """Another embedder behind a cache keyed by its name and the text's sha256.
+    """An embedder behind a cache, whose key is the sha256 of the embedder's name and the text.
 
-    path    a file that later runs read too; None keeps the vectors in memory
-    meter   every text that is really embedded is logged and charged as a call of the role "embedder", several in one
-            call where the embedder has a `batch` of more than 1
+    path    the cache's file, shared with later runs; None: in memory only
+    meter   logs and charges each call of the inner embedder, with the role "embedder"
     """
 
     inner: MeasuredEmbedder
@@ -145,7 +150,7 @@ class CachedEmbedder(Embedder):
         )
 
     def embed(self, texts: list[str]) -> Any:
-        """As in Embedder; the meter is given what it took."""
+        """As in Embedder; the meter gets the usage of texts that are not in the cache."""
         import numpy as np
 
         if self.inner.batch > 1:
@@ -153,7 +158,7 @@ class CachedEmbedder(Embedder):
         return np.stack([np.frombuffer(self._vector(text), dtype=np.float32) for text in texts])
 
     def _embed_missing(self, texts: list[str]) -> None:
-        """Embed those of the texts that are not in the cache, a batch in one call."""
+        """Embed the texts that are not in the cache, one call per batch."""
         missing = {key: text for text in texts if self._kept(key := self._key(text)) is None}
         for start in range(0, len(missing), self.inner.batch):
             batch = dict(list(missing.items())[start : start + self.inner.batch])
@@ -161,17 +166,17 @@ class CachedEmbedder(Embedder):
                 self._keep(key, vector)
 
     def prefetch(self, text: str) -> None:
-        """Embed in the background what will soon be asked for. An error is raised by the `embed` that asks for it."""
+        """Embed a text in the background. An error is dropped; a later `embed` of the text tries again."""
         with self._lock:
             self._ahead = self._ahead or ThreadPoolExecutor(1, thread_name_prefix="embed")
         self._ahead.submit(self._vector, text)
 
     def _vector(self, text: str) -> bytes:
-        """The text's vector as float32 bytes: out of memory, else out of the file, else embedded now."""
+        """The text's vector as float32 bytes: from memory, else from the file, else embedded now."""
         key = self._key(text)
         with self._lock:
             busy = self._busy.setdefault(key, threading.Lock())
-        with busy:  # threads that want the same text wait for the first; those that want others do not
+        with busy:  # threads with the same text wait for the first one
             vector = self._kept(key)
             if vector is None:
                 [vector] = self._embed([text])
@@ -202,7 +207,7 @@ class CachedEmbedder(Embedder):
         return [vector.tobytes() for vector in vectors]
 
     def close(self) -> None:
-        """Close the cache's file, and what the embedder holds."""
+        """Close the cache's file and the inner embedder."""
         self.inner.close()
         if self._ahead is not None:
             self._ahead.shutdown(cancel_futures=True)
@@ -212,15 +217,15 @@ class CachedEmbedder(Embedder):
 
 @dataclass(kw_only=True)
 class KeyValueFile:
-    """The file under a cache: one table of values by key in SQLite, for all threads and processes that open it.
+    """A cache's file: one key-value table in SQLite, safe for several threads and processes.
 
-    It is opened, or made, at first use.
+    Opened, or created, at first use.
 
     what      the cache's name in error messages, e.g. "the response cache"
     table     the table's name
     columns   the SQL definitions of its columns: the first is `key TEXT PRIMARY KEY`, the last holds the value
 
-    Every use may raise UserError, when the file is something else or damaged, and StopRun, when the disk refuses.
+    Every method may raise UserError if the file is damaged or not such a cache, and StopRun if the disk refuses.
     """
 
     path: str
@@ -231,12 +236,12 @@ class KeyValueFile:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def get(self, key: str) -> Any:
-        """The value kept under a key: bytes or text, as it was put; None when there is none."""
+        """The value of a key: bytes or text, as it was put; None if there is none."""
         row = self._execute(f"SELECT * FROM {self.table} WHERE key = ?", key)
         return row and row[-1]
 
     def put(self, key: str, *values: Any) -> None:
-        """Keep a row: a value for each column after the key. A row that is there already stays as it is."""
+        """Insert a row: a value for each column after the key. An existing row is not changed."""
         marks = ", ?" * len(values)
         self._execute(f"INSERT OR IGNORE INTO {self.table} VALUES (?{marks})", key, *values)
 
@@ -248,12 +253,12 @@ class KeyValueFile:
                 self._db = None
 
     def _execute(self, sql: str, *values: Any) -> Any:
-        """The first row of a statement's result, None without one; a statement that writes is one transaction."""
+        """Execute a statement, in its own transaction, and return the first row of its result; None without rows."""
         try:
             with self._lock:
                 self._db = self._db or self._open()
                 return self._db.execute(sql, values).fetchone()
-        except (sqlite3.OperationalError, OSError) as error:  # full, locked, or not ours to read or write
+        except (sqlite3.OperationalError, OSError) as error:  # disk full, file locked or without permission
             raise StopRun(f"{self.what} {self.path} cannot be read or written: {error}.") from error
         except sqlite3.DatabaseError as error:
             raise UserError(f"{self.what} {self.path} cannot be used: {error}; delete it.") from error

@@ -1,7 +1,7 @@
-"""llm.client=openai: the openai SDK without litellm, for OpenAI-compatible servers of one's own.
+"""llm.client=openai: the openai SDK without litellm, for the user's own OpenAI-compatible servers.
 
-It loads in a third of litellm's time and takes half of it for a call. An answer is read as litellm reads it: the same
-records, errors, retries and cost. tests/models/test_direct.py holds both against each other.
+It loads in a third of litellm's time, and takes half of litellm's time for a call. Responses are read as litellm reads
+them: same records, errors, retries and cost. tests/models/test_direct.py compares both.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
-PROVIDER = "hosted_vllm"  # whose answers litellm takes as they are
-# What litellm sends to such a server as it is, of what a role may set.
+PROVIDER = "hosted_vllm"  # its responses are not changed by litellm
+# The parameters of a role that litellm sends to such a server unchanged.
 TAKEN = frozenset("temperature seed max_tokens response_format top_p stop reasoning_effort".split())
 _ENDS = ("stop", "length", "tool_calls", "function_call", "content_filter")
 _OTHER_ENDS = {"max_tokens": "length", "MAX_TOKENS": "length", "tool_use": "tool_calls", "refusal": "content_filter"}
@@ -22,7 +22,7 @@ _THOUGHT = re.compile(r"<(?:think|thinking|budget:thinking)>(.*?)</(?:think|thin
 
 
 def complete(client: Any, model: str, timeout_s: float, request: dict[str, Any]) -> Any:
-    """A chat completion, in the shape that litellm's has. Raises openai's errors, and JSONDecodeError for no JSON.
+    """A chat completion in the form of litellm's. Raises openai's errors, and JSONDecodeError if it is not JSON.
 
     client   openai.OpenAI, without retries of its own
     model    litellm's name
@@ -34,13 +34,13 @@ def complete(client: Any, model: str, timeout_s: float, request: dict[str, Any])
             model=model.partition("/")[2], timeout=timeout_s, **request
         )
     except openai.APIStatusError as error:
-        error.litellm_response_headers = error.response.headers  # where retry.explain looks for Retry-After
+        error.litellm_response_headers = error.response.headers  # retry.explain reads Retry-After from there
         raise
     return response_of(json.loads(raw.text))
 
 
 def response_of(body: Any) -> Any:
-    """The body of an answer of status 200 as litellm gives it. Raises AnsweredError for an error within it."""
+    """The body of a response of status 200, in litellm's form. Raises AnsweredError for an error within it."""
     error = body.get("error") if isinstance(body, dict) else None
     if error and (not isinstance(error, dict) or error.get("message") or error.get("code") is not None):
         said = error if isinstance(error, dict) else {"message": error}
@@ -63,7 +63,7 @@ def response_of(body: Any) -> Any:
 
 
 class AnsweredError(Exception):
-    """An error that a server tells of within an answer of status 200."""
+    """An error that a server reports within a response of status 200."""
 
     def __init__(self, said: str, status_code: Any) -> None:
         super().__init__(said)
@@ -90,7 +90,7 @@ def _choice(choice: dict[str, Any]) -> Any:
 
 
 def _thoughts_apart(message: dict[str, Any]) -> tuple[str | None, str | None]:
-    """(what was thought aloud, what was said), whether the server tells them apart or marks them in the text."""
+    """(reasoning, content) of a message, whether the server separates them or marks reasoning by tags in the text."""
     content = message.get("content")
     for name in ("reasoning_content", "reasoning"):
         if message.get(name):

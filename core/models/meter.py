@@ -1,4 +1,4 @@
-"""The meter: every call is written to calls.jsonl, added up by role, and held to the budgets."""
+"""The meter: logs every call to calls.jsonl, sums usage by role, and enforces the budgets."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from core.errors import InfraError, OverBudget, StopRun, UserError
 from core.jsonl import JsonLines
 from core.types import Task, Usage, content_id
 
-# The columns of calls.jsonl that are a Reply's, and those of the totals that are tokens, in the order of the files.
+# Columns of calls.jsonl that come from the Reply, in the file's order. (`_TOKENS`: columns of the totals.)
 _REPLY = "model text reasoning finish_reason usage retries sent from_cache".split()
-_WHERE_GIVEN = ("provider", "system_fingerprint")  # further columns, where the provider gives them
-_WHERE_FAILED = ("fallback", "failed")  # likewise, where a fallback answered
-_AGENT = ("agent", "embedder")  # whose prompts stand in episodes.jsonl already
-_PASS = "\x1f"  # in the name of an account, before the pass of the stream
+_WHERE_GIVEN = ("provider", "system_fingerprint")  # further columns, if the provider reports them
+_WHERE_FAILED = ("fallback", "failed")  # further columns, if a fallback answered
+_AGENT = ("agent", "embedder")  # roles whose prompts are in episodes.jsonl already
+_PASS = "\x1f"  # separator in an account's name between task id and pass
 _TOKENS = "prompt_tokens cached_tokens completion_tokens reasoning_tokens".split()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Limits of a run or of an episode; None is no limit. Once one is used up, every further call is refused.
+    """Limits of a run or of an episode; None: no limit. Once a limit is reached, every further call is refused.
 
-    calls    answers asked for (the retries of one answer do not count)
-    tokens   prompt + completion
-    usd      money; needs a known price
-    wall_s   seconds
+    calls    number of calls (retries do not count)
+    tokens   prompt + completion tokens
+    usd      cost in USD; needs a known price
+    wall_s   wall-clock seconds
     """
 
     calls: int | None = None
@@ -45,7 +45,7 @@ class Budget:
                 raise UserError(f"budget: {limit.name}={value} allows nothing; give a positive number, or null.")
 
     def reached(self, spent: Usage, wall_s: float) -> str | None:
-        """The first limit that is used up, in words like "tokens=1000 (1034 used)"; None while there is none."""
+        """The first limit that is reached, as text like "tokens=1000 (1034 used)"; None if none is."""
         used = {
             "calls": spent.calls,
             "tokens": spent.tokens,
@@ -60,31 +60,31 @@ class Budget:
 
 
 def account_of(task: Task) -> str:
-    """What the calls about a task are charged to: its id, in a later pass (stream.passes) with the pass behind it."""
+    """The account that a task's calls are charged to: its id, in a later pass (stream.passes) followed by the pass."""
     return _PASS.join(task.seeded_by)
 
 
 @dataclass(kw_only=True)
 class _Account:
-    """What was spent on an episode so far."""
+    """Usage and start time of a running episode."""
 
     spent: Usage
     began: float
-    role: str | None  # whose calls count; None: everyone's
+    role: str | None  # the only role whose calls count; None: all roles
 
 
 @dataclass(kw_only=True)
 class Meter:
-    """Counts and logs the calls of one run. Thread-safe.
+    """Counts and logs the calls of one run, and enforces its budgets. Thread-safe.
 
-    The run's budget counts what all roles really spent, since the run was first started. The episode's budget is for
-    one role or for all, and counts replies out of the response cache too, so that a replayed run ends its episodes
+    The run's budget counts the real usage of all roles since the first start of the run. The episode's budget applies
+    to one role or to all, and also counts replies from the response cache, so that a replayed run ends its episodes
     where the recorded one did.
 
-    log       calls.jsonl; what it holds already is counted. None keeps no log
-    prompts   prompts.jsonl: {id, messages} of every prompt but the agent's, each once; `id` is what a line of the log
-              has as `messages`. None keeps none
-    wall_s    the seconds that earlier starts of the run took
+    log       calls.jsonl; its existing lines are counted. None: no log
+    prompts   prompts.jsonl: {id, messages} of each prompt except the agent's, once each; a line of the log refers to
+              `id` as `messages`. None: no such file
+    wall_s    wall-clock seconds of earlier starts of the run
     """
 
     run: Budget = field(default_factory=Budget)
@@ -94,8 +94,8 @@ class Meter:
     wall_s: float = 0.0
     _used: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage, total=Usage()), init=False)  # by role
     _counts: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter), init=False)  # likewise
-    _fallbacks: Counter = field(default_factory=Counter, init=False)  # answers by each model of llm.fallbacks
-    _served: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter), init=False)  # by model asked for
+    _fallbacks: Counter = field(default_factory=Counter, init=False)  # calls answered by each model of llm.fallbacks
+    _served: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter), init=False)  # by requested model
     _episodes: dict[str, _Account] = field(default_factory=dict, init=False)
     _stopped: dict[str, str] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -107,36 +107,37 @@ class Meter:
         self._kept = {row["id"] for row in self.prompts.read()} if self.prompts else set()
 
     def begin(self, task: str, spent: Usage | None = None, role: str | None = None) -> None:
-        """An episode begins.
+        """Start counting an episode.
 
-        task    its account (`account_of`), which its calls name
-        spent   what an earlier start, which was killed, had spent on it already
-        role    the only role that its budget is for; None: for all
+        task    its account (`account_of`), which its calls pass as `task`
+        spent   its usage in an earlier start that was killed
+        role    the only role that its budget applies to; None: all roles
         """
         with self._lock:
             self._episodes[task] = _Account(spent=spent or Usage(), began=time.monotonic(), role=role)
             self._stopped.pop(task, None)
 
     def release(self, task: str) -> None:
-        """The episode's budget holds no further call for it; the run's does."""
+        """Stop applying the episode's budget to this account; the run's budget still applies."""
         with self._lock:
             self._episodes.pop(task, None)
 
     def exhausted(self) -> str | None:
-        """Which limit of the run's budget is used up, in words; None while there is none."""
+        """The limit of the run's budget that is reached, as text; None if none is."""
         reached = self.run.reached(self._used["total"], self.wall_s + time.monotonic() - self._began)
         return reached and f"budget.run.{reached}"
 
     def stopped(self, task: str) -> str | None:
-        """The limit of the run's budget for which a call of this episode was refused; None when none was."""
+        """The limit of the run's budget that refused a call of this account; None if no call was refused."""
         return self._stopped.get(task)
 
     @contextmanager
     def call(self, facts: dict[str, Any]) -> Iterator[Callable[[Any], None]]:
-        """Make one call within this context and hand its Reply to what the context gives; both are timed and logged.
+        """A context for one call, which is timed and logged. Pass the Reply to the function that the context yields.
 
-        facts are {role, task, sample, requested, messages}; task "" belongs to no episode. Raises OverBudget instead of
-        entering. An InfraError within is logged as a failed call, with what was paid for it, and raised.
+        facts   {role, task, sample, requested, messages}; task "" belongs to no episode
+
+        Raises OverBudget before the call. An InfraError within is logged as a failed call with its usage, and raised.
         """
         self.check(facts["task"], facts["role"])
         began = time.perf_counter()
@@ -151,19 +152,19 @@ class Meter:
             raise
 
     def check(self, task: str, role: str) -> None:
-        """Raise OverBudget when this role may make no further call for this episode."""
+        """Raise OverBudget if this role may make no further call for this account."""
         with self._lock:
             if reason := self.exhausted():
                 self._stopped[task] = reason
                 raise OverBudget(reason, whole_run=True)
-            account = self._episodes.get(task)  # an embedding belongs to none
+            account = self._episodes.get(task)  # None for an embedding, which belongs to no episode
             if account is None or account.role not in (None, role):
                 return
             if reached := self.episode.reached(account.spent, time.monotonic() - account.began):
                 raise OverBudget(f"budget.episode.{reached}", whole_run=False)
 
     def add(self, facts: dict[str, Any], reply: Any, latency_s: float) -> None:
-        """Log and charge an answer; `facts` as in `call`. Raises StopRun for an unknown price under a budget in USD."""
+        """Log and charge a reply; `facts` as in `call`. Raises StopRun for an unknown price under a budget in USD."""
         row = {name: getattr(reply, name) for name in _REPLY} | {"usage": vars(reply.usage), "error": None}
         row |= {name: value for name in (*_WHERE_GIVEN, *_WHERE_FAILED) if (value := getattr(reply, name))}
         row |= {"paid": vars(reply.paid)} if reply.paid else {}
@@ -171,15 +172,15 @@ class Meter:
         self._charge(facts, reply.usage, reply.from_cache and reply.paid is None)
 
     def totals(self) -> dict[str, dict[str, Any]]:
-        """By role and in total, over all starts: what the calls used. Replies out of the cache are counted apart."""
+        """{role or "total": counts, tokens and cost} over all starts. Replies from the cache are counted separately."""
         with self._lock:
             roles = (*sorted(self._used.keys() - {"total"}), "total")
             return {role: _sums(self._counts[role], self._used[role]) for role in roles}
 
     def drift(self) -> dict[str, dict[str, int]]:
-        """{model asked for: {who answered: calls}} of the models that were not the same in all calls, over all starts.
+        """{requested model: {served model: calls}} over all starts, for models not served the same in all calls.
 
-        Who answered is the model's name, with the provider behind a router and the system's fingerprint where given.
+        The served model is its name, with the provider behind a router and the system's fingerprint if reported.
         """
         with self._lock:
             return {asked: dict(served) for asked, served in sorted(self._served.items()) if len(served) > 1}

@@ -1,4 +1,4 @@
-"""Stand-ins for a model, without network or cost: llm=scripted says what a function returns, llm=free plays by lot."""
+"""Stand-ins for a model, without network or cost: llm=scripted replies by a function, llm=free replies at random."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from core.seeding import derive_seed
 from core.types import MEMORY, Message, Usage
 
 Script = Callable[[list[Message], str, int], str]  # (messages, role, sample) -> text
-Draw = Callable[[str, int], int]  # (what for, n) -> one of 0 ... n - 1
+Draw = Callable[[str, int], int]  # (purpose, n) -> a pseudo-random number from 0 to n - 1
 
 
 @dataclass(kw_only=True)
 class ScriptedModel(ChatModel):
-    """llm=scripted, for tests and demos: answers with `script(messages, role, sample)`; a token is a word.
+    """llm=scripted, for tests and demos: replies with `script(messages, role, sample)`; words are counted as tokens.
 
-    delay_s makes each call take that long, to watch a progress bar or to test concurrency; 0 answers at once.
+    delay_s   seconds that each call takes, to watch a progress bar or to test concurrency
+
     cache, cache_path and fallbacks as for every model, see core/models/cache.py and core/models/fallback.py.
     """
 
@@ -60,16 +61,16 @@ _ATTEMPT = re.compile(r"^Attempt \d+\b.*:$", re.MULTILINE)
 
 @dataclass(kw_only=True)
 class FreePlayer(ChatModel):
-    """llm=free: plays any env by lot, and draws what a judge, a distiller and a selector would say. A token is a word.
+    """llm=free: draws the agent's actions at random, and the replies of judge, distiller and selector. No model.
 
-    For whoever writes an env, and for trying out an arm: the whole loop runs, in seconds. What comes out says nothing
-    about memory: every action is drawn by the seed of its step, and no lesson is read. So arms with one attempt a task
-    act alike, and a difference between them is a fault of the env or of the harness. A reply is a function of the
-    messages, the role, the sample and the seed.
+    To try out an env or an arm: the whole loop runs in seconds. Its results say nothing about memory: each action is
+    drawn by the seed of its step, and lessons are ignored. So all arms with one attempt per task act alike, and a
+    difference between them is a bug in the env or the harness. A reply is a function of the messages, the role, the
+    sample and the seed. Words are counted as tokens.
 
-    agent     one of the admissible actions, where the env lists them; else it is drawn from what the task's text holds:
-              the letters of its options, the numbers between its least and its greatest, its words
-    others    whatever the schema of the reply allows; lessons quote what was tried
+    agent     draws from the admissible actions if the env lists them; else from the task's text: the letters of its
+              options, the range of its numbers, its words
+    others    draw a value that the reply's schema allows; lessons quote what was tried
     """
 
     name: ClassVar[str] = "free (no model)"
@@ -86,7 +87,7 @@ class FreePlayer(ChatModel):
         return 0.0
 
     def _act(self, request: Request) -> str:
-        """An action in the form that the agent asks for."""
+        """A random action in the format that the agent's instructions require."""
         actions, messages = _offered(request.messages)
         number = derive_seed(request.sample, len(messages)) if request.seed is None else request.seed
         instructions = MEMORY.sub("", messages[0]["content"]).lower()
@@ -103,7 +104,7 @@ class FreePlayer(ChatModel):
         return f"{thought if 'thought:' in instructions else ''}Action: {action}"
 
     def _fill(self, request: Request) -> str:
-        """What a judge, a distiller or a selector says: a value that the schema allows."""
+        """The reply of a judge, a distiller or a selector: a random value that the schema allows."""
         if request.schema is None:
             return "No model speaks here (llm=free)."
         prompt = request.messages[-1]["content"]
@@ -118,12 +119,12 @@ def _offered(messages: list[Message]) -> tuple[list[str], list[Message]]:
     """(the admissible actions, the conversation without the message that lists them)."""
     try:
         return json.loads(messages[-1]["content"])["admissible"], messages[:-1]
-    except (ValueError, TypeError, KeyError):  # asked by somebody who offers none
+    except (ValueError, TypeError, KeyError):  # a caller that lists no actions
         return [], messages
 
 
 def _possible(text: str) -> range | list[str]:
-    """What an answer to a text may be, as far as that can be told without understanding it; never empty."""
+    """Possible answers to a text, guessed from its form; never empty."""
     if len(letters := sorted(set(_OPTION.findall(text)))) > 1:
         return letters
     if numbers := [int(number) for number in _NUMBER.findall(text)]:
@@ -132,7 +133,7 @@ def _possible(text: str) -> range | list[str]:
 
 
 def _filled(schema: dict, name: str, prompt: str, draw: Draw) -> Any:
-    """A value that a JSON schema allows (objects, one item of an array, plain values)."""
+    """A random value that a JSON schema allows (objects, arrays of one or `minItems` items, plain values)."""
     if "enum" in schema:
         return schema["enum"][draw(name, len(schema["enum"]))]
     kind = schema["type"]
@@ -143,7 +144,7 @@ def _filled(schema: dict, name: str, prompt: str, draw: Draw) -> Any:
     if kind == "boolean":
         return draw(name, 2) == 1
     least = schema.get("minimum", 0)
-    if kind == "integer":  # without a maximum: the number of one of the attempts
+    if kind == "integer":  # without a maximum: an attempt's number, 1 to the number of attempts
         most = schema.get("maximum", max(least, len(_ATTEMPT.findall(prompt))))
         return least + draw(name, most - least + 1)
     if kind == "number":
@@ -152,7 +153,7 @@ def _filled(schema: dict, name: str, prompt: str, draw: Draw) -> Any:
 
 
 def _text(name: str, prompt: str, draw: Draw) -> str:
-    """A text by the name of its field."""
+    """A text for a field of this name."""
     tried = _TRIED.findall(prompt)
     quoted = tried[draw("tried", len(tried))] if tried else "what the text above says"
     return {

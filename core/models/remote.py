@@ -12,18 +12,19 @@ from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.models.endpoint import Endpoint, expected_cost, load_litellm, usage_of_response
 from core.models.retry import error_within
 
-_TOKENS_OF_A_REPLY = 1000  # for tokens_per_min, until the real number is known
+_TOKENS_OF_A_REPLY = 1000  # estimate for tokens_per_min, until the real number is known
 
 
 @dataclass(kw_only=True)
 class LiteLLMModel(Endpoint, ChatModel):
-    """One remote chat model. Beside the keys of Endpoint (core/models/endpoint.py):
+    """One remote chat model. Besides the keys of Endpoint (core/models/endpoint.py):
 
-    client        litellm | openai: the openai SDK without litellm, for a server of one's own (hosted_vllm/NAME)
-    max_tokens    limit of a reply when the role sets none; None leaves it to the provider
-    json_schema   hold judge and distiller to a JSON schema; for models and servers that support it
-    cache         off | read_write | replay, see core/models/cache.py; kept in cache_path
-    fallbacks     the models to ask where this one fails for good, see core/models/fallback.py; None: there are none
+    client        litellm | openai: the openai SDK without litellm, for the user's own server (hosted_vllm/NAME)
+    max_tokens    limit of a reply if the role sets none; None: the provider's
+    json_schema   constrain the replies of judge and distiller by a JSON schema; only if the server supports it
+    cache         off | read_write | replay, see core/models/cache.py
+    cache_path    the cache's file
+    fallbacks     the models to call after this one has failed for good, see core/models/fallback.py; None: none
     """
 
     client: str = "litellm"
@@ -57,14 +58,14 @@ class LiteLLMModel(Endpoint, ChatModel):
         messages = request.messages
         tokens = sum(len(message["content"]) for message in messages) // 4
         tokens += sent.get("max_tokens") or _TOKENS_OF_A_REPLY
-        response, retries, refused = self.call("completion", tokens, self._checked, messages=messages, **sent)
+        response, retries, rejected = self.call("completion", tokens, self._checked, messages=messages, **sent)
         choice = response.choices[0]
         declined = not choice.message.content and _refusal(choice.message)
         if "response_format" in sent:
             sent["response_format"] = "json_schema"
         return Reply(
             text=_text(choice.message),
-            usage=usage_of_response(response, self.price_per_mtok) + refused,
+            usage=usage_of_response(response, self.price_per_mtok) + rejected,
             finish_reason="refusal" if declined else choice.finish_reason or "",
             model=response.model or self.model,
             sent=sent,
@@ -75,14 +76,14 @@ class LiteLLMModel(Endpoint, ChatModel):
         )
 
     def identity(self) -> dict[str, Any]:
-        first = next(iter(self.addresses.urls), None)  # its copies answer as it would
+        first = next(iter(self.addresses.urls), None)  # all servers have the same model, so the first identifies it
         return {"model": self.model, "api_base": first, "max_tokens": self.max_tokens}
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         return expected_cost(self.model, self.price_per_mtok, prompt_tokens, completion_tokens)
 
-    def refuses(self, more: dict[str, Any]) -> str | None:
-        """litellm knows what each of its models takes; `extra_body` is sent unread."""
+    def unsupported(self, more: dict[str, Any]) -> str | None:
+        """As in ChatModel, by litellm's list of supported parameters; `extra_body` is not checked."""
         wanted = _as_sent(more)
         if unknown := set(wanted) - set(self._supported(wanted)) - {"extra_body"}:
             return (
@@ -91,7 +92,7 @@ class LiteLLMModel(Endpoint, ChatModel):
         return None
 
     def _checked(self, response: Any) -> Any:
-        """The response. Raises the error that it tells of, and TransientError for one without an answer."""
+        """The response. Raises the error that it reports, and TransientError for one without choices."""
         if not getattr(response, "choices", None):
             raise TransientError(f"{self.model}: the answer holds no choice", "bad_reply")
         choice = response.choices[0]
@@ -107,7 +108,7 @@ class LiteLLMModel(Endpoint, ChatModel):
         return direct.complete(self._openai_client(address), self.model, self.timeout_s, request)
 
     def _supported(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        """What the model takes of these parameters; the others are not sent."""
+        """The parameters that the model supports; the others are not sent."""
         if self.client == "openai":
             self._params = direct.TAKEN
         if self._params is None:
@@ -116,14 +117,14 @@ class LiteLLMModel(Endpoint, ChatModel):
 
 
 def _as_sent(more: dict[str, Any]) -> dict[str, Any]:
-    """A role's further decoding as arguments of litellm."""
+    """A role's `more` as arguments of litellm."""
     tokens = more.get("thinking_tokens")
     thinking = {"thinking": {"type": "enabled", "budget_tokens": tokens}} if tokens else {}
     return {name: value for name, value in more.items() if name != "thinking_tokens"} | thinking
 
 
 def _text(message: Any) -> str:
-    """What the model said. Nobody offered it tools, so an answer in the shape of a tool call is text like any other."""
+    """The reply's text. A reply in the form of a tool call is returned as JSON text, because no tools were offered."""
     if message.content:
         return message.content
     calls = [call.function for call in getattr(message, "tool_calls", None) or []]

@@ -1,4 +1,4 @@
-"""A reply's text, made ready for the readers: thoughts left out, LaTeX's backslashes told from JSON's escapes."""
+"""Prepare a reply's text for parsing: remove reasoning, distinguish LaTeX's backslashes from JSON's escapes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from core.jsonl import in_strings
 
-# LaTeX commands that begin like a newline, a return or a tab in JSON. No model means \b or \f.
+# LaTeX commands that begin like JSON's escapes \n, \r or \t. (Models do not use \b and \f as escapes.)
 _LATEX = frozenset(
     "nRightarrow nVdash nabla natural ncong ne nearrow neg neq newcommand newline nexists ngeq ngtr ni nleq nless "
     "nmid nolimits nonumber not notag notin nparallel nprec nrightarrow nsim nsubseteq nsucc nsupseteq nu nvdash "
@@ -16,7 +16,7 @@ _LATEX = frozenset(
     "textstyle texttt tfrac therefore theta thickapprox thinspace tilde times to top triangle triangledown triangleq "
     "triangleright".split()
 )
-# What is left of these without the n also begins a line of prose: "\ni" is LaTeX or a newline before "i".
+# Commands that may also be a newline and the beginning of a word: "\ni" is LaTeX, or a newline before "i".
 _NEWLINE_OR_LATEX = frozenset("ne nexists ni nless nmid nparallel nsim nu".split())
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|([a-zA-Z]+)|.)", re.DOTALL)
 _DOUBLED = re.compile(r"(?<!\\)(?:\\\\)+(?=[a-zA-Z])")
@@ -32,10 +32,10 @@ _THOUGHTS_END = re.compile(rf"{_QUOTED}|</think(?:ing)?>", re.IGNORECASE)
 
 
 def strip_thinking(text: str | None) -> str:
-    """The text without what a reasoning model thinks aloud; "" for None.
+    """The text without <think> blocks; "" for None.
 
-    A block that is never closed goes on to the end. A closing tag alone ends a block that the prompt's template opened.
-    A tag inside double quotes, or alone between code marks, is something that is said.
+    A block without a closing tag extends to the end. A closing tag without an opening one ends a block that the
+    prompt's template opened. A tag inside double quotes, or alone between backticks, is ordinary text.
     """
     if not isinstance(text, str):
         return ""
@@ -45,9 +45,11 @@ def strip_thinking(text: str | None) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """The text with each backslash doubled that JSON would misread. What is escaped rightly stays as it is."""
+    """The text with each backslash doubled that JSON would misread. Correct escapes are not changed."""
     single = any(m.group(1) and m.group(1)[0] not in "nrtu" for m in _ESCAPE.finditer(text))
-    careful = not single and _DOUBLED.search(text) is not None  # a writer who doubles LaTeX's means a newline by \n
+    careful = (
+        not single and _DOUBLED.search(text) is not None
+    )  # the text doubles LaTeX's backslashes, so \n is a newline
 
     def keep(match: re.Match) -> str:
         whole, letters = match.group(0), match.group(1)
@@ -63,5 +65,5 @@ def escape_latex(text: str) -> str:
 
 
 def storable(value: Any) -> Any:
-    """The value with half surrogate pairs replaced in its strings: no store and no provider takes them."""
+    """The value with lone surrogates in its strings replaced, because stores and providers reject them."""
     return in_strings(value, lambda text: type(text)(text.encode("utf-8", "replace").decode()), keys=True)

@@ -1,7 +1,9 @@
-"""What a failed call leads to: the one layer of retries, and which errors it tries again.
+"""The only layer of retries, and the classification of provider errors: which are retried and which are not.
 
-A provider's errors become those of core/errors.py (`explain`, `error_within`). Transient ones are tried again, with
-jitter, bounded by count and by total time (`Retry`).
+A provider's errors become those of core/errors.py (`explain`, `error_within`). Transient ones are retried with jitter,
+limited by count and by total time (`Retry`). Two other modules react to errors as well: if a response has Retry-After
+(as most 429s have) and no other server is ready, endpoint.py also pauses the provider's limiter, so that all its calls
+wait; after the last try, the next model of `llm.fallbacks` answers (fallback.py).
 """
 
 from __future__ import annotations
@@ -21,20 +23,20 @@ Out = TypeVar("Out")
 
 FIRST_WAIT_S = 0.5  # before the second attempt, at most; doubled each time up to LONGEST_WAIT_S
 LONGEST_WAIT_S = 30.0
-log = logging.getLogger("run.retries")  # main.log has a line each, the progress line their number
+log = logging.getLogger("run.retries")  # one line per retry in main.log; the progress line shows their number
 
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """At most `attempts` calls for one answer, and none that would begin later than total_s seconds after the first."""
+    """Makes at most `attempts` tries for one reply; none begins later than `total_s` seconds after the first."""
 
     attempts: int
     total_s: float
 
     def __call__(self, call: Callable[[], Out], closing: threading.Event) -> tuple[Out, int]:
-        """(what `call` returned, how many tries had failed before it). Setting `closing` ends waiting and retrying.
+        """Return (the result of `call`, number of failed tries before it). Setting `closing` ends waiting and retrying.
 
-        After the last try its TransientError is raised, with the number of tries before it as its attribute `retries`.
+        Raises the last try's TransientError, whose attribute `retries` is the number of tries before it.
         """
         from tenacity import (
             Retrying,
@@ -67,7 +69,7 @@ class Retry:
 
 
 def _wait(state: Any) -> float:
-    """Seconds to wait: a little more than the server asked for, else random below a doubling bound (full jitter)."""
+    """Seconds to wait: slightly more than Retry-After, else random below a bound that doubles (full jitter)."""
     from tenacity import wait_random, wait_random_exponential
 
     error = state.outcome.exception()
@@ -92,18 +94,18 @@ def retry_after(headers: Any) -> float | None:
     return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
 
 
-# What went wrong at a provider, by status code, class and cause of litellm's error.
+# Classification of litellm's errors, by status code, class and cause.
 
-READ_CHARS, QUOTED_CHARS = 20_000, 300  # of what a provider said: characters that are looked at, and that are quoted
+READ_CHARS, QUOTED_CHARS = 20_000, 300  # of a provider's error text: characters that are read, and that are quoted
 RETRIED = {408: "timeout", 409: "conflict", 429: "rate_limit"}  # and every 5xx
-# An account without credit, where the status alone does not say so. Gemini's "exceeded your current quota" is a limit
-# of requests a minute, so the words that OpenAI sends with its code count for nothing.
+# Texts that mean "no credit", by status. OpenAI's "exceeded your current quota" is not among them, because Gemini sends
+# the same words for its limit of requests per minute.
 _NO_CREDIT = {
     400: ("credit balance is too low", "billing_hard_limit_reached"),
     429: ("insufficient_quota", "billing_not_active"),
 }
-_FAILED = ("error", "network_error")  # reasons to end an answer, which litellm renames to "stop"
-# What servers say of a request that is longer than the model's context window, beside what litellm knows by itself.
+_FAILED = ("error", "network_error")  # finish reasons that litellm renames to "stop"
+# Texts that mean "longer than the context window", besides those that litellm recognises.
 _TOO_LONG = (
     "context_length_exceeded",
     "maximum context length",
@@ -129,15 +131,19 @@ _UNREADABLE = ("JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationEr
 
 
 def explain(error: Exception, model: str, api_base: str | None, key_env: str | None = None) -> Exception:
-    """What to raise: StopRun (no call can succeed), TransientError (worth another try), AttemptOver (what is in this
-    request will never do: an agent ran into that by itself) or InfraError (the provider will not have it).
+    """The exception to raise for a failed call.
 
-    key_env   the variable that holds the key; the message holds neither that nor another secret
+    StopRun         no call can succeed
+    TransientError  another try may succeed
+    AttemptOver     the request's content is too long or filtered: the agent's own doing
+    InfraError      the provider rejects the request for another reason
+
+    key_env   the environment variable with the key, which is redacted from the message like other secrets
     """
     where = api_base or "its server"
     short = f"{type(error).__name__}: {_brief(str(error), key_env)}"
     status = getattr(error, "status_code", None) or 0
-    if not isinstance(status, int):  # of an error within an answer, which may call it anything
+    if not isinstance(status, int):  # from an error within a response, where it may be any value
         status = int(status) if str(status).isdecimal() else 500
     if kind := _own_doing(error, status, f"{short} {str(getattr(error, 'body', None))[:300]}"):
         return AttemptOver(f"{model}: {short}", kind)
@@ -160,7 +166,7 @@ def explain(error: Exception, model: str, api_base: str | None, key_env: str | N
 
 
 def error_within(choice: Any, model: str, key_env: str | None = None) -> Exception | None:
-    """The error behind an answer of status 200 that tells of a failure or was ended by one; None for a real answer."""
+    """The error reported within a response of status 200, or that ended it; None for a real reply."""
     extra = getattr(choice, "provider_specific_fields", None) or {}
     error, reason = extra.get("error"), extra.get("native_finish_reason") or choice.finish_reason
     if not error and str(reason).lower() not in _FAILED:
@@ -177,7 +183,7 @@ def error_within(choice: Any, model: str, key_env: str | None = None) -> Excepti
 
 
 def _brief(said: str, key_env: str | None) -> str:
-    """The beginning of what a provider said, as one line. Redacted before it is cut: nobody knows half a secret."""
+    """The beginning of a provider's error text, in one line. Redacted before it is cut, while secrets are whole."""
     redact = Redactor(os.environ, {key_env} if key_env else set())
     return " ".join(redact(said[:READ_CHARS]).split())[:QUOTED_CHARS]
 
@@ -191,9 +197,9 @@ def _stop_without_credit(model: str, said: str) -> StopRun:
 
 
 def _own_doing(error: Exception | None, status: int, said: str) -> str | None:
-    """The kind of AttemptOver behind a refusal; None where the request's content is not to blame.
+    """The kind of AttemptOver for an error; None if the request's content is not its cause.
 
-    A limit of tokens a minute also tells of a request that is too large, but is the account's: 429, tried again.
+    A 429 for too many tokens per minute mentions a large request as well, but is a limit of the account: retried.
     """
     said, refused = said.lower(), status in (400, 403, 413, 422)
     if _is_one(error, ("ContextWindowExceededError",)) or (refused and any(words in said for words in _TOO_LONG)):
@@ -203,7 +209,7 @@ def _own_doing(error: Exception | None, status: int, said: str) -> str | None:
 
 
 def _transient_kind(error: Exception, status: int) -> str | None:
-    """The kind of TransientError that an error is; None for one that another try would not avoid."""
+    """The kind of TransientError for an error; None if a retry would not help."""
     if _caused_by(error, _UNREADABLE) or "invalid response from LLM" in str(error):
         return "bad_reply"
     if _caused_by(error, ("Timeout", "APITimeoutError", "ReadTimeout")):
@@ -216,19 +222,19 @@ def _transient_kind(error: Exception, status: int) -> str | None:
 
 
 def _os_words(error: BaseException) -> str:
-    """What the operating system said: "connection refused", an unknown host."""
+    """The operating system's error text, e.g. "Connection refused"."""
     while not isinstance(error, OSError) and (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     return getattr(error, "strerror", None) or str(error).splitlines()[0]
 
 
 def _is_one(error: BaseException | None, names: tuple[str, ...]) -> bool:
-    """Whether the error is of a class of these names: the libraries that have them are not imported for it."""
+    """Whether the error's class has one of these names. By name, so that the libraries need not be imported."""
     return any(kind.__name__ in names for kind in type(error).__mro__)
 
 
 def _caused_by(error: BaseException | None, names: tuple[str, ...]) -> bool:
-    """Whether the error, or one behind it, is of a class of these names."""
+    """Whether the class of the error, or of one of its causes, has one of these names."""
     for _ in range(10):  # a chain of causes may loop
         if error is None:
             return False

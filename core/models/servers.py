@@ -1,8 +1,8 @@
-"""The servers at `llm.api_base`: which of them a call goes to, and which models they have.
+"""The servers at `llm.api_base`: choose one for each call, and ask them which models they have.
 
-Several have the same model: a call goes to the one with the fewest in flight, past those that are gone (`Replicas`).
-Before a run they are asked for their models (`GET /v1/models`), so that a wrong name is refused before the first call,
-and a run that was given none records the one it takes (`name_models`).
+`Replicas`: several servers have the same model; a call goes to the one with the fewest calls in flight, except those
+that have just failed. `name_models`: before a run the servers are asked for their models (`GET /v1/models`), so that a
+wrong name is refused before the first call, and a run without a name records the model that it uses.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 from core.errors import StopRun, UserError, meant
 from core.starting import stage
 
-REST_S = 10.0  # that a server is left alone after it broke off, was slow, or could not be reached; or as it asks
+REST_S = 10.0  # how long a server is not chosen after a transient error, unless it sends Retry-After
 
 
 def addresses_of(api_base: str | list[str] | None) -> list[str]:
-    """The addresses of `api_base`; none where the provider's own is meant. UserError for what is no list of them."""
+    """The addresses in `api_base`; [] for the provider's own. UserError unless it is an address or a list of them."""
     if api_base is None:
         return []
     given = [api_base] if isinstance(api_base, str) else api_base
@@ -35,9 +35,9 @@ def addresses_of(api_base: str | list[str] | None) -> list[str]:
 
 @dataclass(kw_only=True)
 class Replicas:
-    """Gives each call of a model the server that it goes to. Thread-safe.
+    """Chooses the server for each call of a model. Thread-safe.
 
-    urls   copies of one model; [] is the provider's own address, given as None
+    urls   servers with the same model; []: the provider's own address, which is chosen as None
     """
 
     urls: list[str]
@@ -48,7 +48,10 @@ class Replicas:
 
     @contextmanager
     def one(self) -> Iterator[str | None]:
-        """The address for one call: of equals the first, so that a run of few calls keeps to one prompt cache."""
+        """A context with the address for one call: the least busy ready server, else the one ready first.
+
+        Ties go to the first one, so that a run with few calls uses one server's prompt cache.
+        """
         with self._lock:
             now, known = self.clock(), self.urls or [None]
             ready = [url for url in known if self._rests.get(url, 0.0) <= now]
@@ -61,41 +64,41 @@ class Replicas:
                 self._in_flight[url] -= 1
 
     def rest(self, url: str | None, seconds: float | None = None) -> bool:
-        """Leave a server alone, for REST_S where it does not say how long; whether another one is ready."""
+        """Do not choose a server for `seconds`, None: REST_S. Returns whether another one is ready."""
         with self._lock:
             self._rests[url] = self.clock() + (seconds or REST_S)
         return self.ready()
 
     def ready(self) -> bool:
-        """Whether there is a server that is not left alone."""
+        """Whether a server of `urls` is not resting."""
         with self._lock:
             now = self.clock()
             return any(self._rests.get(url, 0.0) <= now for url in self.urls)
 
 
-# litellm's providers that stand for a server of one's own. The others (anthropic, dashscope, ...) are not asked for
-# their models: they are there, the key is what goes wrong, and their first call refuses an unknown name at no cost.
+# litellm's providers that stand for the user's own server. Others (anthropic, dashscope, ...) are not asked for their
+# models: they are always reachable, and their first call rejects an unknown name at no cost.
 SERVERS = "hosted_vllm openai ollama_chat ollama lm_studio llamafile litellm_proxy openai_like xinference".split()
-UNNAMED = "hosted_vllm/"  # the provider of a server at llm.api_base where no model was given
-UNLISTED = "default"  # the name that is asked for where none was given and the server does not say what it has
+UNNAMED = "hosted_vllm/"  # the provider of a server at llm.api_base if no model is given
+UNLISTED = "default"  # the requested name if none is given and the server does not list its models
 _TIMEOUT_S = 5.0
 _MOST_BYTES = 1 << 22
 _MOST_NAMES = 20  # in a sentence
 
 
 def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = True) -> None:
-    """Ask the servers of one's own for their models, and name the model in those of `nodes` that were given no name.
+    """Ask the user's own servers for their models, and fill in the model of each of `nodes` without a name.
 
-    So a run records which model it asks, and is not continued with another one. No server is asked with
-    llm.cache=replay, nor where the key is missing, which is refused elsewhere. Raises StopRun for a server that is not
-    there, unless a fallback may answer for it, and UserError for a model that it does not have.
+    So a run records which model it uses, and is not resumed with another one. No server is asked with llm.cache=replay,
+    nor if the key is missing, which is an error elsewhere. Raises StopRun for an unreachable server, unless a fallback
+    may answer for it, and UserError for a model that it does not have.
 
-    nodes      {key of the configuration: the model that stands there}, with their `fallbacks`
+    nodes      {key of the configuration: its model's node}, with their `fallbacks`; changed in place
     recorded   the configuration of the run's earlier starts
-    ask        False: nobody is asked at all
+    ask        False: no server is asked
     """
     listings: dict[str, Listing | None] = {}  # by address: each server is asked once
-    away: dict[str, ConnectionError] = {}  # those that nobody answers at
+    away: dict[str, ConnectionError] = {}  # unreachable addresses
     for key, node, replaceable in _with_address(nodes):
         model = UNNAMED if node.get("model") in (None, "???") else str(node.get("model"))
         bases, key_env = addresses_of(node.get("api_base")), node.get("api_key_env")
@@ -114,13 +117,13 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
         if not there and not replaceable:
             raise not_running(key, model, bases[0], away[bases[0]]) from away[bases[0]]
         before = str((recorded.get(key) or {}).get("model") or "").partition("/")[2] or None
-        for base in there or bases[:1]:  # each has to have the model that the first one has
+        for base in there or bases[:1]:  # every server must have the first one's model
             model = model_to_ask(key, model, base, listings[base], before)
         node["model"] = model
 
 
 def _with_address(nodes: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """(key, node, whether another model may answer for it) of every model with an address, fallbacks too."""
+    """(key, node, whether another model may answer for it) of every model with an address, including fallbacks."""
     for key, node in nodes.items():
         fallbacks = [each for each in node.get("fallbacks") or () if hasattr(each, "get")]
         models = [(key, node), *((f"{key}.fallbacks", each) for each in fallbacks)]
@@ -129,24 +132,24 @@ def _with_address(nodes: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The models of a server. any_name: it answers to every name with the one model that it has."""
+    """The models of a server. any_name: it accepts every name, for its only model."""
 
     names: tuple[str, ...]
     any_name: bool = False
 
     def has(self, name: str) -> bool:
-        return self.any_name or name in self.names or f"{name}:latest" in self.names  # the latter are Ollama's
+        return self.any_name or name in self.names or f"{name}:latest" in self.names  # Ollama's names may have a tag
 
 
 def is_asked(model: str, api_base: str | None) -> bool:
-    """Whether a model, by litellm's name, is one of a server that can be asked."""
+    """Whether a model, by litellm's name, belongs to a server that can be asked for its models."""
     return bool(api_base) and model.partition("/")[0] in SERVERS and "api.openai.com" not in api_base
 
 
 def models_at(api_base: str, key: str | None = None) -> Listing | None:
-    """The models of the server at an address; None where it does not say (404, 401, no answer in time, no JSON).
+    """The models of the server at an address; None if it does not list them (404, 401, timeout, no JSON).
 
-    Raises ConnectionError with the cause where nobody answers, UserError for what is no address.
+    Raises ConnectionError with the cause if it is unreachable, UserError for an invalid address.
     """
     from http.client import HTTPException
     from ssl import SSLError
@@ -177,14 +180,14 @@ def models_at(api_base: str, key: str | None = None) -> Listing | None:
 
 
 def model_to_ask(where: str, model: str, api_base: str, listing: Listing | None, recorded: str | None) -> str:
-    """litellm's name of the model to ask: the given one, or where only a provider is given the server's only model.
+    """litellm's name of the model to call: the given one; if only a provider is given, the server's only model.
 
     where      the key of the configuration that holds the model, e.g. "llm"
-    model      "PROVIDER/NAME", or "PROVIDER/" where no name was given
-    listing    of the server; None where it does not say
-    recorded   the name that an earlier start of this run took, without the provider; it is kept while the server has it
+    model      "PROVIDER/NAME", or "PROVIDER/" without a name
+    listing    the server's models; None: unknown
+    recorded   the name used by an earlier start of this run, without the provider; used again if the server has it
 
-    Raises UserError where the server does not have the model, or has several and none was given.
+    Raises UserError if the server does not have the model, or has several and no name is given.
     """
     provider, _, name = model.partition("/")
     if not name and recorded and (listing is None or listing.has(recorded)):
@@ -208,7 +211,7 @@ def model_to_ask(where: str, model: str, api_base: str, listing: Listing | None,
 
 
 def not_running(where: str, model: str, api_base: str, error: ConnectionError) -> StopRun:
-    """What to raise for a server that is not there."""
+    """The error for an unreachable server."""
     start = "ollama serve" if model.startswith("ollama") else "vllm serve MODEL"
     return StopRun(
         f"{where}: nothing answers at {api_base} ({error}): start the server, e.g. `{start}`, "

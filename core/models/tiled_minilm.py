@@ -1,11 +1,10 @@
-"""MiniLM for a server: the texts of several callers in one pass, each with the vector that it would have alone.
+"""MiniLM for a server: embeds the texts of several callers in one pass; each gets the vector that it would get alone.
 
-A matrix product's last bits depend on its number of rows, so a batch would change a text's vector with the company it
-is in. Here every product is one of 16 rows, whatever the batch: the tokens of all texts follow each other and are cut
-into tiles of 16, a larger batch has more tiles and no larger ones, and attention sees one text at a time. That a row's
-bits depend on neither its place in a tile nor its neighbours there is checked on each machine when the model is loaded
-(`TiledBert.check`); where it does not hold, texts are embedded one by one. So each core may take some of a
-call's texts, too, with one thread.
+The last bits of a matrix product depend on its number of rows, so in an ordinary batch a text's vector would depend on
+the other texts. Here every product has 16 rows: the tokens of all texts are concatenated and cut into tiles of 16, a
+larger batch has more tiles, not larger ones, and attention sees one text at a time. `TiledBert.check` tests when the
+model is loaded, on each machine, that a row's bits depend neither on its place in a tile nor on the other rows; if they
+do, texts are embedded one by one. For the same reason a call's texts can be divided among cores, one thread each.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ PROBES = ("", "sort a log file", "a word " * 20, "Parse 3 dates.", "what is to b
 
 @dataclass(kw_only=True)
 class TiledMiniLM(MiniLMEmbedder):
-    """all-MiniLM-L6-v2 in tiles, a text on one core; the vectors are MiniLMEmbedder's but for the last bits (2e-7).
+    """all-MiniLM-L6-v2 in tiles, a text on one core; vectors equal MiniLMEmbedder's except for the last bits (2e-7).
 
-    Its own forward pass takes a third of the processor time, and it loads without sentence-transformers.
+    Its forward pass takes a third of the processor time, and it loads without sentence-transformers.
     """
 
     cores: int = field(default_factory=lambda: os.cpu_count() or 1)
-    together: bool = field(default=True, init=False)  # whether this machine gives texts the same bits in a batch
+    together: bool = field(default=True, init=False)  # whether a text gets the same bits alone and in a batch here
     _threads: ThreadPoolExecutor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +62,7 @@ class TiledMiniLM(MiniLMEmbedder):
         from safetensors.torch import load_file
         from tokenizers import Tokenizer
 
-        torch.set_num_threads(1)  # two of one product would spin where others want their cores
+        torch.set_num_threads(1)  # several threads per product would occupy cores that other texts need
         tokenizer = Tokenizer.from_file(str(file.parent / "tokenizer.json"))
         tokenizer.no_padding()
         tokenizer.no_truncation()
@@ -82,7 +81,7 @@ class TiledBert:
         def affine(name: str) -> tuple[Any, Any]:
             return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
-        def product(*names: str) -> tuple[Any, Any]:  # several that read the same become one
+        def product(*names: str) -> tuple[Any, Any]:  # layers with the same input become one product
             affines = [affine(name) for name in names]
             return torch.cat([w for w, _ in affines]).t().contiguous(), torch.cat([b for _, b in affines])
 
@@ -100,7 +99,7 @@ class TiledBert:
             self._layers.append((qkv, out, inner, product(f"{at}.output.dense"), *norms))
 
     def tokens(self, texts: list[str]) -> list[list[int]]:
-        """The whole texts' tokens, which `embed` cuts."""
+        """The tokens of each text, not yet cut to LONGEST."""
         return [self._tokenizer.encode(text).ids for text in texts]
 
     def embed(self, texts: list[str]) -> Any:
@@ -109,7 +108,7 @@ class TiledBert:
         from torch.nn.functional import gelu, normalize
 
         ids = [each if len(each) <= LONGEST else [*each[: LONGEST - 1], each[-1]] for each in self.tokens(texts)]
-        by_length = defaultdict(list)  # those of one length go through attention side by side
+        by_length = defaultdict(list)  # texts of one length share an attention call
         for place, each in enumerate(ids):
             by_length[len(each)].append(place)
         groups = [(length, len(places)) for length, places in by_length.items()]
@@ -127,13 +126,13 @@ class TiledBert:
             return normalize(means, dim=1).numpy()
 
     def check(self) -> bool:
-        """Whether texts have the same bits alone and together on this machine."""
+        """Whether texts get the same bits alone and together on this machine."""
         together = self.embed(list(PROBES))
         return all((self.embed([text])[0] == row).all() for text, row in zip(PROBES, together, strict=True))
 
 
 def _texts(x: Any, groups: list[tuple[int, int]]) -> list[Any]:
-    """The rows of each group's texts, (n, length, d), without those that fill the last tile."""
+    """The rows of each group's texts, (n, length, d), without the padding of the last tile."""
     texts, at = [], 0
     for length, n in groups:
         texts.append(x[at : at + n * length].reshape(n, length, -1))

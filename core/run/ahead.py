@@ -1,6 +1,6 @@
-"""ahead.jsonl: finished episodes whose place in episodes.jsonl has not come, of streams that run at once.
+"""ahead.jsonl: with stream.split_by, finished episodes that cannot be written yet because earlier ones are missing.
 
-Each is durable before the bank of its stream learns from it. It is kept here until those before it are written.
+An episode is stored here durably before its stream's bank learns from it, and stays until episodes.jsonl has it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from core.jsonl import JsonLines
 
 
 class Ahead:
-    """`rows` by their index. Thread-safe. The file is there only while the run goes on, or after it was cut off.
+    """Holds {index: row} in `rows` and in the file. Thread-safe. The file exists only during a run, or after a crash.
 
-    Raises what JsonLines raises.
+    Raises the errors of JsonLines.
     """
 
     def __init__(self, path: Path, *, redact: Callable[[str], str] = str) -> None:
@@ -30,7 +30,7 @@ class Ahead:
             self.rows = {row["index"]: row for row in self._lines.read()}
 
     def add(self, row: dict[str, Any]) -> None:
-        """Keep a finished episode, durably."""
+        """Store a finished episode, durably."""
         with self._lock:
             if self._lines is None:
                 self._lines = JsonLines(self._path, durable=True, redact=self._redact)
@@ -38,14 +38,14 @@ class Ahead:
             self.rows[row["index"]] = row
 
     def forget(self, index: int) -> None:
-        """Drop the episode with this index, which is now in episodes.jsonl, and those before it."""
+        """Drop the episodes up to this index, which are now in episodes.jsonl."""
         with self._lock:
             self.rows = {other: row for other, row in self.rows.items() if other > index}
             if self._lines is not None and not self.rows:
                 os.truncate(self._path, 0)
 
     def in_order(self) -> list[dict[str, Any]]:
-        """The rows, by their index."""
+        """The rows, sorted by index."""
         return [self.rows[index] for index in sorted(self.rows)]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What an arm is called: its name, and what of its own settings this run has otherwise."""
+"""Label an arm: its name, and the settings of the arm that this run overrides."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-OWN = Path(__file__).parents[2] / "config"  # the arms of the project; others lie in folders of --config-dir
+OWN = Path(__file__).parents[2] / "config"  # the project's arms; --config-dir adds folders with others
 
 
 def overridden(arm: str | None, hydra: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    """What the run has otherwise than the arm's file says, as words of a command line, e.g. "workflow=reasoningbank".
+    """The settings of the arm's file that this run overrides, as command-line words, e.g. "workflow=reasoningbank".
 
-    The name of an arm promises its workflow, its memory and the like. A run that was given another one is no run of
-    that arm, whatever its name, and tables, reports and the terminal must say so.
+    The name of an arm promises its workflow, its memory and so on. A run that changes one of them is not a run of that
+    arm, and tables, reports and the terminal must say so.
 
-    arm      the option of the group `arm`, None where none was chosen
+    arm      the option of the group `arm`; None if none was chosen
     hydra    Hydra's own configuration of the run, as in .hydra/hydra.yaml
     config   the run's configuration, resolved
     """
@@ -34,12 +34,12 @@ def overridden(arm: str | None, hydra: dict[str, Any], config: dict[str, Any]) -
 
 
 def named(arm: str, words: Iterable[str]) -> str:
-    """The arm and what of it is overridden, as one label."""
+    """The arm's name and its overridden settings (`overridden`), as one label."""
     return " ".join([arm, *words])
 
 
 def _promised(arm: str, folders: Iterable[Path]) -> dict[str, tuple[str, Any]]:
-    """{group: ("choice", option)} and {dotted key: ("value", value)} of an arm's file; {} where it is not there."""
+    """{group: ("choice", option)} and {dotted key: ("value", value)} of an arm's file; {} if there is no such file."""
     import yaml
 
     file = next((path for folder in folders if (path := folder / "arm" / f"{arm}.yaml").is_file()), None)

@@ -1,8 +1,11 @@
-"""The folder of a sweep's cell is its configuration: `arm=reasoningbank,env=toy,seed=1`.
+"""Name the folder of one cell of a sweep, which here is one run with one seed: `arm=reasoningbank,env=toy,seed=1`.
 
-So a sweep grows: with the same `run_dir` whatever it has already is found again and continued, in any order. A name
-alone is not trusted: a folder of another name that holds the same configuration (of an older version, or of a sweep
-over other keys) is the cell's, and one that holds another is refused by the run itself.
+(In analysis/cells.py a cell is a configuration over all its seeds.)
+
+The name is made from the configuration, so a sweep can grow: with the same `run_dir` each run finds its folder and is
+resumed, in any order. The name alone does not decide: a folder of another name with the same configuration (from an
+older version, or from a sweep over other keys) is the cell's folder too, and the run itself refuses a folder that holds
+another configuration.
 """
 
 from __future__ import annotations
@@ -19,38 +22,47 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from core.errors import UserError
-from core.run.finalize import elsewhere, finalize, unused_sizes
+from core.run.finalize import finalize, keys_for_other_envs, unused_k_r
 from core.run.launch import swept
 from core.run.manifest import identity, without
 from core.run.records import differences
 from core.run.upgrade import by_class, completed
 
-MOST_VALUE, MOST_NAME = 60, 200  # characters; a file system takes 255 bytes
+MOST_VALUE, MOST_NAME = 60, 200  # characters; a file name may have 255 bytes
 
 
 def cell_folder(*, _root_: DictConfig) -> str:
-    """The folder of a cell in its sweep's: the one that holds it already, else `cell_name`. Resolves ${cell:}."""
-    name, here = cell_name(_root_), Path(HydraConfig.get().sweep.dir)
+    """The name of a cell's folder: an existing folder that holds its run, else `cell_name`. Resolves ${cell:}."""
+    name = cell_name(_root_)
+    return _existing_folder(_root_, name) or name
+
+
+def _existing_folder(root: DictConfig, name: str) -> str | None:
+    """The name of a folder of the sweep with this cell's configuration, `name` first; None if there is none.
+
+    A folder whose configuration differs only in `limit` counts as well where its run would grow to this one.
+    """
+    here = Path(HydraConfig.get().sweep.dir)
     others = sorted(path.parent.name for path in here.glob("*/manifest.json") if path.parent.name != name)
     found = {other: made for other in (name, *others) if (made := _made_with(here / other)) is not None}
-    if not found or (config := _config(_root_)) is None:
-        return name
+    if not found or (config := _config(root)) is None:
+        return None
     wanted = json.loads(json.dumps(identity(config), default=str))
     less = without(wanted, ["limit"])
     but_limit = [other for other, made in found.items() if not differences(without(made, ["limit"]), less)]
     if name in but_limit:
         return name
     same = [other for other in but_limit if not differences(found[other], wanted)]
-    if not same and "limit" not in swept():  # a larger limit continues it
+    if not same and "limit" not in swept():  # a run with a larger limit continues the smaller one
         same = [other for other in but_limit if "limit=" not in other]
-    return same[0] if same else name
+    return same[0] if same else None
 
 
 def cell_name(root: DictConfig) -> str:
-    """What a cell is, by its arm or workflow, its benchmark, what its sweep goes over, and its seed.
+    """A folder name from the cell's arm or workflow, its benchmark, the keys that the sweep varies, and its seed.
 
-    The model is named where the command does. A key that this cell does not have (k of an arm without attempts, a key
-    of another benchmark) is not in its name.
+    The model is part of it if the command sets `llm`. Keys without effect in this cell (k for an arm that does not use
+    it, a key of another benchmark) are left out.
     """
     hydra = HydraConfig.get()
     choices, typed = hydra.runtime.choices, {}
@@ -59,9 +71,9 @@ def cell_name(root: DictConfig) -> str:
         typed[key.lstrip("+")] = value
     first = "arm" if choices.get("arm") else "workflow"
     words = {first: choices[first], "env": choices["env"]}
-    left_out = {*elsewhere(typed, choices["env"]), *words, "seed"}
-    with suppress(UserError):  # a workflow that cannot be imported: its run says so
-        left_out |= {*unused_sizes(root)}
+    left_out = {*keys_for_other_envs(typed, choices["env"]), *words, "seed"}
+    with suppress(UserError):  # the workflow cannot be imported: its run reports that
+        left_out |= {*unused_k_r(root)}
     words |= {key: typed[key] for key in sorted({*swept(), "llm"}) if key in typed and key not in left_out}
     words["seed"] = str(root.seed)
     name = ",".join(f"{safe(key, MOST_VALUE, '@')}={safe(str(value), MOST_VALUE)}" for key, value in words.items())
@@ -69,13 +81,17 @@ def cell_name(root: DictConfig) -> str:
 
 
 def safe(text: str, most: int, also: str = "") -> str:
-    """The text as a part of a file name. What is changed or cut ends in "~" and a hash, so that no two become one."""
+    """The text as part of a file name. A text that is changed or cut gets "~" and its hash, so that names stay unique.
+
+    most   maximum characters before the hash
+    also   further characters that are allowed
+    """
     plain = re.sub(rf"[^\w.+{also}-]", "-", text, flags=re.ASCII)[:most]
     return text if plain == text else f"{plain}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _config(root: DictConfig) -> dict[str, Any] | None:
-    """The configuration that the run of a cell will have; None where it will be refused."""
+    """The finalized configuration of a cell's run; None if the run will be refused."""
     cfg = OmegaConf.masked_copy(root, [key for key in root if key != "hydra"])
     try:
         with open_dict(cfg):
@@ -86,7 +102,7 @@ def _config(root: DictConfig) -> dict[str, Any] | None:
 
 
 def _made_with(folder: Path) -> dict[str, Any] | None:
-    """The identity of the configuration that a folder was made with; None where there is none to be read."""
+    """The `identity` of the configuration that a folder was made with; None if it has no readable manifest."""
     try:
         made = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         return completed(by_class(made["fingerprint"]["config"]))

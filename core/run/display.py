@@ -1,4 +1,4 @@
-"""What a person sees: a live bar while a run goes on (plain lines without a terminal), a table at its end."""
+"""Terminal output of a run: a live progress bar (plain lines without a terminal), and a table at its end."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from core.starting import started
 
 log = logging.getLogger("run")
 PLAIN_EVERY_S = 5.0
-MOST_BROKEN = 20  # tasks that broke, in the table of a run
-_WIDTH = 72  # of a row's two texts, in a terminal of 80 columns
+MOST_BROKEN = 20  # tasks with an infra error that the table of a run lists
+_WIDTH = 72  # of a table row's two texts, in a terminal of 80 columns
 UNKNOWN = "not known: the environment did not evaluate; evaluate what the run left"
-MOST_CHARS = 200  # of what broke one
+MOST_CHARS = 200  # of a task's error in the table
 
 
 class RunProgress:
-    """Done, success rate, lessons, tokens, time left. A context manager; `update(row)` after each episode.
+    """Progress display: done, success rate, lessons, tokens, time left. A context manager; `update(row)` per episode.
 
-    quiet   show nothing but warnings: the run is a cell of a sweep, which has a line of its own
+    rows    episodes of earlier starts
+    quiet   show only warnings: the run is a cell of a sweep, which has its own progress line
     """
 
     def __init__(self, total: int, rows: list[dict], label: str, quiet: bool = False) -> None:
         self._total, self._label, self._quiet = total, label, quiet
         self._known = True
         self._done = self._valid = self._won = self._lessons = self._tokens = self._retries = 0
-        self._doing = ""  # what takes seconds beside the calls: a model is being loaded
+        self._doing = ""  # what the run waits for besides calls, e.g. loading a model
         self._began, self._shown, self._at_start = time.monotonic(), 0.0, len(rows)
         self._warned: set[str] = set()
         self._live = Console().is_terminal and not quiet
@@ -55,7 +56,7 @@ class RunProgress:
         self._task = self._bar.add_task(label, total=total, completed=self._done, facts=self._facts())
 
     def update(self, row: dict) -> None:
-        """Show that one more episode has ended."""
+        """Count one more episode and refresh the display."""
         self._count(row)
         self._show(last=self._done == self._total)
 
@@ -71,7 +72,7 @@ class RunProgress:
             print(f"{self._label}  {self._done}/{self._total}  {self._facts()}{about}", flush=True)
 
     def hear(self, record: logging.LogRecord) -> None:
-        """Show a line of the run's log where it is of use at once: a call is tried again, a model is being loaded."""
+        """Reflect a log record in the display: a call is retried, or a model is being loaded."""
         if record.name == "run.retries":
             self._retries += 1
             self._show()
@@ -80,7 +81,7 @@ class RunProgress:
             self._bar.update(self._task, facts=self._facts())
 
     def warn(self, text: str) -> None:
-        """A line above the bar, and in main.log, once; said again it is not shown."""
+        """Print a warning above the bar and log it; a repeated text is ignored."""
         if text not in self._warned:
             self._warned.add(text)
             log.warning(text)
@@ -90,7 +91,7 @@ class RunProgress:
             self._bar.console.print(f"warning: {text}", style="yellow", highlight=False, soft_wrap=True)
 
     def _count(self, row: dict) -> None:
-        self._done += "retries" not in row  # another try at a task that was counted as broken
+        self._done += "retries" not in row  # a retry: its task is already counted
         self._valid += row["status"] in ("success", "failure")
         self._known = self._known and evaluated(row)
         self._won += row["status"] == "success"
@@ -98,7 +99,7 @@ class RunProgress:
         self._tokens += usage_of(row).tokens
 
     def _facts(self) -> str:
-        if self._doing and self._live:  # in its place, because a terminal has one line for all of it
+        if self._doing and self._live:  # instead of the counts: the bar has only one line
             return f"{self._doing} ..."
         rate = f"{100 * self._won / self._valid:.0f} %" if self._valid and self._known else "- %"
         broken = self._done - self._valid
@@ -118,7 +119,7 @@ class RunProgress:
 
 
 class _Ear(logging.Handler):
-    """Passes the lines of the run's log on."""
+    """Passes each log record to `hear`."""
 
     def __init__(self, hear: Callable[[logging.LogRecord], None]) -> None:
         super().__init__()
@@ -129,9 +130,9 @@ class _Ear(logging.Handler):
 
 
 def print_summary(summary: dict[str, Any], title: str, run_dir: Path, then: Sequence[str] = ()) -> None:
-    """One run's result, what to be careful about, where everything was written, and what to do next.
+    """Print a run's results, its infra errors, its folder, and what to do next.
 
-    then   a sentence and the commands that it is about, see core/run/session.py
+    then   a sentence followed by commands (`next_step` in core/run/session.py)
     """
     table = Table(title=Text(title), title_justify="left", show_header=False, min_width=60)
     for name, value in facts_of(summary):
@@ -140,13 +141,13 @@ def print_summary(summary: dict[str, Any], title: str, run_dir: Path, then: Sequ
         table.add_row(Text(f"  broken: {broken['task_id']}", "red"), Text(broken["error"][:MOST_CHARS]))
     console = Console(soft_wrap=True) if not sys.stdout.isatty() else Console()
     console.print(table)
-    console.print(Text(f"  {short(run_dir)}"), soft_wrap=True)  # whole: it is there to be copied
+    console.print(Text(f"  {short(run_dir)}"), soft_wrap=True)  # not wrapped, so that it can be copied
     for number, line in enumerate(then):
         console.print(Text(f"  {line}" if number else line), soft_wrap=True)
 
 
 def facts_of(s: dict[str, Any]) -> list[tuple[str, str]]:
-    """The rows of a run's table: what a person needs at first, and of the counts those that are not zero."""
+    """The rows of a run's table, (name, value): the main results, and the counts that are not zero."""
     interval = f", 95 % interval {' to '.join(percent(v) for v in s['ci95'])}" if s["ci95"] else ""
     known = s["success_rate"] is not None or not s["n"]
     learned = f"{s['n_lessons']} learned, {_number(s['shown_per_task'])} shown a task"
@@ -181,7 +182,7 @@ def _averages(each: dict[str, float]) -> str:
 
 
 def _lines(words: list[str], width: int) -> str:
-    """Words side by side, in lines that are broken between them alone."""
+    """Join words into lines of at most `width` characters, broken only between words."""
     lines = [""]
     for word in words:
         if lines[-1] and len(lines[-1]) + 3 + len(word) > width:
@@ -191,12 +192,12 @@ def _lines(words: list[str], width: int) -> str:
 
 
 def type_name(kind: str) -> str:
-    """A task's type as a person reads it: a bare number is a level of difficulty."""
+    """A task's type for display: a bare number is a level of difficulty."""
     return f"level {kind}" if kind.isdigit() else kind or "(no type)"
 
 
 def _labels(s: dict[str, Any]) -> list[tuple[str, str]]:
-    """Where the labels behind the lessons come from, and how often a judge's were right."""
+    """The row with the source of the labels and, if there is a judge, its accuracy."""
     if s["judge_agreement"] is None:
         return [] if s["label_source"] == "none" else [("labels", s["label_source"])]
     return [("judge", f"right in {percent(s['judge_agreement'])} (labels: {s['label_source']})")]
@@ -226,14 +227,14 @@ def _rare(s: dict[str, Any]) -> dict[str, int]:
 
 
 def _money(usd: float | None, per_success: float | None) -> str:
-    """A sum, and what a success took of it."""
+    """A cost in USD, and the cost per success."""
     if not usd:
         return "cost unknown" if usd is None else "0 USD"
     return f"{usd:.4f} USD" + ("" if per_success is None else f" ({per_success:.4f} a success)")
 
 
 def stream_of(summary: dict[str, Any]) -> str:
-    """What is unlike the paper's stream, in words; "" when nothing is."""
+    """The stream settings that differ from the paper's, as key=value words; "" if none does."""
     usual = {"batch": 1, "order": "file", "passes": 1}
     return " ".join(f"{key}={value}" for key, value in summary["stream"].items() if value != usual.get(key))
 
@@ -255,7 +256,7 @@ def _scaling_of(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def percent(value: float | None, unknown: str = "-") -> str:
-    """A proportion as a person reads it."""
+    """A proportion as a percentage, with one decimal."""
     return unknown if value is None else f"{100 * value:.1f} %"
 
 

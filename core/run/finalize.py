@@ -1,8 +1,8 @@
-"""Make a composed configuration that of its run: what is meant for other runs goes, short forms are written out.
+"""Turn the composed Hydra config into this run's: drop keys for other benchmarks, expand short forms.
 
-A sweep over several benchmarks may hold keys for one of them: `-m env=warmup,alfworld +alfworld.split=generated`.
-`+NAME.key=value` sets a key of `env` where env=NAME, and nothing elsewhere. The cell is the one that `env.key=value`
-alone would make, and is recorded as that. A sweep over arms may hold k and r, for those arms that have such a number.
+A sweep over several benchmarks may set keys for one of them: `-m env=warmup,alfworld +alfworld.split=generated`.
+`+NAME.key=value` sets a key of `env` in the runs with env=NAME and has no effect in others. The run is recorded as if
+`env.key=value` had been given. A sweep over arms may set k and r; arms that do not use them run without.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from core.run.launch import choice, given_words, in_sweep, values_of
 
 
 def finalize(cfg: DictConfig) -> str:
-    """Make a composed configuration that of its run: what is for others goes, what has a short form is written out.
+    """Edit `cfg` in place and check it. The order of the steps matters.
 
-    Returns a line on what was left out, "" where nothing was. Raises UserError for what no run may have.
+    Returns a line that names the dropped k and r, "" if none was dropped. Raises UserError for an invalid setting.
     """
     take_env_keys(cfg)
     check_config(cfg)
     expand_fallbacks(cfg)
-    return drop_sizes(cfg)
+    return dropped_note(drop_unused_k_r(cfg))
 
 
 def take_env_keys(cfg: DictConfig) -> None:
-    """Set what is meant for the benchmark of this run, and take all of it out of the configuration.
+    """Apply the `+NAME.key=value` settings of this run's benchmark, and remove those of all benchmarks from `cfg`.
 
-    Raises UserError for a key that the named benchmark does not have, and for a benchmark that is not run.
+    Raises UserError for a key that the named benchmark does not have, and for a benchmark not in this sweep.
     """
     given = [key for key in cfg if key not in TOP_KEYS and key in options("env")]
     for name in given:
@@ -50,13 +50,13 @@ def take_env_keys(cfg: DictConfig) -> None:
             del cfg[name]
 
 
-def elsewhere(keys: Iterable[str], env: str) -> set[str]:
-    """Of dotted keys those that are for another benchmark."""
+def keys_for_other_envs(keys: Iterable[str], env: str) -> set[str]:
+    """The dotted keys, such as alfworld.split, that belong to a benchmark other than `env`."""
     return {key for key in keys if (name := key.partition(".")[0]) != env and name in options("env")}
 
 
-def unused_sizes(cfg: DictConfig) -> dict[str, int]:
-    """k and r, where a sweep over arms or workflows gives them to one that has no such number of attempts."""
+def unused_k_r(cfg: DictConfig) -> dict[str, int]:
+    """{k or r: its value} that a sweep over arms or workflows sets and this run's workflow does not use."""
     given = {key: cfg[key] for key in ("k", "r") if cfg[key] is not None}
     if not given or not _over_arms():
         return {}
@@ -65,19 +65,24 @@ def unused_sizes(cfg: DictConfig) -> dict[str, int]:
 
 
 def _over_arms() -> bool:
-    """Whether this run is one of a sweep over arms or workflows: as it was typed, or by its experiment."""
+    """Whether this run belongs to a sweep over arms or workflows, of the command line or of its experiment."""
     over = {override.get_key_element().lstrip("+") for override in given_words() if override.is_sweep_override()}
     return in_sweep() and bool(over & {"arm", "workflow"})
 
 
-def drop_sizes(cfg: DictConfig) -> str:
-    """In a sweep over arms, k and r are for those that have them: take them from a workflow that has none.
+def drop_unused_k_r(cfg: DictConfig) -> dict[str, int]:
+    """Set the `unused_k_r` of this run to None and return them.
 
-    Its run is then the same as without them, in cells, in tables and when it is resumed. Returns a line that says so,
-    "" where nothing was left out. Elsewhere nothing is changed, and a workflow refuses what it would ignore.
+    So the run equals one without them: in its cell, in tables and when it is resumed. Outside of a sweep over arms
+    nothing is dropped, and the workflow refuses a k or r that it does not use.
     """
-    unused = unused_sizes(cfg)
+    unused = unused_k_r(cfg)
     for key in unused:
         cfg[key] = None
+    return unused
+
+
+def dropped_note(unused: dict[str, int]) -> str:
+    """A line for the user that names the dropped k and r; "" if none was dropped."""
     words = " ".join(f"{key}={value}" for key, value in unused.items())
     return words and f"{words} left out: {choice('arm') or choice('workflow')} has no such number of attempts."

@@ -1,8 +1,8 @@
-"""A run grows: made with `limit=8`, the same command with `limit=12` runs four tasks more, and is the same in the end.
+"""Continue a run with a larger `limit`: after `limit=8`, `limit=12` runs four more tasks, as if begun with 12.
 
-Its order is that of the larger run, whose first tasks it has done. What came at its end only because it ended there
-would stand elsewhere, and is refused; the lessons of an incomplete last batch, which the batch's other tasks must not
-see, are taken back (`rewind`).
+The smaller run's tasks are the first ones of the larger run. Growth is refused if the larger run would have ordered its
+episodes differently, e.g. retries at the end. If the last batch was incomplete, the bank is rebuilt without the lessons
+of that batch, because its other tasks must not retrieve them (`rewind`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from core.errors import UserError
 def check_growth(
     path: Path, before: dict[str, Any], now: dict[str, Any], task_ids: Sequence[str], rows: list[dict]
 ) -> int:
-    """How many tasks the run had. Raises UserError where it would not be what the larger run had been.
+    """The number of tasks of the smaller run. Raises UserError if it cannot become the larger run.
 
-    before     its manifest
-    now        the fingerprint of the larger run
-    task_ids   of the larger run
-    rows       its episodes
+    before     manifest of the smaller run
+    now        fingerprint of the larger run
+    task_ids   task ids of the larger run
+    rows       episodes of the smaller run
     """
     old, new = before["task_ids"], list(task_ids)
     limits = f"limit={_word(before['fingerprint']['config'])} -> {_word(now['config'])}"
@@ -46,13 +46,13 @@ def check_growth(
 
 
 def rewind(path: Path, taken_back: list[dict], bank: Path | None, summary: dict[str, Any] | None) -> None:
-    """Remove the run's bank, which is then made again from the episodes, where it knows what it must not know yet.
+    """Delete the run's bank if it holds lessons of an incomplete batch; `restore` then rebuilds it from the episodes.
 
-    taken_back   the rows of an incomplete last batch, whose other tasks are yet to come
-    bank         its file; None where it belongs to others too
-    summary      summary.json
+    taken_back   rows of the incomplete last batch, whose other tasks have not run yet
+    bank         the bank's file; None if other runs use it too
+    summary      content of summary.json
 
-    Raises UserError where the bank cannot be made again, or not without paying for it.
+    Raises UserError if the bank cannot be rebuilt, or only with paid calls.
     """
     if not any(row["records"] or row["retrieved"] for row in taken_back):
         return

@@ -1,5 +1,5 @@
-"""python main.py --help: how to start, what to choose, which keys there are. Read from the YAML files, each option's
-first comment; nothing else is imported, so that it is there at once.
+"""python main.py --help: how to start, the options of each group, the keys. The text is read from the YAML files' first
+comments; nothing else of the project is imported, so that the help appears immediately.
 """
 
 from __future__ import annotations
@@ -13,8 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CONFIG = Path(__file__).parents[2] / "config"
-WIDEST = 100  # characters of a line, in a wider terminal too
-FIRST = ("env", "arm", "workflow", "llm", "memory", "setting", "judge", "retrieval", "experiment")  # of the groups
+WIDEST = 100  # most characters of a line, even in a wider terminal
+FIRST = (
+    "env",
+    "arm",
+    "workflow",
+    "llm",
+    "memory",
+    "setting",
+    "judge",
+    "retrieval",
+    "experiment",
+)  # the order of the groups; others follow by name
 HOW = """\
 Does reasoning memory make an agent better? A run streams the tasks of a
 benchmark through an agent that keeps lessons in a memory, and measures it.
@@ -39,7 +49,7 @@ def asked(words: list[str]) -> bool:
 
 
 def print_help(words: list[str]) -> None:
-    """Print the help; of GROUP=OPTION among the words, the file of that option instead."""
+    """Print the help; if the words contain GROUP=OPTION, print the file of that option instead."""
     folders, width = [*config_dirs(words), CONFIG], min(WIDEST, shutil.get_terminal_size().columns)
     chosen = [word.split("=", 1) for word in words if "=" in word and not word.startswith("-")]
     files = [file for group, name in chosen if (file := _file(folders, group.lstrip("+"), name))]
@@ -50,12 +60,12 @@ def print_help(words: list[str]) -> None:
 
 
 def show_help(words: list[str]) -> int:
-    """`print_help`, also into a pipe that is closed halfway. Returns the exit status."""
+    """`print_help`, which also survives a closed pipe (`| head`). Returns the exit status."""
     try:
         print_help(words)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the interpreter's last flush complains
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at interpreter exit fails
     return 0
 
 
@@ -68,9 +78,9 @@ def config_dirs(words: list[str]) -> list[Path]:
 
 
 def options(folders: list[Path]) -> dict[str, dict[str, Path]]:
-    """{group: {option: its file}}, the groups in the order of `FIRST`, then by name; the first folder wins.
+    """{group: {option: its file}}, groups in the order of `FIRST`, then by name. Earlier folders take precedence.
 
-    What lies deeper is listed under its first folder: {"memory/": {"hygiene=guard": ...}}.
+    Options in subfolders are listed under the top folder: {"memory/": {"hygiene=guard": ...}}.
     """
     found: dict[str, dict[str, Path]] = {}
     for folder in folders:
@@ -85,7 +95,7 @@ def options(folders: list[Path]) -> dict[str, dict[str, Path]]:
 
 
 def described(file: Path) -> str:
-    """The first sentence of a file's comments, "" where it has none; a command in them is no description."""
+    """The first sentence of a file's leading comments, without commands; "" if there is none."""
     comments: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -103,7 +113,7 @@ def described(file: Path) -> str:
 
 
 def choices(folders: list[Path], width: int) -> Iterator[str]:
-    """Every group with its options, a line each."""
+    """Text of every group with its options, one line each."""
     yield "Choose one of each group: GROUP=OPTION (* is what is taken without)\n"
     defaults, about = _defaults()
     for group, files in options(folders).items():
@@ -116,14 +126,14 @@ def choices(folders: list[Path], width: int) -> Iterator[str]:
 
 
 def keys(width: int) -> Iterator[str]:
-    """The keys of config.yaml that are of no part, with their values and comments."""
+    """Text of the keys of config.yaml, with their values and comments."""
     yield "Keys: KEY=VALUE\n"
     for key, value, comment in _keys(CONFIG / "config.yaml"):
         yield "\n".join(_wrapped(f"   {key}" + (f"={value}" if value else ""), comment, 29, width))
 
 
 def _keys(file: Path) -> list[tuple[str, str, str]]:
-    """(dotted key, value, comment) of what stands below the defaults; nothing of Hydra's own."""
+    """(dotted key, value, comment) of the keys below the defaults list, without `hydra`."""
     body = file.read_text(encoding="utf-8").split("\n\n", 1)[1].split("\nhydra:")[0]
     found: list[tuple[str, str, str]] = []
     path: list[tuple[int, str]] = []
@@ -155,7 +165,7 @@ def _file(folders: list[Path], group: str, name: str) -> Path | None:
 
 
 def _wrapped(name: str, text: str, column: int, width: int) -> list[str]:
-    """A name, and beside it from a column on its text; below it where the name is too long."""
+    """A name with its wrapped text from `column` on; the text begins on the next line if the name is too long."""
     lines = textwrap.wrap(text, max(20, width - column), break_on_hyphens=False) or [""]
     first = [f"{name:<{column}}{lines[0]}"] if len(name) < column else [name, " " * column + lines[0]]
     return [line.rstrip() for line in [*first, *(" " * column + line for line in lines[1:])]]

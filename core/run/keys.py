@@ -1,7 +1,8 @@
-"""What each key of the configuration means for a run, in one table; and the check of what a user typed.
+"""The properties of each configuration key (`KEYS`), and the check of a composed configuration (`check_config`).
 
-All that weighs keys by their names asks here: what a run is continued by (manifest.py), what its records had before a
-key was there (upgrade.py), what makes an arm, what a sweep may give to one benchmark, what a report shows.
+Every module that treats config keys specially reads this table: which keys must be equal when a run is resumed
+(manifest.py), the values of keys that older runs lack (upgrade.py), which keys belong to an arm, which ones a sweep may
+set for one benchmark, and which ones a report shows.
 """
 
 from __future__ import annotations
@@ -13,24 +14,26 @@ from typing import Any
 
 from core.build import LLMS, ROLES
 from core.errors import UserError, meant
-from core.models.base import MORE
+from core.models.base import EXTRA_SAMPLING
 from prompts.registry import FORMS, OTHER_FORMS, PROJECT, QUOTE, Prompts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """What a key means. What is said of a group holds for all keys in it, but for those that have a line of their own.
+    """The properties of a configuration key. Those of a group hold for all its keys without an entry of their own.
 
-    outcome       it can change an episode, so a run is continued with the same value only
-    arm           it belongs to the arm: runs of one table may differ in it
-    writes_into   it acts through the keys that it is written into alone, and these are compared in its place
-    before        the value by which runs behaved that were made before the key was there; ...: it was always there
-    least         it is a whole number, of at least this
+    outcome       the key can change an episode, so a run is resumed only with the same value
+    arm           the key belongs to the arm: runs that differ in it may stand in one table as different arms
+    writes_into   only interpolated into other keys (`${seed}`); runs are compared by those instead
+    before        the behaviour of runs that were made before the key existed, as a value of the key; ...: the key has
+                  always existed
+    least         minimum of a key that is a whole number; None: not a number
     nullable      the number may be null
-    switch        it is true or false
-    per_env       a sweep over several benchmarks may give it for one of them, as +ENV.KEY
-    method        it says how a task is attempted: the same run with or without memory goes without it
-    shown         a report shows it among the settings of a run
+    switch        the key is true or false
+    per_env       a sweep over several benchmarks may set the key for one of them, as +ENV.KEY
+    method        the key says how a task is attempted: dropped from the suggested command for the same run with or
+                  without memory (session.py), because the other method chooses its own
+    shown         a report lists the key among the settings of a run
     """
 
     outcome: bool = True
@@ -45,9 +48,13 @@ class Key:
     shown: bool = True
 
 
-# A key stands here as it is typed. With an owner before it, it is a key of every part of that kind: `model:` of every
-# language model and of an embedder's own, `chat model:` of the former alone, `role:` of each entry of `roles`,
-# `policy:` of a retrieval policy, `refining:` of a workflow that refines, CLASS: of a part of that class anywhere.
+# {key as typed on the command line: its properties}. `OWNER:NAME` is the key NAME of every part of a kind; OWNER is
+#   model        a language model, or the model of an embedder
+#   chat model   a language model
+#   role         an entry of `roles`
+#   policy       a retrieval policy
+#   refining     a workflow that refines
+#   CLASS        a part of that class, anywhere in the configuration
 KEYS = {
     "seed": Key(least=0, writes_into=True),
     "limit": Key(least=1, nullable=True, per_env=True),
@@ -55,13 +62,13 @@ KEYS = {
     "max_repeats": Key(least=2, nullable=True, per_env=True),
     "max_concurrency": Key(least=1, outcome=False),
     "episode_timeout_s": Key(least=1, nullable=True, per_env=True),
-    "retry_broken": Key(least=0, outcome=False),  # an episode says itself that its task was tried again
+    "retry_broken": Key(least=0, outcome=False),  # the episode records that its task was retried
     "stop_after_broken": Key(least=1, nullable=True, outcome=False),
     "k": Key(least=1, nullable=True, writes_into=True, method=True),
     "r": Key(least=0, nullable=True, writes_into=True, method=True),
     "env": Key(),
     "env.workers": Key(outcome=False),
-    "env.urls": Key(outcome=False),  # where the sites of env=webarena are
+    "env.urls": Key(outcome=False),  # addresses of the sites of env=webarena
     "env.controls": Key(outcome=False),
     "agent": Key(),
     "llm": Key(),
@@ -71,7 +78,7 @@ KEYS = {
     "retrieval": Key(arm=True),
     "judge": Key(arm=True),
     "setting": Key(arm=True),
-    "setting.allow_oracle_bank": Key(outcome=False),  # whether a bank is refused
+    "setting.allow_oracle_bank": Key(outcome=False),  # decides only whether a bank is refused
     "workflow": Key(arm=True, method=True),
     "select": Key(arm=True, method=True),
     "tracker": Key(outcome=False, shown=False),
@@ -90,8 +97,8 @@ KEYS = {
     "stream.passes": Key(arm=True),
     "stream.mode": Key(arm=True),
     "stream.window": Key(arm=True),
-    "stream.order_from": Key(outcome=False),  # an episode says itself in which order it ended
-    "prompts": Key(outcome=False),  # their hashes stand in the fingerprint by themselves
+    "stream.order_from": Key(outcome=False),  # the episodes record their order
+    "prompts": Key(outcome=False),  # the fingerprint has the templates' hashes instead
     "model:timeout_s": Key(outcome=False),
     "model:attempts": Key(outcome=False),
     "model:retry_s": Key(outcome=False),
@@ -102,7 +109,7 @@ KEYS = {
     "model:cache": Key(outcome=False),
     "model:cache_path": Key(outcome=False),
     "chat model:fallbacks": Key(before=None),
-    **{f"role:{key}": Key(before=None) for key in MORE},
+    **{f"role:{key}": Key(before=None) for key in EXTRA_SAMPLING},
     "policy:min_confidence": Key(before=None),
     "refining:keep_answer": Key(before=False),
     "Consolidator:keep_vectors": Key(before=True),
@@ -131,13 +138,15 @@ KEYS = {
     "Stream:window": Key(before=None),
     "Stream:split_by": Key(before=None),
 }
-RUN_KEYS = {key: facts for key, facts in KEYS.items() if ":" not in key}  # of the whole configuration, dotted
+RUN_KEYS = {key: facts for key, facts in KEYS.items() if ":" not in key}  # without an owner, dotted
 TOP_KEYS = {key: facts for key, facts in RUN_KEYS.items() if "." not in key}
-MODEL_NODES = (*LLMS, "embedder.inner")  # where a model stands
-MODEL_FREE_KEYS = tuple(key[6:] for key, facts in KEYS.items() if key.startswith("model:") and not facts.outcome)
-FREE_KEYS = (
+MODEL_NODES = (*LLMS, "embedder.inner")  # the keys that hold a model
+MODEL_KEYS_CHANGEABLE_ON_RESUME = tuple(
+    key.removeprefix("model:") for key, facts in KEYS.items() if key.startswith("model:") and not facts.outcome
+)
+KEYS_CHANGEABLE_ON_RESUME = (
     *(key for key, facts in RUN_KEYS.items() if not facts.outcome),
-    *(f"{node}.{key}" for node in MODEL_NODES for key in MODEL_FREE_KEYS),
+    *(f"{node}.{key}" for node in MODEL_NODES for key in MODEL_KEYS_CHANGEABLE_ON_RESUME),
 )
 ARM_KEYS = tuple(key for key, facts in RUN_KEYS.items() if facts.arm)
 WRITTEN_INTO_OTHERS = tuple(key for key, facts in TOP_KEYS.items() if facts.writes_into)
@@ -148,13 +157,16 @@ HIDDEN_KEYS = tuple(key for key, facts in TOP_KEYS.items() if not facts.shown)
 
 @cache  # a table asks for the parts of all its runs
 def values_before(owner: str = "") -> dict[str, Any]:
-    """{key: the value by which runs behaved before it was there}, of the whole configuration or of an owner's keys."""
+    """{key: the value that matches the behaviour before the key existed}.
+
+    owner   an owner of `KEYS`; "": keys without an owner
+    """
     found = {key.rpartition(":"): facts.before for key, facts in KEYS.items() if facts.before is not ...}
     return {key: value for (whose, _, key), value in found.items() if whose == owner}
 
 
 def check_config(cfg: Any) -> None:
-    """Raise UserError for an unknown key and for a value that no run may have."""
+    """Raise UserError for an unknown key, and for a value that is invalid in every run."""
     for key in cfg:
         if key not in TOP_KEYS:
             raise UserError(f"unknown key {key}{meant(key, TOP_KEYS)} Known are {', '.join(TOP_KEYS)}.")
@@ -178,7 +190,7 @@ def check_config(cfg: Any) -> None:
 
 
 def check_number(key: str, value: Any, facts: Key) -> None:
-    """Raise UserError for a number that is none, or too small."""
+    """Raise UserError for a value that is not a whole number, or below `facts.least`."""
     if value is None and facts.nullable:
         return
     if not isinstance(value, int) or isinstance(value, bool) or value < facts.least:
@@ -186,7 +198,7 @@ def check_number(key: str, value: Any, facts: Key) -> None:
 
 
 def check_prompts(node: Any) -> None:
-    """Raise UserError for a folder without templates of known names, and for an unknown form of the memory block."""
+    """Raise UserError for a folder that lacks templates or has unknown ones, and for an unknown memory block form."""
     if hasattr(node, "keys") and set(node) != {"folder", "memory_block"}:
         raise UserError(f"prompts has the keys {', '.join(node)}: known are folder and memory_block.")
     given = Prompts.of(node)

@@ -1,4 +1,4 @@
-"""What only Hydra knows of a run: the options chosen, the command line, its sweep; and commands made of that."""
+"""What only Hydra knows of a run (chosen options, command line, sweep), and commands for the user built from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def choice(group: str) -> str:
 
 
 def arm_label(config: dict[str, Any]) -> tuple[str, list[str]]:
-    """(the run's arm, or without one its workflow; what of the arm is overridden). config: the resolved one."""
+    """(the run's arm, else its workflow; the arm's overridden settings). config: the resolved configuration."""
     return choice("arm") or choice("workflow"), overridden(choice("arm"), hydra_config(), config)
 
 
@@ -44,14 +44,14 @@ def in_sweep() -> bool:
 
 
 def swept() -> set[str]:
-    """The keys that a sweep goes over: typed with several values, or named by its experiment. Empty outside a sweep."""
+    """The keys that a sweep varies, on the command line or by its experiment. Empty outside of a sweep."""
     params = HydraConfig.get().sweeper.get("params") or {}
     typed = {override.get_key_element().lstrip("+") for override in given_words() if override.is_sweep_override()}
     return typed | {str(key) for key in params} if in_sweep() else set()
 
 
 def values_of(key: str) -> list[str]:
-    """The values that the command, or the experiment of a sweep, gives to a key; [] where it says nothing of it."""
+    """The values of a key on the command line, or in the experiment of a sweep; [] if neither sets it."""
     for override in reversed(given_words()):
         if override.get_key_element().lstrip("+") == key:
             if override.is_discrete_sweep():
@@ -61,7 +61,7 @@ def values_of(key: str) -> list[str]:
 
 
 def given_words() -> list[Override]:
-    """The words of the command, after those of the experiment, which they win over; nothing of Hydra's own."""
+    """The overrides of the experiment, then those of the command line, which take precedence; none of `hydra`."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     params = HydraConfig.get().sweeper.get("params") or {} if in_sweep() else {}
@@ -72,7 +72,7 @@ def given_words() -> list[Override]:
 def command_line() -> list[str]:
     """The command of the run, or of the sweep that it is part of.
 
-    Where a launcher (submitit) starts another program for each job, the command is read from the sweep's multirun.yaml.
+    If a launcher (submitit) runs each job in another program, the command is read from the sweep's multirun.yaml.
     """
     written = Path(HydraConfig.get().sweep.dir) / "multirun.yaml"
     if Path(sys.argv[0]).name == "main.py" or not written.is_file():
@@ -88,14 +88,14 @@ def program() -> list[str]:
 
 
 def again(run_dir: Path, words: Iterable[str] | None = None) -> str:
-    """A command that can be pasted: this run's words, or those given, with another run directory."""
+    """A command to paste: this run's words, or the given ones, with `run_dir`."""
     kept = command_line()[1:] if words is None else words
     kept = [word for word in kept if word.lstrip("+").partition("=")[0] != "run_dir"]
     return shlex.join([*program(), *kept, override("run_dir", short(run_dir))])
 
 
 def override(key: str, value: object) -> str:
-    """KEY=VALUE as Hydra reads it: in quotes where the value holds what its grammar gives a meaning."""
+    """KEY=VALUE for Hydra, quoted if the value contains characters that are special in its grammar."""
     text = str(value)
     if re.fullmatch(r"[\w./:@%+-]+", text, re.ASCII):
         return f"{key}={text}"
@@ -104,16 +104,14 @@ def override(key: str, value: object) -> str:
 
 
 def short(path: Path) -> Path:
-    """The path from where the user stands, when it lies below."""
+    """The path relative to the working directory, if it is inside."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def resume_hint(run_dir: Path, used_up: str = "") -> str:
-    """The command that continues the run; "" where nothing has been recorded: the same command then begins it.
+    """A line with the command that resumes the run; "" if nothing is recorded, and in a sweep, which prints its own.
 
-    "" also for a cell of a sweep, which says it once for all of them.
-
-    used_up   the limit that ended the run, as "KEY=VALUE": the command allows twice as much, or it would end at once
+    used_up   the budget that ended the run, as "KEY=VALUE"; the command doubles it, or the run would end at once
     """
     if in_sweep() or not any(path.exists() and path.stat().st_size for path in map(run_dir.joinpath, _RECORDED)):
         return ""
@@ -130,13 +128,13 @@ def sweep_command(config: DictConfig) -> str:
 
 
 def quoted(words: list[str]) -> list[str]:
-    """The words of a command, with values that hold a "=", such as a cell's folder, in the quotes that Hydra wants."""
+    """The words of a command; values that contain "=", such as a cell's folder, are quoted as Hydra requires."""
     plain = [re.fullmatch(r"""([+~]*[\w.@/]+)=([^'"\[\]{}()]*=[^'"\[\]{}()]*)""", word) for word in words]
     return [f'{found[1]}="{found[2]}"' if found else word for word, found in zip(words, plain, strict=True)]
 
 
 def save_hydra(cfg: DictConfig, records: RunRecords) -> None:
-    """Write what Hydra writes to .hydra: only now, because the run directory must first prove to be this run's."""
+    """Write .hydra, as Hydra would. Done only after it is known that the run directory belongs to this run."""
     folder = records.path / ".hydra"
     folder.mkdir(exist_ok=True)
     parts = {"config": cfg, "hydra": HydraConfig.get(), "overrides": HydraConfig.get().overrides.task}

@@ -1,4 +1,4 @@
-"""manifest.json: what a run was made of, so that it can be understood later and is not continued as another run."""
+"""manifest.json: everything that a run was made from, to interpret it later and to resume it only unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from core.build import LLMS
-from core.run.keys import FREE_KEYS, MODEL_FREE_KEYS
+from core.run.keys import KEYS_CHANGEABLE_ON_RESUME, MODEL_KEYS_CHANGEABLE_ON_RESUME
 from core.run.upgrade import by_class
 from core.setting import ANSWERS, joined
 from core.types import Task, content_id
@@ -30,7 +30,11 @@ PACKAGES = (
 def fingerprint(
     config: dict[str, Any], dataset: dict[str, Any], tasks: list[Task], frozen_bank: str | None
 ) -> dict[str, Any]:
-    """What must be equal for a run to be continued: configuration, tasks, prompts, and the bank of setting=frozen."""
+    """What must be equal when a run is resumed: configuration, tasks, prompts, and the bank of setting=frozen.
+
+    dataset       the env's `describe`
+    frozen_bank   path of a bank that is only read; None for a bank that the run writes to
+    """
     bank = Path(frozen_bank) if frozen_bank else None
     return {
         "frozen_bank": _sha256(bank) if bank and bank.is_file() else None,
@@ -41,7 +45,7 @@ def fingerprint(
 
 
 def _sha256(bank: Path) -> str:
-    """Of a bank's file and of SQLite's log beside it, where a writer has left records that are in the log alone."""
+    """Hash of a bank's file and of SQLite's -wal file, which may hold records that are not in the former yet."""
     log = bank.with_name(f"{bank.name}-wal")
     found = hashlib.sha256(bank.read_bytes())
     if log.is_file():
@@ -50,39 +54,39 @@ def _sha256(bank: Path) -> str:
 
 
 def run_id(fingerprint: dict[str, Any]) -> str:
-    """What a run is known by, in its manifest and in the bank's records. It stays when the run grows."""
+    """The run's id in its manifest and in the bank's records. A larger `limit` does not change it."""
     return content_id(without_limit(fingerprint))
 
 
 def without_limit(fingerprint: dict[str, Any]) -> dict[str, Any]:
-    """A fingerprint without what a larger `limit` changes."""
+    """A fingerprint without the entries that a larger `limit` changes."""
     return without(fingerprint, ("config.limit", "dataset.n_tasks", "dataset.tasks"))
 
 
 def prompt_digests(node: Any = None, style: str = "") -> dict[str, str]:
-    """{template: sha256} of the prompts as they are now; node: the configuration's key `prompts`.
+    """{template: sha256} of the current prompts; node: the configuration's key `prompts`.
 
-    style   of the distiller: with the templates of its folder, where it has one
+    style   the distiller's style: adds the templates of its folder, if it has one
     """
     return Prompts.of(node).hashes(style if style in STYLES else "")
 
 
 def shown_by(node: Any = None) -> Prompts:
-    """The prompts of a run; node: the configuration's key `prompts`, as runs of any age have it."""
+    """The prompts of a run; node: the configuration's key `prompts`, of a run of any version."""
     return Prompts.of(node)
 
 
 def prompt_texts(node: Any = None) -> str:
-    """The templates as they are now, one after another; node: the configuration's key `prompts`."""
+    """The text of all current templates; node: the configuration's key `prompts`."""
     return Prompts.of(node).source()
 
 
 def identity(config: dict[str, Any], *more: str) -> dict[str, Any]:
-    """The configuration without the keys that cannot change a result, and without `more`; parts by their classes."""
-    kept = without(config, (*FREE_KEYS, *more))
+    """The configuration without `KEYS_CHANGEABLE_ON_RESUME` and `more`; `_target_` is a class name (`by_class`)."""
+    kept = without(config, (*KEYS_CHANGEABLE_ON_RESUME, *more))
     for node in (kept[key] for key in LLMS if kept.get(key)):
         if node.get("fallbacks"):
-            node["fallbacks"] = [without(each, MODEL_FREE_KEYS) for each in node["fallbacks"]]
+            node["fallbacks"] = [without(each, MODEL_KEYS_CHANGEABLE_ON_RESUME) for each in node["fallbacks"]]
     return by_class(kept)
 
 
@@ -115,8 +119,8 @@ def manifest(
 ) -> dict[str, Any]:
     """The whole manifest.
 
-    models        by role, the model and the parameters that were really sent
-    bank_labels   the sources of the labels in the bank that the run was given
+    models        {role: its model, and the parameters that were really sent} (`Role.describe`)
+    bank_labels   label sources in the given bank
     """
     return {
         "schema": 2,
@@ -135,9 +139,9 @@ def manifest(
 
 
 def continued(before: dict | None, now: dict) -> dict[str, Any]:
-    """The manifest of a continued run: that of its first start, with each start's command and versions in `starts`.
+    """The manifest of a resumed run: that of its first start, with each start's command and versions in `starts`.
 
-    Of a run that has grown, what it is made of is as it is now.
+    If the run has grown, its configuration, fingerprint and task ids are those of `now`.
     """
     this = {key: now[key] for key in ("command", "git", "packages", "python", "platform")}
     if before is None:
@@ -146,15 +150,17 @@ def continued(before: dict | None, now: dict) -> dict[str, Any]:
     models = {
         role: now["models"][role] if now["models"][role]["sent"] else old for role, old in before["models"].items()
     }
-    labels = sorted({*before.get("bank_labels", ()), *now["bank_labels"]})  # others may write to the bank meanwhile
+    labels = sorted(
+        {*before.get("bank_labels", ()), *now["bank_labels"]}
+    )  # other runs may have written to the bank since
     grown = {key: now[key] for key in ("config", "fingerprint", "task_ids") if before["task_ids"] != now["task_ids"]}
     return before | grown | {"starts": starts, "models": models, "bank_labels": labels}
 
 
 def label_source(manifest: dict[str, Any], rows: list[dict]) -> str:
-    """The sources of all labels behind a run, the worst last: its own and those of the bank that it was given.
+    """All label sources behind a run, the worst last: its own verdicts' and those of the given bank.
 
-    `answers` where its extractor was shown answers, or that of a lesson in the bank.
+    Includes `answers` if the extractor was shown answers, in this run or for a lesson in the bank.
     """
     setting = manifest["config"].get("setting") or {}
     own = {row["verdict"]["source"] for row in rows} - {"none"}
@@ -163,7 +169,7 @@ def label_source(manifest: dict[str, Any], rows: list[dict]) -> str:
 
 
 def recorded_config(run_dir: Path) -> dict[str, Any]:
-    """The configuration that a run directory was begun with; {} where nothing was begun, or it cannot be read."""
+    """The configuration in a run directory's manifest; {} if there is none, or it cannot be read."""
     try:
         return json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))["config"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -178,7 +184,7 @@ def git_state(folder: Path) -> dict[str, Any]:
 
 
 def versions() -> str:
-    """What the run was made with, in one line."""
+    """Versions of the code, Python and packages, in one line."""
     state = git_state(Path(__file__).parents[2])
     sha = (state["sha"] or "unknown")[:12] + (" with changes" if state["dirty"] else "")
     packages = ", ".join(f"{name} {v}" for name in PACKAGES if (v := _version(name)))
@@ -193,7 +199,7 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-@cache  # a sweep's runs ask again and again
+@cache  # asked by every run of a sweep
 def _version(package: str) -> str | None:
     try:
         return version(package)

@@ -1,4 +1,4 @@
-"""Pure functions from episode rows to numbers: a run's summary, what test-time scaling gained, what was followed."""
+"""Pure functions from episode rows to numbers: a run's summary, gains of test-time scaling, followed lessons."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from core.run.records import answer_of, evaluated, not_shown, outcomes_of, place_of, usage_of
 from core.types import CUT_OFF, MEMORY, NOT_TAKEN, Lesson, Task, Trajectory, Usage
 
-VALID = ("success", "failure")  # what counts: an infra_error is in no denominator
+VALID = ("success", "failure")  # statuses that count: an infra_error is in no denominator
 Follows = Callable[[Task, str, str, Sequence[str]], bool | None]  # see BaseEnv.follows
 
 
@@ -26,13 +26,13 @@ def wilson(successes: float, n: int, z: float = 1.959964) -> list[float] | None:
 
 
 def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage | None = None) -> dict[str, Any]:
-    """summary.json: infra errors are counted apart and are in no denominator.
+    """The content of summary.json. Infra errors are counted separately and are in no denominator.
 
-    Where any episode was not evaluated, neither is success known of the others: what was submitted is left to others.
+    If any episode was not evaluated (its answer is submitted elsewhere), success is unknown for the whole run.
 
-    rows      one episode a task (core.run.records.current)
-    n_tasks   what the run set out to do
-    rounds    what the bank's own work on its lessons cost (memory.consolidate); None where there is none
+    rows      one episode per task (core.run.records.current)
+    n_tasks   number of tasks of the run
+    rounds    usage of the bank's consolidation rounds (memory.consolidate); None if there are none
     """
     valid = [row for row in rows if row["status"] in VALID]
     broken = [row for row in rows if row["status"] == "infra_error"]
@@ -106,12 +106,12 @@ def by_type(rows: list[dict]) -> dict[str, dict]:
 
 
 def measures(rows: list[dict]) -> dict[str, dict[str, float]]:
-    """What the env measured beside success: {name: {macro: mean over tasks of each one's mean, micro: over all}}."""
+    """The env's measures besides success: {name: {macro: mean of the tasks' means, micro: mean over all steps}}."""
     return averages([answer_of(row).get("info", {}).get("measures", {}) for row in rows])
 
 
 def averages(measured: Iterable[dict[str, Sequence[float]]]) -> dict[str, dict[str, float]]:
-    """As `measures`, of {name: (sum, over how many)} of each task; a measure counts where it is."""
+    """As `measures`, from {name: (sum, count)} of each task; tasks without a measure are left out of its averages."""
     found: dict[str, list[Sequence[float]]] = defaultdict(list)
     for each in measured:
         for name, pair in each.items():
@@ -137,20 +137,20 @@ def by_pass(rows: list[dict], n_tasks: int, passes: int) -> list[dict]:
 
 
 def shown_per_task(rows: list[dict]) -> float | None:
-    """How many lessons a task's prompts showed; None of nothing, and of rows that are older than this count."""
+    """Mean number of lessons shown per task; None without rows, and for old rows that lack `n_shown`."""
     if any("n_shown" not in found for row in rows for found in row["retrieved"]):
         return None
     return mean([sum(found["n_shown"] for found in row["retrieved"]) for row in rows])
 
 
 def judge_agreement(rows: list[dict]) -> float | None:
-    """Share of judged attempts, of every one of a task, whose label is the truth; None when nothing was judged."""
+    """Share of judged attempts whose label equals the env's outcome; None if nothing was judged."""
     judged = [pair for row in rows for pair in zip(row["verdicts"], outcomes_of(row), strict=True)]
     return mean([float(verdict["label"] == truth) for verdict, truth in judged if verdict["label"] is not None])
 
 
 def tokens(rows: list[dict], rounds: Usage | None = None) -> dict[str, int]:
-    """Prompt + completion tokens by role, and together."""
+    """Prompt + completion tokens by role, and in total."""
     by_role: dict[str, int] = defaultdict(int)
     for row in rows:
         for role, usage in row["usage"].items():
@@ -161,7 +161,7 @@ def tokens(rows: list[dict], rounds: Usage | None = None) -> dict[str, int]:
 
 
 def steps(row: dict) -> int:
-    """Actions taken in the attempt that counts; where that is a note (refine=continue), in the one that it is on."""
+    """Number of steps of the chosen attempt; if that is a note (refine=continue), of the last round that acted."""
     taken = (made["steps"] for made in reversed(row["trajectories"][: row["chosen"] + 1]))
     return len(next((steps for steps in taken if not _is_note(steps)), ()))
 
@@ -176,7 +176,7 @@ def all_steps(row: dict) -> list[dict]:
 
 
 def scaling(rows: list[dict]) -> dict[str, Any]:
-    """Of rows without infra errors: {} where every task had one attempt, else by what made several of them."""
+    """`of_attempts` or `of_rounds`, for rows without infra errors; {} if every task had one attempt."""
     scaled = [row for row in rows if row["selection"]]
     if not scaled:
         return {}
@@ -185,12 +185,12 @@ def scaling(rows: list[dict]) -> dict[str, Any]:
 
 
 def of_attempts(rows: list[dict]) -> dict[str, Any]:
-    """Side by side. Attempts that broke are in no denominator.
+    """Gains of parallel scaling. Attempts that broke are in no denominator.
 
-    select            how answers were selected, where there was a choice
-    pass_at_1         mean over a task's attempts: what one attempt at random gives
-    best_of_n         of the selected attempt: the run's success rate
-    pass_at_k_oracle  any attempt: what a selector that knew the truth would reach; never what the run scores
+    select            how answers were selected, among tasks with a choice
+    pass_at_1         success rate of a random attempt
+    best_of_n         success rate of the selected attempts: the run's success rate
+    pass_at_k_oracle  success rate of a selector that knows the truth; not the run's score
     """
     whole = [[outcome for outcome in outcomes_of(row) if outcome != "infra_error"] for row in rows]
     tasks = [(len(outcomes), outcomes.count("success")) for outcomes in whole]
@@ -207,7 +207,11 @@ def of_attempts(rows: list[dict]) -> dict[str, Any]:
 
 
 def of_rounds(rows: list[dict]) -> dict[str, Any]:
-    """One after another: the success rate had the run stopped after each round, and what the checks changed."""
+    """Gains of sequential scaling: the success rate after each round, and how many answers the rounds changed.
+
+    n_corrected   tasks that failed after the first round and succeeded after the last
+    n_spoiled     the opposite
+    """
     rounds = max(len(row["trajectories"]) for row in rows)
     won = [_by_round(row) for row in rows]
     return {
@@ -220,7 +224,7 @@ def of_rounds(rows: list[dict]) -> dict[str, Any]:
 
 
 def _by_round(row: dict) -> list[bool]:
-    """Whether the answer after each round was right; a round without one leaves it, where the run keeps answers."""
+    """Whether the answer after each round is right; with by=kept, a round without an answer keeps the previous one."""
     kept = row["selection"]["by"] == "kept"
     found: list[bool] = []
     for made in row["trajectories"]:
@@ -231,29 +235,29 @@ def _by_round(row: dict) -> list[bool]:
 
 
 def states_answer(answer: str | None, info: dict) -> bool:
-    """Whether an attempt says what its answer is. An env that reads answers out of prose tells in `info.stated`."""
+    """Whether an attempt states an answer. Envs that parse answers from prose report that in `info.stated`."""
     return answer is not None and bool(info.get("stated", True))
 
 
 def pass_at_k(n: int, won: int, k: int) -> float | None:
-    """Chance that one of k attempts wins, from `won` of n, without bias (Chen et al. 2021); None for fewer than k."""
+    """Unbiased estimate of pass@k from `won` successes in n attempts (Chen et al. 2021); None if n < k."""
     return None if n < k else 1.0 - comb(n - won, k) / comb(n, k)
 
 
 def mean(values: list[float]) -> float | None:
-    """The mean, rounded to 4 digits; None of nothing."""
+    """The mean, rounded to 4 digits; None for an empty list."""
     return round(fmean(values), 4) if values else None
 
 
 def followed(follows: Follows, task: Task, played: Sequence[Trajectory], lessons: Sequence[Lesson]) -> bool | None:
-    """Whether the answer did what at least one of the lessons of a record says; None where that cannot be told.
+    """Whether the answer did what at least one of a record's lessons says; None if that is not decidable.
 
     played    the attempts whose actions led to the answer, which is the last of them
-    lessons   those of the record that were shown
+    lessons   the shown lessons of the record
     """
     if played[-1].ended_by == "infra_error" or len(played[0].opening) < 2:
         return None
-    observation = MEMORY.sub("", played[0].opening[1]["content"])  # an env may repeat words of its lessons there
+    observation = MEMORY.sub("", played[0].opening[1]["content"])  # without the lessons: `follows` must not read them
     steps = [step for attempt in played for step in attempt.steps if step.valid and step.observation != NOT_TAKEN]
     actions = [step.action for step in steps]
     found = {follows(task, observation, lesson.text, actions) for lesson in lessons} - {None}

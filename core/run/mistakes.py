@@ -1,4 +1,4 @@
-"""What Hydra refuses on the command line, as one sentence with the names that may have been meant."""
+"""Report command-line mistakes that Hydra finds in one sentence, with the names that may have been meant."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ _FULL = "HYDRA_FULL_ERROR"  # Hydra's switch: raise errors instead of printing t
 _QUOTES = "quotes of its own, and the shell's around all of it: 'KEY=\"VALUE\"'"
 
 
-def plainly(main: Callable[[], Any]) -> None:
-    """Run Hydra's main; what it refuses ends the program with one sentence. HYDRA_FULL_ERROR=1 shows Hydra's own."""
+def run_with_plain_hydra_errors(main: Callable[[], Any]) -> None:
+    """Run Hydra's main; end the program with one sentence for an error of Hydra. HYDRA_FULL_ERROR=1: Hydra's own text.
+
+    Ends it in the same way for a flag that Hydra does not know, and for a run directory that cannot be written.
+    """
     from hydra.errors import CompactHydraException, HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -30,7 +33,10 @@ def plainly(main: Callable[[], Any]) -> None:
         main()
     except (HydraException, CompactHydraException, OmegaConfBaseException) as error:
         sentence = plain(error, sys.argv[1:])
-    except (OSError, ValueError) as error:  # of the run's directory, or of the log in it: a run reports its own
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # the run directory or its log cannot be written; errors within a run are reported there
         if not isinstance(cause := error if isinstance(error, OSError) else error.__cause__, OSError):
             raise
         sentence = f"error: {cause.filename or 'run_dir'} cannot be written: {cause.strerror}. Give another run_dir."
@@ -41,7 +47,7 @@ def plainly(main: Callable[[], Any]) -> None:
 
 
 def refuse_flags(words: list[str]) -> None:
-    """Ends the program for a flag that Hydra does not have, and for a flag in the midst of other words."""
+    """End the program (status 2) for a flag that Hydra does not know, and for a flag between KEY=VALUE words."""
     from hydra._internal.utils import get_args_parser
 
     parser = get_args_parser()
@@ -60,7 +66,10 @@ def refuse_flags(words: list[str]) -> None:
 
 
 def plain(error: Exception, words: list[str]) -> str:
-    """One sentence for an error that Hydra raised while it read the command line; its own text for all others."""
+    """One sentence for a known error of Hydra or OmegaConf; the error's own text for all others.
+
+    words   the command line
+    """
     from omegaconf.errors import OmegaConfBaseException
 
     text = str(error)
@@ -88,11 +97,11 @@ def plain(error: Exception, words: list[str]) -> str:
 
 
 def _no_such_key(key: str, words: list[str]) -> str:
-    """For a key that is in no configuration: by its spelling, or by its last part, which may stand in a group."""
+    """The sentence for an unknown key, with known keys that have the same last part or a similar spelling."""
     known = [*_keys_of(words)]
     group, _, last = key.rpartition(".")
     near = [other for other in known if other.rpartition(".")[2] == last][:3]
-    if not near and group in known:  # of a part that is there
+    if not near and group in known:  # `key` names a field of a known part
         own = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == group]
         near = [f"{group}.{name}" for name in nearest(last, own)]
     near = near or ([] if group in known else nearest(key, known))
@@ -101,7 +110,7 @@ def _no_such_key(key: str, words: list[str]) -> str:
 
 
 def _keys_of(words: list[str]) -> Iterator[str]:
-    """Every dotted key of the configuration with the options that were chosen, as far as these are sound."""
+    """Every dotted key of the configuration composed with the chosen options, or with the defaults if that fails."""
     from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
@@ -115,7 +124,7 @@ def _keys_of(words: list[str]) -> Iterator[str]:
         try:
             with initialize_config_dir(str(CONFIG), version_base="1.3"):
                 cfg = compose("config", overrides=kept)
-        except (HydraException, OmegaConfBaseException):  # another mistake, in an option: the keys of the defaults then
+        except (HydraException, OmegaConfBaseException):  # a chosen option is wrong too: try the defaults
             continue
         yield from _dotted(OmegaConf.to_container(cfg, resolve=False))
         return

@@ -1,7 +1,7 @@
-"""The files of a run directory. episodes.jsonl is the truth; the bank and the summary can be made from it again.
+"""The files of a run directory. episodes.jsonl is the source of truth; bank and summary can be rebuilt from it.
 
-An episode is one line, appended and fsynced whole. A line torn by a crash is cut off at the next start, and its task
-runs again: the same command with the same directory goes on where it stopped.
+An episode is one line, appended and fsynced as a whole. A line torn by a crash is cut off at the next start, and its
+task runs again: the same command with the same directory resumes the run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from core.run.unfinished import RolloutLog
 from core.run.upgrade import placed, upgraded_manifest, upgraded_row
 from core.types import Episode, MemoryRecord, Usage
 
-# Fields of a record that are written only where a policy has set them, so that lines of the plain bank stay short.
+# Fields of a record that are written only if a policy has set them, so that lines of the plain bank stay short.
 _BY_POLICIES = (
     "domain tags confidence n_used n_used_success n_helpful n_harmful last_used trust parents provenance".split()
 )
@@ -38,16 +38,17 @@ _UNSET = {f.name: {} if f.default is MISSING else f.default for f in fields(Memo
 
 
 class RunRecords:
-    """The records of one run directory, held by one process at a time.
+    """The records of one run directory, locked by one process at a time.
 
-    `rows` are the finished episodes as dictionaries (schema 2), those of earlier starts included; see `current`.
-    Raises UserError when another process writes there, when the configuration differs from the one the directory was
-    made with, or when its records are damaged; StopRun when the disk refuses a write. `redact` keeps secrets out.
+    `rows` are the finished episodes as dictionaries (schema 2), including those of earlier starts; see `current`.
+    `n_before` is the number of tasks before `limit` was raised; None: it was not raised.
+    Raises UserError if another process writes there, if the directory was made with another configuration, or if its
+    records are damaged; StopRun if the disk refuses a write.
 
-    scrub_episodes   take credentials and personal data out of an episode's texts, and so of the lessons made from it
-    task_ids         of the run's tasks, in its order. A run that was made with a smaller `limit` grows to them, and
-                     `n_before` is then how many it had; None: it does not grow
-    waits            for another process that writes there, as two sweeps that share a cell do
+    redact           removes secrets from everything that is written
+    scrub_episodes   remove credentials and personal data from an episode's texts, and so from the lessons made of it
+    task_ids         ids of the run's tasks, in stream order
+    waits            wait for another process that writes there, instead of raising UserError
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class RunRecords:
     ) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
-        self.run = run_id(fingerprint)  # the manifest's "run", which the bank's records name as their source
+        self.run = run_id(fingerprint)  # the manifest's "run"; bank records name it in their provenance
         self._interrupts = interrupts
         self._redact = redact
         self._scrub_episodes = scrub_episodes
@@ -70,7 +71,7 @@ class RunRecords:
         try:
             self._open(fingerprint, task_ids)
         except BaseException:
-            os.close(self._lock_file)  # in a sweep this process goes on, with a run of the same folder maybe
+            os.close(self._lock_file)  # in a sweep this process goes on, and may open the folder again
             raise
         self._last = time.monotonic()
         self._retrieve_s: dict[int, float] = {}
@@ -82,13 +83,13 @@ class RunRecords:
         self.rollouts = RolloutLog(self.path / "rollouts.jsonl", redact=redact.values)
         self.ahead = Ahead(self.path / "ahead.jsonl", redact=redact.values)
         self.rows: list[dict] = self._read_episodes()
-        self.rollouts.drop(map(begun_as, self.rows))  # what a crash kept of episodes that were written
+        self.rollouts.drop(map(begun_as, self.rows))  # left by a crash after the episode was written
         self.ahead.forget(len(self.rows) - 1)
         self.n_before = None if smaller is None else check_growth(self.path, smaller, fingerprint, task_ids, self.rows)
 
     @contextmanager
     def timing_retrieval(self, index: int) -> Iterator[None]:
-        """Around the retrieval of an episode, for its line in timings.jsonl: the query's embedding is a part of it."""
+        """Measure an episode's retrieval for its line in timings.jsonl; includes embedding the query."""
         began = time.perf_counter()
         yield
         self._retrieve_s[index] = round(time.perf_counter() - began, 6)
@@ -96,7 +97,7 @@ class RunRecords:
     def append(self, episode: Episode) -> None:
         """Write one finished episode, durably, before the bank learns from it."""
         row = self.row_of(episode)
-        if self._stopped_before:  # the last line is of a stopped episode, whose task has now run again
+        if self._stopped_before:  # the last line is a stopped episode, whose task has now run again
             self._episodes.drop_last()
             self._stopped_before = False
         safe = f"{len(self.rows)} finished episodes are safe"
@@ -109,29 +110,29 @@ class RunRecords:
         self._timings.append(timing | {"cached_tokens": cached}, safe)
         self._last = now
         self.ahead.forget(episode.index)
-        if episode.status != "stopped":  # else the next start takes its finished attempts
+        if episode.status != "stopped":  # a stopped one's finished attempts are needed by the next start
             self.rollouts.forget(begun_as(row))
 
     def row_of(self, episode: Episode) -> dict:
-        """An episode as its line."""
+        """An episode as its row in episodes.jsonl, scrubbed if configured."""
         row = episode_row(episode)
         return scrubbed(row) if self._scrub_episodes else row
 
     def lines(self, name: str) -> JsonLines:
-        """A further file, NAME.jsonl, without what is kept out of the episodes."""
+        """Open a further file, NAME.jsonl, redacted and scrubbed like the episodes."""
         clean = (lambda text: scrub(self._redact.values(text))[0]) if self._scrub_episodes else self._redact.values
         return JsonLines(self.path / f"{name}.jsonl", redact=clean)
 
     def wall_s(self) -> float:
-        """Seconds spent on the finished episodes, over all starts."""
+        """Wall-clock seconds spent on the finished episodes, over all starts."""
         return sum(t.get("wall_s", 0.0) for t in self._timings.read())
 
     def shielded(self) -> AbstractContextManager[None]:
-        """Wrap a write so that Ctrl-C waits for it."""
+        """A context in which Ctrl-C is delayed until the end; for writes."""
         return self._interrupts.shielded()
 
     def write_json(self, name: str, value: dict) -> None:
-        """`write_text` of JSON data, without secrets."""
+        """`write_text` of redacted JSON data."""
         self.write_text(name, json.dumps(self.safe(value), indent=2, ensure_ascii=False) + "\n")
 
     def write_text(self, name: str, text: str) -> None:
@@ -147,16 +148,16 @@ class RunRecords:
             raise refused(self.path / name, error, f"{len(self.rows)} finished episodes are safe") from error
 
     def read_json(self, name: str) -> dict | None:
-        """A file written by write_json; None when there is none."""
+        """The content of a file written by write_json; None if there is none."""
         path = self.path / name
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
     def answers(self) -> dict[str, str | None]:
-        """By task id, what counts as the answer, without secrets; of a task that was run again the last one."""
+        """{task id: its answer, redacted}; of a retried or repeated task the last one."""
         return self.safe({row["task_id"]: answer_of(row)["answer"] for row in current(self.rows)})
 
     def close(self) -> None:
-        """Release the directory."""
+        """Close the files and release the directory's lock."""
         self._episodes.close()
         self._timings.close()
         self.rollouts.close()
@@ -164,7 +165,7 @@ class RunRecords:
         os.close(self._lock_file)
 
     def safe(self, value: Any) -> Any:
-        """The value as JSON data without secrets, as it would be read from its file."""
+        """The value as redacted JSON data, as it would be read back from a file."""
         return in_strings(json.loads(json.dumps(value, default=str)), self._redact)
 
     def _take_lock(self, waits: bool) -> int:
@@ -181,7 +182,10 @@ class RunRecords:
         return descriptor
 
     def _check_fingerprint(self, fingerprint: dict[str, Any]) -> dict[str, Any] | None:
-        """The manifest of a run that had another `limit`, and is otherwise the same; None: it is the same, or new."""
+        """The directory's manifest if only `limit` has changed; None if nothing has, or if the directory is new.
+
+        Raises UserError for another configuration and for a damaged manifest.
+        """
         try:
             if (manifest := self.read_json("manifest.json")) is None:
                 episodes = self.path / "episodes.jsonl"
@@ -203,14 +207,14 @@ class RunRecords:
         )
 
     def _read_episodes(self) -> list[dict]:
-        """The finished episodes. One that the run's budget stopped stays in the file until its task has run again."""
+        """The finished episodes, without a stopped last one, which stays in the file until its task has run again."""
         rows = read_episodes(self._episodes.path)
         self._stopped_before = bool(rows) and rows[-1]["status"] == "stopped"
         return rows[:-1] if self._stopped_before else rows
 
 
 def read_episodes(path: Path) -> list[dict]:
-    """The whole lines of an episodes.jsonl in the present schema. UserError for one that is damaged or out of place."""
+    """The complete lines of an episodes.jsonl in the current schema. UserError for damaged or misplaced ones."""
     rows = [upgraded_row(row) for row in read_lines(path)]
     for place, row in enumerate(rows):
         if row.get("index") != place:
@@ -225,23 +229,23 @@ def read_episodes(path: Path) -> list[dict]:
 
 
 def place_of(row: dict) -> int:
-    """The place of an episode's task in the stream; `index` is the place of the episode, which may be a later try."""
+    """The stream position of an episode's task. (`index` is the episode's own position; a retry has a later one.)"""
     return row.get("place", row.get("retries", row["index"]))
 
 
 def begun_as(row: dict) -> int:
-    """The number that an episode had while it went on: with stream.mode=async its index is known only at its end."""
+    """The number under which rollouts.jsonl stored the episode: its index; with stream.mode=async the task's place."""
     return row["index"] if "retries" in row else place_of(row)
 
 
 def current(rows: list[dict]) -> list[dict]:
-    """One episode a task, in the stream's order: of a task that broke and was tried again the last one."""
+    """One episode per task, in stream order: of a retried task the last try."""
     last = {place_of(row): row for row in rows}
     return [last[place] for place in sorted(last)]
 
 
 def episode_row(episode: Episode) -> dict:
-    """An episode as a line of the file, without what can differ between identical runs or is stored elsewhere."""
+    """An episode as its row, without values that can differ between identical runs or are stored elsewhere."""
     row = asdict(episode)
     row["trajectories"] = [placed(trajectory) for trajectory in row["trajectories"]]
     for name in ("retries", "place", "seen"):
@@ -253,10 +257,10 @@ def episode_row(episode: Episode) -> dict:
             if record[name] == default:
                 del record[name]
     for judgement in (row["verdict"], *row["verdicts"], row["selection"] or {}):
-        judgement.pop("usage", None)  # is in the usage of its role
-        judgement.pop("error", None)  # is in learning_errors
+        judgement.pop("usage", None)  # counted in the usage of its role
+        judgement.pop("error", None)  # listed in learning_errors
         if judgement.get("confidence_parsed"):
-            del judgement["confidence_parsed"]  # like a record's fields that nothing has set
+            del judgement["confidence_parsed"]  # left out unless it is False
     usages = [*row["usage"].values(), *(t["usage"] for t in row["trajectories"])]
     for usage in usages:
         usage.pop("cached_tokens", None)  # depends on what the provider has cached
@@ -264,7 +268,7 @@ def episode_row(episode: Episode) -> dict:
 
 
 def scrubbed(value: Any) -> Any:
-    """A part of an episode's row without credentials and personal data. Ids and the env's answer stay as they are."""
+    """Part of an episode's row without credentials and personal data. Ids and the env's answer are kept."""
     if isinstance(value, dict):
         return {name: part if name in _NOT_SCRUBBED else scrubbed(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -278,12 +282,12 @@ def usage_of(row: dict) -> Usage:
 
 
 def records_of(row: dict) -> list[MemoryRecord]:
-    """Every memory record that an episode's row added to the bank, the answer's first."""
+    """The memory records that an episode's row added to the bank; the answer's comes first."""
     return [record_from(values) for values in row["records"]]
 
 
 def outcomes_of(row: dict) -> list[str]:
-    """success | failure | infra_error of each attempt, by the env's own evaluation."""
+    """success | failure | infra_error for each attempt, by the env's own evaluation."""
     return [
         "infra_error" if attempt["ended_by"] == "infra_error" else "success" if attempt["success"] else "failure"
         for attempt in row["trajectories"]
@@ -296,12 +300,12 @@ def answer_of(row: dict) -> dict:
 
 
 def evaluated(row: dict) -> bool:
-    """Whether the env has said if the episode's answer is right; where it has not, `status` means nothing."""
+    """Whether the env has evaluated the episode's answer; if not, `status` is meaningless."""
     return answer_of(row).get("info", {}).get("evaluated", True)
 
 
 def status_of(row: dict) -> str:
-    """success | failure | infra_error of an episode; unknown where the env left it to others to evaluate it."""
+    """success | failure | infra_error; "unknown" if the env did not evaluate the answer."""
     return row["status"] if evaluated(row) else "unknown"
 
 
@@ -311,14 +315,14 @@ def shown_in(row: dict) -> list[str]:
 
 
 def did_in(row: dict) -> list[tuple[str, str]]:
-    """(action, observation) of every step of an episode's attempts. A reply that is a whole attempt runs nothing."""
+    """(action, observation) of every step of an episode's attempts, without single-turn attempts, which run nothing."""
     attempts = [trajectory["steps"] for trajectory in row["trajectories"]]
     played = [steps for steps in attempts if len(steps) > 1 or any(step["observation"] for step in steps)]
     return [(step["action"], step["observation"]) for steps in played for step in steps]
 
 
 def not_shown(row: dict) -> int:
-    """How many lessons were retrieved and had no room in the prompt; 0 for a row that is older than this count."""
+    """Number of retrieved lessons that did not fit into the prompt; 0 for an old row that lacks the counts."""
     return sum(found.get("n_items", 0) - found.get("n_shown", 0) for found in row["retrieved"])
 
 

@@ -1,4 +1,4 @@
-"""What a run takes from records: its bank, after a crash; the order of an asynchronous run that is repeated."""
+"""What a run reads from earlier records: its bank's content after a crash, and the order of an async run to replay."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from core.errors import UserError
 from core.memory.protocol import Memory
 from core.run.records import did_in, read_episodes, records_of, shown_in
 
-# (place, seen) of each episode but further tries, in the order in which they ended: a task's place in the stream, and
-# the version of the bank that it had retrieved from. With the replies of the models this makes a run what it is.
+# (place, seen) of each episode except retries, in order of completion. place: the task's position in the stream; seen:
+# how many episodes the bank had learned from when the task retrieved. With the models' replies it determines the run.
 Order = list[tuple[int, int]]
 
 
 def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
-    """Add the records of the episodes that the bank lacks; returns how many they were.
+    """Add the records of the episodes that the bank lacks; returns their number.
 
-    own   the bank's file, where it belongs to this run alone; UserError when it then holds a record of no episode
+    own   the bank's file, if only this run uses it: UserError if it holds a record that is in no episode; else None
     """
     known = bank.ids()
     foreign = known - {record.id for row in rows for record in records_of(row)}
@@ -29,18 +29,18 @@ def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
             "was episodes.jsonl removed? Give another run_dir, or memory.path=BANK to build on this bank."
         )
     n_lost = 0
-    for row in rows:  # in the order of the run, because what an episode teaches depends on those before it
+    for row in rows:  # in the run's order: what the bank learns from an episode depends on earlier ones
         for record in records_of(row):
             if record.id not in known:
                 bank.add_from(record, did_in(row), shown=shown_in(row))
                 n_lost += 1
         bank.learn(row)
-    bank.learn(None)  # finishes a round that was cut off
+    bank.learn(None)  # finish an interrupted consolidation round
     return n_lost
 
 
 def recorded_order(path: str | Path, task_ids: Sequence[str], window: int) -> Order:
-    """The order of a finished asynchronous run of these tasks. Raises UserError where it is not that, or is damaged."""
+    """The order of a finished async run of these tasks. Raises UserError if `path` is no such run, or is damaged."""
     file = Path(path) / "episodes.jsonl"
     if not file.is_file():
         raise UserError(f"stream.order_from={path} holds no run: there is no episodes.jsonl in it.")
@@ -56,9 +56,9 @@ def recorded_order(path: str | Path, task_ids: Sequence[str], window: int) -> Or
 
 
 def faults(rows: list[dict[str, Any]], window: int) -> Iterator[str]:
-    """What no run with such a window can have recorded, in words.
+    """Descriptions of entries that no async run with this window can have recorded.
 
-    rows   every line of its episodes.jsonl but those of a stopped episode
+    rows   the rows of its episodes.jsonl, without stopped episodes
     """
     first = [row for row in rows if "retries" not in row]
     for row in rows:

@@ -1,6 +1,6 @@
-"""What surrounds the stream of a run: manifest, .hydra and summary are written, progress is shown and tracked.
+"""The frame around a run's stream: writes manifest, .hydra and summary, shows progress and feeds the tracker.
 
-At the end it says what to do next: the same run with or without memory, then the comparison of the two.
+At the end it suggests the next commands: the same run with or without memory, then the comparison of the two.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from core.run.tracking import Guarded, NoTracker, Tally, TrackedRun, Tracker, ep
 from core.types import Episode, Task
 
 log = logging.getLogger("run")
-ENDINGS = ("-without-memory", "-with-memory")  # of the directory of a run's partner
-# What a run without memory would ignore or refuse, and what the partner chooses by itself.
+ENDINGS = ("-without-memory", "-with-memory")  # suffixes of the partner run's directory
+# Keys that are not copied into the partner's command: a run without memory ignores or refuses them, or it sets its own.
 _DROPPED = ("arm", *METHOD_KEYS)
 
 
 @dataclass(kw_only=True)
 class Session:
-    """A context manager around the stream. `episode` is called after each task; at the end `summary` is set.
+    """A context manager around the stream. `episode` is called after each task; `summary` is set on exit.
 
-    composed      the configuration as Hydra composed it, for .hydra
+    composed      the configuration as composed by Hydra, for .hydra
     config        the same, resolved
-    make_tracker  called once, and only where something is left to do
-    fingerprint   what must be equal for the run to be continued (core/run/manifest.py)
-    stream        how the tasks follow each other, as the summary names it: {batch, order, passes}, and how they overlap
-    bank_labels   the sources of the labels in the bank that the run was given (core/setting.py)
-    has_memory    whether lessons are kept
-    plays_gold    whether the agent plays the answers
+    make_tracker  makes the tracker; called once, and only if tasks are left
+    fingerprint   what must be equal when the run is resumed (core/run/manifest.py)
+    stream        the stream's settings, for the summary (`Stream.described`)
+    bank_labels   label sources in the given bank (core/setting.py)
+    has_memory    whether the run stores lessons
+    plays_gold    whether the agent plays the reference answers
     """
 
     composed: DictConfig
@@ -81,7 +81,7 @@ class Session:
         whole = sum(row["status"] in VALID for row in current(self.records.rows))
         tracker = self.make_tracker() if whole < len(self.tasks) else NoTracker()
         self._log_start(whole)
-        if whole < len(self.tasks):  # starting a finished run again leaves its manifest as it is
+        if whole < len(self.tasks):  # restarting a finished run does not change its manifest
             self._write_manifest()
         save_hydra(self.composed, self.records)
         self._tracker = Guarded(tracker=tracker, option=choice("tracker"))
@@ -107,9 +107,9 @@ class Session:
             self._tracker.log(episode.index, self._tally.values(row))
 
     def __exit__(self, broke: type[BaseException] | None, *_exc: object) -> None:
-        """The summary is written and tracked in any case; it is printed where no exception ended the stream.
+        """Write and track the summary in any case; print it if no exception ended the stream.
 
-        Raises StopRun where tasks are broken: the same command tries them again.
+        Raises StopRun if tasks ended with an infra error: the same command tries them again.
         """
         self._progress.__exit__()
         rows, n_tasks = current(self.records.rows), len(self.tasks)
@@ -123,7 +123,7 @@ class Session:
         about["seed"] = self.config["seed"]
         self.records.write_json("summary.json", self.summary | about)
         if any(role.sent for role in self.roles.values()):
-            self._write_manifest()  # again, now with the parameters that were really sent
+            self._write_manifest()  # again, with the parameters that were really sent
         tracked = self.records.safe([self.summary, episode_table(rows)])
         self._tracker.finish(*tracked, failed=broke is not None)
         log.info(
@@ -132,7 +132,7 @@ class Session:
             *(self.summary[name] for name in ("n", "n_tasks", "n_success", "n_infra_error", "wall_s")),
         )
         if broke is None:
-            if not in_sweep():  # which says it of all its runs together
+            if not in_sweep():  # a sweep prints one table of all its runs
                 print_summary(self.summary, self._title(), self.records.path, self._next_step())
                 if not self.summary["complete"] and (reason := self.meter.exhausted()):
                     print(f"stopped: {reason}.{resume_hint(self.records.path, used_up=reason.split(' (')[0])}")
@@ -150,7 +150,7 @@ class Session:
         )
 
     def _log_start(self, whole: int) -> None:
-        """For main.log: what was started, with what, and from where it goes on."""
+        """Log the command, models and versions to main.log, and how much an earlier start has done."""
         log.info("%s: %s", self._title(), shlex.join(self.records.safe(command_line())))
         log.info("models: %s", self.records.safe(", ".join(f"{n} {role.llm.name}" for n, role in self.roles.items())))
         log.info("versions: %s", versions())
@@ -180,13 +180,11 @@ class Session:
 
 
 def next_step(run_dir: Path, *, has_memory: bool, needs_bank: bool, plays_gold: bool) -> list[str]:
-    """After a run the same with or without memory, then the comparison of the two: lines to print, with commands.
+    """Lines that suggest the same run with or without memory, and the comparison of the two; [] if neither applies.
 
-    [] where nothing can be said.
-
-    has_memory   of the run that has ended
-    needs_bank   with memory it could not run, because it learns nothing and was given no bank
-    plays_gold   its agent plays the answers
+    has_memory   whether the finished run stores lessons
+    needs_bank   whether its setting needs a given bank to run with memory, and none is given
+    plays_gold   whether its agent plays the reference answers
     """
     for ending in ENDINGS:
         first = run_dir.with_name(run_dir.name.removesuffix(ending))
@@ -202,14 +200,14 @@ def next_step(run_dir: Path, *, has_memory: bool, needs_bank: bool, plays_gold: 
 
 
 def _words(has_memory: bool) -> list[str]:
-    """The words of this run that its partner shares."""
+    """The words of this run's command that its partner keeps."""
     dropped = _DROPPED if has_memory else (*_DROPPED, "memory")
     words = [(word, word.lstrip("+~").partition("=")[0].partition(".")[0]) for word in command_line()[1:]]
     return [word for word, key in words if key not in dropped]
 
 
 def _chosen(has_memory: bool) -> str:
-    """The partner's method: an arm where this run was given one."""
+    """The word that sets the partner's method: an arm if this run has one, else a workflow."""
     arm = choice("arm")
     if has_memory:
         return "arm=no_memory" if arm else "workflow=vanilla"
@@ -218,13 +216,13 @@ def _chosen(has_memory: bool) -> str:
 
 
 def _pair(one: Path, other: Path) -> tuple[Path, Path]:
-    """The two directories, the run without memory first: what the other is compared with."""
+    """The two directories, the run without memory (the baseline) first."""
     bare = other.name.endswith(ENDINGS[0]) or one.name.endswith(ENDINGS[1])
     return (other, one) if bare else (one, other)
 
 
 def _together(*runs: Path) -> list[str]:
-    """The commands that read finished runs. The scripts are found from the folder of this checkout alone."""
+    """The compare and report commands for finished runs, with `cd` to this checkout, where the scripts are."""
     root = Path(__file__).parents[2]
     home = root == Path.cwd()
     paths = [str(short(path) if home else path.resolve()) for path in runs]

@@ -1,4 +1,4 @@
-"""A sweep as a whole: what it refuses, its live line, its end. Hydra calls it, see `callbacks` in config.yaml."""
+"""Hydra callback for a whole sweep: checks its folder, starts its progress line, prints its end."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 
 
 class Sweeping(Callback):
-    """Hydra's callback for runs and sweeps. It is copied to the processes of a launcher, so it holds plain values only.
+    """Hydra's callback for runs and sweeps, named in `callbacks` of config.yaml.
 
-    table   the name of a function (folder, console) that prints the table at the end of a sweep
+    It is pickled for a launcher's processes, so it holds plain values only.
+
+    table   dotted name of a function (folder, console) that prints the table at the end of a sweep
     """
 
     def __init__(self, table: str) -> None:
         self.table = table
-        self.marks: str | None = None  # a folder in which each cell says how it stands; None where nobody reads it
+        self.marks: str | None = None  # folder where each cell writes its state (`leave_mark`); None outside of a sweep
 
     def on_run_start(self, config: DictConfig, **_kwargs: Any) -> None:
-        """Refuse the folder of a sweep as that of a run."""
+        """Exit with an error if run_dir is the folder of a sweep."""
         given = config.get("run_dir")
         if given is not None and is_sweep(Path(given)):
             sys.exit(
@@ -39,7 +41,7 @@ class Sweeping(Callback):
             )
 
     def on_multirun_start(self, config: DictConfig, **_kwargs: Any) -> None:
-        """Refuse the folder of a run as that of a sweep; then show how the sweep stands, until it ends."""
+        """Exit with an error if run_dir is the folder of a single run; else start the sweep's progress line."""
         folder = Path(str(OmegaConf.select(config, "hydra.sweep.dir")))
         if (folder / "manifest.json").is_file():
             sys.exit(f"error: run_dir={folder} is the folder of a single run: leave out -m, or give another run_dir.")
@@ -50,7 +52,7 @@ class Sweeping(Callback):
             self.marks = tempfile.mkdtemp(prefix=".cells-", dir=folder.resolve())
         except OSError as error:
             sys.exit(f"error: {folder} cannot be written: {error.strerror}.")
-        stop_in_order()  # with the sweep's own sentence, and other processes may have to be ended
+        stop_in_order()  # the sweep prints its own message, and other processes may have to be ended
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         watch = Watch(
             folder,
@@ -59,7 +61,7 @@ class Sweeping(Callback):
             sweep_command(config),
             self.table,
         )
-        atexit.register(watch.end)  # a sweeper that gives up calls nothing
+        atexit.register(watch.end)  # a sweeper that fails does not call on_multirun_end
         watch.start()
 
     def on_job_start(self, config: DictConfig, **_kwargs: Any) -> None:
@@ -69,9 +71,10 @@ class Sweeping(Callback):
             leave_mark(Path(self.marks), config.hydra.job.num, folder=str(folder), before=before, state=BEGUN)
 
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_kwargs: Any) -> None:
-        """Note how a cell ended. One that failed stops no other, and what failed is said once, at the end.
+        """Record how a cell ended.
 
-        A sweeper that goes by what runs return is left to see the error.
+        Under BasicSweeper a failed cell is reported as completed, so that the others still run; failures are printed at
+        the end. Other sweepers, which use what runs return, get the error.
         """
         if self.marks is None:
             return
@@ -87,17 +90,17 @@ class Sweeping(Callback):
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder holds runs of a sweep, and is none itself."""
+    """Whether a folder holds the runs of a sweep, and is not a run itself."""
     if not folder.is_dir() or (folder / "manifest.json").is_file():
         return False
     return (folder / "multirun.yaml").is_file() or any(folder.glob("*/manifest.json"))
 
 
 def planned(config: DictConfig, overrides: list[str]) -> list[list[str]] | None:
-    """The overrides of each cell, in their order; None where only the sweeper knows them.
+    """The overrides of each cell, in order; None if only the sweeper knows them.
 
-    config      of the sweep as a whole
-    overrides   the words of its command, as they were typed
+    config      the multirun's
+    overrides   the words of its command, as typed
     """
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.global_hydra import GlobalHydra

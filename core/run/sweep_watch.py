@@ -1,6 +1,7 @@
-"""The live line of a sweep, in the process that was started; its end: the table, what is not whole, how to go on.
+"""The progress line of a sweep, and its end: the table, the incomplete cells, the command that resumes the sweep.
 
-The cells may run in other processes. How they stand is read from what these leave: marks of begin and end, episodes.
+Runs in the process that was started. The cells may run in other processes: their state is read from the marks that they
+leave at their begin and end (`leave_mark`), and from their episodes.jsonl.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from core.errors import UserError
 from core.run.display import percent
 from core.run.launch import program, short
 
-BEGUN, DONE, FAILED = "running", "done", "failed"  # how a cell stands
+BEGUN, DONE, FAILED = "running", "done", "failed"  # states of a cell
 EVERY_S = 0.5
-PLAIN_EVERY_S = 5.0  # without a terminal, and less often as the sweep grows long
-MOST_CHARS = 200  # of why a cell failed, while the others run; the end has all of it
+PLAIN_EVERY_S = 5.0  # without a terminal; the interval grows with the sweep's duration
+MOST_CHARS = 200  # of a cell's error while the others run; the end prints all of it
 
 
 def leave_mark(marks: Path, number: int, **said: Any) -> None:
-    """Say how a cell stands: {folder, state, before, reason}. What was said of it before stays."""
+    """Update a cell's mark file: {folder, state, before, reason}. Values that are not given stay."""
     path = marks / f"{number}.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     temporary = path.with_suffix(".tmp")
@@ -40,17 +41,19 @@ def leave_mark(marks: Path, number: int, **said: Any) -> None:
 
 
 def n_finished(path: Path) -> int:
-    """The finished episodes of an episodes.jsonl; 0 where there is none."""
+    """The number of finished episodes in an episodes.jsonl; 0 if there is no such file."""
     lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
     return sum(line.endswith(b"\n") and _status(line) != "stopped" for line in lines)
 
 
 @dataclass(kw_only=True)
 class Cell:
-    """One cell: how it stands, and what its episodes say. `update` reads what has come since.
+    """One cell: its state, and counts from its episodes. `update` reads what is new.
 
-    before   episodes that earlier starts had finished
-    n_tasks  what it sets out to do; 0 while that is not known
+    before   number of episodes that earlier starts had finished
+    n_tasks  number of its tasks; 0 while that is unknown
+    n_done   tasks with an episode
+    n_new    episodes of this start
     spent    USD of this start's episodes; None: unknown
     """
 
@@ -73,7 +76,7 @@ class Cell:
 
     @property
     def problem(self) -> str:
-        """Why the cell is not whole; "" where it is."""
+        """Why the cell is incomplete; "" if it is complete (`whole`)."""
         if self.whole or self.state == FAILED:
             return self.reason
         n, of = self.summary.get("n", self.n_done), self.summary.get("n_tasks", self.n_tasks)
@@ -83,17 +86,17 @@ class Cell:
 
     @property
     def share(self) -> tuple[float, float]:
-        """(of its tasks those that are done, and those of earlier starts), from 0 to 1."""
+        """(share of its tasks that are done, share that earlier starts had done), each from 0 to 1."""
         if self.state != BEGUN:
             return 1.0, 1.0 if self.n_new == 0 else min(1.0, self.before / max(1, self.n_done))
         n = max(self.n_tasks, self.n_done, 1)
         return self.n_done / n, min(self.before, self.n_done) / n
 
     def update(self, mark: dict[str, Any]) -> None:
-        """Read the mark, the new lines of its episodes.jsonl, and at its end its summary."""
+        """Read the mark, the new lines of episodes.jsonl and, once the cell has ended, its summary."""
         if self.state != BEGUN:
             return
-        if not self.n_new:  # until then it may be the manifest of a smaller run, which grows
+        if not self.n_new:  # before its first new episode the manifest may be that of a smaller `limit`
             self.n_tasks = len(_json(self.folder / "manifest.json").get("task_ids", ()))
         self._read_episodes()
         self.state, self.reason = mark["state"], mark.get("reason", "")
@@ -110,7 +113,10 @@ class Cell:
             file.seek(self._read)
             new = file.read()
         for line in new[: new.rfind(b"\n") + 1].splitlines(keepends=True):
-            if _status(line) in ("stopped", None):  # the last one: its task will run again, and its line go
+            if _status(line) in (
+                "stopped",
+                None,
+            ):  # the last line: stopped, or still being written; it will be replaced
                 return
             self._read += len(line)
             self._count(json.loads(line))
@@ -125,7 +131,7 @@ class Cell:
 
 
 def read_cells(marks: Path, cells: dict[int, Cell]) -> None:
-    """Bring `cells`, by their numbers, up to date with the marks."""
+    """Update `cells`, {number: cell}, from the marks."""
     for path in marks.glob("*.json"):
         mark = _json(path)
         if "folder" in mark:
@@ -135,7 +141,7 @@ def read_cells(marks: Path, cells: dict[int, Cell]) -> None:
 
 
 def _status(line: bytes) -> str | None:
-    """The status of an episode's line; None for a line that is being written over."""
+    """The status of an episode's line; None for a line that is being written."""
     try:
         return json.loads(line).get("status")
     except ValueError:
@@ -150,13 +156,13 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 class Watch(threading.Thread):
-    """Reads how the cells stand, whatever process runs each. One line while they run, one for each that is over.
+    """Shows the cells' states, whichever process runs them: one progress line, and one line per ended cell.
 
-    folder    of the sweep
-    marks     where the cells say how they stand; removed at the end
-    planned   the overrides of each cell; None where only the sweeper knows
-    command   what goes on with the sweep
-    table     the name of a function (folder, console)
+    folder    the sweep's folder
+    marks     folder of the cells' mark files; removed at the end
+    planned   the overrides of each cell; None if only the sweeper knows them
+    command   the command that resumes the sweep
+    table     dotted name of a function (folder, console) that prints the table
     """
 
     def __init__(self, folder: Path, marks: Path, planned: list[list[str]] | None, command: str, table: str) -> None:
@@ -174,7 +180,7 @@ class Watch(threading.Thread):
 
     @classmethod
     def running(cls) -> Watch | None:
-        """The watch of this process; None where no sweep was started here."""
+        """The Watch of this process; None if no sweep was started here."""
         return next((thread for thread in threading.enumerate() if isinstance(thread, cls)), None)
 
     def run(self) -> None:
@@ -189,18 +195,18 @@ class Watch(threading.Thread):
                 self._live.stop()
 
     def lost(self, number: int, reason: str) -> None:
-        """Note a cell whose process is gone without a word, as its launcher found."""
+        """Mark a cell as failed whose process ended without a mark; called by launchers."""
         self._lost[number] = reason
         leave_mark(self._marks, number, state=FAILED, reason=reason)
 
     def interrupted(self) -> str:
-        """Stop; what stands, and the command that goes on, in one sentence."""
+        """Stop watching. Returns a message with the number of finished cells and the command that resumes the sweep."""
         self._stop_looking()
         done = sum(cell.whole for cell in self._cells.values())
         return f"stopped: {done} of {self._n_cells()} cells are done.\nto go on where it stopped: {self._command}"
 
     def end(self) -> bool:
-        """Print the table and what is not whole, once; returns whether every cell is whole."""
+        """Print the table and the incomplete cells, once. Returns whether every cell is complete."""
         with self._over:
             if not self._ended.is_set():
                 self._stop_looking()
@@ -220,7 +226,7 @@ class Watch(threading.Thread):
             if cell.state != BEGUN and number not in self._reported:
                 self._reported.add(number)
                 said = Text(self._of_cell(cell))
-                if self._live is not None:  # one line each; the end has the whole reason
+                if self._live is not None:  # one line per cell; the end prints the whole reason
                     said.truncate(self._console.width, overflow="ellipsis")
                 print(said.plain, flush=True)
         if last:
@@ -275,11 +281,11 @@ class Watch(threading.Thread):
             get_method(self._table)(self._folder, Console(width=None if sys.stdout.isatty() else 140))
         except UserError as error:
             print(f"error: {error}", file=sys.stderr)
-        except Exception:  # noqa: BLE001 - what follows must be said, whatever became of the table
+        except Exception:  # noqa: BLE001 - the incomplete cells must be printed even if the table fails
             traceback.print_exc()
 
     def _print_end(self) -> bool:
-        if not self._cells:  # what was typed is wrong, and Hydra has said so
+        if not self._cells:  # the command was wrong, and Hydra has printed an error
             return False
         self._print_table()
         problems: dict[str, list[str]] = {}
@@ -302,7 +308,7 @@ class Watch(threading.Thread):
 
 
 def _reason(cell: Cell) -> str:
-    """Why a cell is not whole, in words that are the same for all cells with the same reason."""
+    """Why a cell is incomplete, in a text that is equal for all cells with the same reason."""
     return cell.problem.strip().removeprefix("error: ").replace(f"run_dir={cell.folder}", "its run_dir")
 
 

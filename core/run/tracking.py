@@ -1,4 +1,4 @@
-"""Trackers (`tracker=`): services that are told how a run goes. They never stop a run."""
+"""Trackers (`tracker=`): services that receive a run's metrics. A tracker's error never stops a run."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedRun:
-    """What a tracker is told of a run when it begins, or is continued."""
+    """What a tracker receives when a run starts or is resumed."""
 
-    id: str  # the same whenever this run directory is continued, and no other's
+    id: str  # unique to this run directory, and the same at each of its starts
     name: str  # arm, env and seed
     group: str  # the sweep's folder, else arm and env
     tags: dict[str, str]  # env, arm, workflow, model, setting
     run_dir: Path
     config: dict[str, Any]  # resolved, without secrets
-    earlier: list[tuple[int, Values]]  # the episodes that are recorded already: (index, values)
+    earlier: list[tuple[int, Values]]  # (index, values) of the episodes of earlier starts
 
 
 class Tracker(Protocol):
     """Inherit from it and override what you need: each method does nothing by default."""
 
     def start(self, run: TrackedRun) -> None:
-        """The run begins, or is continued."""
+        """The run starts, or is resumed."""
 
     def log(self, step: int, values: Values) -> None:
         """An episode was recorded, see `Tally`. step: its index."""
 
     def finish(self, summary: dict[str, Any], episodes: list[list[Any]], *, failed: bool = False) -> None:
-        """The stream is over. episodes: a row a task with the values of COLUMNS. failed: an error ended it."""
+        """The stream has ended. episodes: one row per task with the values of COLUMNS. failed: an error ended it."""
 
 
 @dataclass(kw_only=True)
 class Tally:
-    """Turns episodes into the values that trackers draw, one after another: it keeps the success rate so far."""
+    """Turns episodes, in order, into the values that trackers plot; keeps the cumulative success rate."""
 
     _n: int = field(default=0, init=False)
     _n_success: int = field(default=0, init=False)
 
     def values(self, row: dict[str, Any]) -> Values:
-        """Numbers of an episode. An infra error is no failure: it has no success. An unknown cost is left out."""
+        """The values of an episode. An infra error has no `success`; an unknown cost is left out."""
         valid, usage = row["status"] in VALID and evaluated(row), usage_of(row)
         self._n += valid
         self._n_success += valid and row["status"] == "success"
@@ -98,12 +98,12 @@ def episode_table(rows: list[dict[str, Any]]) -> list[list[Any]]:
             len(row["lessons"]),
         ]
         for row in sorted(rows, key=place_of)
-        if row["status"] != "stopped"  # whose task will run again
+        if row["status"] != "stopped"  # its task runs again on resume
     ]
 
 
 def numbers(summary: dict[str, Any]) -> dict[str, float]:
-    """The plain numbers of a summary, for services that keep no others."""
+    """The plain numbers of a summary, for services that store nothing else."""
     return {key: float(value) for key, value in summary.items() if isinstance(value, (int, float))}
 
 
@@ -114,7 +114,7 @@ class NoTracker(Tracker):
 
 @dataclass(kw_only=True)
 class Guarded(Tracker):
-    """A tracker whose first error is logged under its name; the run goes on without it."""
+    """Wraps a tracker: its first error is logged, and the run goes on without it."""
 
     tracker: Tracker
     option: str
@@ -134,14 +134,14 @@ class Guarded(Tracker):
             return
         try:
             action()
-        except Exception as error:  # noqa: BLE001 - whatever a tracker raises must not cost the run
+        except Exception as error:  # noqa: BLE001 - no error of a tracker may end the run
             self._on = False
             kind = type(error).__name__
             log.warning("tracker=%s stopped, the run goes on without it: %s: %s", self.option, kind, error)
 
 
 def need(package: str, *, pip: str) -> None:
-    """Raise UserError where the package of the tracker of that name is not installed. pip: what brings it."""
+    """Raise UserError if a tracker's package is not installed. pip: the requirement that installs it."""
     from importlib.util import find_spec
 
     if find_spec(package) is None:

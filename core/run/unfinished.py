@@ -1,7 +1,7 @@
 """rollouts.jsonl: finished attempts of unfinished episodes, so that a killed run does not pay for them twice.
 
-With stream.mode=async also what an unfinished episode had retrieved, because the bank has moved on when the run does.
-None of it is part of a run's result: it is kept here only until its episode is written.
+With stream.mode=async also the records that an unfinished episode retrieved, because on resume the bank would return
+others. None of it is part of a run's result: an entry is dropped once its episode is written.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from core.types import Scored, Step, Trajectory, Usage
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
-    """What an episode retrieved, and from which version of the bank: after how many episodes."""
+    """What an unfinished episode retrieved. seen: how many episodes the bank had learned from by then."""
 
     seen: int
     memories: list[Scored]
 
 
 class RolloutLog:
-    """The finished attempts of unfinished episodes, by the numbers that these began with.
+    """The finished attempts of unfinished episodes, by the episode's number (`begun_as` in records.py).
 
-    Thread-safe. Raises what JsonLines raises.
+    Thread-safe. Raises the errors of JsonLines.
     """
 
     def __init__(self, path: Path, *, redact: Callable[[str], str] = str) -> None:
-        # Attempts are not fsynced: when the machine dies one may be lost, but no result.
+        # Attempts are not fsynced: a machine crash may lose one, but no result.
         self._lines = JsonLines(path, redact=redact)
         self._lock = threading.Lock()
         self._open: dict[int, dict[int, Trajectory]] = {}
@@ -53,34 +53,34 @@ class RolloutLog:
             return dict(self._open.get(index, {}))
 
     def begun(self, index: int) -> Begun | None:
-        """What the episode with this number retrieved in an earlier start; None where it had not begun."""
+        """What the episode with this number retrieved in an earlier start; None if it had not begun."""
         with self._lock:
             return self._begun.get(index)
 
     def begin(self, index: int, begun: Begun) -> None:
-        """Keep what an episode retrieved, durably: later episodes are written in the belief that it is known."""
+        """Store what an episode retrieved, durably: episodes written later rely on it at a resume."""
         with self._lock:
             self._lines.append(_begun_row(index, begun), durable=True)
             self._begun[index] = begun
 
     def add(self, index: int, trajectory: Trajectory) -> None:
-        """Keep an attempt until its episode is written."""
+        """Store an attempt until its episode is written."""
         with self._lock:
             self._lines.append(_row(index, trajectory))
             self._open.setdefault(index, {})[trajectory.sample] = trajectory
 
     def forget(self, index: int) -> None:
-        """Drop what is kept of the episode with this number, which is now written."""
+        """Drop the entries of the episode with this number, which is now written."""
         with self._lock:
             self._open.pop(index, None)
             self._begun.pop(index, None)
             self._stale += 1
             empty = not (self._open or self._begun)
-            if empty or self._stale >= 64:  # cleared only now and then while other episodes run
+            if empty or self._stale >= 64:  # while other episodes run, the file is rewritten only occasionally
                 self._clear(empty)
 
     def drop(self, written: Iterable[int]) -> None:
-        """Forget the episodes with these numbers: a crash came between their line and `forget`."""
+        """Drop written episodes whose entries are still there, because a crash came before `forget`."""
         stale = {*written} & (self._open.keys() | self._begun.keys())
         for index in stale:
             self.forget(index)

@@ -1,10 +1,10 @@
-"""Records of earlier versions, read in the present form. The files themselves are never changed.
+"""Convert records of earlier versions to the current form when they are read. Files are never changed.
 
-A line of episodes.jsonl says its schema. A step leads from a schema to the next; whoever changes the form of a line
-raises SCHEMA and adds one to STEPS.
+Each line of episodes.jsonl has a schema number. STEPS[i] converts a row from schema OLDEST + i to the next; to change
+the form of a row, raise SCHEMA and add a step.
 
-Keys that a manifest does not know have the value that runs of its time behaved by (`completed`). A template that has
-come since was used by none of them, so a run is the same with it.
+Keys that an old manifest lacks get the value that matches the behaviour of that time (`completed`). Templates that an
+old manifest lacks get their current hash: no run of that time used them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from core.errors import UserError
 from core.run.keys import values_before
 from prompts.registry import PROJECT
 
-# Packages in which a class name means one class (a test holds that), and former names of classes.
+# Packages in which class names are unique (a test checks that), and {former class name: current one}.
 OWN_PACKAGES = ("core", "envs", "workflows")
 RENAMED = {"Life": "Consolidator"}
 
 
 def by_class(config: Any) -> Any:
-    """Nested dictionaries with each `_target_` shortened to the class name, so that modules may move.
+    """Nested dictionaries with each `_target_` shortened to the class name, so that classes can move between modules.
 
-    A class from outside this project keeps its whole path.
+    A class from outside this project keeps its full path.
     """
     if not isinstance(config, dict):
         return [by_class(value) for value in config] if isinstance(config, list) else config
@@ -38,7 +38,7 @@ def by_class(config: Any) -> Any:
 
 
 def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
-    """A manifest whose configuration names parts by their classes, see `by_class`, and is `completed`."""
+    """A manifest in the current form: its configurations are `completed`, its fingerprint's also `by_class`."""
     begun = manifest["fingerprint"]
     prompts = PROJECT.hashes() | begun["prompts"]
     fingerprint = begun | {"config": completed(by_class(begun["config"])), "prompts": prompts}
@@ -46,7 +46,7 @@ def upgraded_manifest(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def completed(config: dict[str, Any]) -> dict[str, Any]:
-    """A run's configuration with the keys that have come since, of all its parts too (core/run/keys.py)."""
+    """A run's configuration with the keys added since, also those of its parts (`before` in core/run/keys.py)."""
     if "workflow" not in config:
         return config
     workflow = config["workflow"]
@@ -60,18 +60,20 @@ def completed(config: dict[str, Any]) -> dict[str, Any]:
 def _parts_completed(config: dict[str, Any]) -> dict[str, Any]:
     whole = {key: _parts_completed(value) if isinstance(value, dict) else value for key, value in config.items()}
     name = str(config.get("_target_")).rpartition(".")[2]
-    of_policy = values_before("policy") if "top_k" in config and "outcome" in config else {}  # a policy has both
+    of_policy = (
+        values_before("policy") if "top_k" in config and "outcome" in config else {}
+    )  # only policies have both keys
     return of_policy | values_before(RENAMED.get(name, name)) | whole
 
 
-SCHEMA, OLDEST = 2, 2  # of a line today, and the first that is read
+SCHEMA, OLDEST = 2, 2  # current schema of a row, and the oldest that can be read
 STEPS: tuple[Callable[[dict[str, Any]], dict[str, Any]], ...] = ()
 
 
 def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
-    """A line of episodes.jsonl in the present schema, the steps of its attempts with their places.
+    """A row of episodes.jsonl in the current schema, its attempts `placed`.
 
-    UserError for one of before the first release.
+    Raises UserError for a schema older than OLDEST.
     """
     if (schema := row.get("schema", SCHEMA)) < OLDEST:
         raise UserError(
@@ -85,7 +87,7 @@ def upgraded_row(row: dict[str, Any]) -> dict[str, Any]:
 def placed(trajectory: dict[str, Any]) -> dict[str, Any]:
     """An attempt whose steps have `step_num`, from 1, and `status`: ongoing | success | failure.
 
-    They follow from the rest. Only the last step of an attempt that came to its end is not ongoing.
+    Both are derived. Only the last step of an attempt without an infra error is not `ongoing`.
     """
     last = len(trajectory["steps"]) if trajectory["ended_by"] != "infra_error" else 0
     end = "success" if trajectory["success"] else "failure"
@@ -96,7 +98,7 @@ def placed(trajectory: dict[str, Any]) -> dict[str, Any]:
 
 
 def unplaced(trajectory: dict[str, Any]) -> dict[str, Any]:
-    """An attempt without what `placed` adds: the fields of a Step alone."""
+    """An attempt without the keys that `placed` adds, so that its steps have only the fields of Step."""
     return trajectory | {"steps": [{k: v for k, v in s.items() if k not in _PLACE} for s in trajectory["steps"]]}
 
 

@@ -110,8 +110,10 @@ def test_what_a_model_does_not_take_is_refused_before_the_run(here, words, messa
 def test_the_local_model_takes_top_p_and_stop():
     pytest.importorskip("xllamacpp", reason="the extra `local` is not installed")
     model = LocalModel()
-    assert model.refuses({"top_p": 0.9, "stop": ["."]}) is None
-    assert "takes no reasoning_effort, extra_body" in model.refuses({"reasoning_effort": "low", "extra_body": {"a": 1}})
+    assert model.unsupported({"top_p": 0.9, "stop": ["."]}) is None
+    assert "takes no reasoning_effort, extra_body" in model.unsupported(
+        {"reasoning_effort": "low", "extra_body": {"a": 1}}
+    )
     free = model.chat(replace(ASK, seed=1, temperature=0.0, max_tokens=40))
     word = next(part for part in free.text.split() if part.isalpha() and len(part) > 2)
     held = model.chat(replace(ASK, seed=1, temperature=0.0, max_tokens=40, more={"stop": [word]}))

@@ -10,7 +10,7 @@ from conftest import REPO, TOY, read_rows
 from provider import completion
 
 from core.errors import AttemptOver, InfraError, StopRun, UserError
-from core.models.base import MORE, Request
+from core.models.base import EXTRA_SAMPLING, Request
 from core.models.direct import TAKEN
 from core.models.remote import LiteLLMModel, _as_sent
 
@@ -121,11 +121,12 @@ def test_what_it_takes_is_what_litellm_takes_for_such_a_server():
     import litellm
 
     known = set(litellm.get_supported_openai_params(model="hosted_vllm/m"))
-    ours = {"temperature", "seed", "max_tokens", "response_format", *MORE} - {"thinking_tokens", "extra_body"}
+    ours = {"temperature", "seed", "max_tokens", "response_format", *EXTRA_SAMPLING} - {"thinking_tokens", "extra_body"}
     assert ours == TAKEN <= known
     model = LiteLLMModel(model="hosted_vllm/m", api_base="http://127.0.0.1:9/v1", client="openai")
-    assert "thinking" in model.refuses({"thinking_tokens": 100}) and "thinking" in _as_sent({"thinking_tokens": 100})
-    assert model.refuses({"top_p": 0.5, "extra_body": {"a": 1}}) is None
+    assert "thinking" in model.unsupported({"thinking_tokens": 100})
+    assert "thinking" in _as_sent({"thinking_tokens": 100})
+    assert model.unsupported({"top_p": 0.5, "extra_body": {"a": 1}}) is None
 
 
 @pytest.mark.parametrize("where", [{"model": "openai/gpt-4o-mini"}, {"model": "hosted_vllm/m", "api_base": None}])
