@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, Cells, against, grid, make_cells, records
+from analysis.cells import BLOCK, Cells, against, grid, make_cells, rows_of
 from analysis.columns import HEADINGS, number
 from analysis.funnel_steps import STEPS, at_steps, steps_above
 from analysis.matrix import usual_baseline
@@ -65,7 +65,7 @@ def funnel_of(cells: Cells) -> list[dict[str, Any]]:
     `of` are the tasks of the step that it is a part of; `without` is the baseline's success on the same tasks and
     seeds; p_holm is over all p of these rows.
     """
-    table = {row["cell"]: row for row in records(cells.table)}
+    table = {row["cell"]: row for row in rows_of(cells.table)}
     rows = [found for row in table.values() if row["n"] and row["tasks_shown"] for found in _steps(cells, row, table)]
     for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
         row["p_holm"] = p

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, Cells, make_cells, measure, records
+from analysis.cells import BLOCK, Cells, make_cells, measure, rows_of
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def gate(cells: Cells, fall: float, arms: list[str] | None = None) -> list[GateR
     """
     if cells.table.groupby(list(BLOCK)).ngroups > 1:
         raise UserError("the runs are of several environments, models or sets of tasks: give those of one.")
-    rows = records(cells.table)
+    rows = rows_of(cells.table)
     others = [row for row in rows if row["base"] is not None and row["base"] != row["cell"]]
     if not others:
         raise UserError(" ".join(["there is nothing to hold against the baseline.", *cells.notes]))
@@ -80,6 +80,6 @@ def _cost(episodes: pd.DataFrame, label: str) -> float | None:
 
 def lifts(frame: pd.DataFrame, over: str = "reasoningbank") -> list[dict[str, Any]]:
     """The rows of the cells with several attempts or rounds a task, compared with the method that has one."""
-    rows = records(make_cells(frame, over).table)
+    rows = rows_of(make_cells(frame, over).table)
     scaled = [row for row in rows if (row["k"] or 1) > 1 or (row["r"] or 0) > 0]
     return [row for row in scaled if row["difference"] is not None]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.funnel_steps import kinds_of, lesson_step
-from analysis.notes import knobs
+from analysis.notes import non_default_memory_settings
 from core.build import LLMS, ROLES
 from core.errors import UserError
 from core.jsonl import read_lines
@@ -233,7 +233,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "seed": config["seed"],
         "setting": run.setting,
         "label_source": label_source(run.manifest | {"bank_labels": bank_labels(run)}, run.rows),
-        "knobs": json.dumps(knobs(config)),
+        "knobs": json.dumps(non_default_memory_settings(config)),
         "part": part_of(config.get("env") or {}),
         "version": (config.get("env") or {}).get("version"),  # of the benchmark, where there are several
         "k": workflow.get("k"),

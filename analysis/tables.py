@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, REFERENCES, Cells, make_cells, records, short
+from analysis.cells import BLOCK, REFERENCES, Cells, make_cells, rows_of, short
 from analysis.claims import beside_claims
 from analysis.columns import HEADINGS, of_measure, of_type
 from analysis.load import load_runs
@@ -158,7 +158,7 @@ def typed(command: str) -> dict[str, str]:
 
 def gaps(experiment: str, runs: pd.DataFrame) -> list[str]:
     """The commands for the cells of an experiment that have no finished run. runs: one row a run of one block."""
-    done = [row for row in records(runs) if row["complete"]]
+    done = [row for row in rows_of(runs) if row["complete"]]
     made = runs["command"].unique() if experiment else ()
     commands = [command for command in made if typed(command).get("experiment") == experiment]
     lacking = [
@@ -190,7 +190,7 @@ def chosen(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     if not table.experiment:
         return frame
     cells = [{k: v for k, v in cell.items() if k != "seed"} for cell in wanted(table.experiment, "")]
-    runs = records(frame.drop_duplicates("run_dir"))
+    runs = rows_of(frame.drop_duplicates("run_dir"))
     if table is not TABLES[OPEN]:
         runs = [row for row in runs if any(is_cell(row, cell) for cell in cells)]
     made = [typed(row["command"]).get("experiment", "") for row in runs]
@@ -239,7 +239,7 @@ def build_tables(
     texts, beside = [], []
     for block, rows in cells.table.groupby(list(BLOCK), sort=False):
         runs = frame[(frame[list(BLOCK)] == list(block)).all(axis=1)].drop_duplicates("run_dir")
-        each = records(rows)
+        each = rows_of(rows)
         types = [of_type(kind) for kind in sorted({kind for row in each for kind in row["by_type"]})]
         measured = dict.fromkeys(name for row in each for name in row["measures"])
         many = {
@@ -264,7 +264,7 @@ def build_tables(
         )
         beside += [beside_claims(cells, each)] if table.claims and any(row["n"] for row in each) else []
     texts[-1].notes.extend(cells.notes)
-    return cells, texts + beside + published(name, records(cells.table), every_published)
+    return cells, texts + beside + published(name, rows_of(cells.table), every_published)
 
 
 def whole_name(row: dict[str, Any]) -> str:
@@ -277,7 +277,7 @@ def _sorted(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
     order = list(wanted(table.experiment, "")) if table.experiment else []
     ranks = [
         (next((n for n, cell in enumerate(order) if is_cell(row, cell)), len(order)), place)
-        for place, row in enumerate(records(rows))
+        for place, row in enumerate(rows_of(rows))
     ]
     return rows.iloc[[place for *_, place in sorted(ranks)]].reset_index(drop=True)
 
