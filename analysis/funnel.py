@@ -22,8 +22,8 @@ from core.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-ALWAYS = ("all", "shown", "relevant")  # stand there with no task as well
-TESTED = ("relevant", "irrelevant")  # did such lessons help, or hurt? Of all tasks the other tables have the test
+ALWAYS = ("all", "shown", "relevant")  # steps that have a row even without a task
+TESTED = ("relevant", "irrelevant")  # steps with a p: did such lessons help, or hurt? (The main table tests all tasks.)
 NOT_SHOWN = "a lesson that was retrieved and found no room in the prompt was not shown"
 STEPS_MEAN = (
     "right kind: the lesson came from a task of the same type, or is filed under it. followed: the answer did what one "

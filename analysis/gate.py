@@ -11,16 +11,17 @@ from core.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-SLACK = 1e-9  # of floating point, where a cost falls by just as much as was asked
+SLACK = 1e-9  # tolerance for rounding, if a cost falls by exactly the required share
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateResult:
-    """An arm held against the baseline, over the seeds that both have.
+    """An arm compared with the baseline, over the seeds that both have.
 
     row       its row of the cells, with the paired difference of success
     cost      USD per success; None without a success
-    change    of it, as a share of the baseline's: -0.2 is a fifth less; None without a success
+    change    relative change of the cost to the baseline's: -0.2 is a fifth less; None without a success
+    holds     whether the arm passes the gate: the cost falls enough and the success rate is not lower
     """
 
     row: dict[str, Any]
@@ -69,7 +70,7 @@ def _held(cells: Cells, row: dict[str, Any], base: str, fall: float) -> GateResu
 
 
 def _cost(episodes: pd.DataFrame, label: str) -> float | None:
-    """USD for a success; None without one."""
+    """Cost per success in USD; None without a success."""
     numbers = measure(episodes)
     if not numbers["n_success"]:
         return None
