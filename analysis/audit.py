@@ -1,9 +1,9 @@
-"""The audit of finished runs, from their records alone: every check, what it found, and a grade of the lessons.
+"""The audit of finished runs, from their records alone: the findings of every check, and a grade of the lessons.
 
-A check yields one line for each place where it fails, and raises NotChecked at its end where it could not look at
-everything. Those of BROKEN hold a run against the design's invariants: a line makes the run's numbers untrustworthy.
-Those of WORTH_A_LOOK find facts that a reader of the numbers should know. Neither can prove that a run is clean: no
-paraphrased answer is found.
+A check yields one line for each place where it fails, and raises NotChecked at its end if it could not look at
+everything. BROKEN checks test the design's invariants: any finding invalidates the run. (Elsewhere a broken episode is
+one with an infra error.) WORTH_A_LOOK checks find facts that a reader of the numbers should know. Neither can prove
+that a run is clean: no check finds a paraphrased answer.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from core.models.reply_text import storable
 from core.run.manifest import prompt_digests, shown_by
 from core.run.records import changed_leaves
 
-ALIKE = 95  # of 100, by rapidfuzz's ratio, from which two tasks' queries are near-duplicates
-MOST_TASKS = 2000  # every pair is compared
+ALIKE = 95  # two tasks' queries are near-duplicates from this rapidfuzz ratio (0 to 100) on
+MOST_TASKS = 2000  # tasks whose queries are compared, each with every other
 
 
 def audit(run: Run) -> dict[str, Any]:
     """{run, broken: {check: lines}, look: {check: lines}, ok: [check], unchecked: {check: why}, grade}.
 
-    A check that could not look at everything is in `unchecked`, with why, and never in `ok`; what it found until then
-    is in `broken` or `look`. Raises UserError where the records lack what a check looks at.
+    A check that could not look at everything is in `unchecked`, with the reason, and never in `ok`; its findings until
+    then are in `broken` or `look`. Raises UserError if the records lack a field that a check needs.
     """
     report: dict[str, Any] = {"run": str(run.path), "broken": {}, "look": {}, "ok": [], "unchecked": {}}
     with explaining(run.path):
@@ -46,7 +46,7 @@ def audit(run: Run) -> dict[str, Any]:
 
 
 def outcome(lines: Iterator[str]) -> tuple[list[str], str | None]:
-    """(what a check found, why it could not look at everything)."""
+    """(the findings of a check, the reason if it could not look at everything)."""
     found = []
     try:
         for line in lines:
@@ -57,13 +57,13 @@ def outcome(lines: Iterator[str]) -> tuple[list[str], str | None]:
 
 
 def together(runs: list[Run]) -> dict[str, list[str]]:
-    """What several runs tell beside each other: {check: lines}, worth a look; a check without a line is left out."""
+    """Checks across several runs, all of the kind WORTH_A_LOOK: {check: lines}, without checks that found nothing."""
     checks = {"lost_pairs": lost_pairs(runs), "identical_replicates": identical_replicates(runs)}
     return {name: found for name, lines in checks.items() if (found := list(map(storable, lines)))}
 
 
 def near_duplicate_tasks(run: Run) -> Iterator[str]:
-    """Tasks whose queries are nearly the same: a lesson of the one may hold the answer of the other."""
+    """Tasks whose queries are nearly the same: a lesson from one may hold the answer of the other."""
     from rapidfuzz import fuzz, process
 
     queries = list({row["task_id"]: row["query"] for row in run.rows}.items())[:MOST_TASKS]
@@ -75,7 +75,7 @@ def near_duplicate_tasks(run: Run) -> Iterator[str]:
 
 
 def unknown_records(run: Run) -> Iterator[str]:
-    """Records that were retrieved and are in neither the episodes nor a bank that is still there."""
+    """Retrieved records that are neither in the episodes nor in a bank that still exists."""
     known = set(bank_owners(run)) | {record["id"] for row in run.rows for record in row["records"]}
     for row in run.rows:
         for hit in row["retrieved"]:
@@ -84,7 +84,7 @@ def unknown_records(run: Run) -> Iterator[str]:
 
 
 def other_code(run: Run) -> Iterator[str]:
-    """Starts by other code or packages, files changed since the commit, prompts that have changed since."""
+    """Starts of the run with other code or packages, uncommitted changes, and prompts that have changed since."""
     starts = run.manifest.get("starts", [])
     for start in starts:
         if start["git"]["dirty"]:
@@ -102,7 +102,7 @@ def other_code(run: Run) -> Iterator[str]:
 
 
 def unread_replies(run: Run) -> Iterator[str]:
-    """Verdicts that could not be read (they count as failure), and what broke beside an attempt."""
+    """Verdicts that could not be read (they count as failure), and errors of judge, selector or extractor."""
     for row in run.rows:
         unread = sum(not verdict["parsed"] for verdict in row["verdicts"])
         if unread:
@@ -111,7 +111,7 @@ def unread_replies(run: Run) -> Iterator[str]:
 
 
 def lost_pairs(runs: list[Run]) -> Iterator[str]:
-    """Tasks that count in one run and broke in another of the same tasks and seed: no pair of a comparison."""
+    """Tasks that count in one run and not in another of the same task set and seed: a comparison drops such pairs."""
     groups = defaultdict(list)
     for run in runs:
         groups[run.task_set, run.config["seed"]].append(run)
@@ -124,7 +124,7 @@ def lost_pairs(runs: list[Run]) -> Iterator[str]:
 
 
 def identical_replicates(runs: list[Run]) -> Iterator[str]:
-    """Runs of one cell with other seeds and the very same attempts: one run counted several times."""
+    """Runs of one cell with different seeds and identical attempts: in effect one run, counted several times."""
     seen: dict[tuple, Run] = {}
     for run in runs:
         first = seen.setdefault((run.cell, run.trace), run)

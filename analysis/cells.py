@@ -1,7 +1,8 @@
-"""From episodes to the cells of a table: one row for each configuration, over its seeds. Never over unlike tasks.
+"""From episodes to the cells of a table: one row for each configuration, averaged over its seeds.
 
-A cell is one configuration over all its seeds, on one set of tasks. (In core/run/cells.py it is one run of a sweep, of
-one seed.) Cells of the same env, model and set of tasks are a block: they may stand in one table and be compared.
+A cell here is one configuration over all its seeds, on one set of tasks; it is never averaged over different task sets.
+(core/run/cells.py names the folder of one run, which a sweep also calls a cell.) Cells of the same env, model and set
+of tasks are a block: they may stand in one table and be compared.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK = ("env", "model", "task_set")
-TELLING = tuple(
+DISTINGUISHING_KEYS = tuple(
     "k r top_k learn_from memory retrieval judge setting order batch passes mode window agent llm workflow".split()
 )
-PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # of analysis.stats.paired
-GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline, late less early
-SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *TELLING]
-LEVEL = 0.05  # of Holm's p over the table, under which a difference is called one
-FEW, SHORT = 2, 60  # settings, and their characters, that a label may name
+PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # from analysis.stats.paired
+GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline: late in the stream minus early
+SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *DISTINGUISHING_KEYS]
+LEVEL = 0.05  # significance level: a difference counts as one where Holm's p over the table is below it
+MAX_LABEL_SETTINGS, MAX_LABEL_CHARS = 2, 60  # more settings than this, or longer ones, are not written into a label
 
-# The order of arms in every table: the paper's, then what this project adds, then one's own by name.
+# The order of arms in every table: the paper's, then those that this project adds, then the user's own by name.
 PAPER = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel", "matts_sequential")
 SCALED = ("parallel_k5", "parallel_alone", "parallel_no_memory", "sequential_alone", "sequential_no_memory")
 ABLATIONS = (
@@ -55,9 +56,11 @@ ORDER = (*PAPER, *(f"matts_{name}" for name in SCALED), *ABLATIONS, *LABELS, *CO
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """`table` has a row a cell; `frame` the episodes it was made from; `notes` what was left out, and why.
+    """The cells of a table, with the episodes that they were made from.
 
-    A row that was compared holds its baseline's cell as `base`; p_holm is over all `p` of the table.
+    table   one row per cell; in a row that was compared, `base` is its baseline's cell; p_holm is over all `p` here
+    frame   the episodes behind the rows
+    notes   the notes below the table: which runs were left out and why, and what its reader must know
     """
 
     table: pd.DataFrame
@@ -65,24 +68,25 @@ class Cells:
     notes: list[str] = field(default_factory=list)
 
     def episodes(self, cell: str) -> pd.DataFrame:
-        """The episodes that count for a cell's numbers."""
+        """The episodes from which a cell's numbers were made."""
         return self.frame[self.frame["cell"] == cell]
 
 
 def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: bool = False, command: str = "") -> Cells:
     """Every cell of the episodes from `analysis.load.load_runs`, each compared with the baseline of its block.
 
-    baseline   a label, an arm or a word of a label ("top_k=1"); a block without just one such cell is not compared
-    partial    average runs that did not finish as well, marked in the column `partial`
-    command    what makes this table; a note on a block that is not compared adds the baselines to choose from to it
-    Raises UserError where no run has an episode.
+    baseline   a label, an arm or a word of a label ("top_k=1"); a block is compared only if exactly one cell matches
+    partial    average unfinished runs as well; their rows are True in the column `partial`
+    command    the command that makes this table; the note on a block that is not compared shows it with each baseline
+               that could be chosen
+    Raises UserError if no run has an episode.
     """
     import pandas as pd
 
     if (frame["index"] < 0).all():
         raise UserError("none of the runs has finished an episode yet.")
     used, lines = _chosen(frame)
-    lines += notes.unlike(used, BLOCK) + notes.what_was_seen(used)
+    lines += notes.different_code_or_data(used, BLOCK) + notes.memory_settings_notes(used)
     counted = used if partial else used[used["complete"]]
     rows = []
     for cell, runs in used.groupby("cell", sort=False):
@@ -104,7 +108,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
 
 
 def place_of_arm(row: dict[str, Any]) -> tuple[Any, ...]:
-    """A key to sort the rows of a table by: the arm's place, then its label, numbers in it by size (k=2, k=10)."""
+    """Sort key for the rows of a table: the arm's place in ORDER, then its label, numbers in it by size (k=2, k=10)."""
     arm, label = row["arm"], row.get("label") or row["arm"]
     known = ORDER.index(arm) if arm in ORDER else len(ORDER)
     return known, _by_size(arm), _by_size(label)
@@ -115,7 +119,7 @@ def _by_size(text: str) -> list[tuple[int, str]]:
 
 
 def measure(episodes: pd.DataFrame) -> dict[str, Any]:
-    """The numbers of one cell. Means are taken within a seed first; an infra_error is in no denominator."""
+    """The numbers of one cell. Means are taken within each seed first; an infra_error is in no denominator."""
     episodes = episodes[episodes["index"] >= 0]
     valid = episodes[episodes["success"].notna()]
     won, lost = valid[valid["success"] == 1], valid[valid["success"] == 0]
@@ -151,7 +155,7 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
 
 
 def measures(valid: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """What the env measured beside success: {name: {macro, micro}}, each the mean over seeds."""
+    """The env's further measures (`BaseEnv.measures`): {name: {macro, micro}}, each the mean over seeds."""
     seeds = [averages(map(json.loads, group["measures"])) for _, group in valid.groupby("seed")]
     names = dict.fromkeys(name for seed in seeds for name in seed)
     return {
@@ -171,7 +175,11 @@ def answered(runs: pd.DataFrame) -> dict[str, Any]:
 
 
 def attempts(valid: pd.DataFrame) -> dict[str, Any]:
-    """Several attempts a task: avg@k, the unbiased pass@1..k over tasks with as many whole attempts, best of n."""
+    """The numbers of several attempts at each task: {n_attempts, avg_at_k, pass_at, best_of_n}.
+
+    pass_at holds the unbiased pass@1..n; pass@k is over the tasks with at least k attempts without an infra error.
+    best_of_n is the success rate of the chosen answers. With one attempt per task all but n_attempts are None.
+    """
     whole = [[outcome for outcome in outcomes if outcome != "infra_error"] for outcomes in valid["attempts"]]
     n = max(map(len, whole), default=0)
     if n < 2:
@@ -184,7 +192,7 @@ def attempts(valid: pd.DataFrame) -> dict[str, Any]:
 
 
 def verdicts(valid: pd.DataFrame) -> dict[str, Any]:
-    """The judge against the truth, over every attempt that was judged and did not break."""
+    """Confusion counts of the judge's labels against the truth, over all judged attempts without an infra error."""
     episodes = zip(valid["attempts"], valid["verdicts"], strict=True)
     pairs = [pair for truths, labels in episodes for pair in zip(labels, truths, strict=True)]
     judged = [(label, truth) for label, truth in pairs if label is not None and truth != "infra_error"]
@@ -192,7 +200,7 @@ def verdicts(valid: pd.DataFrame) -> dict[str, Any]:
 
 
 def confidences(valid: pd.DataFrame) -> dict[str, Any]:
-    """The judge's confidence against the truth, over the attempts with one: see `analysis.stats.calibration`."""
+    """Calibration of the judge's confidences, over the attempts that have one: see `analysis.stats.calibration`."""
     episodes = zip(valid["attempts"], valid["verdicts"], valid["confidences"], strict=True)
     rated = [each for columns in episodes for each in zip(*columns, strict=False)]
     rated = [
@@ -205,13 +213,13 @@ def confidences(valid: pd.DataFrame) -> dict[str, Any]:
 
 
 def distinct_seeds(episodes: pd.DataFrame) -> pd.DataFrame:
-    """The episodes without those of seeds that repeat another one attempt for attempt: they are no further evidence."""
+    """Drop seeds whose attempts duplicate another seed's word for word: they are no further evidence."""
     firsts = episodes.drop_duplicates("run_dir").drop_duplicates("trace")["run_dir"]
     return episodes[episodes["run_dir"].isin(firsts)]
 
 
 def bounds(episodes: pd.DataFrame, value: float) -> tuple[float, float] | None:
-    """The 95 % interval of the rate that would hold if every infra_error had been `value`; None where there is none."""
+    """95 % interval of the success rate if all infra errors counted as `value`; None without infra errors."""
     broke = episodes["status"] == "infra_error"
     if not broke.any():
         return None
@@ -220,40 +228,45 @@ def bounds(episodes: pd.DataFrame, value: float) -> tuple[float, float] | None:
 
 
 def grid(episodes: pd.DataFrame, by: str = "task_id", value: str = "success") -> pd.DataFrame:
-    """(tasks, or places of the stream with by="index") x seeds; NaN where nothing counts.
+    """A matrix of `value`: tasks (with by="index": places in the stream) x seeds; NaN where no episode counts.
 
-    Of a task that a seed met several times (`stream.passes`) the mean: it is one task still.
+    Several visits of one seed to a task (`stream.passes`) are averaged: they are still one task.
     """
     return episodes.groupby([by, "seed"])[value].mean().unstack("seed")
 
 
 def outcomes(episodes: pd.DataFrame) -> pd.DataFrame:
-    """Success of (tasks) x (seed, visit), one episode an entry; NaN where nothing counts."""
+    """A matrix of success: tasks x (seed, visit), one episode per entry; NaN where it does not count."""
     return episodes.set_index(["task_id", "seed", "visit"])["success"].unstack(["seed", "visit"])
 
 
 def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """One run for each cell and seed: the one that got furthest, of several the last by name."""
+    """(episodes of one run per cell and seed, notes on the other runs): the furthest run, on a tie the last by name."""
     runs = frame.sort_values("index").drop_duplicates("run_dir", keep="last").sort_values(["index", "run_dir"])
     left = runs[runs.duplicated(["cell", "seed"], keep="last")]
     return frame[~frame["run_dir"].isin(left["run_dir"])], notes.left_out(left)
 
 
 def _labels(table: pd.DataFrame, settings: dict[str, dict[str, str]]) -> list[str]:
-    """The arm, and what tells cells of one arm apart in any block: so a configuration has one label in all of them.
+    """A label for each row: the arm, with the settings that distinguish cells of this arm in any block.
 
-    Where that leaves several with one label: in which other setting they differ, or part of their cell's id.
+    They are taken over all blocks, so that a configuration has the same label in each. Cells that still share a label
+    get a suffix: the other settings in which they differ, or the first characters of the cell's id.
     """
     label_of: dict[str, str] = {}  # by cell
     for _, arm in table.groupby(["arm", "overridden"], dropna=False):
         blocks = [block for _, block in arm.groupby(list(BLOCK), dropna=False)]
-        tells = [key for key in TELLING if any(block[key].astype(str).nunique() > 1 for block in blocks)]
+        differing = [
+            key for key in DISTINGUISHING_KEYS if any(block[key].astype(str).nunique() > 1 for block in blocks)
+        ]
         for block in blocks:
-            rows = records(block)
-            labels = [named(row["arm"], row["overridden"].split() + _telling(row, tells)) for row in rows]
+            rows = rows_of(block)
+            labels = [
+                named(row["arm"], row["overridden"].split() + _distinguishing_words(row, differing)) for row in rows
+            ]
             for label in set(labels):
                 cells = [row["cell"] for row, other in zip(rows, labels, strict=True) if other == label]
-                label_of |= {cell: f"{label}{more}" for cell, more in _apart(cells, settings).items()}
+                label_of |= {cell: f"{label}{more}" for cell, more in _suffixes(cells, settings).items()}
     labels = [label_of[cell] for cell in table["cell"]]
     blocks = zip(*(table[key] for key in BLOCK), strict=True)
     places = list(zip(labels, blocks, strict=True))  # the name of one arm may be another's with its settings
@@ -263,29 +276,29 @@ def _labels(table: pd.DataFrame, settings: dict[str, dict[str, str]]) -> list[st
     ]
 
 
-def _apart(cells: list[str], settings: dict[str, dict[str, str]]) -> dict[str, str]:
-    """What each of the cells with one label is told apart by; "" where there is only one."""
+def _suffixes(cells: list[str], settings: dict[str, dict[str, str]]) -> dict[str, str]:
+    """{cell: a suffix that distinguishes it from the others with the same label}; "" for a single cell."""
     if len(cells) == 1:
         return {cells[0]: ""}
     keys = {key for cell in cells for key in settings[cell]}
     values = {key: [str(settings[cell].get(key)) for cell in cells] for key in sorted(keys)}
     values = {key: each for key, each in values.items() if len(set(each)) > 1}
     words = ["".join(f" {key}={each[place]}" for key, each in values.items()) for place in range(len(cells))]
-    if len(values) > FEW or len(set(words)) < len(cells) or max(map(len, words)) > SHORT:
+    if len(values) > MAX_LABEL_SETTINGS or len(set(words)) < len(cells) or max(map(len, words)) > MAX_LABEL_CHARS:
         words = [f" #{cell[:4]}" for cell in cells]
     return dict(zip(cells, words, strict=True))
 
 
-def _telling(row: dict[str, Any], tells: list[str]) -> list[str]:
-    """What tells a cell from others of its arm, as words, without what its overridden settings say already."""
+def _distinguishing_words(row: dict[str, Any], keys: list[str]) -> list[str]:
+    """The given settings of a cell as words "key=value", without those that its overridden settings name already."""
     said = {word.partition("=")[0].removeprefix("workflow.") for word in row["overridden"].split()}
-    return [f"{key}={short(row[key])}" for key in tells if key not in said]
+    return [f"{key}={short(row[key])}" for key in keys if key not in said]
 
 
 def _in_order(table: pd.DataFrame) -> pd.DataFrame:
-    """The blocks as they were met, the arms of each in their order."""
+    """The table with its blocks in the order in which they first occur, and the arms of each by `place_of_arm`."""
     blocks = table.groupby(list(BLOCK), sort=False).ngroup()
-    keys = [(block, *place_of_arm(row)) for block, row in zip(blocks, records(table), strict=True)]
+    keys = [(block, *place_of_arm(row)) for block, row in zip(blocks, rows_of(table), strict=True)]
     return table.iloc[sorted(range(len(keys)), key=keys.__getitem__)].reset_index(drop=True)
 
 
@@ -303,7 +316,7 @@ def _compared(cells: Cells, baseline: str, command: str) -> Cells:
         candidates = next((fitting for way in ways if len(fitting := group[way])), group[:0])
         bases[block] = candidates.iloc[0]["cell"] if len(candidates) == 1 and candidates.iloc[0]["n"] else None
         if bases[block] is None and len(group) > 1:
-            lines += notes.no_baseline(block, baseline, records(candidates), records(group), command)
+            lines += notes.no_baseline(block, baseline, rows_of(candidates), rows_of(group), command)
     for row in _for_notes(table):
         base = bases[tuple(row[key] for key in BLOCK)]
         rows.append({"base": base})
@@ -311,18 +324,18 @@ def _compared(cells: Cells, baseline: str, command: str) -> Cells:
             continue
         mine, other = cells.episodes(row["cell"]), cells.episodes(base)
         rows[-1] |= against(mine, other, mine) | _gain(mine, other)
-        lines += notes.unpaired(row["label"], mine, other) + notes.other_settings(row["label"], mine, other)
+        lines += notes.without_partner(row["label"], mine, other) + notes.other_settings(row["label"], mine, other)
     effects = pd.DataFrame(rows, columns=["base", *PAIRED, *GAIN])
     effects = effects.rename(columns={"low": "difference_low", "high": "difference_high"})
     effects["p_holm"] = holm(effects["p"])
     return Cells(table=pd.concat([table, effects], axis=1), frame=cells.frame, notes=lines)
 
 
-def verdict(row: dict[str, Any]) -> str:
-    """What may be said of a row's difference to its baseline: better | worse | same | untested | unfinished.
+def comparison_outcome(row: dict[str, Any]) -> str:
+    """The outcome of a row's comparison with its baseline: better | worse | same | untested | unfinished.
 
-    Of runs that go on (`partial`, and `base_partial` of its baseline) nothing is said: a test at every look would find
-    a difference by chance.
+    It is "unfinished" while runs of the row or of its baseline go on (`partial`, `base_partial`): testing at every look
+    would find a difference by chance.
     """
     if row.get("partial") or row.get("base_partial"):
         return "unfinished"
@@ -334,7 +347,10 @@ def verdict(row: dict[str, Any]) -> str:
 
 
 def against(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> dict[str, Any]:
-    """The paired difference of a cell to its baseline on some of its episodes, as `analysis.stats.paired`."""
+    """The paired difference of a cell (`mine`) to its baseline (`other`): the result of `analysis.stats.paired`.
+
+    inside   those of the cell's episodes that are compared
+    """
     values, baselines = outcomes(inside).align(outcomes(other), join="inner")
     seeds = values.columns.get_level_values("seed")
     alone = seeds.isin(distinct_pairs(mine, other))
@@ -342,14 +358,14 @@ def against(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> di
 
 
 def distinct_pairs(mine: pd.DataFrame, other: pd.DataFrame) -> list[Any]:
-    """The seeds that both cells have, without those in which both repeat another seed attempt for attempt."""
+    """The seeds that both cells have, without those in which both duplicate the attempts of another seed."""
     first, second = (cell.drop_duplicates("seed").set_index("seed")["trace"] for cell in (mine, other))
     seeds = first.index.intersection(second.index)
     return list({(first[seed], second[seed]): seed for seed in reversed(seeds)}.values())
 
 
 def _gain(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, float | None]:
-    """How much larger the difference is late in the stream than early: tasks of unlike hardness cancel out."""
+    """How much larger the paired difference is late in the stream than early: the tasks' difficulty cancels out."""
     keys = ["task_id", "visit", "seed"]
     pairs = mine[[*keys, "index", "success"]].merge(other[[*keys, "success"]], on=keys, suffixes=("", "_base"))
     pairs["gain"] = pairs["success"] - pairs["success_base"]
@@ -358,14 +374,14 @@ def _gain(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, float | None]:
 
 
 def _seed_mean(episodes: pd.DataFrame, column: str) -> float | None:
-    """The mean over seeds of the means within; None of nothing, and of a cost that is unknown somewhere."""
+    """Mean over seeds of each seed's mean; None without episodes, and if a value (an unknown cost) is missing."""
     if not len(episodes) or episodes[column].isna().any():
         return None
     return float(episodes.groupby("seed")[column].mean().mean())
 
 
 def _spent(episodes: pd.DataFrame, column: str) -> float | None:
-    """The mean of an episode with its share of what the bank's own work cost in its run, over seeds as `_seed_mean`."""
+    """`_seed_mean` of tokens or cost per episode, plus the episode's equal share of its run's consolidation."""
     own = _seed_mean(episodes, column)
     if own is None:
         return None
@@ -378,20 +394,20 @@ def _plain(value: float) -> float | None:
 
 
 def short(value: Any) -> str:
-    """A value as it stands in a label and in a command: pandas turns whole numbers into 1.0 beside an unknown one."""
+    """A value as written in a label or a command: 1.0 as "1", as pandas makes integers floats in a column with NaN."""
     return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a table, with None for pandas' NaN: what is not known."""
+def rows_of(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table as dictionaries, with None (unknown) in place of pandas' NaN."""
     rows = table.to_dict("records")
     return [{k: None if isinstance(v, float) and v != v else v for k, v in row.items()} for row in rows]
 
 
 def _for_notes(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows, their labels as a note has them: with the benchmark, and the model, where there are several."""
+    """The rows with labels for use in notes: "LABEL on ENV, MODEL", naming env and model only if there are several."""
     where = [key for key in ("env", "model") if table[key].nunique() > 1]
     return [
         row | {"label": " on ".join([row["label"], *([", ".join(str(row[key]) for key in where)] if where else [])])}
-        for row in records(table)
+        for row in rows_of(table)
     ]

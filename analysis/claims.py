@@ -1,4 +1,4 @@
-"""What a report claims of kinds of tasks, without its data, beside what our runs of such tasks came to."""
+"""Published claims on types of tasks (from a report that has no data) beside the results of our runs on such tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from analysis.text_table import TextTable
 if TYPE_CHECKING:
     import pandas as pd
 
-WORDS = {  # what was claimed, by its name in published.json
+WORDS = {  # {name of a claimed number in published.json: how it is written}
     "solved": "{0:g} of {1} solved",
     "failed_attempts": "{0:g} attempts, all failed",
     "fewer_attempts": "{0:g} % fewer attempts",
@@ -19,7 +19,7 @@ WORDS = {  # what was claimed, by its name in published.json
 
 
 def beside_claims(cells: Cells, rows: list[dict[str, Any]]) -> TextTable:
-    """A row a task type: solved, attempts and steps of each arm, and what is claimed of it in published.json.
+    """One row per task type: solved, attempts and steps of each arm, and the claims on this type in published.json.
 
     rows   the cells of one benchmark, model and set of tasks
     """
@@ -48,7 +48,7 @@ def beside_claims(cells: Cells, rows: list[dict[str, Any]]) -> TextTable:
 
 
 def claimed(claims: list[Published], arm: str, kind: str) -> str:
-    """What is claimed of a task type by an arm; "-" where no number is."""
+    """The claimed numbers of an arm on a task type, as text; "-" if there is none."""
     mine = [claim for claim in claims if (claim.values["arm"], claim.values["job"]) == (arm, kind)]
     said = [(name, value, claim.n_tasks) for claim in mine for name, value in claim.values.items() if name in WORDS]
     return "\n".join(WORDS[name].format(value, n_tasks) for name, value, n_tasks in said) or "-"
@@ -73,7 +73,9 @@ def _ours(mine: pd.DataFrame, base: pd.DataFrame | None) -> str:
 
 
 def attempts_of(episodes: pd.DataFrame) -> dict[Any, int]:
-    """{seed: rounds until the first solved one, all of them where none is}; the episodes of one type in their order.
+    """{seed: number of rounds up to the first solved one; all rounds if none is solved}.
+
+    episodes   those of one task type, in the order of the stream
 
     A seed with a broken round has no number: that round might have been the first solved one, or one more failure.
     """

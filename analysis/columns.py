@@ -1,4 +1,4 @@
-"""What stands in a table's columns: the heading of each, and how a cell's value is written."""
+"""The columns of the tables: the heading of each, and a function that formats a row's value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Column = tuple[str, Format]  # its heading, and how a row's value in it is writt
 
 
 def plain(column: str, write: Callable[[Any], str] = str) -> Format:
-    """A value as it is, or as `write` writes it; "-" where it is not known."""
+    """Format a value with `write`; "-" if it is None."""
     return lambda row: "-" if row.get(column) is None else write(row[column])
 
 
@@ -22,7 +22,7 @@ def number(column: str, digits: int = 1, scale: float = 1.0, sign: str = "") -> 
 
 
 def interval(column: str, low: str, high: str, sign: str = "") -> Format:
-    """In points of 100, with the interval beside it."""
+    """Format a rate in percentage points, followed by its interval."""
 
     def points(value: float) -> str:
         return f"{round(100 * value, 1) + 0.0:{sign}.1f}"  # a difference of nothing is +0.0, not -0.0
@@ -51,7 +51,7 @@ def seeds(row: dict[str, Any]) -> str:
 
 
 def lessons_at(step: str) -> Format:
-    """How many tasks are at a step of the funnel, of those at the step before; and of how many that is not known."""
+    """Format "N of M (K ?)": tasks at a step of the funnel, at the step before it, and K for which it is unknown."""
     before, unknown = STEPS[step][1], UNKNOWN.get(step)
 
     def show(row: dict[str, Any]) -> str:

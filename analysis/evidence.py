@@ -1,4 +1,4 @@
-"""What the checks of an audit look at: a run's texts, records and banks, and whether a text gives an answer away."""
+"""Helpers of the audit's checks: a run's texts, records and banks, and the search for an answer in a text."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from core.memory.hygiene.scrub import scrub
 from core.run.records import records_of
 from core.types import MemoryRecord
 
-Check = Callable[[Run], Iterator[str]]  # a line for each place where it fails
-SHORTEST = 4  # characters of an answer that is looked for anywhere; a shorter one only where it is called the answer
+Check = Callable[[Run], Iterator[str]]  # yields a line for each place where it fails
+SHORTEST = 4  # an answer of fewer characters is found only if the text calls it the answer, a longer one anywhere
 ARTICLES = re.compile(r"\b(?:the|an?)\s+", re.IGNORECASE)
 
 
 class NotChecked(Exception):
-    """Why a check could not look at all that it should, in words."""
+    """Raised by a check that could not look at everything; its text is the reason."""
 
 
 def answer_in(text: str, gold: str, context: str) -> str | None:
-    """The answer, where a text gives it away and the context, all that stood before the text, did not."""
+    """The answer if a text reveals it and the context (all text before it) did not; else None."""
     secret = secret_of(gold, context)
     if not secret.strip():
         return None
@@ -48,25 +48,25 @@ def secret_of(gold: str, query: str) -> str:
 
 
 def require_secret_answers(run: Run) -> None:
-    """Raise NotChecked where the setting shows the learner the answer."""
+    """Raise NotChecked if the setting shows the learner the answer."""
     if run.setting == "train":
         raise NotChecked("in setting=train the failure prompt may hold the answer")
 
 
 def require_whole_texts(run: Run) -> None:
-    """Raise NotChecked where answers cannot be found in texts from which `scrub_episodes` took such data."""
+    """Raise NotChecked if `scrub_episodes` may have removed the answers from the texts."""
     answers = [attempt["gold"] for row in run.rows for attempt in row["trajectories"]]
     if run.config.get("scrub_episodes") and any(scrub(answer)[1] for answer in answers):
         raise NotChecked("scrub_episodes=true took from all texts what some of the answers consist of")
 
 
 def where(row: dict) -> str:
-    """An episode as the audit's lines name it."""
+    """The name of an episode in the audit's lines."""
     return f"episode {row['index']} ({row['task_id']})"
 
 
 def text_of(attempt: dict, *, opening: bool = False) -> str:
-    """What an attempt said and saw, with `opening` its first messages too."""
+    """The replies and observations of an attempt as one text; with `opening` also its first messages."""
     steps = [f"{step['text']}\n{step['observation']}" for step in attempt["steps"]]
     return "\n".join([*(message["content"] for message in attempt["opening"] if opening), *steps])
 
@@ -92,8 +92,10 @@ def _bank_records(run: Run) -> list[MemoryRecord]:
 
 
 def has_ended(run: Run) -> bool:
-    """Whether the summary is of these episodes. Else the run goes on, or was copied while it did: its bank may be of
-    another moment than its episodes, and what they lack is no sign of a loss.
+    """Whether the run has ended, that is, its summary matches its episodes.
+
+    Else it goes on, or was copied while it did: its bank and its episodes may be of different moments, so that a
+    record missing from one of them is no error.
     """
     counts = run.summary.get("n", 0) + run.summary.get("n_infra_error", 0), run.summary.get("n_retried", 0)
     return counts == (run.n_tasks, sum("retries" in row for row in run.rows)) and run.complete
@@ -116,6 +118,6 @@ def env_class(run: Run) -> Any:
 
 
 def is_own_kind(run: Run) -> bool:
-    """Whether the run's memory is the project's own and its file a bank: one from outside keeps there what it likes."""
+    """Whether the run's memory is a class of this project, so that its file is a bank in the known format."""
     memory = run.manifest["fingerprint"]["config"].get("memory") or {}
     return "." not in memory.get("_target_", "")  # the path of a class from outside

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, Cells, against, grid, make_cells, records
+from analysis.cells import BLOCK, Cells, against, grid, make_cells, rows_of
 from analysis.columns import HEADINGS, number
 from analysis.funnel_steps import STEPS, at_steps, steps_above
 from analysis.matrix import usual_baseline
@@ -22,8 +22,8 @@ from core.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
-ALWAYS = ("all", "shown", "relevant")  # stand there with no task as well
-TESTED = ("relevant", "irrelevant")  # did such lessons help, or hurt? Of all tasks the other tables have the test
+ALWAYS = ("all", "shown", "relevant")  # steps that have a row even without a task
+TESTED = ("relevant", "irrelevant")  # steps with a p: did such lessons help, or hurt? (The main table tests all tasks.)
 NOT_SHOWN = "a lesson that was retrieved and found no room in the prompt was not shown"
 STEPS_MEAN = (
     "right kind: the lesson came from a task of the same type, or is filed under it. followed: the answer did what one "
@@ -65,8 +65,8 @@ def funnel_of(cells: Cells) -> list[dict[str, Any]]:
     `of` are the tasks of the step that it is a part of; `without` is the baseline's success on the same tasks and
     seeds; p_holm is over all p of these rows.
     """
-    table = {row["cell"]: row for row in records(cells.table)}
-    rows = [step for row in table.values() if row["n"] and row["tasks_shown"] for step in _steps(cells, row, table)]
+    table = {row["cell"]: row for row in rows_of(cells.table)}
+    rows = [found for row in table.values() if row["n"] and row["tasks_shown"] for found in _steps(cells, row, table)]
     for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
         row["p_holm"] = p
     return rows

@@ -5,22 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, Cells, make_cells, measure, records
+from analysis.cells import BLOCK, Cells, make_cells, measure, rows_of
 from core.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SLACK = 1e-9  # of floating point, where a cost falls by just as much as was asked
+SLACK = 1e-9  # tolerance for rounding, if a cost falls by exactly the required share
 
 
 @dataclass(frozen=True, kw_only=True)
 class GateResult:
-    """An arm held against the baseline, over the seeds that both have.
+    """An arm compared with the baseline, over the seeds that both have.
 
     row       its row of the cells, with the paired difference of success
     cost      USD per success; None without a success
-    change    of it, as a share of the baseline's: -0.2 is a fifth less; None without a success
+    change    relative change of the cost to the baseline's: -0.2 is a fifth less; None without a success
+    holds     whether the arm passes the gate: the cost falls enough and the success rate is not lower
     """
 
     row: dict[str, Any]
@@ -39,7 +40,7 @@ def gate(cells: Cells, fall: float, arms: list[str] | None = None) -> list[GateR
     """
     if cells.table.groupby(list(BLOCK)).ngroups > 1:
         raise UserError("the runs are of several environments, models or sets of tasks: give those of one.")
-    rows = records(cells.table)
+    rows = rows_of(cells.table)
     others = [row for row in rows if row["base"] is not None and row["base"] != row["cell"]]
     if not others:
         raise UserError(" ".join(["there is nothing to hold against the baseline.", *cells.notes]))
@@ -69,7 +70,7 @@ def _held(cells: Cells, row: dict[str, Any], base: str, fall: float) -> GateResu
 
 
 def _cost(episodes: pd.DataFrame, label: str) -> float | None:
-    """USD for a success; None without one."""
+    """Cost per success in USD; None without a success."""
     numbers = measure(episodes)
     if not numbers["n_success"]:
         return None
@@ -80,6 +81,6 @@ def _cost(episodes: pd.DataFrame, label: str) -> float | None:
 
 def lifts(frame: pd.DataFrame, over: str = "reasoningbank") -> list[dict[str, Any]]:
     """The rows of the cells with several attempts or rounds a task, compared with the method that has one."""
-    rows = records(make_cells(frame, over).table)
+    rows = rows_of(make_cells(frame, over).table)
     scaled = [row for row in rows if (row["k"] or 1) > 1 or (row["r"] or 0) > 0]
     return [row for row in scaled if row["difference"] is not None]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.funnel_steps import kinds_of, lesson_step
-from analysis.notes import knobs
+from analysis.notes import non_default_memory_settings
 from core.build import LLMS, ROLES
 from core.errors import UserError
 from core.jsonl import read_lines
@@ -67,7 +67,7 @@ class Run:
 
     @cached_property
     def overridden(self) -> list[str]:
-        """What the run has otherwise than its arm says (core/run/arms.py)."""
+        """The overrides of the run that change its arm's settings (core/run/arms.py)."""
         if "overridden" in self.manifest:
             return self.manifest["overridden"]
         return overridden(self.choices.get("arm"), self.hydra, self.config)  # of a run before this was noted
@@ -79,7 +79,7 @@ class Run:
 
     @property
     def n_tasks(self) -> int:
-        """What the run set out to do."""
+        """The number of tasks that the run was started with."""
         return len(self.manifest["task_ids"])
 
     @property
@@ -98,7 +98,7 @@ class Run:
 
     @cached_property
     def settings(self) -> str:
-        """What runs of one table should have in common, as JSON: {dotted key: text} without what makes an arm."""
+        """The settings that runs of one table should share, as JSON: {dotted key: text}, without the arms' own keys."""
         return json.dumps(flat(without(self._shared, ARM_KEYS)), sort_keys=True)
 
     @cached_property
@@ -155,7 +155,7 @@ def _words(attempt: dict[str, Any]) -> list[Any]:
 
 @contextmanager
 def explaining(path: Path) -> Iterator[None]:
-    """Around what reads the records of a run: a field that is missing, or not of its kind, is a UserError."""
+    """Context manager for reading a run's records: raises UserError for a field that is missing or of a wrong type."""
     try:
         yield
     except (KeyError, IndexError, TypeError, AttributeError) as error:
@@ -215,7 +215,7 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
 
 
 def run_columns(run: Run) -> dict[str, Any]:
-    """What is the same for every episode of a run."""
+    """The columns that are the same for every episode of a run."""
     config, choices = run.config, run.choices
     workflow, retrieval, stream = (config.get(name) or {} for name in ("workflow", "retrieval", "stream"))
     rounds = run.summary.get("consolidation") or {"tokens": 0, "cost_usd": 0.0}
@@ -233,7 +233,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "seed": config["seed"],
         "setting": run.setting,
         "label_source": label_source(run.manifest | {"bank_labels": bank_labels(run)}, run.rows),
-        "knobs": json.dumps(knobs(config)),
+        "knobs": json.dumps(non_default_memory_settings(config)),
         "part": part_of(config.get("env") or {}),
         "version": (config.get("env") or {}).get("version"),  # of the benchmark, where there are several
         "k": workflow.get("k"),
@@ -257,7 +257,7 @@ def run_columns(run: Run) -> dict[str, Any]:
 
 
 def part_of(env: dict[str, Any]) -> str | None:
-    """Which part of the benchmark was run, where that has parts: the site or the split."""
+    """The part of the benchmark that was run: its site or split; None if it has no parts."""
     found = env.get("site") or env.get("split")
     return found if isinstance(found, str) else None
 
@@ -275,7 +275,7 @@ def answered_by_fallbacks(run: Run) -> tuple[int | None, dict[str, int]]:
 
 
 def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
-    """What is measured on one episode. success is 1.0, 0.0 or NaN (infra_error); cost NaN is unknown.
+    """The columns of one episode. success is 1.0, 0.0 or NaN (infra_error); a cost of NaN is unknown.
 
     attempts has an outcome an attempt: success | failure | infra_error; verdicts the label of each, None where it was
     not judged; confidences the judge's in that label, None where it gave none.

@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, LEVEL, Cells, make_cells, place_of_arm, records, verdict
+from analysis.cells import BLOCK, LEVEL, Cells, comparison_outcome, make_cells, place_of_arm, rows_of
 from analysis.columns import HEADINGS, success
 from analysis.tables import EXPERIMENTS, TABLES, gaps, load_episodes, published, typed, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
@@ -36,8 +36,8 @@ def build_matrix(
     """
     base = baseline or usual_baseline(frame)
     cells = make_cells(frame, base, partial=partial, command=command)
-    partial_cells = {row["cell"] for row in records(cells.table) if row["partial"]}
-    rows = [row | {"base_partial": row.get("base") in partial_cells} for row in records(cells.table)]
+    partial_cells = {row["cell"] for row in rows_of(cells.table) if row["partial"]}
+    rows = [row | {"base_partial": row.get("base") in partial_cells} for row in rows_of(cells.table)]
     blocks = {tuple(row[key] for key in BLOCK): None for row in rows}
     by_place = {(row["label"], *(row[key] for key in BLOCK)): row for row in rows}
     arms = {row["label"]: None for row in sorted(rows, key=place_of_arm)}
@@ -121,7 +121,7 @@ def _difference(row: dict[str, Any]) -> str:
     if row.get("difference") is None:
         return ""
     shown = HEADINGS["difference"][1](row).partition(" ")[0]
-    return " ".join(filter(None, (shown, MARKS[verdict(row)], "· ")))
+    return " ".join(filter(None, (shown, MARKS[comparison_outcome(row)], "· ")))
 
 
 def _legend(rows: list[dict[str, Any]], baseline: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""The notes below a table: what its reader must know beside the numbers. Each function gives lines, most of them none.
+"""The notes below a table, which its reader must know beside the numbers. Each function returns lines, mostly none.
 
-Of the cells: what broke, what is no evidence, what has no partner. Of the runs: what did not finish, what is not the
-same in all of them, and what a task could see beside the lessons that its own run made.
+On cells: infra errors, duplicate seeds, seeds and tasks without a partner in the baseline. On runs: those that did not
+finish, different code or data, and settings that let a task see other lessons than those of its own run.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Rows = list[dict[str, Any]]
-MOST_BASELINES = 6  # of the cells that could be one
-MOST_KEYS = 6  # of a configuration
+MOST_BASELINES = 6  # possible baselines that a note proposes
+MOST_KEYS = 6  # differing configuration keys that a note names
 
 
 def broken(rows: Rows) -> list[str]:
-    """For each cell with infra errors, between what ends its rate would lie whatever had become of them."""
+    """For each cell with infra errors, the bounds of its rate if all errored episodes failed, or all succeeded."""
     lines = []
     for row in rows:
         if broke := row["n_infra_error"]:
@@ -36,12 +36,12 @@ def broken(rows: Rows) -> list[str]:
 
 
 def points(ends: tuple[float, float]) -> str:
-    """An interval in points of 100."""
+    """An interval of rates as text, in percentage points."""
     return f"[{100 * ends[0]:.1f}, {100 * ends[1]:.1f}]"
 
 
 def unevaluated(rows: Rows) -> list[str]:
-    """For each cell whose environment left it to others to say what is solved."""
+    """For each cell whose episodes are graded outside the harness."""
     return [
         f"{row['label']}: its success is not known: the environment did not evaluate; evaluate what its runs left."
         for row in rows
@@ -50,7 +50,7 @@ def unevaluated(rows: Rows) -> list[str]:
 
 
 def replicates(rows: Rows) -> list[str]:
-    """For each cell of which some seeds are the same attempt for attempt."""
+    """For each cell with seeds whose attempts are identical."""
     return [
         f"{row['label']}: its {row['n_seeds']} seeds hold only {row['n_distinct_seeds']} different sets of attempts; "
         "seeds that repeat another attempt for attempt count once in interval and p."
@@ -60,7 +60,7 @@ def replicates(rows: Rows) -> list[str]:
 
 
 def fallbacks(rows: Rows) -> list[str]:
-    """For each cell in which another model than its own answered calls."""
+    """For each cell in which a fallback model answered calls."""
     return [
         f"{row['label']}: {count} of {row['n_calls']} calls were answered by a fallback: {name}."
         for row in rows
@@ -69,7 +69,7 @@ def fallbacks(rows: Rows) -> list[str]:
 
 
 def one_bank(rows: Rows, used: pd.DataFrame) -> list[str]:
-    """For each cell whose seeds were all given the same bank to begin from."""
+    """For each cell whose seeds all started from the same given bank."""
     runs, lines = used.drop_duplicates("run_dir"), []
     for row in rows:
         given = [json.loads(knobs) for knobs in runs[runs["cell"] == row["cell"]]["knobs"]]
@@ -82,9 +82,11 @@ def one_bank(rows: Rows, used: pd.DataFrame) -> list[str]:
 
 
 def no_baseline(block: tuple[str, ...], baseline: str, candidates: Rows, group: Rows, command: str) -> list[str]:
-    """Why a block is not compared, and what to give as its baseline, as a whole command each.
+    """Why a block is not compared, and for each possible baseline the whole command that would compare with it.
 
-    candidates   the cells of the block, `group`, that could be the baseline asked for: none, several or unfinished ones
+    candidates   the cells of the block that match the baseline asked for: none, several or an unfinished one
+    group        all cells of the block
+    command      the command that made the table; the proposals add `--baseline LABEL` to it
     """
     several = len(candidates) > 1
     why = f"{len(candidates)} cells are the baseline" if several else "no finished run of the baseline"
@@ -94,8 +96,8 @@ def no_baseline(block: tuple[str, ...], baseline: str, candidates: Rows, group: 
     return [line, *(f"compare with it: {choice}" for choice in choices)]
 
 
-def unpaired(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
-    """What of a cell and its baseline has no partner: seeds of one alone, and tasks that broke in one of them."""
+def without_partner(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
+    """Lists seeds that only one of a cell and its baseline has, and counts pairs with an infra error on either side."""
     lines = []
     seeds = [set(cell["seed"]) for cell in (mine, other)]
     shared = seeds[0] & seeds[1]
@@ -115,7 +117,7 @@ def unpaired(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
 
 
 def other_settings(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[str]:
-    """Where a cell and its baseline differ in more than what makes an arm."""
+    """Lists the settings beside the arm's own keys (core.run.keys.ARM_KEYS) in which a cell and its baseline differ."""
     ours, theirs = (json.loads(cell["settings"].iloc[0]) for cell in (mine, other))
     keys = sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key))
     differing = [f"{key} {ours.get(key, '–')}, baseline {theirs.get(key, '–')}" for key in keys[:MOST_KEYS]]
@@ -124,7 +126,7 @@ def other_settings(label: str, mine: pd.DataFrame, other: pd.DataFrame) -> list[
 
 
 def unfinished(used: pd.DataFrame, partial: bool) -> list[str]:
-    """What became of each run of a cell that did not finish; partial: it counts as far as it goes."""
+    """For each unfinished run of a cell: whether it is left out, or with `partial` counted as far as it goes."""
     fate, lines = "counted as far as it goes" if partial else "left out", []
     for run in used[~used["complete"]].drop_duplicates("run_dir").itertuples():
         done = int((used[used["run_dir"] == run.run_dir]["index"] >= 0).sum())
@@ -133,12 +135,12 @@ def unfinished(used: pd.DataFrame, partial: bool) -> list[str]:
 
 
 def left_out(runs: pd.DataFrame) -> list[str]:
-    """Runs, a row each, that do not count because another run is of their cell and seed."""
+    """For each of these runs (one row each): left out, because another run of the same cell and seed counts."""
     return [f"{run.run_dir} is left out: another run of {run.arm}, seed {run.seed}." for run in runs.itertuples()]
 
 
-def unlike(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
-    """What a reader would take for the same and is not: the code, and the data that one seed's runs of a block met."""
+def different_code_or_data(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
+    """Warns if the runs have different code versions, or if runs of one block and seed have different task data."""
     runs = used.drop_duplicates("run_dir")
     codes = sorted(set(runs["code"]))
     lines = [f"the runs were made by {len(codes)} versions of the code: {', '.join(codes)}."] if len(codes) > 1 else []
@@ -148,8 +150,8 @@ def unlike(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-# Keys that change which lessons a task may see, or what of them, with the value that needs no note.
-SEEN = {
+# {key: default, which needs no note}: settings that change which lessons a task may see, or which parts of them.
+MEMORY_SETTINGS = {
     "memory.path": None,
     "memory.namespace": "default",
     "memory.allow_self": False,
@@ -165,25 +167,31 @@ SEEN = {
     "stream.mode": "in_order",
     "stream.window": None,
 }
-MOST_VALUES = 3  # of one arm: banks, which may be one a seed
+MOST_VALUES = 3  # values that a note lists for one arm and key: memory.path may have one for each seed
 
 
-def knobs(config: dict[str, Any]) -> dict[str, str]:
-    """{key: value} of SEEN in a run's configuration, where it is not the usual one; the namespace of any given bank."""
-    values = {key: (config.get(key.split(".")[0]) or {}).get(key.split(".")[1], usual) for key, usual in SEEN.items()}
+def non_default_memory_settings(config: dict[str, Any]) -> dict[str, str]:
+    """{key: value} of the MEMORY_SETTINGS that a run's configuration sets otherwise than by default.
+
+    With a given bank (memory.path) its namespace is there even if it is the default.
+    """
+    values = {
+        key: (config.get(key.split(".")[0]) or {}).get(key.split(".")[1], default)
+        for key, default in MEMORY_SETTINGS.items()
+    }
     given = values["memory.path"] is not None
     return {
         key: str(value)
         for key, value in values.items()
-        if value != SEEN[key] or (given and key == "memory.namespace" and value is not None)
+        if value != MEMORY_SETTINGS[key] or (given and key == "memory.namespace" and value is not None)
     }
 
 
-def what_was_seen(used: pd.DataFrame) -> list[str]:
-    """A line for each arm and key of SEEN that is set, with its values over the arm's runs."""
+def memory_settings_notes(used: pd.DataFrame) -> list[str]:
+    """A line for each arm and each of its non-default MEMORY_SETTINGS, with the values over the arm's runs."""
     runs, lines = used.drop_duplicates("run_dir"), []
     for arm, group in runs.groupby("arm", sort=False):
-        for key in SEEN:
+        for key in MEMORY_SETTINGS:
             settings = zip(map(json.loads, group["knobs"]), group["label_source"])
             rows = [(each, labels) for each, labels in settings if key in each]
             values = list(dict.fromkeys(each[key] for each, _ in rows))

@@ -1,7 +1,7 @@
 """Intervals, paired tests and the estimators of test-time scaling: numbers in, numbers out, no file and no run.
 
-What varies and is allowed for: the tasks of one seed share a bank, which may be a lucky one, and an arm may be good at
-some tasks in every seed. `spread` has the variance of both. docs/tables.md says what a reader may conclude.
+Two sources of variance are allowed for: the tasks of one seed share a bank, which may be a lucky one, and an arm may be
+good at some tasks in every seed. `spread` estimates both. docs/tables.md says what a reader may conclude.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from core.run.metrics import wilson
 
 EXTRA = np.array([[0.0], [0.0], [1.0], [1.0]])  # tasks added to a rate: two failures, two successes
-NOTHING = 1e-9  # a standard error under which nothing varied
+NOTHING = 1e-9  # a smaller standard error is rounding: it counts as 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """How far a mean over tasks and seeds may lie from the truth: standard error and degrees of freedom."""
+    """A mean over tasks and seeds, with its standard error and degrees of freedom."""
 
     mean: float
     error: float
@@ -29,7 +29,7 @@ class Spread:
 
     @property
     def quantile(self) -> float:
-        """Of Student's t, for a 95 % interval."""
+        """The 97.5 % quantile of Student's t, for a 95 % interval."""
         from scipy.special import stdtrit
 
         return float(stdtrit(self.df, 0.975))
@@ -41,19 +41,19 @@ class Spread:
 
     @property
     def p(self) -> float:
-        """Two-sided p of a true mean of 0."""
+        """Two-sided p of Student's t-test (Satterthwaite degrees of freedom) of the hypothesis that the mean is 0."""
         from scipy.special import stdtr
 
         return float(2 * stdtr(self.df, -abs(self.mean) / self.error))
 
 
 def spread(first: np.ndarray, *others: np.ndarray) -> Spread | None:
-    """The mean of the first sample less those of the others, over seeds of the means within seeds, with its error.
+    """The mean of the first sample minus the means of the others, with its standard error; None if nothing varies.
 
-    Each sample is (tasks, seeds), NaN where nothing counts; they share the seeds and no task. The variance is that
-    between seeds, and that between tasks beyond what chance alone gives (two-way analysis of variance); with one seed,
-    only that between tasks can be seen. Degrees of freedom: Satterthwaite's (1946), no fewer
-    than the least of a part has. None where nothing varies.
+    Each sample is (tasks, seeds), NaN where no episode counts; the samples share the seeds and no task. The mean is
+    taken within each seed, then over the seeds. The variance is the sum of two components: between seeds, and between
+    tasks beyond what chance alone gives (two-way analysis of variance); with one seed, only the second can be
+    estimated. Degrees of freedom: Satterthwaite's (1946), at least those of the component with the fewest.
     """
     samples = [_columns(sample) for sample in (first, *others)]
     seeds = np.logical_and.reduce([~np.isnan(sample).all(axis=0) for sample in samples])
@@ -76,7 +76,7 @@ def spread(first: np.ndarray, *others: np.ndarray) -> Spread | None:
 
 
 def _tasks_and_chance(sample: np.ndarray) -> tuple[tuple[float, int], tuple[float, int]]:
-    """What tasks add to the variance of a mean, and less of it what chance alone adds, each (variance, df)."""
+    """The variance of a mean over tasks, and the negative of the part that chance alone gives, each (variance, df)."""
     n_tasks, n_seeds = sample.shape
     known = ~np.isnan(sample)
     weights = known / known.sum(axis=0) / n_seeds
@@ -92,8 +92,9 @@ def rate_interval(values: np.ndarray) -> dict[str, Any]:
     """The mean rate and its 95 % interval. values: (tasks, seeds) in [0, 1], NaN where an episode does not count.
 
     The mean is taken within each seed, then over the seeds; sd is over the seeds. The interval is Wilson's (1927) for
-    the number of independent episodes that would have the variance of `spread`, and with its quantile. That variance
-    is taken with two successes and two failures added, so that rates near 0 and 1 have one too (Agresti, Coull 1998).
+    the effective sample size, the number of independent episodes with the variance of `spread`, and with the quantile
+    of `spread`. That variance is taken with two successes and two failures added, so that rates near 0 and 1 have one
+    too (Agresti, Coull 1998).
     """
     values = _seeds(_columns(values))
     per_seed = _means(values)
@@ -110,13 +111,15 @@ def rate_interval(values: np.ndarray) -> dict[str, Any]:
 
 
 def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None = None) -> dict[str, Any]:
-    """A difference of success on the same tasks (rows) and seeds (columns): NaN in either one drops the pair.
+    """The paired difference of success on the same tasks (rows) and seeds (columns); NaN in either drops the pair.
 
-    seeds   the seed of each column, where a seed has several: one for each pass over the tasks
-    p and the interval are those of `spread`: they know that the tasks of a seed share a bank. With one seed there is
-    no p, and the interval knows of tasks alone. Where every pair differs by the same, two tasks won and two lost are
-    added, as for a rate. p_tasks: the exact permutation test that swaps the two arms task by
-    task, all of a task together (McNemar's for one column): of these banks alone, whatever other seeds would give.
+    seeds   the seed of each column, if a seed has several columns: one for each pass over the tasks
+
+    p and the interval are those of `spread` (a t-test), which allows for the bank that the tasks of a seed share. With
+    one seed there is no p, and the interval allows for the variance between tasks only. If all pairs differ by the same
+    amount, two tasks won and two lost are added, as for a rate. p_tasks is from the exact permutation test that swaps
+    the two arms task by task, all of a task's columns together (for one column: McNemar's test); it holds for these
+    banks only and says nothing of other seeds.
     """
     delta = _columns(np.asarray(values, float) - np.asarray(baseline, float))
     known = ~np.isnan(delta)
@@ -142,10 +145,12 @@ def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None
 def detectable(
     *, n_tasks: int, n_seeds: int, rate: float, sd: float, alike: float, level: float = 0.05, power: float = 0.8
 ) -> float:
-    """The least true difference that `paired` calls one at `level` with the chance `power`; at most 1.
+    """The minimum detectable difference: the smallest that `paired` finds significant with probability `power`; <= 1.
 
-    sd      of the true differences of the seeds
+    rate    success rate of the baseline
+    sd      standard deviation of the true differences between seeds
     alike   correlation of the two arms' outcomes on one task
+    level   significance level
     """
     from scipy.optimize import brentq
     from scipy.stats import nct, t
@@ -162,7 +167,7 @@ def detectable(
 
 
 def _by_seed(delta: np.ndarray, names: np.ndarray) -> np.ndarray:
-    """(tasks, seeds): the mean over the columns of each seed."""
+    """The differences as (tasks, seeds), averaged over the columns of each seed. names: the seed of each column."""
     columns = [delta[:, names == name] for name in dict.fromkeys(names.tolist())]
     counts = [(~np.isnan(column)).sum(axis=1) for column in columns]
     sums = [np.nansum(column, axis=1) for column in columns]
@@ -171,7 +176,7 @@ def _by_seed(delta: np.ndarray, names: np.ndarray) -> np.ndarray:
 
 
 def sign_flip(differences: Iterable[float]) -> float:
-    """Two-sided exact p of a sum of whole-numbered differences, if the sign of each were a coin's (Fisher 1935).
+    """Two-sided exact p of a sum of integer differences, under random signs (Fisher's permutation test, 1935).
 
     All sign patterns are counted, by convolution. With differences of +1 and -1 this is McNemar's exact test.
     """
@@ -186,7 +191,7 @@ def sign_flip(differences: Iterable[float]) -> float:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's adjusted p-values (1979), in the order given; None stays None and counts for nothing."""
+    """Holm's adjusted p-values (1979), in the order given; None stays None and is not counted as a comparison."""
     known = sorted((p, place) for place, p in enumerate(p_values) if p is not None and not isnan(p))
     adjusted: list[float | None] = [None] * len(p_values)
     least = 0.0
@@ -197,7 +202,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def confusion(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Any]:
-    """Judged against true: counts, agreement, Cohen's kappa (1960); None where undefined."""
+    """Counts of (judged, true) pairs, agreement, Cohen's kappa (1960), precision and recall; None if undefined."""
     pairs = list(pairs)
     tp, fp = pairs.count((True, True)), pairs.count((True, False))
     fn, tn = pairs.count((False, True)), pairs.count((False, False))
@@ -216,16 +221,17 @@ def confusion(pairs: Iterable[tuple[bool, bool]]) -> dict[str, Any]:
 
 
 def calibration(confidences: Sequence[float], correct: Sequence[bool], bins: int = 10) -> dict[str, Any]:
-    """Whether confidences are probabilities: {n, brier, ece, bins}; brier and ece are None where n is 0.
+    """Calibration of confidences as probabilities: {n, brier, ece, bins}; brier and ece are None if n is 0.
 
     confidences   in [0, 1]: the probability that a label is right, as in a verdict. Where a judge states the
                   probability p of a success, that of the label "failure" is 1 - p.
     correct       whether each label is right
-    brier         the mean square of confidence less outcome (Brier 1950): 0 is best, 0.25 says nothing
+    brier         the mean squared difference of confidence and outcome (Brier 1950): 0 is best; a constant confidence
+                  of 0.5 has 0.25
     ece           the expected calibration error (Naeini et al. 2015): the mean distance between confidence and share of
                   right labels, over bins of equal width, weighted by how many are in each
-    bins          those that are not empty: {low, high, n, confidence, correct}, the last two means; a bin holds its low
-                  end, the last one 1 as well
+    bins          number of bins; in the result the non-empty ones: {low, high, n, confidence, correct}, the last two
+                  means; a bin includes its low end, the last one also 1
     """
     pairs = list(zip(confidences, map(float, correct), strict=True))
     if not pairs:
@@ -247,16 +253,16 @@ def calibration(confidences: Sequence[float], correct: Sequence[bool], bins: int
 
 
 def cumulative(values: np.ndarray) -> np.ndarray:
-    """The success rate up to each task (row) of the stream; NaN (what does not count) carries the rate on."""
+    """The success rate up to each task (row) of the stream; a NaN (no episode that counts) leaves it as it was."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.nancumsum(values, axis=0) / np.cumsum(~np.isnan(values), axis=0)
 
 
 def late_minus_early(values: np.ndarray) -> dict[str, float | None]:
-    """The rate on the second half of the stream less that on the first, with an interval: does it learn?
+    """The rate on the second half of the stream minus that on the first, with an interval: does it learn?
 
-    values: (places of the stream, seeds). The halves hold other tasks, so hardness counts too: set it against the
-    baseline's, or give this the differences to the baseline.
+    values: (places of the stream, seeds). The halves hold different tasks, so their difficulty counts too: compare the
+    result with the baseline's, or pass the differences to the baseline as values.
     """
     values = _columns(values)
     half = len(values) // 2
@@ -269,14 +275,14 @@ def late_minus_early(values: np.ndarray) -> dict[str, float | None]:
 
 
 def _columns(values: np.ndarray) -> np.ndarray:
-    """(tasks, seeds) without the tasks of which nothing counts."""
+    """The values as (tasks, seeds), without tasks that are NaN in every seed."""
     values = np.asarray(values, float)
     values = values[:, None] if values.ndim == 1 else values
     return values[~np.isnan(values).all(axis=1)]
 
 
 def _seeds(values: np.ndarray) -> np.ndarray:
-    """(tasks, seeds) without the seeds of which nothing counts."""
+    """The values without the seeds (columns) that are NaN in every task."""
     return values[:, ~np.isnan(values).all(axis=0)]
 
 

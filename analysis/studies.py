@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, records
+from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
 from analysis.load import Run
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def studies(cells: Cells) -> list[Study]:
     """The cells by what may be compared."""
     made = []
     n_compared = int(cells.table["p"].notna().sum())
-    rows = sorted(records(cells.table), key=lambda row: (row["cell"] != row["base"], *place_of_arm(row)))
+    rows = sorted(rows_of(cells.table), key=lambda row: (row["cell"] != row["base"], *place_of_arm(row)))
     colours = list(dict.fromkeys(row["label"] for row in rows))
     for (env, model, tasks), block in cells.table.groupby(list(BLOCK), sort=False):
         mine = [row for row in rows if (row["env"], row["model"], row["task_set"]) == (env, model, tasks)]
@@ -68,7 +68,7 @@ def studies(cells: Cells) -> list[Study]:
 def cell_names(cells: Cells) -> dict[str, str]:
     """{cell: a name that no other cell of the report has}, in the paper's order of arms."""
     where = [key for key in ("env", "model") if cells.table[key].nunique() > 1]
-    rows = sorted(records(cells.table), key=lambda row: (*(str(row[key]) for key in where), *place_of_arm(row)))
+    rows = sorted(rows_of(cells.table), key=lambda row: (*(str(row[key]) for key in where), *place_of_arm(row)))
     names = [" · ".join([*(str(row[key]) for key in where), row["label"]]) for row in rows]
     unique = [f"{name} #{row['cell'][:4]}" if names.count(name) > 1 else name for row, name in zip(rows, names)]
     return dict(zip((row["cell"] for row in rows), unique, strict=True))

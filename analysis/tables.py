@@ -1,4 +1,4 @@
-"""The paper's tables from finished runs: what stands in each, which cells it wants, the command for a missing one."""
+"""The paper's tables from finished runs: their columns, the cells of each, and the command for a missing cell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, REFERENCES, Cells, make_cells, records, short
+from analysis.cells import BLOCK, REFERENCES, Cells, make_cells, rows_of, short
 from analysis.claims import beside_claims
 from analysis.columns import HEADINGS, of_measure, of_type
 from analysis.load import load_runs
@@ -39,10 +39,12 @@ EFFECT = ("difference", "n_pairs", "flips", "p", "p_holm", "sd_seeds", "p_tasks"
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """experiment names the file whose cells it wants; "" takes every cell there is. baseline: a label or an arm.
+    """A table.
 
-    columns   what stands beside ALWAYS
-    claims    whether a table of what is claimed of each type of its tasks stands below
+    experiment   file in config/experiment whose cells it has; "": all cells
+    baseline     a label or an arm
+    columns      its columns after ALWAYS
+    claims       whether a table of published claims by task type follows it
     """
 
     title: str
@@ -116,7 +118,7 @@ TABLES = {
 
 
 def wanted(experiment: str, command: str) -> Iterator[dict[str, str]]:
-    """The cells that an experiment makes, by swept key. What a run's command narrowed is narrowed."""
+    """The cells of an experiment: {swept key: value}. Values that a run's command overrides replace its own."""
     import yaml
 
     text = (EXPERIMENTS / f"{experiment}.yaml").read_text(encoding="utf-8")
@@ -137,14 +139,14 @@ def swept(key: str, values: str) -> list[str]:
 
 
 def is_cell(row: dict[str, Any], cell: dict[str, str]) -> bool:
-    """Whether a row (of cells or of runs) is a wanted cell, as far as it has its columns."""
+    """Whether a row (of cells or of runs) is the wanted cell, judged by the columns that the row has."""
     columns = {COLUMN.get(key, key): value for key, value in cell.items()}
     others = {word.partition("=")[0] for word in row["overridden"].split()} - set(cell)
     return not others and all(short(row[column]) == value for column, value in columns.items() if column in row)
 
 
 def fill(experiment: str, command: str, cell: dict[str, str]) -> str:
-    """The command for one cell, with all else as the given run had it."""
+    """The command for one cell: the given run's command with the cell's values."""
     words = [
         word for word in shlex.split(command) if word.split("=")[0] not in (*cell, "experiment", "-m", "--multirun")
     ]
@@ -158,7 +160,7 @@ def typed(command: str) -> dict[str, str]:
 
 def gaps(experiment: str, runs: pd.DataFrame) -> list[str]:
     """The commands for the cells of an experiment that have no finished run. runs: one row a run of one block."""
-    done = [row for row in records(runs) if row["complete"]]
+    done = [row for row in rows_of(runs) if row["complete"]]
     made = runs["command"].unique() if experiment else ()
     commands = [command for command in made if typed(command).get("experiment") == experiment]
     lacking = [
@@ -176,7 +178,7 @@ def load_episodes(paths: list[str]) -> pd.DataFrame:
 
 
 def with_table_arms(frame: pd.DataFrame) -> pd.DataFrame:
-    """The episodes with the arms' names of the tables."""
+    """The episodes with the column `arm` renamed as in the tables (ARMS, and REFERENCES by their agent)."""
     frame["arm"] = frame["arm"].replace(ARMS).mask(frame["agent"].isin(REFERENCES), frame["agent"])
     return frame
 
@@ -190,7 +192,7 @@ def chosen(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     if not table.experiment:
         return frame
     cells = [{k: v for k, v in cell.items() if k != "seed"} for cell in wanted(table.experiment, "")]
-    runs = records(frame.drop_duplicates("run_dir"))
+    runs = rows_of(frame.drop_duplicates("run_dir"))
     if table is not TABLES[OPEN]:
         runs = [row for row in runs if any(is_cell(row, cell) for cell in cells)]
     made = [typed(row["command"]).get("experiment", "") for row in runs]
@@ -239,7 +241,7 @@ def build_tables(
     texts, beside = [], []
     for block, rows in cells.table.groupby(list(BLOCK), sort=False):
         runs = frame[(frame[list(BLOCK)] == list(block)).all(axis=1)].drop_duplicates("run_dir")
-        each = records(rows)
+        each = rows_of(rows)
         types = [of_type(kind) for kind in sorted({kind for row in each for kind in row["by_type"]})]
         measured = dict.fromkeys(name for row in each for name in row["measures"])
         many = {
@@ -264,20 +266,20 @@ def build_tables(
         )
         beside += [beside_claims(cells, each)] if table.claims and any(row["n"] for row in each) else []
     texts[-1].notes.extend(cells.notes)
-    return cells, texts + beside + published(name, records(cells.table), every_published)
+    return cells, texts + beside + published(name, rows_of(cells.table), every_published)
 
 
 def whole_name(row: dict[str, Any]) -> str:
-    """The benchmark, which part of it, and in which version."""
+    """The benchmark's name with its part and version, if it has them."""
     return " ".join(filter(None, (row["env"], row["part"], row["version"])))
 
 
 def _sorted(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
-    """In the order of the experiment, what is none of its cells below."""
+    """The rows in the order of the experiment's cells; other cells follow."""
     order = list(wanted(table.experiment, "")) if table.experiment else []
     ranks = [
         (next((n for n, cell in enumerate(order) if is_cell(row, cell)), len(order)), place)
-        for place, row in enumerate(records(rows))
+        for place, row in enumerate(rows_of(rows))
     ]
     return rows.iloc[[place for *_, place in sorted(ranks)]].reset_index(drop=True)
 

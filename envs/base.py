@@ -1,14 +1,15 @@
-"""BaseEnv: the one contract between the harness and a benchmark.
+"""BaseEnv: the contract between the harness and a benchmark.
 
-An env is driven like this, by workflows/rollout.py alone:
+Only workflows/rollout.py drives an env, like this:
 
     observation = env.reset(task)            # env.reset() takes the next task of its own stream
     while not done:
         observation, reward, done, info = env.step(action)
     success = env.evaluate(answer)
 
-A subclass writes `_tasks`, `_reset`, `_step`, `get_ground_truth` and `evaluate`; this class holds the rules of the
-contract, so that every env has the same. Single-turn benchmarks are envs whose first step is the answer and the end.
+A subclass implements `_tasks`, `_reset`, `_step`, `get_ground_truth` and `evaluate`; this class enforces the rules of
+the contract, so that they are the same for every env. A single-turn benchmark is an env whose first step is the answer
+and ends the episode.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ class EnvStateError(RuntimeError):
 
 @dataclass(kw_only=True)
 class BaseEnv(AbstractContextManager):
-    """Not thread-safe: one live episode at a time, k rollouts have k envs.
+    """A benchmark's tasks, and one episode at a time. Not thread-safe: k concurrent rollouts have k envs.
 
-    instructions   what the agent is told about this benchmark, in the system prompt
-    max_steps      actions allowed in one episode; the env's default, the top-level `max_steps` overrides it
-    seed           every random choice of the env comes from hashing this with names
-    workers        how many such envs live at once, at most; None: as many as there are attempts at once. For the pool
-    grader         asks the judge's model, (task id, question) -> reply, where a benchmark's own evaluation asks a model
+    instructions   the benchmark's part of the agent's system prompt
+    max_steps      actions allowed in one episode: the env's default, which the top-level `max_steps` overrides
+    seed           every random choice of the env is derived by hashing this with names
+    workers        max. concurrent envs (used by EnvPool); None: one per concurrent attempt
+    grader         asks the judge's model: (task id, question) -> reply; for benchmarks that a model has to grade
     """
 
     instructions: str
     max_steps: int
     seed: int = 0
     workers: int | None = None
-    pages: ClassVar[bool] = False  # whether every observation is about as long as the first: dry_run goes by that
-    page_tokens: ClassVar[int | None] = None  # of an observation, so that dry_run need not start the engine
-    late: ClassVar[bool] = False  # whether only `evaluate` knows the success, and the attempt's reward follows from it
-    slow_to_list: ClassVar[bool] = False  # whether `tasks` starts an engine: a sweep's quick estimate goes without
+    pages: ClassVar[bool] = False  # constant-length observations: dry_run takes the first one's length for all
+    page_tokens: ClassVar[int | None] = None  # tokens of an observation, so that dry_run need not start the engine
+    late: ClassVar[bool] = False  # success known only after `evaluate`, which then also sets the attempt's reward
+    slow_to_list: ClassVar[bool] = False  # `tasks` starts an engine: a sweep's quick estimate does not call it
     grader: Callable[[str, str], str] | None = field(default=None, init=False, repr=False)
     _state: str = field(default="new", init=False, repr=False)  # new | running | over | closed
-    _stream: Iterator[Task] | None = field(default=None, init=False, repr=False)  # what reset() without a task takes
+    _stream: Iterator[Task] | None = field(default=None, init=False, repr=False)  # the tasks for reset() without a task
     _aborted: bool = field(default=False, init=False, repr=False)
 
     def tasks(self, split: str | None = None) -> list[Task]:
@@ -56,9 +57,11 @@ class BaseEnv(AbstractContextManager):
         return self._tasks(split)
 
     def reset(self, task: Task | None = None) -> str:
-        """Start an episode: the first observation, which states the task. Allowed at any time before close.
+        """Start an episode and return its first observation, which states the task. Allowed at any time before close.
 
-        Without a task: the next one of `tasks()`, from the first on. After the last this raises EnvStateError.
+        task   None: the next one of `tasks()`, starting with the first
+
+        Raises EnvStateError after close, and without a task once all of `tasks()` were taken.
         """
         if self.closed:
             raise EnvStateError("reset after close")
@@ -71,12 +74,15 @@ class BaseEnv(AbstractContextManager):
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         """Take an action: (observation, reward, done, info).
 
-        An action that the env does not know never raises: it gives an observation, with info["valid"] False.
-        info["hint_chars"] is how many characters at the observation's end help the agent and report nothing.
-        info["won"] is True once the goal is reached. The rewards of an episode sum to its final score, 1.0 for a solved
-        task. info["evaluated"] is False at the end of an episode of which only others can say whether it is solved.
-        Stepping an env that is not running raises EnvStateError; an engine that breaks raises InfraError, and the next
-        reset starts afresh.
+        An unknown action does not raise: the observation says so, and info["valid"] is False. The rewards of an episode
+        sum to its final score, 1.0 for a solved task. Further keys of info, each only where an env has it:
+
+        hint_chars   length of the hint appended to the observation: text that helps the agent and reports nothing
+        won          True once the goal is reached
+        evaluated    False at the end of an episode: graded outside the harness
+
+        Raises EnvStateError if the env is not running, and InfraError if its engine breaks; the next reset then starts
+        afresh.
         """
         if not self.running:
             raise EnvStateError(f"step while {self._state}: call reset first")
@@ -88,44 +94,45 @@ class BaseEnv(AbstractContextManager):
         return observation, float(reward), bool(done), info
 
     def walkthrough(self) -> list[str]:
-        """Actions that solve the running task, to be asked for before the first step; what agent=gold plays."""
+        """Actions that solve the running task, played by agent=gold. To be called before the first step."""
         return [self.get_ground_truth()]
 
     def admissible(self) -> list[str]:
-        """The actions the env would accept now, in a stable order; what agent=random draws from."""
+        """The actions that the env would accept now, in a stable order; agent=random draws from them."""
         raise UserError(f"{type(self).__name__} has no list of actions to draw from: agent=random cannot play it.")
 
     def lessons(self) -> list[tuple[Task, Lesson]]:
-        """For each kind of task one of them, and the lesson that a perfect extractor would make of it: setting=told."""
+        """One (example task, ideal lesson) pair per task type, for setting=told."""
         raise UserError(f"{type(self).__name__} has no lessons to tell: setting=told cannot be used with it.")
 
     @classmethod
     def follows(cls, task: Task, observation: str, lesson: str, actions: Sequence[str]) -> bool | None:
-        """Whether an attempt did what a lesson says is to be done in this task; by a rule, from what is recorded.
+        """Whether an attempt at this task followed a lesson, by a rule on recorded data.
 
-        None where the lesson says nothing of this task, or where it is open to doubt. It is noted beside the lesson in
-        the episode's record, and the audit asks again.
+        None: not applicable, or undecidable.
+        The result is written beside the lesson in the episode's record; the audit calls this again to check it.
 
-        observation   the attempt's first
-        lesson        its title, description and content
-        actions       those that the env accepted as valid, in their order
+        observation   the first observation of the attempt
+        lesson        title, description and content of the lesson, as one text
+        actions       the actions that the env accepted as valid, in their order
         """
         return None
 
     @classmethod
     @contextmanager
     def regrader(cls, config: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], bool | None]]:
-        """What grades recorded attempts again, for the audit: whether one solved its task; None where that is unknown.
+        """Context manager yielding grade(attempt): True if the attempt solved its task; None if that is unknown.
 
-        Where an answer cannot be graded afresh, it is what the env noted at the time, info["won"].
+        The audit grades recorded attempts with it; no task is played. An env that cannot grade an answer afresh returns
+        what it noted at the time, info["won"], which is the default.
 
         config    the env's own part of the run's configuration
-        The attempts are those of an episode's record: {answer, gold, info, ...}. No task is played.
+        attempt   an attempt of an episode's record: {answer, gold, info, ...}
         """
         yield lambda attempt: attempt["info"].get("won")
 
     def measures(self) -> dict[str, tuple[float, int]]:
-        """What is measured on the episode beside reward and success: {name: (sum, over how many)}, each in [0, 1]."""
+        """Measures of the episode beside reward and success: {name: (sum, count)}; each summand is in [0, 1]."""
         return {}
 
     def close(self) -> None:
@@ -133,12 +140,12 @@ class BaseEnv(AbstractContextManager):
         self._state = "closed"
 
     def abort(self) -> None:
-        """Called by another thread than the one at work here, whose call then raises. What lives outside is killed."""
+        """Abort the call in progress, from another thread: that call raises, and external processes are killed."""
         self._aborted = True
 
     @property
     def closed(self) -> bool:
-        """Whether this env is of no further use."""
+        """Whether this env was closed or aborted, and cannot be used again."""
         return self._aborted or self._state == "closed"
 
     @property
@@ -147,18 +154,22 @@ class BaseEnv(AbstractContextManager):
         return self._state == "running" and not self._aborted
 
     def files(self, answers: dict[str, str | None], model: str) -> dict[str, str]:
-        """{name: text} of what a run leaves beside its records. answers: by task id, those that count; model: whose."""
+        """The extra output files of a run: {file name: text}.
+
+        answers   {task id: the answer that counts; None: the attempt gave none}
+        model     name of the agent's model
+        """
         return {}
 
     def describe(self) -> dict[str, Any]:
-        """For the manifest: {dataset, sha256, ...}; whatever is needed to know that two runs saw the same tasks."""
+        """{dataset, sha256, ...} for the manifest: all that identifies the tasks, so that runs can be compared."""
         return {"dataset": type(self).__name__, "sha256": None}
 
     def __exit__(self, *_exc) -> None:
         self.close()
 
     def _next(self) -> Task:
-        """The next task of the env's own stream."""
+        """The next task for a reset() without one."""
         self._stream = iter(self.tasks()) if self._stream is None else self._stream
         if (task := next(self._stream, None)) is None:
             raise EnvStateError("no task is left: give reset one, or make the env anew")
@@ -179,7 +190,7 @@ class BaseEnv(AbstractContextManager):
 
     @abstractmethod
     def evaluate(self, prediction: str | None) -> bool:
-        """What is true: whether the task is solved; what the learner believes is in `ReasoningBank.evaluate`.
+        """Whether the episode's task is solved: single turn by the prediction, multi turn by the env's state.
 
-        Single turn decides by the prediction, multi turn by the env's state.
+        This is the ground truth, by the benchmark's own rules. The `evaluate` of the loop (workflows/) is the judge.
         """

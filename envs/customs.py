@@ -90,7 +90,7 @@ class CustomsEnv(BaseEnv):
         return HouseRule(brand=brand, presses=presses[self.rule])
 
     def lessons(self) -> list[tuple[Task, Lesson]]:
-        """For each family a task of it and the lesson that a perfect extractor would have made of it."""
+        """One (example task, ideal lesson) pair per family."""
         first = {task.type: task for task in reversed(self.tasks())}
         return [
             (
@@ -137,7 +137,7 @@ class CustomsEnv(BaseEnv):
 
     @classmethod
     def follows(cls, task: Task, observation: str, lesson: str, actions: Sequence[str]) -> bool | None:
-        """By the buttons that the lesson names for the task's brand, against those pressed."""
+        """See BaseEnv: compares the buttons that the lesson names for the task's brand with those pressed."""
         lamp = re.search(r"\blamp is (on|off)\b", observation)
         wanted = _presses_in(lesson, task.type, lamp and lamp[1])
         pressed = tuple(button for action in actions for button in _BUTTON.findall(action.lower()))

@@ -1,4 +1,4 @@
-"""Live envs, leased one at a time, reused across tasks and always closed."""
+"""A pool of live envs: each is leased to one attempt at a time, reused across tasks and always closed."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ Out = TypeVar("Out")
 
 
 class EnvPool:
-    """A new env is made only when none is free: there are never more than were in use at one time. Thread-safe.
+    """A pool of envs, which makes a new one only if none is free. Thread-safe.
 
-    workers     live envs at most; whoever wants one more waits. None: no limit
-    timeout_s   for one attempt (`limited`). None: no limit
-
-    `grader` is that of every env that is leased.
+    workers     max. live envs; a lease beyond them waits. None: no limit
+    timeout_s   time limit of one attempt in seconds (`limited`). None: no limit
+    grader      given to every leased env (`BaseEnv.grader`)
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class EnvPool:
 
     @contextmanager
     def lease(self) -> Iterator[BaseEnv]:
-        """An env of one's own for the length of the block."""
+        """Lease an env for the length of the with block; nothing else uses it meanwhile."""
         with self._slots:
             with self._lock:
                 env = self._free.pop() if self._free else None
@@ -54,12 +53,13 @@ class EnvPool:
                         self._free.append(env)
 
     def limited(self, env: BaseEnv, work: Callable[[], Out]) -> Out:
-        """The result of work(), an attempt in a leased env.
+        """Run work(), an attempt in a leased env, with a time limit, and return its result.
 
-        An attempt begins no step after timeout_s (workflows/rollout.py). When the call that it is in by then does not
-        return within as long again, it hangs: the env is killed, and InfraError raised.
+        An attempt begins no step after timeout_s (workflows/rollout.py). If its current call does not return within
+        another timeout_s, it hangs: the env is aborted. Raises InfraError then.
 
-        Work that waits for something else, such as a model's answer, cannot be killed: its thread runs on, unheard.
+        Work that waits for something else, such as a model's answer, cannot be stopped: its thread runs on, and its
+        result is ignored.
         """
         if self._timeout_s is None:
             return work()
@@ -79,7 +79,7 @@ class EnvPool:
         return outcome.result()
 
     def close(self) -> None:
-        """Close every env that was made; one that cannot be closed keeps no other from it."""
+        """Close every env that was made. If closing one fails, the others are closed before the error is raised."""
         with self._lock:
             envs, self._all, self._free = self._all, [], []
         with ExitStack() as stack:

@@ -26,7 +26,7 @@ from single_turn_bench.equivalence import MathGrader
 
 @dataclass(kw_only=True)
 class SingleTurnEnv(BaseEnv):
-    """What the single-turn benchmarks share: their rows, and an episode of one action.
+    """Base class of the single-turn benchmarks: their rows, and an episode of one action.
 
     dataset   a name of single_turn_bench/specs.py, or with `path` any name: task ids begin with it
     path      read this file instead of looking the dataset up; null looks it up

@@ -21,8 +21,8 @@ SYLLABLES = "ba ce di fo gu ha je ki lo mu na pe".split()
 class ToyEnv(BaseEnv):
     """`families` x `boxes_per_family` tasks, interleaved: box 1 of every family, then box 2, ...
 
-    p_word    with which probability the family's word opens a box
-    p_guess   with which probability any other word does; the feedback names the right word all the same
+    p_word    probability that the family's word opens a box
+    p_guess   probability that any other word opens it; the feedback names the right word in either case
     """
 
     families: int = 4

@@ -1,4 +1,4 @@
-"""Checks of what a caller gives to a tool. Each raises UserError with one sentence that says what to give instead."""
+"""Checks of a tool's arguments. Each raises UserError with one sentence that says what to give instead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.types import Lesson
 from mcp_server.config import ServerSettings
 
 NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,63}")
-LONGEST_SECRET = 9_000  # characters of a credential: a private key has the most
+LONGEST_SECRET = 9_000  # characters of the longest credential, a private key
 
 
 def text(name: str, value: str, most: int, *, empty: bool = False) -> str:
@@ -76,9 +76,9 @@ def namespace(agent_id: str) -> str:
 
 
 def attempt(trajectory: list[dict[str, Any]], task: str, settings: ServerSettings) -> dict[str, Any]:
-    """An attempt as it waits in the queue: {query, trajectory}. UserError where it is empty or too long.
+    """The checked attempt in the form of the queue: {query, trajectory}. Raises UserError if it is empty or too long.
 
-    A turn is {role, content}, with `metadata` as JSON text where it has any: scrubbed, and cut at a limit of its own.
+    A turn is {role, content} and, if the client gave any, `metadata`: JSON text, scrubbed and cut at its own limit.
     """
     task = query(task, settings)
     if not trajectory:
@@ -127,9 +127,9 @@ def _turn(turn: dict[str, Any], most: int) -> dict[str, str]:
 
 
 def _scrubbed(value: str, most: int) -> str:
-    """A text scrubbed and cut in the middle. Of a long one only the ends are scrubbed: megabytes would take seconds.
+    """Scrub a text and cut it in the middle. Only the ends of a long one are scrubbed: megabytes would take seconds.
 
-    What is scrubbed reaches further than what is kept, so that no part of a credential is left where it ends.
+    The scrubbed part is longer than the kept part, so that no part of a credential is left at the cut.
     """
     half = most // 2
     seen = half + LONGEST_SECRET

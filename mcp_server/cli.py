@@ -51,12 +51,12 @@ def run_tool(argv: list[str]) -> int:
 
 
 def chosen_profile(argv: list[str]) -> str:
-    """The tools that a command line means, by its --tools: all, unless it says ace."""
+    """The profile that a command line names with --tools: `all` unless it is `ace`."""
     return profile_option().parse_known_args(argv)[0].tools
 
 
 def profile_option() -> argparse.ArgumentParser:
-    """The option that says which of two tools of one name is meant."""
+    """The option --tools, which selects between two tools of the same name."""
     option = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     option.add_argument("--tools", choices=("all", "ace"), default="all", help="ace: by mcp-learning-memory's names")
     return option
@@ -100,7 +100,7 @@ def call_tool(
     profile: str = "all",
     queue_without_model: bool = False,
 ) -> CallToolResult:
-    """A tool's result. Raises UserError with the tool's own sentence where the tool reports an error.
+    """Call a tool and return its result. Raises UserError with the tool's own message if the tool reports an error.
 
     given                 the options of `bank_or_server_options`
     queue_without_model   queue an extraction although no model is configured here, for a server on the same bank
@@ -138,9 +138,10 @@ async def running_server(url: str, token: str) -> AsyncIterator[Client]:
 
 
 def talk(where: str, server: AbstractAsyncContextManager[Client], asked: Callable[[Client], Awaitable[Any]]) -> Any:
-    """What `asked` makes of the client of a server; where: what a user knows the server by.
+    """The result of `asked`, called with the client of a server. where: the server's name in errors.
 
-    UserError where it does not answer, and for a UserError or InfraError of `asked`: the client wraps all in groups.
+    Raises UserError if the server does not answer, and for a UserError or InfraError of `asked`, as the client wraps
+    errors in exception groups.
     """
     import httpx2
     from mcp.shared.exceptions import MCPError

@@ -1,7 +1,7 @@
-"""From an attempt that a client sends to a record in the bank: judge it, distil it, store what it teaches.
+"""From an attempt that a client sends to a record in the bank: judge it, distil lessons, store them.
 
-`learn_attempt` does so for one attempt, or for several at one task. `QueueWorker` is the thread that does it for those
-that wait in the bank's queue; one process at a time works on it. What an attempt looks like there says checks.py.
+`learn_attempt` does so for one attempt, or for several at one task. `QueueWorker` is the thread that does so for the
+attempts in the bank's queue; one process at a time works on it. checks.py defines the form of a queued attempt.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from core.types import Lesson, Scored, Step, Task, Trajectory, Verdict, content_
 from mcp_server import audit
 from mcp_server.service import Service, clients_verdict, describe_stored, lookup, new_record
 
-POLL_S = 2.0  # between looks at the queue: other processes put attempts there too
-RETRY_S = 30.0  # before another try where the provider could not be reached
+POLL_S = 2.0  # between polls of the queue: other processes put attempts there too
+RETRY_S = 30.0  # before another try if the provider could not be reached
 _ID = re.compile(r"\bid=([\w.:-]{1,64})")  # as retrieved lessons show their ids (mcp_server/texts.py)
 
 log = logging.getLogger(__name__)
 
 
 def learn_attempt(service: Service, bank: MemoryBank, job_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-    """Judge an attempt unless the client did, distil it and store the record. The same job again adds nothing.
+    """Judge an attempt unless the client did, distil lessons and store the record: the tool's result.
 
-    Several attempts at a task are compared: one record holds what all of them teach.
+    Several attempts at a task are compared, and give one record. The same job again adds nothing.
     """
     id = content_id("extracted", job_id)
     if bank.get(id) is None:
         _store_lessons(service, bank, id, job_id, payload)
     else:
-        service.consolidate(bank)  # a crash may have cut off what was due when it was stored
+        service.consolidate(bank)  # a crash may have cut off the consolidation that was due then
     record = bank.get(id)
     extracted = [{"title": lesson.title, "description": lesson.description} for lesson in record.items]
     compared = {name: record.provenance[name] for name in ("best", "outcomes") if name in record.provenance}
@@ -83,7 +83,7 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, job_id: str, pay
     if not lessons:
         raise UserError("the model's reply held no lesson that could be read.")
     made = trajectories[chosen].id
-    record = new_record(bank, id, task.query, lessons, verdicts[chosen], trajectory=made, about=about)
+    record = new_record(bank, id, task.query, lessons, verdicts[chosen], trajectory_id=made, about=about)
     steps = [(step.action, step.observation) for trajectory in trajectories for step in trajectory.steps]
     service.add(bank, record, used_in(bank, payload, shown), steps, verdicts[chosen].confidence)
     if audit.is_sampled(job_id, service.settings.audit_share):
@@ -91,14 +91,14 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, job_id: str, pay
 
 
 def _best(service: Service, attempts: Attempts, pattern: str) -> int:
-    """The number of the attempt that counts: of revisions the last."""
+    """The number of the attempt that counts: the last of a sequence of revisions, else the one that is selected."""
     if pattern == "sequential":
         return len(attempts) - 1
     return build_learner(service.cfg.select, service.roles()["judge"]).pick(attempts).index
 
 
 def _contrast(service: Service, attempts: Attempts, pattern: str) -> tuple[Lesson, ...]:
-    """What all attempts together teach. As in the paper the model gets no labels, unless contrast.labels=judge."""
+    """The lessons from all attempts together. As in the paper without labels, unless contrast.labels=judge."""
     if service.cfg.contrast is None:
         raise UserError("contrast=null: this server compares no attempts; send each to extract_memory.")
     contrast = build_learner(service.cfg.contrast, service.roles()["extractor"])
@@ -106,16 +106,16 @@ def _contrast(service: Service, attempts: Attempts, pattern: str) -> tuple[Lesso
 
 
 def _attempts_of(payload: dict[str, Any]) -> list[dict[str, Any]]:
-    """The attempts, {trajectory, success}, of a payload that is one or holds several."""
+    """The attempts in a job's payload, which is one attempt {trajectory, success} or holds several."""
     return payload.get("attempts", [payload])
 
 
 def as_trajectory(attempt: dict[str, Any], number: int = 0) -> Trajectory:
-    """A conversation, the attempt of this number at its task, in the form of the loop.
+    """Convert a client's conversation to a Trajectory. number: the number of the attempt at its task.
 
-    Each turn of the assistant is a step, the turns after it its observation. What stands before the assistant's first
-    turn is the observation of a step without an action. A turn's metadata stands behind it, of the assistant's too:
-    judge and distiller read it as an observation.
+    Each turn of the assistant is a step, the turns after it its observation. Turns before the assistant's first one are
+    the observation of a step without an action. The metadata of a turn, also of the assistant's, is appended to the
+    observation, where judge and distiller read it.
     """
     steps: list[Step] = []
     for turn in attempt["trajectory"]:
@@ -144,7 +144,7 @@ def as_trajectory(attempt: dict[str, Any], number: int = 0) -> Trajectory:
 
 
 def shown_records(bank: MemoryBank, payload: dict[str, Any]) -> list[Scored]:
-    """Records of the bank's namespace whose ids stand in the conversation: their lessons must not be learned again."""
+    """Records of the bank's namespace whose ids occur in the conversation: their lessons must not be learned again."""
     text = "\n".join(turn["content"] for attempt in _attempts_of(payload) for turn in attempt["trajectory"])
     ids = list(dict.fromkeys(_ID.findall(text)))[:100]
     records = {record.id: record for id in ids if (record := lookup(bank, id))}
@@ -168,7 +168,7 @@ def used_in(bank: MemoryBank, payload: dict[str, Any], shown: list[Scored]) -> t
 
 
 class QueueWorker:
-    """Runs while the server does. Attempts that it leaves in the queue are for the next server on the bank."""
+    """A thread that works on the queue while the server runs. The next server on the bank continues where it stops."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -179,11 +179,11 @@ class QueueWorker:
         self._thread.start()
 
     def wake(self) -> None:
-        """Look at the queue now: something was added to it."""
+        """Poll the queue now, as something was added to it."""
         self._wake.set()
 
     def close(self) -> bool:
-        """Stop after the attempt at hand; False when that takes longer than a client waits."""
+        """Stop after the current attempt; False if that takes more than a second."""
         self._stop.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -199,12 +199,12 @@ class QueueWorker:
                 log.error(f"the queue cannot be worked on: {error}")
             except Exception:
                 log.exception("the queue cannot be worked on")
-            # A provider that could not be reached is given its time, even when something new is queued meanwhile.
+            # If the provider could not be reached, wait the whole pause, even if something is queued meanwhile.
             (self._wake if pause == POLL_S else self._stop).wait(pause)
             self._wake.clear()
 
     def _work(self) -> float:
-        """Learn from the attempts that wait, oldest first; returns how many seconds to pause."""
+        """Learn from the queued attempts, oldest first; returns the seconds to pause."""
         jobs = self.service.jobs
         if not jobs.waiting() or not jobs.lead():
             return POLL_S
@@ -222,7 +222,7 @@ class QueueWorker:
         return POLL_S
 
     def _finish(self, job: Job) -> bool:
-        """Learn from one attempt; False when it stays in the queue for a later try."""
+        """Learn from one attempt; False if it stays in the queue for a later try."""
         try:
             bank = self.service.bank.of(job.namespace)
             result = learn_attempt(self.service, bank, job.id, job.payload)

@@ -30,7 +30,7 @@ OF_PROVIDER = {  # {section: {key of a provider's block: our key}}
         "model": "embedder.inner.model",
     },
 }
-SAME = {  # one value here as there
+SAME = {  # {their key: our key} with the same values
     "retrieval.default_top_k": "retrieval.top_k",
     "retrieval.max_top_k": "server.max_top_k",
     "extraction.max_memories_per_trajectory": "distiller.max_items",
@@ -53,7 +53,7 @@ MERGING = {
     f"{MERGE}archive.keep_embeddings": "memory.consolidate.keep_vectors",
 }
 TEMPERATURE = f"{MERGE}llm.temperature"
-CHOICES: dict[str, tuple] = {  # keys that say which of several ways, and the ways that there are here
+CHOICES: dict[str, tuple] = {  # {key: the values that are supported here}
     "llm.provider": PROVIDERS["llm"],
     "embedding.provider": PROVIDERS["embedding"],
     "retrieval.strategy": ("hybrid", "cosine"),
@@ -73,14 +73,14 @@ NO_EFFECT = (
     f"{MERGE}voting.min_group_size",  # there, too, groups begin at trigger.min_similar_count
     *(f"llm.{name}.temperature" for name in PROVIDERS["llm"]),  # there, too, judge and extractor have their own
 )
-WHY = {  # more than "no equivalent" about a refused key, by its beginning
+WHY = {  # {prefix of a refused key: advice added to "no equivalent"}
     "storage.": "--bank names the bank's file, `python -m core.memory import BANK memories.json --format mcp` fills it",
 }
 _VARIABLE = re.compile(r"\$\{(\w+)(\?|:[^}]*)?\}")
 
 
 def read_foreign(path: Path) -> list[str]:
-    """The overrides (key=value) that a file means, its preset first. UserError for what has no equivalent here."""
+    """The overrides (key=value) equivalent to a file, preset first. Raises UserError for keys without equivalent."""
     given = _checked(path, _leaves(path, _load(path)))
     if given.get("mode.preset") == "paper_faithful":  # there, too, it switches hybrid scores and the manager off
         return ["preset=paper_faithful", *_providers(given), *_mapped(given, SAME)]
@@ -103,7 +103,7 @@ def _load(path: Path) -> Any:
 
 
 def _leaves(path: Path, node: Any, above: str = "") -> dict[str, Any]:
-    """{dotted key: value}, without what is empty."""
+    """{dotted key: value} of nested mappings, without values that are None."""
     if not isinstance(node, dict):
         raise UserError(f"--config {path}: {above.rstrip('.') or 'the file'} holds no keys.")
     found: dict[str, Any] = {}
@@ -178,7 +178,7 @@ def _providers(given: dict[str, Any]) -> list[str]:
 
 
 def _manager(given: dict[str, Any]) -> list[str]:
-    """What becomes of a lesson once it is stored."""
+    """The overrides for deduplication and merging, from the section memory_manager."""
     if given.get(f"{MANAGER}enabled") is False:
         return ["memory=reasoning_bank"]
     words = []

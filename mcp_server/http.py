@@ -1,6 +1,6 @@
-"""The server over HTTP: who may call and how often, /health, /metrics, and the SDK's check of Host and Origin.
+"""The server over HTTP: access and rate limit, /health, /metrics, and the SDK's check of Host and Origin.
 
-Whose a tenant's token is says tokens.py; who may keep a session open, sessions.py.
+tokens.py maps tokens to tenants; sessions.py limits the sessions that a tenant keeps open.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from mcp_server.tokens import Tenants, is_loopback
 
 log = logging.getLogger(__name__)
 
-CLIENTS = 10_000  # that the rate limit remembers
+CLIENTS = 10_000  # clients whose budgets the rate limit remembers
 
 
 class Gate:
-    """ASGI middleware: 429 for a client that calls too often, 401 without a token, compared in constant time.
+    """ASGI middleware: 429 for a client that calls too often, 401 without a valid token (compared in constant time).
 
-    A client is the tenant that its token is bound to, else its address: behind a proxy of `server.trusted_proxies` the
-    one that the proxy says, which uvicorn has put into the scope by then.
+    The rate limit knows a client by its tenant if its token is bound to one, else by its address; behind a proxy of
+    `server.trusted_proxies` this is the address that the proxy reports, which uvicorn has put into the scope.
 
-    server     None in a test of the rules alone
-    token      the one that all clients have; None: none is asked for
-    tenants    a token for each tenant instead
-    security   how /metrics checks the Host header; the SDK does so for its own paths
+    server     the server whose /health and /metrics are answered; None in a test of the rules alone
+    token      the bearer token of all clients; None: no token is required
+    tenants    the tokens of the tenants, used instead of `token`
+    security   checks the Host header of /metrics; the SDK checks its own paths itself
     """
 
     def __init__(
@@ -72,15 +72,18 @@ class Gate:
             await (own or self.app)(scope, receive, counted)
 
     async def own_answer(self, scope: dict, receive: Any) -> Response | None:
-        """A refusal, or the answer at one of this server's own paths; None: the SDK answers."""
-        if scope["path"] == "/health":  # a proxy asks all the time, and has no token
+        """A refusal, or the response for /health or /metrics; None: the SDK responds."""
+        if scope["path"] == "/health":  # proxies poll it without a token
             return await self.health()
         if (refused := self.refusal(scope)) is not None:
             return refused
         return await self.metrics_page(Request(scope, receive)) if scope["path"] == "/metrics" else None
 
     def refusal(self, scope: dict) -> Response | None:
-        """Why a request is not served, None: it is. Its tenant is noted in the scope as the SDK's user."""
+        """The error response for a request that is refused; None: it is served.
+
+        A tenant's request gets scope["user"], which `BankServer.call_tool` (server.py) puts into `Service.caller`.
+        """
         given, address = dict(scope["headers"]).get(b"authorization", b""), (scope.get("client") or ("",))[0]
         try:
             tenant = self.tenants.agent(_bearer(given)) if self.tenants is not None else None
@@ -96,11 +99,11 @@ class Gate:
         return None
 
     def allowed(self, given: bytes) -> bool:
-        """Whether an Authorization header holds the token."""
+        """Whether an Authorization header holds the token, or no token is required."""
         return self.wanted is None or hmac.compare_digest(b"Bearer " + _bearer(given), self.wanted)
 
     def within_rate(self, client: str) -> bool:
-        """Take one request from a client's budget, which refills evenly; False when it is used up."""
+        """Take one request from a client's budget (a token bucket, refilled evenly); False if it is used up."""
         now, most = time.monotonic(), float(self.requests_per_min)
         with self._lock:
             left, at = self._buckets.pop(client, (most, now))
@@ -119,12 +122,12 @@ class Gate:
         return PlainTextResponse("ok")
 
     async def metrics_page(self, request: Request) -> Response:
-        """/metrics, for whoever may call the tools."""
+        """The response for /metrics, which has the same access rules as the tools."""
         if (refused := await self._security.validate_request(request)) is not None:
             return refused
         service, retrievals = self.server.service, self.server.service.retrievals
         gauges = {}
-        with suppress(UserError, InfraError, StopRun):  # without the bank the other numbers are there
+        with suppress(UserError, InfraError, StopRun):  # if the bank cannot be read, the other numbers are still shown
             jobs = await asyncio.to_thread(service.jobs.counts)
             waiting = jobs.get("pending", 0) + jobs.get("running", 0)
             gauges["extractions_pending"] = "Extractions that wait or run.", waiting
@@ -139,13 +142,13 @@ class Gate:
 
 
 def _bearer(given: bytes) -> bytes:
-    """The token of an Authorization header; empty where it holds none."""
+    """The bearer token of an Authorization header; empty if it holds none."""
     scheme, _, token = given.partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" else b""
 
 
 def _user(tenant: str) -> Any:
-    """The tenant as the SDK has a user: a session serves the tenant alone that opened it."""
+    """The tenant as a user of the SDK, which then serves a session only to the tenant that opened it."""
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 
@@ -199,7 +202,7 @@ def checked_proxies(given: Any) -> list[str]:
 
 
 def serve_http(app: Gate, host: str, port: int, proxies: list[str]) -> None:
-    """Serve until interrupted; nothing is written to stdout. proxies: whose X-Forwarded-For is believed."""
+    """Serve until interrupted; writes nothing to stdout. proxies: addresses whose X-Forwarded-For is trusted."""
     import uvicorn
 
     behind = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies}

@@ -1,4 +1,4 @@
-"""What tools do with insights: store one under a title that no other has, filter by tags, delete, export.
+"""Operations on insights: store one under a unique title, filter by tags, delete, export.
 
 Shared by tools.py and tools_ace.py.
 """
@@ -22,20 +22,22 @@ from core.types import MemoryRecord, content_id
 from mcp_server import checks
 from mcp_server.service import clients_verdict, feedback_on, new_record
 
-MAX_EXPORT = 200_000  # bytes of one answer
+MAX_EXPORT = 200_000  # bytes in one answer
 NEAR = 3  # titles fewer edits apart than this count as the same
 
 
 def store_insight(
     bank: MemoryBank, title: str, tags: list[str], content: str, url: str, *, overwrite: bool, learn: bool = False
 ) -> tuple[str, str]:
-    """Store an insight; (status, id). UserError where one of the texts is too long or missing.
+    """Store an insight: (status, id). Raises UserError if one of the texts is too long or missing.
 
-    The status is `saved`, or, where one has nearly the same title, `already_known` (the same to the letter), `taken`
-    (nothing was stored) or, with overwrite, `replaced`: under its id and with its counts; rollback brings the old one
-    back. A `quarantined` one replaces nothing.
+    saved           stored as a new insight
+    already_known   an identical one exists
+    taken           one with nearly the same title exists, and overwrite is False: nothing was stored
+    replaced        with overwrite: stored under the id and with the counts of that one, which a rollback restores
+    quarantined     stored, but not retrievable; it replaces nothing
 
-    learn   let consolidation know of it, in the same transaction
+    learn   count it for consolidation, in the same transaction
     """
     lesson, url, names = checks.lesson(title, "", content), checks.url(url), checks.tags(tags, 1)
     about = {"kind": "insight"} | ({"url": url} if url else {})
@@ -92,13 +94,13 @@ def _says_the_same(one: MemoryRecord, other: MemoryRecord) -> bool:
 
 
 def with_tags(records: Iterable[MemoryRecord], tags: Iterable[str]) -> list[MemoryRecord]:
-    """The records that have all of these tags, whatever the case in which either is written."""
+    """The records that have all of these tags, compared without regard to case."""
     wanted = {normal_tag(tag) for tag in tags}
     return [record for record in records if wanted <= {normal_tag(tag) for tag in record.tags}]
 
 
 def delete(bank: MemoryBank, id: str, *, for_good: bool) -> list[str]:
-    """Archive a record, or erase it with what was merged from it; the ids of what is gone."""
+    """Archive a record, or with for_good erase it and the records merged from it; returns the ids."""
     if for_good:
         return bank.history.forget(id=id)
     set_status(bank, id, "archived", "deleted by the client")
@@ -106,7 +108,7 @@ def delete(bank: MemoryBank, id: str, *, for_good: bool) -> list[str]:
 
 
 def exported(bank: MemoryBank, form: str) -> str:
-    """The memories of the bank's namespace as text. UserError where that is too long for an answer."""
+    """The memories of the bank's namespace as text. Raises UserError if that is too long for an answer."""
     form = "insight_memory" if form == "json" else form
     with tempfile.TemporaryDirectory() as folder:  # the caller names no path, and no file is left behind
         path = Path(folder) / "export"

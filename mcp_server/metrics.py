@@ -1,4 +1,4 @@
-"""What a server has done, in Prometheus's text format (version 0.0.4). No name of a tenant, no text of a lesson."""
+"""A server's metrics in Prometheus's text format (version 0.0.4), without names of tenants or texts of lessons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Metrics:
 
     @contextmanager
     def call(self, tool: str) -> Iterator[None]:
-        """One call of a tool: counted and timed, as an error where it raises."""
+        """Count and time one call of a tool; if the block raises, it is counted as an error."""
         began, how = time.perf_counter(), "error"
         try:
             yield
@@ -42,7 +42,7 @@ class Metrics:
                 self._within.update((tool, bound) for bound in SECONDS if took <= bound)
 
     def text(self, gauges: dict[str, tuple[str, float]], counters: dict[str, tuple[str, float]]) -> str:
-        """The whole page. gauges, counters: {name: (what it is, value)} beside what is counted here."""
+        """The text of the /metrics page. gauges, counters: further metrics, {name: (help text, value)}."""
         with self._lock:
             tools = sorted({tool for tool, _ in self._calls})
             n = {tool: self._calls[tool, "ok"] + self._calls[tool, "error"] for tool in tools}

@@ -1,8 +1,8 @@
-"""Retrievals of several clients, made together: one pass of the embedder, and for each namespace one transaction that
-counts what was shown.
+"""Batches of retrievals from several clients: one pass of the embedder, and for each namespace one transaction that
+counts the shown records.
 
-While one batch is made, what comes meanwhile gathers for the next: nobody waits for a batch to fill. Who asks at the
-same time changes no answer, see core/models/tiled_minilm.py.
+Requests that arrive while a batch is made form the next one: no request waits for a batch to fill. The result does not
+depend on the other requests in the batch, see core/models/tiled_minilm.py.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 from core.memory.bank import MemoryBank
 from core.models.embedding import MINILM, MeasuredEmbedder, NamedEmbedder, embedder_named
 
-RECENT = 256  # texts whose vectors are kept: a query is embedded with others, then searched, sometimes twice
+RECENT = 256  # cached vectors: a query is embedded with its batch, then needed again in one or two searches
 
 Retrieved = tuple[Any, list[str]]  # a tool's result, and the ids of the records that it shows and that count as used
 
 
 @dataclass(kw_only=True)
 class SharedEmbedder(NamedEmbedder):
-    """A NamedEmbedder for many clients: MiniLM takes several texts in one pass, and the last vectors are kept."""
+    """A NamedEmbedder for many clients: MiniLM embeds several texts in one pass, and the last vectors are cached."""
 
     _recent: OrderedDict[str, Any] = field(default_factory=OrderedDict, init=False, repr=False)
 
@@ -42,7 +42,7 @@ class SharedEmbedder(NamedEmbedder):
         return np.stack([found[text] for text in texts])
 
     def embed_ahead(self, texts: list[str]) -> None:
-        """Embed texts in one pass where that costs less; where one of them breaks it, each meets its error later."""
+        """Embed texts in one pass if that is cheaper. Errors are ignored: embedding the text again will raise them."""
         if self.name == MINILM:
             with suppress(Exception):
                 self.embed(texts)
@@ -57,8 +57,8 @@ class SharedEmbedder(NamedEmbedder):
 class _Pending:
     """A retrieval that a client waits for.
 
-    make     finds and words what the client gets
-    answer   what the client awaits
+    make     searches and formats: (result, ids of the shown records)
+    answer   the future that the client awaits
     """
 
     bank: MemoryBank
@@ -70,7 +70,7 @@ class _Pending:
     error: Exception | None = None
 
     def deliver(self) -> None:
-        """Give the answer, in its loop's thread."""
+        """Set the answer; must run in the thread of its event loop."""
         if self.answer.done():  # its client has gone
             return
         if self.error is None:
@@ -80,12 +80,14 @@ class _Pending:
 
 
 class Retrievals:
-    """Up to `most` retrievals at once, in one thread: they would wait for each other in the bank anyway.
+    """Makes retrievals in batches, in one thread: they would wait for each other in the bank anyway.
 
-    What they show is counted in another thread, while the next ones are made. An answer waits for its count.
+    Another thread counts the shown records while the next batch is made. An answer is sent after it was counted.
 
-    count         counts records of a bank as shown, {id: how often}; False where that could not be done
-    embed_ahead   embeds the queries of a batch, so that the searches find their vectors made; None: each embeds its own
+    most          max. retrievals in a batch
+    count         counts records of a bank as shown, {id: number of times}; returns False if that failed
+    embed_ahead   embeds the queries of a batch together; the searches then find the vectors cached. None: each search
+                  embeds its own query
     """
 
     def __init__(
@@ -102,16 +104,16 @@ class Retrievals:
         self.made = self.batches = 0
 
     async def retrieve(self, bank: MemoryBank, query: str, make: Callable[[], Retrieved]) -> Any:
-        """What `make` gives, made in a batch after the query was embedded with the others of the batch."""
+        """The result of `make`, called as part of a batch after the batch's queries were embedded together."""
         pending = _Pending(bank=bank, query=query, make=make)
         self._waiting.append(pending)
         self._maker.submit(self._make_next)
         return await pending.answer
 
     def _make_next(self) -> None:
-        """Make the answers of those that wait, where an earlier call has not done so already."""
+        """Make the waiting retrievals, if any are left: an earlier call may have made them already."""
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))]
-        if batch := [pending for pending in batch if not pending.answer.cancelled()]:  # whose client is there
+        if batch := [pending for pending in batch if not pending.answer.cancelled()]:  # whose client still waits
             self._make(batch)
             self._made.extend(batch)
             self._counter.submit(self._finish)
@@ -127,7 +129,7 @@ class Retrievals:
         self.made, self.batches = self.made + len(batch), self.batches + 1
 
     def _finish(self) -> None:
-        """Count and answer what is made by now, where an earlier call has not done so already."""
+        """Count and send the answers that are made by now, if any: an earlier call may have done so already."""
         if not (done := [self._made.popleft() for _ in range(len(self._made))]):
             return
         shown: dict[str, tuple[MemoryBank, Counter[str]]] = {}  # by namespace
@@ -142,7 +144,7 @@ class Retrievals:
         _deliver(done)
 
     def _count_each(self, shown: list[tuple[MemoryBank, Counter[str]]]) -> None:
-        """Count each as often as it was shown, up to the first that could not be: all retrievals would wait again."""
+        """Count the shown records of each bank. Stop at the first failure, or each further bank would cause a wait."""
         for bank, times in shown:
             if not self._count(bank, times):
                 return
@@ -153,7 +155,7 @@ class Retrievals:
 
 
 def _deliver(done: list[_Pending]) -> None:
-    """Give answers at once: to wake their loop for each would take longer than to give it."""
+    """Send answers, waking each event loop only once: waking it takes longer than to set an answer."""
     loops = defaultdict(list)
     for pending in done:
         loops[pending.answer.get_loop()].append(pending)

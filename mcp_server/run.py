@@ -49,15 +49,15 @@ CLOSING = 2_000  # characters kept of the command's last paragraph
 
 @dataclass(kw_only=True)
 class BestEffort:
-    """Does what memory does for the task. An error, or too long a time, is a warning; the task goes on."""
+    """Runs the memory's steps for a task. An error or a timeout is only a warning: the task goes on."""
 
     bank: Path
     warnings: list[dict[str, str]] = field(default_factory=list)
-    step: str = "start"  # what is done now
-    stuck: bool = False  # a step still runs that took too long
+    step: str = "start"  # the current step
+    stuck: bool = False  # a step exceeded its time and still runs
 
     def do(self, step: str, seconds: float, function: Callable[[], Any]) -> Any:
-        """What the function returns; None where it broke or took longer."""
+        """Call the function and return its result; None if it fails or takes longer than `seconds`."""
         self.step = step
         outcome: dict[str, Any] = {}
 
@@ -82,7 +82,7 @@ class BestEffort:
         return None
 
     def warn(self, step: str, why: str) -> None:
-        """One line on stderr, and an entry that bank_status counts; the same again says nothing new."""
+        """Print a warning to stderr and record it for bank_status; a repeated one is ignored."""
         why = " ".join(why.split())[:500]
         if why in [warning["why"] for warning in self.warnings]:
             return
@@ -92,7 +92,7 @@ class BestEffort:
 
 
 class WarningHandler(logging.Handler):
-    """A warning that is logged is one of this task's: of a repaired bank, of a round of consolidation that failed."""
+    """Turns logged warnings, such as of a repaired bank or a failed consolidation, into warnings of the task."""
 
     def __init__(self, best_effort: BestEffort) -> None:
         super().__init__(logging.WARNING)
@@ -227,21 +227,21 @@ def list_lessons(hits: list[Scored]) -> None:
 
 @dataclass(kw_only=True)
 class TaskMemory:
-    """The bank for one task: what it retrieves, and what it learns from how the command did."""
+    """The bank for one task: retrieves lessons before the command, and learns from its result."""
 
     given: argparse.Namespace
     task: str
     _service: Service | None = None
 
     def retrieve(self) -> list[Scored]:
-        """The lessons for the task, counted as shown."""
+        """Retrieve the records for the task, and count them as shown."""
         bank = self.bank()
         hits = bank.retrieve(self.query, self.given.k)
         self.service().count_shown(bank, [hit.record.id for hit in hits])
         return hits
 
     def text(self, hits: list[Scored]) -> str:
-        """The lessons as a prompt holds them; "" without any."""
+        """The lessons as text for a prompt; "" without any."""
         if not hits:
             return ""
         settings = self.service().settings
@@ -249,11 +249,11 @@ class TaskMemory:
 
     @property
     def query(self) -> str:
-        """The task, cut to what a query may have."""
+        """The task's text, cut to server.max_query_chars."""
         return storable(self.task)[: self.service().settings.max_query_chars]
 
     def service(self) -> Service:
-        """The open bank; raises what opening it raises."""
+        """The service of the bank, opened at the first call; raises the errors of `open_service`."""
         if self._service is None:
             self._service = open_service(self.given)
         return self._service
@@ -262,9 +262,9 @@ class TaskMemory:
         return self.service().bank_for(self.given.agent_id)
 
     def learn(self, hits: list[Scored], done: CommandResult) -> dict[str, Any]:
-        """Judge the attempt and store what it teaches: {success, verdict, confidence, learned}.
+        """Judge the attempt, distil lessons and store them: {success, verdict, confidence, learned}.
 
-        A lesson that the bank set aside at once, as a copy of what was shown or as suspect, is under `set_aside`.
+        If the bank sets the record aside at once, as a copy of a shown one or as suspect, it is under `set_aside`.
         """
         service, bank = self.service(), self.bank()
         task = Task(id=content_id("task", self.query), query=self.query)
@@ -285,7 +285,7 @@ class TaskMemory:
         if lessons:
             id = content_id("run", bank.namespace, payload, bank.history.seq())
             about = {"source": "reasoningbank run", "by": source}
-            record = new_record(bank, id, self.query, lessons, verdict, trajectory=attempt.id, about=about)
+            record = new_record(bank, id, self.query, lessons, verdict, trajectory_id=attempt.id, about=about)
             used = tuple(hit.record.id for hit in hits)
             steps = [(step.action, step.observation) for step in attempt.steps]
             service.add(bank, replace(record, domain=self.given.domain), used, steps, verdict.confidence)
@@ -309,7 +309,7 @@ class TaskMemory:
     def _lessons(
         self, task: Task, attempt: Trajectory, verdict: Verdict, hits: list[Scored], done: CommandResult
     ) -> tuple[tuple[Lesson, ...], str]:
-        """(lessons, who worded them): by the model that is configured, else the command's own words where asked."""
+        """(lessons, their author): by the configured model; without one, the closing words with --closing-words."""
         service = self.service()
         if service.cfg.get("llm") is not None:
             role = service.roles()["extractor"]
@@ -321,13 +321,13 @@ class TaskMemory:
         return ((lesson,) if lesson else ()), "closing words"
 
     def close(self) -> None:
-        """Wait for what runs in the background, and close the bank."""
+        """Wait for background work, and close the bank."""
         if self._service is not None:
             self._service.close()
 
 
 def turns(task: str, done: CommandResult) -> list[dict[str, Any]]:
-    """The run as a conversation: the task, what the command said, and how it ended."""
+    """The run as a conversation: the task, the command's output, and its errors with the exit status."""
     ended = f"exit status {done.status}"
     return [
         {"role": "user", "content": task},
@@ -337,7 +337,7 @@ def turns(task: str, done: CommandResult) -> list[dict[str, Any]]:
 
 
 def closing_words(task: str, done: CommandResult) -> Lesson | None:
-    """The command's last paragraph as a lesson; None where it said nothing."""
+    """The last paragraph of the command's output as a lesson; None if it printed nothing."""
     paragraphs = [text.strip() for text in re.split(r"\n\s*\n", done.output) if text.strip()]
     if not paragraphs:
         return None
@@ -346,13 +346,13 @@ def closing_words(task: str, done: CommandResult) -> Lesson | None:
 
 
 def used_of(hits: list[Scored], done: CommandResult) -> list[str]:
-    """Ids of the lessons that the command cites in what it printed: by number, id or title."""
+    """Ids of the records whose lessons the command's output cites, by number, id or title."""
     lessons = [(hit.record.id, lesson.title) for hit in hits for lesson in hit.record.items]
     return list(dict.fromkeys(lessons[place][0] for place in sorted(cited(done.output, lessons))))
 
 
 def report(given: argparse.Namespace, result: dict[str, Any], best_effort: BestEffort) -> None:
-    """One line on stderr, and the whole result where it is asked for."""
+    """Print one line to stderr, and write the whole result as JSON if --result asks for it."""
     verdict = result["verdict"] or {}
     label = verdict.get("label") or "not judged"
     print(f"memory: {label}, {result['memories_learned']} learned, {result['duration_s']:.1f} s", file=sys.stderr)

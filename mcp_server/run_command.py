@@ -19,15 +19,15 @@ from typing import IO, Any
 from core.models.reply_text import storable
 
 HEAD, TAIL = 20_000, 180_000  # bytes kept of what the command prints, from its beginning and its end
-LINGER_S = 2.0  # for what a command left in the background still prints
+LINGER_S = 2.0  # wait for output of processes that the command left in the background
 LONGEST = 120_000  # bytes of a variable: Linux starts nothing that is given one over 128 KiB
 
 
 @dataclass(kw_only=True)
 class CommandResult:
-    """How the command went: its exit status as a shell gives it, and what it printed, cut in the middle.
+    """The result of the command: its exit status as a shell reports it, and its output, cut in the middle.
 
-    too_long   whether the system found it too long with the lessons, so that it was run with their file alone
+    too_long   the command line with the lessons was too long for the system (E2BIG): it was run with their file only
     """
 
     status: int
@@ -38,14 +38,15 @@ class CommandResult:
 
 
 def with_memory(task: str, memory: str) -> str:
-    """The task behind the lessons; without any it stays as it is."""
+    """The prompt: the lessons, then the task; without lessons the task alone."""
     return f"{memory}\n\nTask: {task}" if memory else task
 
 
 def run_command(command: list[str], plain: list[str], task: str, memory: str, stdin: str | None) -> CommandResult:
-    """Run it with its output streaming through; what signals stop us stop it.
+    """Run a command, streaming its output through and passing on signals that end this process.
 
-    plain   the command without lessons: run in its place, with their file alone, where the system finds it too long
+    plain   the command without lessons: run instead, with only the lessons' file, if `command` is too long (E2BIG)
+    stdin   memory | prompt: what the command gets on stdin; None: this process's stdin
     """
     with tempfile.TemporaryDirectory(prefix="reasoningbank-") as folder:
         file = Path(folder) / "memory.md"
@@ -93,7 +94,7 @@ def run_command(command: list[str], plain: list[str], task: str, memory: str, st
 
 @contextmanager
 def passing_signals(process: subprocess.Popen) -> Iterator[None]:
-    """Ctrl-C reaches the command by itself, and it decides what to do; other ends are passed on to it."""
+    """Pass SIGTERM and SIGHUP on to the command, and ignore SIGINT: a Ctrl-C reaches the command by itself."""
 
     def pass_on(number: int, frame: Any) -> None:
         with suppress(ProcessLookupError):
@@ -130,7 +131,7 @@ class HeadAndTail:
 
 
 def copy(source: IO[bytes], target: IO[str], kept: HeadAndTail) -> None:
-    """What the command prints, as it comes, and into `kept`; it is drained also when nobody reads ours any more."""
+    """Copy the command's output to `target` and into `kept` as it comes; go on draining it if `target` is closed."""
     while data := source.read1(65536):
         kept.add(data)
         with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The MCP server: the SDK's, with this project's tools and prompts, and errors of one sentence."""
+"""The MCP server: the SDK's server with this project's tools and prompts, and errors in one sentence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class BankServer(MCPServer):
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         known = self._tool_manager.get_tool(name) is not None
-        self.service.caller.set(caller_of(context))  # of this task, and of the thread that the tool runs in
+        self.service.caller.set(caller_of(context))  # for this task and the thread that runs the tool
         with self.metrics.call(name if known else "unknown"):
             return await self._call(name, arguments, context)
 
@@ -70,14 +70,14 @@ class BankServer(MCPServer):
 
 
 def caller_of(context: Any) -> str | None:
-    """The tenant that the request's token is bound to; None without one."""
+    """The tenant in scope["user"], which `Gate.refusal` (http.py) has set; None if there is none."""
     request = getattr(getattr(context, "_request_context", None), "request", None)
     user = request.scope.get("user") if request is not None else None
     return user.access_token.client_id if user is not None else None
 
 
 def _first_problem(error: ValidationError) -> str:
-    """One sentence on the first argument that is wrong."""
+    """Describe the first invalid argument in one sentence."""
     first = error.errors(include_url=False, include_context=False)[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
@@ -108,19 +108,19 @@ def build_server(service: Service, profile: str) -> tuple[BankServer, QueueWorke
         (texts.matts_parallel, "Solve a task k times apart, take the best, learn from the comparison."),
         (texts.matts_sequential, "Solve a task, check and revise the work, learn from the corrections."),
     )
-    for function, text in () if ace else prompts:  # they speak of tools that ace has not
+    for function, text in () if ace else prompts:  # they name tools that the profile ace lacks
         server.add_prompt(Prompt.from_function(function, description=text))
     return server, worker
 
 
 def redact_logs(redact: Redactor, logger: str | None = None) -> None:
-    """From now on nothing leaves a logger's handlers, None: those of all loggers, with a secret in it."""
+    """Redact secrets in all that a logger's handlers write from now on. logger: its name; None: the root logger."""
     for handler in logging.getLogger(logger).handlers:
         handler.addFilter(RedactingFilter(redact))
 
 
 def list_tools(profile: str, tools: MemoryTools | AceTools) -> list[Tool]:
-    """The tools of a profile (core | all | ace) in the SDK's form, their schemas without what no model needs."""
+    """The tools of a profile (core | all | ace) in the SDK's form, with shortened schemas (`_slim`)."""
     listed = []
     for name in PROFILES[profile]:
         annotations = ToolAnnotations(

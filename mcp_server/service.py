@@ -1,6 +1,6 @@
-"""An open bank as the tools use it: whose records they see, which models they ask, how a record is stored.
+"""`Service`, the open bank behind the tools: it picks the namespace of a call, the models, and stores records.
 
-`open_service` opens the one that a command line names.
+`open_service` opens the bank that a command line names.
 """
 
 from __future__ import annotations
@@ -39,13 +39,17 @@ log = logging.getLogger(__name__)
 class Service:
     """A bank and its settings (config/mcp.yaml). Thread-safe, and safe beside other processes on the same file.
 
-    queue_without_model   extractions may be queued although no model is configured: another server has one
+    require_agent         refuse calls without an agent_id
+    queue_without_model   accept extractions without a local model; another server's worker on this bank runs them
+    bound                 each caller may use only the memory that its token is bound to (`bind_agents`)
+    caller                the tenant of the current request: `Gate` (http.py) puts it into scope["user"], from where
+                          `BankServer.call_tool` (server.py) sets it; None if the token is bound to no tenant
     """
 
     def __init__(self, path: str | Path, cfg: Any, *, embedder: str | None = None, require_agent: bool = False) -> None:
         self.settings = ServerSettings.of(cfg)
         self.cfg, self.require_agent = cfg, require_agent
-        self.redact = build_redactor(cfg)  # for what providers say: it may quote a key
+        self.redact = build_redactor(cfg)  # for errors of providers, which may quote a key
         check_choice(cfg.server, "server", "anonymous", ("own", "all"))
         check_choice(cfg.server, "server", "prompt_style", tuple(OPENINGS))
         check_numbers(cfg.server, "server", "audit_share", least=0, most=1)
@@ -57,8 +61,8 @@ class Service:
         if require_agent and cfg.server.anonymous == "all":
             raise UserError("--require-agent-id and server.anonymous=all contradict each other: give one of them.")
         self.queue_without_model = False
-        self.bound = False  # whether each caller's token says whose memory it may use
-        self.caller: ContextVar[str | None] = ContextVar("caller", default=None)  # the tenant of the call at work
+        self.bound = False
+        self.caller: ContextVar[str | None] = ContextVar("caller", default=None)
         self._stack = ExitStack()
         self._roles: dict[str, Role] | None = None
         self._named: NamedEmbedder | None = None  # the embedder, where no `embedder=` is configured
@@ -69,7 +73,7 @@ class Service:
         self.jobs = self.bank.jobs()
 
     def _open(self, path: str | Path, embedder: str | None) -> MemoryBank:
-        """The bank, with the embedder that it was made with unless the configuration names another."""
+        """Open the bank, with the embedder that it was made with unless the configuration names another."""
         if self.cfg.memory.path is not None:
             raise UserError("memory.path: the server's bank is named with --bank.")
         if part(self.cfg.memory) is NoMemory:
@@ -90,7 +94,7 @@ class Service:
         return bank
 
     def embedder_class(self) -> str | None:
-        """The class of the embedder; None while the one that the bank names is not loaded, for want of a text."""
+        """The class name of the embedder; None until first used, for one that was chosen by its name alone."""
         return type(self.bank.embedder).__name__ if self._named is None else self._named.loaded
 
     def roles(self) -> dict[str, Role]:
@@ -108,15 +112,19 @@ class Service:
         return self._roles
 
     def bind_agents(self) -> None:
-        """From now on a caller has the memory that its token is bound to, and no other."""
+        """Restrict each caller to the memory that its token is bound to, from now on."""
         if self.settings.anonymous == "all":
             raise UserError("--tokens and server.anonymous=all contradict each other: give one of them.")
         self.bound = True
 
     def bank_for(self, agent_id: str) -> MemoryBank:
-        """The bank in an agent's namespace; in the server's own for "", unless it requires an agent.
+        """The bank in an agent's namespace. Every tool must use this.
 
-        Every tool comes to its records by this. With `bound`, it is the caller's whatever the agent_id.
+        With `bound`, it always returns the caller's own bank.
+
+        agent_id   "": the server's own namespace
+
+        Raises UserError if agent_id is malformed, is required and "", or is not the one that the token is bound to.
         """
         if self.bound:
             if (caller := self.caller.get()) is None:
@@ -131,7 +139,10 @@ class Service:
         return self.bank
 
     async def retrieve(self, bank: MemoryBank, query: str, make: Callable[[], Retrieved]) -> Any:
-        """A tool's result of a retrieval, and what it shows counted; with those of other clients (`server.batch`)."""
+        """Run a retrieval and count the shown records; batched with other clients if server.batch > 1.
+
+        make   searches the bank: (the tool's result, ids of the records to count as shown)
+        """
         if self.settings.batch > 1:
             return await self.retrievals.retrieve(bank, query, make)
 
@@ -150,22 +161,22 @@ class Service:
         steps: list[tuple[str, str]] | None = None,
         confidence: float | None = None,
     ) -> bool:
-        """Store a record and let the bank learn from it; False when it was stored before.
+        """Store a record and let the bank learn from it; False if it was stored before.
 
-        used         ids of the records that helped to make it
-        steps        (action, observation) of each step of the attempt that it was distilled from; None: there was none
-        confidence   the judge's in its label, where it gives one
+        used         ids of the records that the attempt used
+        steps        (action, observation) of each step of the attempt that it was distilled from; None: no attempt
+        confidence   the judge's confidence in its label, if any
         """
         about = feedback_on(bank, record, used, confidence)
         added = bank.add_many([record], did=steps, feedback=about) == 1
-        # Stored before: what then fell due may have been cut off by a crash.
+        # Stored before: a crash may have cut off the consolidation that was due then.
         self.consolidate(bank, about if added else None)
         return added
 
     def consolidate(self, bank: MemoryBank, about: EpisodeFeedback | None = None) -> None:
-        """Run what is due after an addition, which was counted with it: an error is logged and reaches no caller.
+        """Run the consolidation that is due after an addition. An error is logged and not raised.
 
-        about   what a `consolidate` is told that could not count it within the addition
+        about   feedback on the addition, for rules with counts_within=False (the others counted it within the addition)
         """
         apart = bank.consolidate is not None and not bank.consolidate.counts_within
         try:
@@ -174,7 +185,7 @@ class Service:
             log.warning(f"consolidation: {error}", exc_info=not isinstance(error, UserError | InfraError))
 
     def count_shown(self, bank: MemoryBank, ids: list[str] | dict[str, int]) -> bool:
-        """Count the records that agents are shown (`MemoryBank.count_shown`): an error is logged, and is a False."""
+        """Count records as shown to an agent (`MemoryBank.count_shown`). An error is logged, and False returned."""
         try:
             return bank.count_shown(ids)
         except UserError as error:
@@ -189,17 +200,18 @@ class Service:
 def feedback_on(
     bank: MemoryBank, record: MemoryRecord, used: tuple[str, ...] = (), confidence: float | None = None
 ) -> EpisodeFeedback:
-    """What consolidation is told of a new record; `used` and `confidence` as in `Service.add`."""
-    counted = bank.uses != "cited"  # what is only shown, retrieve_memory counts
+    """The feedback on a new record, for consolidation; `used` and `confidence` as in `Service.add`."""
+    counted = bank.uses != "cited"  # retrieve_memory already counts shown records
     return EpisodeFeedback(label=record.outcome, used=used, counted=counted, new=((record.id, confidence),))
 
 
 def find_record(
     bank: MemoryBank, id: str, what: str = "memory", tools: str = "retrieve_memory and list_index"
 ) -> MemoryRecord:
-    """The record of the bank's namespace that a client means by an id. UserError when there is none.
+    """The record of the bank's namespace with an id that a client gave. Raises UserError if there is none.
 
-    what, tools   what the sentence of the error calls a record, and which tools it names for their ids
+    what    the word for a record in the error's text
+    tools   the tools that show ids, named in the error's text
     """
     id = checks.text("id", id, 200).strip()
     if record := lookup(bank, id):
@@ -208,7 +220,7 @@ def find_record(
 
 
 def lookup(bank: MemoryBank, id: str) -> MemoryRecord | None:
-    """The record of this id, or of a lesson of this id (`<record>-<place>`); None when there is none."""
+    """The record with this id, or with a lesson of this id (`<record>-<place>`); None if there is none."""
     return bank.get(id) or bank.get(id.rpartition("-")[0])
 
 
@@ -221,14 +233,14 @@ def new_record(
     *,
     tags: tuple[str, ...] = (),
     domain: str = "",
-    trajectory: str = "",
+    trajectory_id: str = "",
     about: dict[str, Any],
 ) -> MemoryRecord:
-    """A record of lessons that came over MCP.
+    """Make a record of lessons that came over MCP.
 
-    domain       ""; memory.domain, where that is a name
-    trajectory   the id of the attempt that they were distilled from
-    about        for its provenance
+    domain          subject; "": memory.domain if that is a name, else none
+    trajectory_id   id of the attempt that the lessons were distilled from; "": none
+    about           added to the record's provenance
     """
     task = Task(id=content_id("task", query), query=query)
     filed, words = bank.filing(task)
@@ -236,7 +248,7 @@ def new_record(
         id=id,
         original_query=query,
         items=lessons,
-        source_trajectory_id=trajectory,
+        source_trajectory_id=trajectory_id,
         score=float(verdict.label == "success"),
         outcome=verdict.label,
         label_source=verdict.source,
@@ -250,13 +262,13 @@ def new_record(
 
 
 def clients_verdict(success: bool) -> Verdict:
-    """The outcome of an attempt as the client gives it."""
+    """The verdict on an attempt whose outcome the client has given."""
     return Verdict(label="success" if success else "failure", source="client")
 
 
 def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
-    """What the caller is told about a record that it stored: above all, whether it may be retrieved, and why not."""
-    if (record := bank.get(id)) is None:  # another client was quicker
+    """{memory_id, state, titles, ...} of a stored record, for the caller; with the reason if it is not retrievable."""
+    if (record := bank.get(id)) is None:  # another client has deleted it by now
         return {"memory_id": id, "state": "deleted", "titles": []}
     stored = {"memory_id": id, "state": record.status, "titles": [lesson.title for lesson in record.items]}
     for source, relation, target, _ in bank.links(id) if record.status != "active" else ():
@@ -269,7 +281,7 @@ def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
 
 
 def open_service(given: argparse.Namespace) -> Service:
-    """The bank that the options of `config.bank_options` name, with the configuration typed after them."""
+    """Open the bank that the options of `config.bank_options` name, with the configuration typed after them."""
     words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
     words += given.overrides
     path = bank_path(given)

@@ -1,4 +1,4 @@
-"""Who has which session open, so that no tenant takes all of them: where they are taken, who has most gives one up."""
+"""A fair limit on open sessions: when all are taken, the tenant with the most loses one to a tenant that asks."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 log = logging.getLogger(__name__)
 
-IDLE_S = 1800.0  # without a request, after which the SDK ends a session
+IDLE_S = 1800.0  # the SDK ends a session after this time without a request
 _HEADER, _VERSION = b"mcp-session-id", b"mcp-protocol-version"
-_PASSED_ON = (b"host", b"origin")  # what the SDK checks before it listens to a request
+_PASSED_ON = (b"host", b"origin")  # headers that the SDK checks before it accepts a request
 
 
 @dataclass
 class _Session:
     """An open session.
 
-    end   the scope of the DELETE that ends it: that of the request which opened it, as the SDK listens to that one's
-          Host and Origin, with the tenant as `mcp_server.http.Gate` has noted it
+    end   the scope for a DELETE request that ends it: copied from the request that opened it, so that the SDK accepts
+          its Host and Origin, and with the tenant that `mcp_server.http.Gate` set
     """
 
     end: dict
-    served: Counter[str] = field(default_factory=Counter)  # the requests at work, by their method
+    served: Counter[str] = field(default_factory=Counter)  # requests in progress, by method
     at: float = 0.0  # when the last one ended
 
     @property
@@ -41,18 +41,17 @@ class _Session:
 
 
 class FairSessions:
-    """ASGI, around the SDK's application, whose requests name their tenant: a session more for one tenant is one less
-    for the others.
+    """ASGI middleware around the SDK's application, which limits the sessions of all tenants together to `most`.
 
-    While `most` are open, whoever asks for another gets it: of the tenant that has most of them, the one that was
-    silent longest is ended, as if its client had done so; one with a call at work only where each has one. That client
-    is told that there is no such session, and opens a new one. Sessions that are being opened count, and cannot be
-    ended: a tenant that has most by them alone is refused by the SDK.
+    A request for a session beyond `most` gets one: of the tenant with the most sessions, the session that was idle
+    longest is ended, as if its client had done so; a session with a call in progress only if all of that tenant's have
+    one. The client of an ended session gets a 404 and opens a new one. Sessions that are being opened count as well but
+    cannot be ended: the SDK refuses a tenant that has the most through these alone.
     """
 
     def __init__(self, app: Any, most: int) -> None:
         self._app, self._most = app, most
-        self._open: OrderedDict[str, _Session] = OrderedDict()  # by their ids, that which was silent longest first
+        self._open: OrderedDict[str, _Session] = OrderedDict()  # by id, the longest idle first
         self._coming: Counter[str] = Counter()  # sessions that are being opened, by tenant
 
     async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
@@ -64,7 +63,7 @@ class FairSessions:
             await self._within(id, scope, receive, send)
 
     async def _within(self, id: str, scope: dict, receive: Any, send: Any) -> None:
-        """Serve a request of a session, if there is such a one of this tenant's."""
+        """Serve a request within a session; the SDK refuses it if this tenant has no such session."""
         session, method = self._open.get(id), scope["method"]
         if session is None or session.tenant != _tenant(scope):
             await self._app(scope, receive, send)
@@ -129,7 +128,7 @@ class FairSessions:
                 self._open.move_to_end(id)
 
     async def _make_room(self, asker: str) -> bool:
-        """End sessions until one more is none too many, and count it as coming. False: the tenant has most itself."""
+        """End sessions until there is room, and count the new one as coming. False: the asker's own are the most."""
         for id in [id for id, session in self._open.items() if session.is_over()]:
             del self._open[id]
         while len(self._open) + self._coming.total() >= self._most:
@@ -150,7 +149,7 @@ class FairSessions:
         return True
 
     async def _end(self, id: str, session: _Session) -> None:
-        """End a session as its client would, by a DELETE; one that the SDK has ended itself may be gone."""
+        """End a session as its client would, by a DELETE. The SDK may have ended it already (404)."""
 
         async def nothing() -> dict:
             return {"type": "http.request", "body": b"", "more_body": False}
@@ -167,12 +166,12 @@ def _tenant(scope: dict) -> str:
 
 
 def _first(headers: Any, name: bytes) -> bytes | None:
-    """The header that the SDK goes by where a request has two of one name."""
+    """The value of the first header of this name, which is the one that the SDK uses; None without one."""
     return next((value for each, value in headers if each == name), None)
 
 
 def _asks_for_a_session(scope: dict, body: bytes) -> bool:
-    """Whether the SDK opens a session for it: for `initialize` alone, and not in the protocol's later versions."""
+    """Whether the SDK opens a session for a request: only for `initialize`, in protocol versions with a handshake."""
     version = _first(scope["headers"], _VERSION)
     later = version is not None and version.decode("latin-1") not in HANDSHAKE_PROTOCOL_VERSIONS
     if later or scope["method"] != "POST" or b'"initialize"' not in body:

@@ -1,7 +1,7 @@
-"""Who calls: the server's one bearer token, or a file of hashed tokens, each bound to an agent_id.
+"""Authentication: one bearer token for the server, or a file of hashed tokens, each bound to an agent_id.
 
-A line of the file is `sha256:HEX AGENT_ID`, what follows `#` is a comment. The tokens have 256 random bits, so a plain
-hash cannot be turned back; the file holds none of them. Take a line out, and its token is refused from the next
+A line of the file is `sha256:HEX AGENT_ID`; a comment begins with `#`. The file holds no token itself; as the tokens
+have 256 random bits, a plain hash cannot be inverted. Once a line is removed, its token is refused from the next
 request on.
 """
 
@@ -35,9 +35,9 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(host: str, env: str, file: Path | None) -> str | None:
-    """The bearer token, from a file or an environment variable; None where none is set.
+    """The bearer token, from a file or an environment variable; None if none is set and only this machine can connect.
 
-    Raises UserError for a token that is too short, and for a missing one unless only this machine can reach `host`.
+    Raises UserError for a token that is too short, and for a missing one unless `host` is a loopback address.
     """
     try:
         token = file.read_text(encoding="utf-8").strip() if file is not None else os.environ.get(env, "").strip()
@@ -55,7 +55,7 @@ def read_token(host: str, env: str, file: Path | None) -> str | None:
 
 
 class Tenants:
-    """The tokens of a file, read again when it changes. Thread-safe."""
+    """The tenants' tokens in a file, which is read again when it changes. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -65,7 +65,7 @@ class Tenants:
         self.read()
 
     def read(self) -> dict[bytes, str]:
-        """{hash of a token: whose it is}. Raises UserError where the file cannot be read as one: nobody comes in."""
+        """{hash of a token: its agent_id}. Raises UserError if the file cannot be read; then all calls are refused."""
         with self._lock:
             try:
                 found = self._path.stat()
@@ -79,9 +79,9 @@ class Tenants:
             return self._agents
 
     def agent(self, token: bytes) -> str | None:
-        """Whose a token is; None where it is nobody's. Takes as long for each, whichever it is. UserError as `read`."""
+        """The agent_id of a token; None if it is unknown. Takes constant time. Raises UserError as `read` does."""
         given, found = hashlib.sha256(token).digest(), None
-        if not token:  # who sends none is nobody, even if the file holds the hash of nothing
+        if not token:  # no token is never valid, even if the file holds the hash of an empty one
             return None
         for known, agent in self.read().items():
             found = agent if hmac.compare_digest(given, known) else found
@@ -89,7 +89,7 @@ class Tenants:
 
 
 def parsed(path: Path) -> dict[bytes, str]:
-    """The tokens of a file. UserError names the line that is none."""
+    """Parse a file of tokens: {hash: agent_id}. Raises UserError, which names the line that is malformed."""
     agents = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not (text := line.partition("#")[0].strip()):

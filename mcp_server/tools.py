@@ -1,4 +1,4 @@
-"""The tools of the server: eight for agents, and six more to tend a memory. tools_ace.py has another server's."""
+"""The tools of the server: eight for agents, six for curation. tools_ace.py mimics the tools of another server."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ _MESSAGES = {
 
 
 class MemoryTools:
-    """Each public method is a tool: its parameters are the tool's schema. server.PROFILES says who is offered which.
+    """Each public method is a tool: its parameters are the tool's schema. server.PROFILES lists the tools of a profile.
 
-    Its docstring is what the model reads about the tool, in every conversation: each word costs all users.
+    A method's docstring is the tool's description, which the model reads in every conversation: each word costs tokens.
     """
 
     def __init__(self, service: Service | None = None, worker: QueueWorker | None = None) -> None:
         # Without a service the tools can be listed, not called.
         self._service, self._worker = service, worker
-        # The tools that tend a memory rank by trust: what users said of a record, fading with its age.
+        # The curation tools rank by trust: by a record's marks (helpful/harmful), decayed with age.
         self._trust = Trust(pool=100)
 
     async def retrieve_memory(
@@ -78,7 +78,7 @@ class MemoryTools:
 
         def make() -> Retrieved:
             hits, n_held_back = bank.retrieve_and_count(query, top_k, where)
-            ids = [] if everyone else [hit.record.id for hit in hits]  # everyone's are read only
+            ids = [] if everyone else [hit.record.id for hit in hits]  # records of all namespaces are read only
             hits = comparable(bank, query, hits)
             prompt = memory_prompt(hits, settings.max_memory_chars, settings.prompt_style, whose=everyone)
             data = {  # in the form of the ReasoningBank MCP server
@@ -205,7 +205,7 @@ class MemoryTools:
                 "title": " / ".join(lesson.title for lesson in record.items),
                 "tags": list(record.tags),
                 "success": record.outcome == "success",
-                **standing(record),
+                **usage_summary(record),
             }
             for record in ranked[offset : offset + limit]
         ]
@@ -223,7 +223,7 @@ class MemoryTools:
         query, top_k = self._checked_query(query, top_k)
         bank = self._service.bank_for(agent_id)
         hits = self._trust.rank(bank, query, top_k, None, Filter(tags=checks.tags(tags), statuses=("active",)))
-        data = {"insights": [memory | standing(hit.record) for hit in hits for memory in memory_entries(hit)]}
+        data = {"insights": [memory | usage_summary(hit.record) for hit in hits for memory in memory_entries(hit)]}
         prompt = memory_prompt(hits, self._service.settings.max_memory_chars)
         return result(data, prompt or "Nothing is stored that fits.")
 
@@ -256,7 +256,7 @@ class MemoryTools:
         return result(None, exported(self._service.bank_for(agent_id), format))
 
     def _checked_mode(self, async_mode: bool | None) -> bool:
-        """Whether to learn in the background. UserError where a model is needed here and none can be asked."""
+        """Whether to learn in the background. Raises UserError if a model is needed here and none is configured."""
         service = self._service
         async_mode = service.settings.async_default if async_mode is None else async_mode
         if not (async_mode and service.queue_without_model):
@@ -288,11 +288,11 @@ class MemoryTools:
     def _mark(self, memory_id: str, agent_id: str, *, helpful: bool) -> CallToolResult:
         bank = self._service.bank_for(agent_id)
         record = mark_record(bank, find_record(bank, memory_id).id, helpful, used=True)
-        return result({"memory_id": record.id, **standing(record)})
+        return result({"memory_id": record.id, **usage_summary(record)})
 
 
 def comparable(bank: MemoryBank, query: str, hits: list[Scored]) -> list[Scored]:
-    """Hits as a client sees them: a score from 0 to 1 whatever the policy, and the cosine with the query."""
+    """The hits with values that a client can compare: a score from 0 to 1 for any policy, and the query's cosine."""
     if any(hit.similarity is None for hit in hits):  # found by words alone
         import numpy as np
 
@@ -305,8 +305,8 @@ def comparable(bank: MemoryBank, query: str, hits: list[Scored]) -> list[Scored]
     ]
 
 
-def standing(record: MemoryRecord) -> dict[str, Any]:
-    """How often a record was marked, how far that makes it trusted, when it was last used and where it comes from."""
+def usage_summary(record: MemoryRecord) -> dict[str, Any]:
+    """A record's marks, trust, last use, warning and source URL, without those that it lacks."""
     known = {
         "helpful": record.n_helpful,
         "harmful": record.n_harmful,
@@ -325,7 +325,7 @@ def index_line(insight: dict[str, Any]) -> str:
 
 
 def stored(bank: MemoryBank, id: str, status: str) -> CallToolResult:
-    """A tool's result about a record that it stored: its status, or that it is quarantined or archived at once."""
+    """A tool's result for a record that it stored: `status`, or that the record was quarantined or archived at once."""
     about = describe_stored(bank, id)
     if about["state"] == "quarantined" or (about["state"] != "active" and status != "already_known"):
         status = "duplicate" if "duplicate_of" in about else about["state"]
@@ -333,7 +333,7 @@ def stored(bank: MemoryBank, id: str, status: str) -> CallToolResult:
 
 
 def result(data: dict[str, Any] | None, text: str | None = None) -> CallToolResult:
-    """A tool's result as data and as text; without a text of its own, the data as JSON."""
+    """A tool's result as data and as text; text=None: the data as JSON."""
     text = json.dumps(data, ensure_ascii=False) if text is None else text
-    data = {"text": text} if data is None else data  # some clients show the model nothing but the data
+    data = {"text": text} if data is None else data  # some clients show the model only the data
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data)

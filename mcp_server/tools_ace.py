@@ -1,4 +1,4 @@
-"""The eight tools of the insight memory server (mcp-learning-memory 0.2.1), by its names (`--tools ace`)."""
+"""Eight tools with the names and parameters of another server's, mcp-learning-memory 0.2.1 (`--tools ace`)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from mcp_server.insights import delete, exported, store_insight, with_tags
 from mcp_server.service import Service, describe_stored, find_record
 from mcp_server.tools import result
 
-MOST = 1000  # insights of one answer
+MOST = 1000  # max. insights in one answer
 PREVIEW = 100  # characters
-START = datetime.fromtimestamp(0, UTC)  # of a record without a readable time
+START = datetime.fromtimestamp(0, UTC)  # stands for the time of a record without a readable one
 SORT = {
     "created": lambda record: added_at(record) or START,
     "lastUsed": lambda record: last_use(record) or START,
@@ -32,9 +32,10 @@ SORT = {
 
 
 class AceTools:
-    """Each public method is a tool, as in MemoryTools. Whose memory it is no call says: it is `memory.namespace`.
+    """Each public method is a tool, as in MemoryTools. They have no agent_id: they use `memory.namespace`, or
+    with --tokens the caller's namespace.
 
-    What a tool stores stays as it was written: duplicates and merges are left to the other profiles.
+    Insights are stored as written: only the other profiles remove duplicates and merge.
     """
 
     def __init__(self, service: Service | None = None) -> None:
@@ -114,12 +115,12 @@ class AceTools:
 
 
 def find_insight(bank: MemoryBank, id: str) -> MemoryRecord:
-    """An insight by its id. UserError when there is none."""
+    """The insight with this id. Raises UserError if there is none."""
     return find_record(bank, id, "insight", "list_index and search_insights")
 
 
 def detail(record: MemoryRecord) -> dict[str, Any]:
-    """An insight in full, with what is known of it; a warning where its trust is below 0."""
+    """An insight in full, without fields that are None; with a warning if its trust is below 0."""
     insight = {name: value for name, value in as_insight(record).items() if value is not None}
     if feedback(record) < 0:
         insight["warning"] = f"low trust: marked helpful {record.n_helpful}, harmful {record.n_harmful}"

@@ -1,4 +1,7 @@
-"""The prompts of a run by intent: `PROJECT.render(NAME, **values)` fills a template. All of them are made here.
+"""The prompts of a run, each named for its purpose: `PROJECT.render(NAME, **values)` fills a template.
+
+All prompts are rendered here. With judge.confidence=true, judge_confidence.jinja, which includes judge.jinja and also
+asks for a confidence, replaces judge.jinja.
 
 Templates are Jinja with StrictUndefined and are rendered once: values (questions, lessons, model text) are data and
 may hold braces, backslashes or template syntax. The manifest records the hash of every template.
@@ -14,7 +17,7 @@ from typing import Any
 
 SYSTEM_INSTRUCTION_WITH_MEMORY = "system_instruction_with_memory"
 JUDGE_PROMPT = "judge"
-JUDGE_CONFIDENCE_PROMPT = "judge_confidence"  # the same with a question more, not in the paper
+JUDGE_CONFIDENCE_PROMPT = "judge_confidence"  # replaces JUDGE_PROMPT with judge.confidence=true; not in the paper
 EXTRACT_SUCCESS_PROMPT = "extract_success"
 EXTRACT_FAILURE_PROMPT = "extract_failure"
 MATTS_PARALLEL_CONTRAST_PROMPT = "matts_parallel_contrast"
@@ -23,7 +26,7 @@ MATTS_SEQUENTIAL_EXTRACT_PROMPT = "matts_sequential_extract"
 SELECT_BEST_PROMPT = "select_best"
 INDUCE_WORKFLOWS_PROMPT = "induce_workflows"
 MEMORY_BLOCK = "memory_block"  # fills the slot {{ memory_block }} of the system instruction
-MERGE_LESSONS_PROMPT = "merge_lessons"  # this and the next are for memory.consolidate, not in the paper
+MERGE_LESSONS_PROMPT = "merge_lessons"  # MERGE_LESSONS and RELATE_LESSONS: for memory.consolidate, not in the paper
 RELATE_LESSONS_PROMPT = "relate_lessons"
 FORMS = {"paper": MEMORY_BLOCK, "plain": "memory_block_plain", "plain_zh": "memory_block_plain_zh"}
 OTHER_FORMS = [name for name in FORMS.values() if name != MEMORY_BLOCK]
@@ -38,8 +41,9 @@ _FOLDER = Path(__file__).parent
 class Prompts:
     """The templates of a run.
 
-    own            a folder whose templates take the place of those here; None: there is none
-    memory_block   paper | plain | plain_zh: the form of retrieved lessons, of the paper or of Title and Content lines
+    own            a folder whose templates replace those of the same name here; None: no such folder
+    memory_block   paper | plain | plain_zh: how retrieved lessons are written: as in the paper, or as Title and Content
+                   lines in English or Chinese
     """
 
     own: str | None = None
@@ -47,21 +51,21 @@ class Prompts:
 
     @classmethod
     def of(cls, config: Any) -> Prompts:
-        """From the key `prompts`: {folder, memory_block}, a folder alone, or null."""
+        """The prompts for the configuration's key `prompts`: {folder, memory_block}, a folder alone, or null."""
         if config is None or isinstance(config, str):
             return cls(own=config)
         return cls(own=config["folder"], memory_block=config["memory_block"])
 
     def render(self, name: str, **values: object) -> str:
-        """A template's text with its values; a missing value raises jinja2.UndefinedError."""
+        """Fill a template with its values. Raises jinja2.UndefinedError for a missing value."""
         if name == MEMORY_BLOCK:
             name = FORMS[self.memory_block]
         return _environment(*self._folders()).get_template(f"{name}.jinja").render(**values).strip()
 
     def hashes(self, style: str = "") -> dict[str, str]:
-        """sha256 of every template, for the manifest: two runs with the same hashes were asked the same way.
+        """{template: sha256}, for the manifest: two runs with the same hashes used the same prompts.
 
-        Of the forms of MEMORY_BLOCK only the one that is used, under that name.
+        Of the forms of MEMORY_BLOCK it has only the one in use, under the name MEMORY_BLOCK.
 
         style   a folder of prompts/ whose templates are used as well, e.g. STEPS
         """
@@ -73,7 +77,7 @@ class Prompts:
         return {name: used if name == MEMORY_BLOCK else h for name, h in hashes.items() if name not in OTHER_FORMS}
 
     def source(self) -> str:
-        """The text of every template, as it is written."""
+        """The source text of all templates, unrendered."""
         return "\n".join(path.read_text("utf-8") for folder in self._folders() for path in folder.glob("*.jinja"))
 
     def _folders(self) -> tuple[Path, ...]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from analysis.cells import verdict
+from analysis.cells import comparison_outcome
 from analysis.studies import Study
 from core.run.display import percent
 from core.setting import TRUE_LABELS
 
-VERDICTS = {
+OUTCOME_WORDS = {
     "better": "better",
     "worse": "worse",
     "same": "no difference shown",
@@ -64,7 +64,7 @@ def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, st
         "base": base,
         "points": f"{points(cell['difference'])} points",
         "interval": f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}",
-        "verdict": VERDICTS[verdict(cell)],
+        "verdict": OUTCOME_WORDS[comparison_outcome(cell)],
         "flips": f"{cell['won']:.0f} gained, {cell['lost']:.0f} lost in {cell['n_pairs']:.0f} pairs of task and seed",
         "tests": tests,
     }
@@ -75,7 +75,8 @@ def lessons(found: list[dict[str, Any]], base: str) -> list[str]:
     named = {"relevant": "Lessons of the right kind", "irrelevant": "Lessons of another kind"}
     return [
         f"{named[row['step']]}: {points(row['difference'])} points to {base} on the same tasks (95 % interval "
-        f"{points(row['difference_low'])} to {points(row['difference_high'])}): {VERDICTS[verdict(row)]}."
+        f"{points(row['difference_low'])} to {points(row['difference_high'])}): "
+        f"{OUTCOME_WORDS[comparison_outcome(row)]}."
         for row in found
         if row["step"] in named and row.get("difference") is not None
     ]
@@ -84,7 +85,7 @@ def lessons(found: list[dict[str, Any]], base: str) -> list[str]:
 def tally(found: list[dict[str, str]]) -> str:
     """How many arms came out how, of `differences`, where these are too many to be read one by one."""
     counts = Counter(each["verdict"] for each in found)
-    return f"Against {found[0]['base']}: " + ", ".join(f"{counts[v]} {v}" for v in VERDICTS.values() if counts[v])
+    return f"Against {found[0]['base']}: " + ", ".join(f"{counts[v]} {v}" for v in OUTCOME_WORDS.values() if counts[v])
 
 
 def warnings(study: Study) -> list[str]:

@@ -25,7 +25,7 @@ PLAN_LIMIT = 100  # commands; a longer plan is a sign of a broken game
 
 @dataclass(frozen=True, kw_only=True)
 class GameState:
-    """The engine's answer to a command. valid: whether it knew the command; admissible: the commands possible next."""
+    """The engine's response to a command. valid: whether it knew the command; admissible: commands possible next."""
 
     observation: str
     won: bool

@@ -139,7 +139,7 @@ class AlfworldEnv(BaseEnv):
             raise EnvStateError("no game: call reset first")
 
     def _hint(self) -> str:
-        """What an observation ends with for the agent alone."""
+        """The hint appended to an observation (info["hint_chars"])."""
         return f"\n\nAdmissible commands: {'; '.join(self._turn.admissible)}" if self.show_admissible else ""
 
     def _listed(self, split: str) -> dict[str, Game]:

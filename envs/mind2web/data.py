@@ -31,7 +31,7 @@ Candidates = tuple[tuple[str, int], ...]  # (backend_node_id, rank)
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedStep:
-    """gold: the elements that are right, in the record's order; () where the page has none of them."""
+    """A recorded step. gold: the right elements, in the record's order; () if the page has none of them."""
 
     uid: str
     html: str

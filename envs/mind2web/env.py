@@ -61,7 +61,7 @@ class Choices:
         self._next()
 
     def answer(self, reply: str) -> bool:
-        """Take a reply; whether there is another question. What cannot be read is none of the above."""
+        """Take a reply; returns whether another question follows. An unreadable reply means "none of the above"."""
         letter, op, value = read_choice(reply) or ("A", "", "")
         place = LETTERS.index(letter) - 1
         if 0 <= place < len(self.shown):
@@ -95,7 +95,7 @@ class Mind2WebEnv(BaseEnv):
     gold_outside          wrong: a step whose element is not among the candidates counts as wrong and is not asked |
                           first: its element is put first among them (inflates every figure)
     history               gold: the earlier actions as they were recorded | own: as the agent predicted them
-    history_length        so many of them; None: all
+    history_length        max. number of earlier actions shown; None: all
     step_success          parts: the right element and an action F1 of 1 | whole: the whole action, to the letter
     """
 
@@ -133,7 +133,7 @@ class Mind2WebEnv(BaseEnv):
         return [said for place in self._asked() for said in self._solved(place)]
 
     def admissible(self) -> list[str]:
-        """A click on each candidate, or each choice."""
+        """A click on each candidate, or in form=choices each choice."""
         if self._choices is None:
             return [f"CLICK [{element}]" for element in self._candidates(self._place)]
         return ["A", *(f"{letter}. CLICK" for letter, _ in zip(LETTERS[1:], self._choices.shown, strict=False))]
@@ -181,7 +181,7 @@ class Mind2WebEnv(BaseEnv):
         return self._observation()[0]
 
     def _asked(self) -> list[int]:
-        """The steps that are asked; the last one, though it is wrong, where none can be answered."""
+        """The steps that are asked. If none can be answered, the last one is asked anyway, and counts as wrong."""
         places = [place for place in range(len(self._record.steps)) if self._right(place)]
         return places or [len(self._record.steps) - 1]
 
@@ -193,7 +193,7 @@ class Mind2WebEnv(BaseEnv):
             self._choices = Choices(self._shuffled(place), self.choices_per_question)
 
     def _shuffled(self, place: int) -> list[str]:
-        """The candidates in an order by lot: in that of their ranks the first would mostly be the right one."""
+        """The candidates in random order: if they were ranked, the first would mostly be the right one."""
         names = (self._record.id, str(place), "mind2web")
         return sorted(self._candidates(place), key=lambda element: derive_seed(self.seed, *names, element))
 
@@ -219,7 +219,7 @@ class Mind2WebEnv(BaseEnv):
             self._marks[self._place] = marked(action, gold, right, whole=self.step_success == "whole")
 
     def _observation(self) -> tuple[str, int]:
-        """(the page, the task and the earlier actions; how many characters at the end hold what was recorded)."""
+        """(page, task and earlier actions; length of the recorded actions at its end, info["hint_chars"])."""
         recorded = [step.shown for step in self._record.steps[: self._place]]
         earlier = recorded if self.history == "gold" else self._own
         earlier = earlier[-self.history_length :] if self.history_length else earlier
@@ -235,7 +235,7 @@ class Mind2WebEnv(BaseEnv):
         return "\n".join([self._page.text(self._choices.shown), "", "Which element is to be acted on next?", *lines])
 
     def _in_words(self, action: Action | None) -> str:
-        """As the recorded actions are written: the element, then what was done."""
+        """An action written like the recorded ones: the element, then the operation."""
         if action is None:
             return UNREAD
         element = self._page.element(action.element) or f"[{action.element}]"
@@ -250,7 +250,7 @@ class Mind2WebEnv(BaseEnv):
         return [element for rank, element in ranked if rank < self.top_k][: self.top_k]
 
     def _right(self, place: int) -> list[str]:
-        """Of the candidates those that count as the step's element, in the record's order."""
+        """The candidates that count as the step's right element, in the record's order."""
         shown = set(self._candidates(place))
         return [element for element, _ in self._record.steps[place].gold if element in shown]
 
@@ -260,7 +260,7 @@ class Mind2WebEnv(BaseEnv):
         return Action(op=step.op, element=element, value=step.value, said=written(step.op, element, step.value))
 
     def _solved(self, place: int) -> list[str]:
-        """Replies that answer a step as it was recorded, as far as it can be."""
+        """Replies that reproduce a recorded step, as far as the form allows."""
         step = self._record.steps[place]
         right = self._right(place)
         if self.step_success == "whole" or not right:

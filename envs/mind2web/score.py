@@ -1,4 +1,4 @@
-"""What a reply says to do on a page of Mind2Web, and how right that is: element accuracy, action F1, step success."""
+"""Parses a reply into an action on a page of Mind2Web and scores it: element accuracy, action F1, step success."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHOICE = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """`said`: as it was written, which the comparison of whole actions goes by."""
+    """A parsed action. said: its text as written, which step_success=whole compares."""
 
     op: str
     element: str
@@ -25,7 +25,7 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """Of one step: the element is the right one; F1 of operation and value; both are right, or the whole action is."""
+    """Scores of one step: whether the element is right; F1 of operation and value; step success (env.step_success)."""
 
     element: float = 0.0
     f1: float = 0.0
@@ -69,13 +69,13 @@ def marked(action: Action | None, gold: Action, right: Container[str], *, whole:
 
 
 def token_f1(said: set[str], gold: set[str]) -> float:
-    """F1 of two sets of tokens, case and all."""
+    """F1 of two sets of tokens, case-sensitive."""
     if not said or not gold:
         return float(said == gold)
     return 2 * len(said & gold) / (len(said) + len(gold))
 
 
 def _tokens(action: Action) -> set[str]:
-    """Of operation and value, without those that are a sign alone, as Synapse and AWM have it."""
+    """The tokens of operation and value, without pure punctuation, as in Synapse and AWM."""
     words = [action.op, *([] if action.op == "CLICK" else action.value.split())]
     return {word for word in words if word not in string.punctuation}

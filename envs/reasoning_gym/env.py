@@ -37,7 +37,7 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "
 
 @dataclass(frozen=True, kw_only=True)
 class Puzzle:
-    """A task and where the package makes it again: index in the batch of a seed."""
+    """A task with the seed and the index in its batch, from which the package makes it again."""
 
     id: str
     family: str
@@ -52,11 +52,11 @@ class ReasoningGymEnv(BaseEnv):
     """The package lives in a worker process, one per env, which is started at the first use.
 
     families     by the package's names; envs/reasoning_gym/families.py says which are refused, and why
-    per_family   tasks of each
-    split        train | test. No question is in both, whatever the seed: its hash says where it belongs
+    per_family   number of tasks of each family
+    split        train | test. The hash of a question decides its split, so no question is in both, for any seed
     order        interleaved: the first task of each family, then the second of each, ...; blocked: family after family
     options      {family: {key: value}}, the keys of its configuration in the package (its difficulty)
-    timeout_s    for the score of one answer, in seconds; an answer that takes longer twice is wrong
+    timeout_s    time limit of scoring one answer, in seconds; an answer that exceeds it twice is wrong
     """
 
     families: list[str]
@@ -92,7 +92,7 @@ class ReasoningGymEnv(BaseEnv):
         return self._score(read.answer if read.rule == "tag" else prediction)[0] == 1.0
 
     def describe(self) -> dict[str, Any]:
-        """left_out: tasks that were made and not taken, as their gold answer is refused or known to be wrong."""
+        """Identify the tasks. left_out: tasks that are not played, as their gold answer is refused or wrong."""
         puzzles = [[puzzle.id, puzzle.question, puzzle.gold] for puzzle in self._puzzles(self.split)]
         return {
             "dataset": "reasoning_gym",
@@ -152,7 +152,7 @@ class ReasoningGymEnv(BaseEnv):
         return 0.0, broke
 
     def _call(self, method: str, family: str, seed: int) -> Any:
-        """A call that may make tasks, of a worker that is started if need be."""
+        """Call the worker with a limit long enough to make tasks; start it if need be."""
         if self._aborted:
             raise InfraError("aborted")
         if find_spec("reasoning_gym") is None:

@@ -41,13 +41,13 @@ CUT = re.compile(r"\(\w+day\) \d")  # of such a moment the gold answer knows the
 
 
 def is_gold(answer: str, gold: str) -> bool:
-    """Whether an answer is the gold answer but for blanks, commas and capitals."""
+    """Whether an answer equals the gold answer, ignoring blanks, commas and case."""
     plain, wanted = (re.sub(r"[\s,]+", "", text).lower() for text in (answer, gold))
     return plain == wanted
 
 
 def wrong_gold(family: str, question: str, gold: str) -> bool:
-    """Whether a task's gold answer is known to be wrong, or its question to say something else than was meant."""
+    """Whether a task's gold answer is known to be wrong, or its question to be worded wrongly."""
     if family == "family_relationships":
         return bool(IN_LAW.fullmatch(gold))
     if family == "calendar_arithmetic":  # days of the next year are printed with this one's number
@@ -58,7 +58,7 @@ def wrong_gold(family: str, question: str, gold: str) -> bool:
 
 
 def _weekday(day: str) -> str | None:
-    """Of a day such as "March 1, 2022"; None where the calendar has no such day."""
+    """The weekday of a day such as "March 1, 2022"; None if the calendar has no such day."""
     try:
         return f"{datetime.strptime(day, '%B %d, %Y'):%A}"
     except ValueError:  # February 29 of another year

@@ -1,4 +1,4 @@
-"""What env=reasoning_gym hosts in a process of its own: the package, which makes the tasks and scores the answers."""
+"""The worker process of env=reasoning_gym: it runs the package, which makes the tasks and scores the answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MISSING = 'env=reasoning_gym needs the package reasoning-gym: pip install "reaso
 class Gym:
     """Made in the child process alone: it changes the process that it is made in. It keeps no episode.
 
-    alarm_s   seconds that one score may take
+    alarm_s   time limit of scoring one answer, in seconds
     options   by family: the keys of its configuration in the package
     """
 
@@ -40,7 +40,7 @@ class Gym:
         return [(entry["question"], *_gold(dataset, entry)) for entry in entries]
 
     def prepare(self, family: str, seed: int) -> None:
-        """Make the tasks of a seed, unless they are there: a new process has none."""
+        """Make the tasks of a seed unless this process has made them already."""
         self._batch(family, seed)
 
     def score(self, family: str, seed: int, index: int, known: str, answer: str) -> tuple[float, str]:

@@ -84,7 +84,7 @@ class JobService:
 
     @property
     def query(self) -> str:
-        """What is asked, in one sentence."""
+        """The task in one sentence."""
         raise NotImplementedError
 
     def open(self) -> str:
@@ -124,7 +124,7 @@ class JobService:
 
     @classmethod
     def lesson(cls) -> Lesson:
-        """What a perfect extractor would have learned from many variants: all the rules."""
+        """The ideal lesson of the job: all its rules."""
         about = f"The rules that hold for every job of the kind {cls.job}."
         return Lesson(title=cls.title, description=about, content=" ".join(cls.rules.values()))
 
@@ -140,7 +140,7 @@ class JobService:
         return f"{text} The job is over and has failed.{stated}"
 
     def draw(self, options: Sequence, *names: object):
-        """One of the options, by the variant's seed and the names."""
+        """One of the options, drawn by hashing the variant's seed and the names."""
         return options[derive_seed(self.seed, *names) % len(options)]
 
     def shuffled(self, options: Sequence, *names: object) -> list:

@@ -54,7 +54,7 @@ class ScenariosEnv(BaseEnv):
         super().close()
 
     def lessons(self) -> list[tuple[Task, Lesson]]:
-        """For each job its first variant and the lesson that a perfect extractor would have made."""
+        """One (first variant, ideal lesson) pair per job."""
         first = {task.type: task for task in reversed(self.tasks())}
         return [(first[job], JOBS[job].lesson()) for job in self.jobs]
 

@@ -25,7 +25,7 @@ READY = b"ready"
 
 @dataclass(kw_only=True)
 class Container(Sandbox):
-    """program: docker, podman, or what takes the same words."""
+    """A sandbox in a container. program: docker, podman, or a program with the same command line."""
 
     program: str
     limits: Limits

@@ -26,8 +26,8 @@ class Instance:
     """One issue.
 
     type       for breakdowns: the family of a bundled one, else its repository
-    tests      (those that fail before the fix, those that pass before and after it), as pytest names them
-    gold       the fix, and `test_patch` what adds the tests: unified diffs
+    tests      (tests that fail before the fix, tests that pass before and after it), by their pytest names
+    gold       the fix, and `test_patch` the patch that adds the tests: unified diffs
     folder     of the repository; None: it lies in `image`, or in that of the instance's id where this is None too
     """
 
@@ -58,7 +58,7 @@ def place(data: str) -> Path:
 
 
 def data_digest(data: str) -> str:
-    """A hash of all that the instances are made of."""
+    """A hash over all files of the instances."""
     path = place(data)
     if path.is_file():
         return sha256(path)
@@ -67,7 +67,7 @@ def data_digest(data: str) -> str:
 
 
 def family_lessons(data: str) -> dict[str, Lesson]:
-    """{family: what a perfect extractor would have learned of it}: the first line of its lesson.md is the title."""
+    """{family: its ideal lesson}, read from its lesson.md, whose first line is the title."""
     path = place(data)
     found = {}
     for folder in _families(path) if path.is_dir() else ():
@@ -92,7 +92,7 @@ def _of_folder(file: Path) -> Instance:
 
 
 def _of_row(where: str, row: dict[str, Any], **more: Any) -> Instance:
-    """more: fields of Instance that a row of SWE-bench has not."""
+    """Make an instance from a row of SWE-bench. more: the fields of Instance that such a row lacks."""
     missing = [name for name in ("instance_id", "repo", "problem_statement") if not isinstance(row.get(name), str)]
     if missing:
         raise UserError(f"{where}: {missing[0]} is missing or no text; env.data takes the fields of SWE-bench.")
@@ -146,7 +146,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _text(path: Path) -> str:
-    """As it stands, with the ends of its lines: a patch may be about them."""
+    """Read a text without changing its line ends: a patch may depend on them."""
     try:
         return path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -51,9 +51,9 @@ class SweEnv(BaseEnv):
     types               only these: families of the bundled ones, repositories of a file. None: all
     ids                 only these instances, by instance_id. None: all
     image               of an instance in a file; {id} stands for its id as the official images write it
-    command_timeout_s   for one command
-    test_timeout_s      for the tests of one instance
-    limits              of one command, and of the tests
+    command_timeout_s   time limit of one command
+    test_timeout_s      time limit of the tests of one instance
+    limits              resource limits of one command, and of the tests
     """
 
     data: str = "bundled"
@@ -91,7 +91,7 @@ class SweEnv(BaseEnv):
         return ["ls -la", "git log --oneline", "git ls-files", "python -m pytest -q", SUBMIT]
 
     def describe(self) -> dict[str, Any]:
-        """sha256: of all of env.data, whatever of it is played."""
+        """Identify the tasks. sha256: of all of env.data, even if only a part is played."""
         return {
             "dataset": f"swe {place(self.data).name}",
             "sha256": data_digest(self.data),
@@ -166,7 +166,7 @@ class SweEnv(BaseEnv):
                 box.close()
 
     def _shown(self, ran: Ran) -> str:
-        """What a command did, as mini-swe-agent says it."""
+        """The result of a command, in the format of mini-swe-agent."""
         values = {**vars(self.limits), "command_timeout_s": self.command_timeout_s}
         head = f"<returncode>{ran.returncode}</returncode>"
         if ran.killed:
@@ -183,7 +183,7 @@ class SweEnv(BaseEnv):
         )
 
     def _received(self, patch: str) -> str:
-        """The end of the attempt, which says nothing of the tests."""
+        """The last observation of an attempt, which does not reveal the result of the tests."""
         changed = sum(line.startswith("diff --git ") for line in patch.splitlines())
         return f"The patch is submitted. It changes {changed} {'file' if changed == 1 else 'files'}."
 
@@ -235,7 +235,7 @@ class SweEnv(BaseEnv):
 
 
 def make_sandbox(kind: str, limits: Limits) -> Sandbox:
-    """One of SANDBOXES, not yet opened. There is no sandbox that is none."""
+    """A sandbox of env.sandbox, not yet opened. Commands never run without one."""
     if kind not in SANDBOXES:
         raise UserError(f"env.sandbox={kind}: choose {', '.join(SANDBOXES[:-1])} or {SANDBOXES[-1]}.")
     return Bubblewrap(limits=limits) if kind == "bwrap" else Container(program=kind, limits=limits)

@@ -25,7 +25,12 @@ git init -q -b main . && printf '%s\\n' __pycache__/ '*.pyc' .pytest_cache/ > .g
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """patch: applied | empty | does not apply. failed: how many of its tests did not pass. killed: as of a command."""
+    """The outcome of an evaluation.
+
+    patch    applied | empty | does not apply
+    failed   number of the instance's tests that did not pass
+    killed   the limit at which the tests were killed, as for a command; "" for none
+    """
 
     solved: bool
     patch: str
@@ -52,7 +57,7 @@ def resolve(box: Sandbox, patch: str, instance: Instance, *, source: str, timeou
 
     box         not open yet; it is closed afterwards
     source      of the copy, as for `begin`
-    timeout_s   for the tests
+    timeout_s   time limit of the tests
 
     Raises InfraError where the disk is full, even for a patch that solves the instance: if only failures were left out
     then, the success rate would be too high.

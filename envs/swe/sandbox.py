@@ -1,4 +1,4 @@
-"""Where a model's commands run, and never anywhere else: what a sandbox is, and what its two kinds share.
+"""The interface of a sandbox, in which alone a model's commands run, and the code that its two kinds share.
 
     box = make_sandbox("bwrap", Limits())   # of envs/swe/env.py, by env.sandbox
     box.check()                             # UserError where it cannot be had
@@ -48,16 +48,16 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Of one command, with all that it starts.
+    """Resource limits of one command, including all processes that it starts.
 
     memory_mb   of all together; in bwrap also of each process's address space
-    processes   at once
-    file_mb     the largest file
+    processes   max. number at the same time
+    file_mb     max. size of a file
     disk_mb     of the copy of the repository and /tmp together; where they are larger already, they must not grow.
                 A command that passes it may be over before that is seen; then no more can be written until enough is
                 removed
-    files       likewise: how many there may be
-    output_mb   printed
+    files       likewise: max. number of files
+    output_mb   max. size of stdout and stderr
     """
 
     memory_mb: int = 2048
@@ -75,12 +75,12 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Ran:
-    """What a command did.
+    """The result of a command.
 
     output       stdout and stderr as they came; bytes that are no UTF-8 are replaced
-    returncode   None where it was killed
+    returncode   None if it was killed
     killed       the limit at which it was killed: time | memory | disk | files | output; "" for none
-    refused      it could not be passed to bash, and nothing ran
+    refused      True: the command could not be passed to bash, and nothing ran
     """
 
     output: str
@@ -124,7 +124,7 @@ class Sandbox(Protocol):
 
 
 def unusable(command: str) -> Ran | None:
-    """What is said to a command that cannot be passed to bash; None for others."""
+    """The message for a command that cannot be passed to bash; None for all others."""
     why = "it holds a null byte" if "\x00" in command else None if command.strip() else "it is empty"
     try:
         if len(command.encode()) > LONGEST:
@@ -139,8 +139,8 @@ def collect(
 ) -> tuple[str, str]:
     """Wait for a process: (what it printed, the limit at which it was killed or "").
 
-    most    bytes of output
-    watch   looks at what the process uses: the limit that it has passed, or ""
+    most    max. bytes of output
+    watch   measures the process: returns the limit that it has exceeded, or ""
     kill    ends it, with all that it started
     """
     with process.stdout:

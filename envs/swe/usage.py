@@ -22,16 +22,16 @@ UNMEASURED = "unmeasured"  # what a watch says where it could not find out in ti
 
 
 class TooSlow(InfraError):
-    """What a sandbox holds could not be found out in time."""
+    """The size of a sandbox's files could not be measured in time."""
 
 
 @dataclass(kw_only=True)
 class UsageWatch:
     """Called while the command runs: the limit that it has passed, UNMEASURED where that cannot be found out, or "".
 
-    root     its first process: all others descend from it
-    folder   all that it can write to
-    before   bytes and files in the folder before the command began
+    root     the first process of the sandbox: all others descend from it
+    folder   contains all that the command can write to
+    before   (bytes, files) in the folder before the command began
     """
 
     limits: Limits
@@ -83,7 +83,7 @@ def usage(folder: Path, timeout_s: float) -> tuple[int, int]:
 
 
 def measure(folder: Path, unit: str, timeout_s: float) -> int:
-    """By du, which follows no link and minds no depth."""
+    """Run du, which follows no links and has no limit on depth."""
     words = ["du", "--summarize", "--one-file-system", unit, "--", str(folder)]
     try:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=timeout_s)

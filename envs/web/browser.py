@@ -1,4 +1,4 @@
-"""Which Chromium is driven, and what of our environment its process may see."""
+"""Finds the Chromium to drive, and picks the environment variables that its process may see."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEPT = "HOME LD_LIBRARY_PATH PATH TMPDIR XDG_CACHE_HOME XDG_CONFIG_HOME XDG_RUNT
 
 
 def installed() -> str | None:
-    """The browser's program, None where there is none."""
+    """The path of an installed browser; None if there is none."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 

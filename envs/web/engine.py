@@ -26,12 +26,12 @@ WAIT_S = 0.5  # what BrowserGym itself waits after each action
 
 @dataclass(frozen=True, kw_only=True)
 class WebSettings:
-    """What stays the same while a browser lives.
+    """The settings of a browser, constant while it runs.
 
-    browser       its program
+    browser       path of its program
     tasks         the module that registers BrowserGym's tasks, such as browsergym.miniwob; None: openended alone
     actions       the names of BrowserGym's functions that an action may call
-    most_calls    how many calls an action may have
+    most_calls    max. number of calls in one action
     slow_mo_ms    how long Playwright waits before each operation
     settle_s      how long a page may settle after an action
     sandbox       Chromium's own, which root cannot use; without it a page that breaks out of the browser is this user
@@ -67,7 +67,7 @@ class Visit:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """What is there after an action. error: of the action, "" for none; said: what the agent wrote to the user."""
+    """The state after an action. error: of the action, "" for none; said: the agent's message to the user."""
 
     goal: str
     page: str
@@ -161,7 +161,7 @@ class WebEngine:
 
 
 class _Kept:
-    """Stands where BrowserGym looks for Playwright's chromium and for a browser: the same one each time."""
+    """Replaces Playwright's chromium and its browser in BrowserGym, so that the same browser is reused each time."""
 
     def __init__(self, chromium: Any, settings: WebSettings) -> None:
         self._chromium, self._settings, self._browser = chromium, settings, None

@@ -59,7 +59,7 @@ def tree_text(tree: dict[str, Any], properties: dict[str, dict[str, Any]]) -> st
 
 
 def short_error(error: str) -> str:
-    """What an agent is told of an action that failed: the first line, and the reason from Playwright's log."""
+    """The message to the agent about a failed action: the error's first line, and the reason from Playwright's log."""
     first, _, log = error.partition("\n")
     if covered := _COVERED.search(log):
         return f"{first} (element {covered[1]} is in the way)"

@@ -60,7 +60,7 @@ _NEWEST = {
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What to read of a page once the attempt is over.
+    """A text to read from a page once the attempt is over.
 
     url       the page's address, "last" (the page that is open), or "func:...", a helper function that returns it
     locator   a JavaScript expression, "func:...", or "" for the whole page
@@ -74,7 +74,7 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """What was there at an episode's end. url: the active page's; found: a text for each `Look`."""
+    """The state at an episode's end. url: the active page's; found: a text for each `Look`."""
 
     url: str
     found: tuple[str, ...] = field(default=())
@@ -91,7 +91,7 @@ def looks_of(task: WebTask, urls: dict[str, str]) -> list[Look]:
 
 
 def verdict(task: WebTask, answer: str | None, ended: Ended, urls: dict[str, str], ask: Ask | None) -> WebVerdict:
-    """Of an attempt that is over. Raises InfraError where a model must be asked and there is none."""
+    """Evaluate an attempt that is over. Raises InfraError if a model must be asked and there is none."""
     failed = []
     for kind in task.checks["eval_types"]:
         if kind == "string_match":
@@ -105,7 +105,7 @@ def verdict(task: WebTask, answer: str | None, ended: Ended, urls: dict[str, str
 
 
 def described(task: WebTask) -> str:
-    """What a task expects, in a line, for the record."""
+    """The expected result of a task in one line, for the record."""
     checks = task.checks
     wanted = [checks.get("reference_answer_raw_annotation") or "", checks["reference_url"]]
     for each in checks["program_html"] or ():
@@ -168,7 +168,7 @@ def _answer_lacks(task: WebTask, answer: str, ask: Ask | None) -> list[str]:
 
 
 def _says(ask: Ask | None, question: str, values: dict[str, str], yes: str, no: tuple[str, ...]) -> bool:
-    """A reply that holds neither is a no, as in BrowserGym."""
+    """Ask a model a question; whether it says `yes`. A reply without a known word counts as no, as in BrowserGym."""
     if ask is None:
         raise InfraError("this task's answer is judged by a model (fuzzy_match), and there is none to ask")
     reply = ask(question.format_map(values)).lower()
@@ -218,7 +218,7 @@ def post_of(url: str) -> str:
 
 
 def _function(text: str, page: Any, sites: dict[str, str]) -> str:
-    """What one of the original's helper functions returns."""
+    """Call one of the original's helper functions ("func:...") and return its result."""
     read = HELPER.fullmatch(text)
     name, given = read.groups() if read else (text, None)
     if name == "reddit_get_post_url":
@@ -237,7 +237,7 @@ def _function(text: str, page: Any, sites: dict[str, str]) -> str:
 
 
 def _shop(sites: dict[str, str], path: str) -> Any:
-    """What the shop's interface for programs answers to its administrator."""
+    """The response of the shop's REST API to its administrator."""
     shop = sites["shopping"]
     user, password = LOGINS["shopping_admin"].account
     token = _asked(f"{shop}/rest/default/V1/integration/admin/token", {"username": user, "password": password}, {})

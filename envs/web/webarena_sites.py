@@ -28,7 +28,7 @@ LOOK_S = 0.5  # between two looks at whether the attempt was aborted
 
 
 def open_directly(request: urllib.request.Request | str, timeout_s: float) -> HTTPResponse:
-    """What a site answers, asked without a proxy. Raises OSError."""
+    """The response of a site, requested without a proxy. Raises OSError."""
     return urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=timeout_s)
 
 
@@ -46,11 +46,11 @@ def must_answer(site: str, address: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """How one logs in to a site.
+    """The login form of a site.
 
-    path     of the form
-    user     the label of its field for the name
-    button   its label
+    path     path of the form's page
+    user     label of the field for the user name
+    button   label of the button that sends the form
     account  (name, password)
     inside   a page for members alone, known by a `word` that others do not see there; without one, others are sent away
     """

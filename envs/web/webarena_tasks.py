@@ -28,7 +28,7 @@ class WebTask:
     """A task. URLs begin with __SHOPPING__ and the like, in the place of which a site's own is put (`at`).
 
     group     shopping | admin | gitlab | reddit | multi | map, the last also those of several sites one of which it is
-    logins    the sites of which one is logged in: those whose stored state the published task names
+    logins    the sites on which the agent is logged in: those whose stored state the published task names
     checks    how it is evaluated: `eval` of the file
     """
 
@@ -49,7 +49,7 @@ class WebTask:
 
 @dataclass(frozen=True, kw_only=True)
 class WebVerdict:
-    """score from 0 to 1, solved at 1; failed: the checks that did not hold, or how the evaluators broke."""
+    """The result of the evaluation. score: 0 to 1, solved at 1; failed: the failed checks, or the evaluators' error."""
 
     score: float
     failed: tuple[str, ...] = ()

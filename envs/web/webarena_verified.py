@@ -52,7 +52,7 @@ class WebVerifier:
         self._worker = WorkerProcess(factory=factory, timeout_s=START_S, path=[str(ROOT)], environment=ENVIRONMENT)
 
     def verdict(self, task: WebTask, answer: str | None, trace: Path | list[dict[str, Any]]) -> WebVerdict:
-        """Of an episode of a verified task that is over.
+        """Evaluate a finished episode of a verified task.
 
         answer   what the agent said at the end, JSON {task_type, status, retrieved_data}; None: nothing
         trace    a HAR file of the whole episode (complete only once the browser's context is closed), or its entries

@@ -9,7 +9,7 @@ import pytest
 from conftest import read_json
 from scipy.stats import binomtest
 
-from analysis.cells import make_cells, records
+from analysis.cells import make_cells, rows_of
 from analysis.load import load_runs
 from core.run.display import facts_of
 from core.run.metrics import summarise, wilson
@@ -120,7 +120,7 @@ def timings_of(run):
 def test_the_summary_and_the_tables_say_the_same(toy_runs):
     for run in ("none-0", "bank-0", "par-0"):
         summary = read_json(toy_runs / run / "summary.json")
-        [cell] = records(make_cells(load_runs([toy_runs / run])).table)
+        [cell] = rows_of(make_cells(load_runs([toy_runs / run])).table)
         assert cell["lessons_per_100"] == summary["lessons_per_100"]
         assert cell["cost_per_success"] == summary["cost_usd_per_success"]
         timings = timings_of(toy_runs / run)
