@@ -109,12 +109,14 @@ def env_class(run: Run) -> Any:
     recorded = (run.config.get("env") or {}).get("_target_", "")
     if not recorded.startswith("envs."):
         return None
-    module, _, name = recorded.rpartition(".")
-    with suppress(ModuleNotFoundError):
-        if find_spec(module) is not None:
-            return part({"_target_": recorded})
     present = (option("env", each)["env"]["_target_"] for each in options("env"))
-    return next((part({"_target_": path}) for path in present if path.rpartition(".")[2] == name), None)
+    name = recorded.rpartition(".")[2]
+    if path := next((path for path in present if path.rpartition(".")[2] == name), None):
+        return part({"_target_": path})
+    with suppress(ModuleNotFoundError):  # no option names it: its module may still be there
+        if find_spec(recorded.rpartition(".")[0]) is not None:
+            return part({"_target_": recorded})
+    return None
 
 
 def is_own_kind(run: Run) -> bool:

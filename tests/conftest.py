@@ -18,6 +18,8 @@ REPO = Path(__file__).parent.parent
 # Where the kits of the tests lie, for a process of its own; pytest has them from pyproject.toml.
 KITS = os.pathsep.join(map(str, [REPO / "tests", *sorted((REPO / "tests").glob("[a-z]*/"))]))
 os.environ["REASONINGBANK_SETTINGS"] = "none"  # no test reads the settings of whoever runs it
+# The environment of a subprocess that imports the tests' own modules.
+WITH_KITS = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{KITS}"}
 TOY = ("env=toy", "llm=scripted", "embedder=hashing")
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import KITS, REPO, command, read_rows
+from conftest import WITH_KITS, command, read_rows
 from test_scenarios import PLAYERS
 
 from analysis.claims import attempts_of
@@ -49,8 +47,7 @@ def runs(tmp_path_factory):
     """Two jobs of the experiment, with two seeds."""
     folder = tmp_path_factory.mktemp("claims")
     words = ("experiment=scenarios", "env=scenarios", "env.jobs=[login,shop]", *SCRIPTED, "seed=0,1")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), KITS, str(REPO)])}
-    told = {"env": env, "cwd": folder, "capture_output": True, "text": True, "timeout": 240, "check": False}
+    told = {"env": WITH_KITS, "cwd": folder, "capture_output": True, "text": True, "timeout": 240, "check": False}
     done = subprocess.run(command(*words, f"run_dir={folder}"), **told)
     assert done.returncode == 0, done.stderr
     return folder

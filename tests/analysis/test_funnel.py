@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import test_customs
-from conftest import KITS, REPO, TOY, command, read_json, read_rows
+from conftest import TOY, WITH_KITS, command, read_json, read_rows
 
 from analysis.audit import audit
 from analysis.cells import make_cells
@@ -198,10 +196,9 @@ def control(tmp_path_factory):
     """no_memory and told_random of the positive control on three seeds, by a worker that follows what it is told."""
     folder = tmp_path_factory.mktemp("control")
     words = ("experiment=positive_control", *CUSTOMS, "arm=no_memory,told_random,reasoningbank", "seed=0,1,2")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), KITS, str(REPO)])}
     done = subprocess.run(
         command(*words, f"run_dir={folder}"),
-        env=env,
+        env=WITH_KITS,
         cwd=folder,
         capture_output=True,
         text=True,

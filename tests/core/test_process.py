@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from conftest import WITH_KITS
 
 from core.errors import InfraError, TransientError, UserError
 from core.process import WorkerProcess, WorkerTimeout
@@ -248,10 +249,7 @@ def test_the_child_ends_when_its_parent_is_killed(tmp_path, busy):
         "print(worker.pid, flush=True)\n"
         "time.sleep(600)\n"
     )
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
-    parent = subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
-    )
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=WITH_KITS)
     pid = int(parent.stdout.readline())
     parent.kill()
     parent.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -12,7 +11,7 @@ import sys
 import time
 
 import pytest
-from conftest import KITS, REPO
+from conftest import WITH_KITS
 from memory_kit import item, open_life_bank, record
 
 from core.memory.consolidation.confidence import Confidence
@@ -165,10 +164,9 @@ for made, seen in list(episodes(400))[start:]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_at_random_moments_no_acknowledged_lesson_is_lost_and_none_is_half_merged(tmp_path, seed):
     path, rng, acknowledged = tmp_path / "bank.sqlite", random.Random(seed), []
-    env = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{KITS}"}
     for _ in range(4):
         words = [sys.executable, "-c", CHILD, str(path)]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env) as child:
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=WITH_KITS) as child:
             acknowledged += [child.stdout.readline().strip() for _ in range(rng.randint(1, 25))]
             time.sleep(rng.random() / 50)
             child.send_signal(signal.SIGKILL)

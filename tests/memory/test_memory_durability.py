@@ -11,7 +11,7 @@ import sys
 import time
 
 import pytest
-from conftest import REPO
+from conftest import WITH_KITS
 from test_memory import lesson, open_bank, record  # noqa: F401 - open_bank is a fixture
 
 from core.errors import StopRun, UserError
@@ -19,7 +19,6 @@ from core.memory.filter import STATUSES, Filter
 
 WRITER = """
 import sys
-sys.path.insert(0, "tests")
 from core.models.embedding import HashingEmbedder
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
@@ -41,7 +40,7 @@ bank.close()
 
 def write(path, name, count, kind="add"):
     command = [sys.executable, "-c", WRITER, str(path), name, str(count), kind]
-    return subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=WITH_KITS, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow
@@ -196,9 +195,8 @@ def test_a_damaged_bank_that_is_in_use_is_not_rebuilt_under_its_user(open_bank, 
     fill(bank)
     bank._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # what the log still holds hides damage, and mends it
     header(tmp_path / "bank.sqlite")
-    code = WRITER.replace('"tests"', f'"{REPO}/tests"')
-    command = [sys.executable, "-c", code, str(tmp_path / "bank.sqlite"), "x", "1", "add"]
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", WRITER, str(tmp_path / "bank.sqlite"), "x", "1", "add"]
+    done = subprocess.run(command, env=WITH_KITS, capture_output=True, text=True, check=False)
     assert "another process has it open" in done.stderr
 
 
@@ -232,7 +230,7 @@ def test_a_reader_that_came_first_sees_one_state_of_a_bank_that_others_then_writ
     assert reader.ids() == {f"first-{number}" for number in range(300)}
     assert reader.retrieve("first 7", top_k=1)[0].record.id == "first-7"
     reader.close()
-    monkeypatch.setattr("core.memory.sqlite.store.COPIED", 0)  # as of a large file
+    monkeypatch.setattr("core.memory.sqlite.database.COPIED", 0)  # as of a large file
     reader = open_bank(read_only=True)
     assert reader.get("later-7") is not None
     later = open_bank()

@@ -629,6 +629,7 @@ def test_a_policy_that_needs_a_model_says_so(bank):
         go_over(bank(record("a", item(0)), record("b", item(30)), contradict=Contradict(checker=LLMChecker())))
 
 
+@pytest.mark.sqlite_file
 def test_in_the_background_one_process_at_a_time_goes_over_a_bank(tmp_path):
     bank = open_life_bank(tmp_path / "bank.sqlite", background=True, every=1, deduplicate=Deduplicate())
     with (tmp_path / "bank.sqlite.rounds").open("w") as other:

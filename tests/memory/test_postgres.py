@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import os
 import random
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from conftest import KITS, REPO, TOY, command, read_rows, wait_for
+from conftest import REPO, TOY, WITH_KITS, command, read_rows, wait_for
 from memory_kit import Compass, item, record
 
 from core.errors import StopRun, UserError
@@ -33,8 +32,6 @@ from core.memory.records import EpisodeFeedback
 from core.memory.store.contract import Busy
 from core.models.embedding import Embedder, HashingEmbedder
 from core.types import Lesson, MemoryRecord, Usage
-
-ENV = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{KITS}"}
 
 
 @pytest.fixture
@@ -431,13 +428,13 @@ def test_a_lesson_that_the_server_refuses_with_its_commit_leaves_nothing(open_ba
 def test_the_harness_and_the_mcp_server_share_a_bank(url, tmp_path):
     def tool(*words):
         line = [sys.executable, "-m", "mcp_server", *words, "--bank", url, "--embedder", "hashing-256"]
-        done = subprocess.run(line, capture_output=True, text=True, env=ENV, cwd=REPO, timeout=120)
+        done = subprocess.run(line, capture_output=True, text=True, env=WITH_KITS, cwd=REPO, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     pytest.importorskip("mcp")
     words = ("limit=10", "llm.delay_s=0.02", f"run_dir={tmp_path}/run", f"memory.path={url}")
-    running = subprocess.Popen(command(*TOY, *words), stdout=-3, env=ENV)
+    running = subprocess.Popen(command(*TOY, *words), stdout=-3, env=WITH_KITS)
     tool("save_lesson", "--query", "fix the login", "--title", "Wait", "--content", "Wait for the page.")
     assert running.wait(120) == 0
     assert "Wait for the page" in tool("retrieve_memory", "--query", "fix the login")

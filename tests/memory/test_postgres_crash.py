@@ -9,9 +9,9 @@ import sys
 import time
 
 import pytest
-from conftest import TOY, command, read_rows
+from conftest import TOY, WITH_KITS, command, read_rows
 from memory_kit import Compass, item, record
-from test_postgres import ENV, open_bank, url  # noqa: F401
+from test_postgres import open_bank, url  # noqa: F401
 
 from core.errors import StopRun
 from core.memory.bank import MemoryBank
@@ -38,7 +38,7 @@ def test_what_was_acknowledged_to_writers_that_are_killed_is_there_once(open_ban
 
     def start(name):
         log = tmp_path / name
-        return subprocess.Popen([sys.executable, "-c", WRITER, url, name, str(log)], env=ENV)
+        return subprocess.Popen([sys.executable, "-c", WRITER, url, name, str(log)], env=WITH_KITS)
 
     names = [f"w{n}" for n in range(8)]
     running = {name: start(name) for name in names}
@@ -89,7 +89,7 @@ def test_a_run_that_is_killed_loses_and_repeats_nothing(postgres, tmp_path):
 
     def start(folder, bank):
         line = command(*words, f"run_dir={folder}", f"memory.path={bank}")
-        return subprocess.Popen(line, stdout=-3, stderr=-3, env=ENV, cwd=tmp_path)
+        return subprocess.Popen(line, stdout=-3, stderr=-3, env=WITH_KITS, cwd=tmp_path)
 
     urls = [postgres.new(), postgres.new()]
     assert start(tmp_path / "whole", urls[0]).wait(120) == 0

@@ -9,8 +9,8 @@ import subprocess
 import time
 
 import pytest
+from conftest import WITH_KITS
 from memory_kit import Compass, item, record
-from test_postgres import ENV
 
 from benchmarks import two_hosts
 from benchmarks.embedded_postgres import missing
@@ -59,7 +59,7 @@ def test_all_that_a_host_was_told_is_there_after_it_died_and_came_back(capsys):
 def test_a_host_whose_cable_is_pulled_lets_go_of_the_bank_and_says_so():
     with two_hosts.connected(0, 0) as ([host, _], bank):
         line, pipe = host.command(["-c", HOLDER, host.bank]), subprocess.PIPE
-        holder = subprocess.Popen(line, env=ENV, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        holder = subprocess.Popen(line, env=WITH_KITS, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
         try:
             assert holder.stdout.readline() == "holding\n", holder.stderr.read()
             inside = ["ip", "netns", "exec", host.name, "ip", "link", "set", f"rbh{host.number}"]
@@ -72,7 +72,7 @@ def test_a_host_whose_cable_is_pulled_lets_go_of_the_bank_and_says_so():
             assert holder.returncode and "cannot be reached or written" in said.splitlines()[-1]
             subprocess.run([*inside, "up"], check=True)
             line = host.command(["-c", HOLDER, host.bank])
-            assert subprocess.run(line, env=ENV, input="\n", text=True, capture_output=True).returncode == 0
+            assert subprocess.run(line, env=WITH_KITS, input="\n", text=True, capture_output=True).returncode == 0
             assert other.ids() == {"before", "of another"}
             other.close()
         finally:
