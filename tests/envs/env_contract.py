@@ -135,12 +135,14 @@ class EnvContract:
         assert isinstance(shared.get_ground_truth(), str)
         assert shared.get_ground_truth()
 
-    @pytest.mark.parametrize("action", ODD_ACTIONS.values(), ids=ODD_ACTIONS.keys())
-    def test_any_text_is_survived(self, shared, action):
-        shared.reset(shared.tasks()[0])
-        observation, _, _, info = shared.step(action)
-        assert isinstance(observation, str)
-        assert not info["won"]
+    def test_any_text_is_survived(self, shared):
+        running = False
+        for name, action in ODD_ACTIONS.items():
+            running or shared.reset(shared.tasks()[0])
+            observation, _, done, info = shared.step(action)
+            assert isinstance(observation, str), name
+            assert not info["won"], name
+            running = not done
         self.play(shared, shared.tasks()[0])
 
     def test_an_invalid_action_is_an_observation_and_marked(self, shared):
@@ -151,16 +153,13 @@ class EnvContract:
         assert observation
         assert (reward, done, info["valid"], info["won"]) == (0.0, False, False, False)
 
-    def test_the_same_actions_give_the_same_answers_in_another_instance(self, shared, fresh):
-        for task in shared.tasks()[:2]:
-            assert self.play(fresh, task) == self.play(shared, task)
-
-    def test_two_instances_do_not_disturb_each_other(self, shared, fresh):
+    def test_the_same_actions_give_the_same_answers_in_two_instances_side_by_side(self, shared, fresh):
         one, two = shared.tasks()[:2]
         alone = [self.play(shared, one), self.play(shared, two)]
         with ThreadPoolExecutor(2) as pool:
             together = [pool.submit(self.play, shared, one), pool.submit(self.play, fresh, two)]
             assert [future.result() for future in together] == alone
+        assert self.play(fresh, one) == alone[0]
 
     def test_a_worker_that_dies_is_an_infra_error_and_the_next_task_runs(self, fresh):
         task = fresh.tasks()[0]
