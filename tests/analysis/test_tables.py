@@ -472,7 +472,7 @@ def test_every_cell_of_an_experiment_composes_and_has_a_directory_of_its_own(com
 
     assert any(table.experiment == experiment for table in TABLES.values())
     folders = set()
-    cells = [cell for cell in wanted(experiment, "") if cell.get("seed") in ("0", "1")]
+    cells = [cell for cell in wanted(experiment, "") if cell.get("seed") == "0"]
     for cell in cells:
         cfg = compose(f"experiment={experiment}", *(f"{key}={value}" for key, value in cell.items()))
         folders.add(HydraConfig.get().sweep.subdir)

@@ -196,13 +196,13 @@ UNITS += ["(", "foo ", "5", ", ", "null ", '"a:\\n', "{'a':{'b':'c'},", 'a:"b" '
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["{'items': ", '{"items": "', '{items: {"x" ', '{x: 1, "items:\\n'])
-def test_a_megabyte_of_garbage_takes_no_time(start):
+def test_garbage_longer_than_what_is_read_takes_no_time(start):
     for unit in UNITS:
-        text = start + unit * (1_000_000 // len(unit))
+        text = start + unit * (250_000 // len(unit))  # of which the last 200 000 characters are read
         began = time.process_time()
         parse_lessons(text, 3)
         parse_status(text)
-        assert time.process_time() - began < 5, unit
+        assert time.process_time() - began < 3, unit
 
 
 LATEX = st.sampled_from(

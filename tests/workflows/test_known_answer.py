@@ -90,8 +90,9 @@ def test_the_experiment_gives_the_known_answers(experiment):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 8])
-@pytest.mark.parametrize("arm", [*ANSWERS, "random_retrieval"])
+@pytest.mark.parametrize(
+    ("arm", "workers"), [("reasoningbank", 2), *((arm, 8) for arm in (*ANSWERS, "random_retrieval"))]
+)
 def test_workers_change_nothing(experiment, here, arm, workers):
     run_dir, _ = here(*TOY, f"arm={arm}", f"max_concurrency={workers}", f"env.workers={workers}")
     assert (run_dir / "episodes.jsonl").read_bytes() == (experiment[0][arm] / "episodes.jsonl").read_bytes()
