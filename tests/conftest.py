@@ -193,6 +193,35 @@ def tab(browser):
 
 
 @pytest.fixture
+def main_here(monkeypatch, tmp_path, capsys):
+    """main.py as a user starts it, but in this process: (exit status, what it printed, what it complained of)."""
+    import signal
+
+    import main
+    from core.run.launch import quoted
+    from core.run.mistakes import run_with_plain_hydra_errors
+
+    before = signal.getsignal(signal.SIGTERM)
+
+    def run(*words):
+        config = f"--config-path={REPO / 'config'}"
+        monkeypatch.setattr("sys.argv", [str(REPO / "main.py"), config, *quoted(list(words))])
+        monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+        monkeypatch.chdir(tmp_path)
+        capsys.readouterr()
+        try:
+            run_with_plain_hydra_errors(main.main)
+            code = 0
+        except SystemExit as end:
+            code, message = (1, f"{end.code}\n") if isinstance(end.code, str) else (end.code, "")
+            print(message, end="", file=sys.stderr)
+        return code, *capsys.readouterr()
+
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture
 def here(compose, tmp_path):
     """Run main's `run` in this process: returns (run directory, headline)."""
     from core.interrupt import Interrupts

@@ -52,12 +52,19 @@ from core.errors import UserError
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_a_mistake_gets_one_clear_message(cli, words, said):
-    done = cli(*TOY, *words, env={"OPENAI_API_KEY": ""})
+def test_a_mistake_gets_one_clear_message(main_here, monkeypatch, words, said):
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    status, _, errors = main_here(*TOY, *words)
+    assert status == 1
+    assert said in errors
+    assert "Traceback" not in errors
+    assert len(errors.strip().splitlines()) <= 40
+
+
+def test_a_mistake_ends_a_process_with_its_message(cli):
+    done = cli(*TOY, "judge=oracle")
     assert done.returncode == 1
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) <= 40
+    assert "judge=oracle knows the answers" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_file_that_is_no_model_is_one_sentence(cli, tmp_path):

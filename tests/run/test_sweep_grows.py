@@ -6,12 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 
 import pytest
-from conftest import REPO, TOY, command, read_json, read_rows
+from conftest import TOY, command, read_json, read_rows
 from provider import completion
 
 from analysis.load import read_run
@@ -25,33 +24,9 @@ ROLES = {0.7: "agent", 0.0: "judge", 1.0: "extractor"}  # by the temperature of 
 
 
 def apart(*words, cwd):
-    """main.py in a process of its own: (exit status, what it printed, what it complained of after its first line)."""
+    """As `main_here`, in a process of its own; without the first line of what it complained of."""
     done = subprocess.run(command(*words), cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
     return done.returncode, done.stdout, done.stderr.removeprefix("loading the configuration ...\n")
-
-
-@pytest.fixture
-def start(monkeypatch, tmp_path, capsys):
-    """The same in this process, and so without loading everything anew."""
-    import main
-
-    before = signal.getsignal(signal.SIGTERM)
-
-    def run(*words):
-        config = f"--config-path={REPO / 'config'}"
-        monkeypatch.setattr("sys.argv", [str(REPO / "main.py"), config, *quoted(list(words))])
-        monkeypatch.chdir(tmp_path)
-        capsys.readouterr()
-        try:
-            main.main()
-            code = 0
-        except SystemExit as end:
-            code, message = (1, f"{end.code}\n") if isinstance(end.code, str) else (end.code, "")
-            print(message, end="", file=sys.stderr)
-        return code, *capsys.readouterr()
-
-    yield run
-    signal.signal(signal.SIGTERM, before)
 
 
 def cells(folder):
@@ -59,7 +34,7 @@ def cells(folder):
 
 
 @pytest.mark.slow
-def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(start, serve, tmp_path):
+def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(main_here, serve, tmp_path):
     """Counted by the server: the requests of two starts are those of one sweep that was whole from the start."""
 
     def answer(request, number):
@@ -74,12 +49,12 @@ def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(start, serve,
     paid = []
     for more in (("arm=no_memory,reasoningbank", "seed=0,1", "limit=1"), large):
         asked = []
-        code, said, errors = start(*words, *more, "run_dir=grown")
+        code, said, errors = main_here(*words, *more, "run_dir=grown")
         assert code == 0, errors
         paid.append(asked)
     assert said.count("   1 new\n") == 4  # of the cells that were there
     asked = []
-    assert start(*words, *large, "run_dir=whole")[0] == 0
+    assert main_here(*words, *large, "run_dir=whole")[0] == 0
     assert Counter(request for each in paid for request in each) == Counter(asked)
     assert len(paid[0]) == 4 * 2 and len(asked) == 72  # of vanilla 1 call a task, of reasoningbank 3, of checks 5
     assert cells(tmp_path / "grown") == cells(tmp_path / "whole")
@@ -90,13 +65,13 @@ def test_a_sweep_grown_from_2_x_2_to_3_x_4_pays_for_each_call_once(start, serve,
 
 
 @pytest.mark.slow
-def test_an_older_sweep_with_numbers_goes_on_in_its_folders(start, tmp_path):
+def test_an_older_sweep_with_numbers_goes_on_in_its_folders(main_here, tmp_path):
     words = ("-m", *TOY, "arm=no_memory,reasoningbank")
     old = "hydra.sweep.subdir=${hydra:job.num}-toy-${hydra:runtime.choices.arm}-seed${seed}"
-    assert start(*words, "seed=0", "limit=2", "run_dir=S", old)[0] == 0
+    assert main_here(*words, "seed=0", "limit=2", "run_dir=S", old)[0] == 0
     before = {name: read_rows(tmp_path / "S" / name) for name in cells(tmp_path / "S")}
     assert list(before) == ["0-toy-no_memory-seed0", "1-toy-reasoningbank-seed0"]
-    code, said, _ = start(*words, "seed=1,0", "limit=4", "run_dir=S")
+    code, said, _ = main_here(*words, "seed=1,0", "limit=4", "run_dir=S")
     assert code == 0
     assert cells(tmp_path / "S") == [
         *before,
@@ -176,26 +151,26 @@ def test_a_value_with_an_equals_sign_is_quoted_as_hydra_wants_it():
 
 
 @pytest.mark.slow
-def test_a_cell_goes_on_alone_and_its_bank_is_read_by_its_path(start, tmp_path):
+def test_a_cell_goes_on_alone_and_its_bank_is_read_by_its_path(main_here, tmp_path):
     words = (*TOY, "limit=4", "arm=reasoningbank")
-    assert start("-m", *words, "seed=0", "run_dir=S")[0] == 0
+    assert main_here("-m", *words, "seed=0", "run_dir=S")[0] == 0
     cell = "S/arm=reasoningbank,env=toy,llm=scripted,seed=0"
-    code, said, errors = start(*words, f"run_dir={cell}")
+    code, said, errors = main_here(*words, f"run_dir={cell}")
     assert code == 0, errors
     assert "of 4)" in said
-    code, _, errors = start(*TOY, "limit=4", "setting=frozen", f"memory.path={cell}/bank.sqlite", "run_dir=R")
+    code, _, errors = main_here(*TOY, "limit=4", "setting=frozen", f"memory.path={cell}/bank.sqlite", "run_dir=R")
     assert code == 0, errors
 
 
 @pytest.mark.slow
-def test_the_folder_of_a_sweep_is_no_run_and_that_of_a_run_is_no_sweep(start, tmp_path):
-    assert start("-m", *TOY, "limit=2", "run_dir=S")[0] == 0
-    assert start(*TOY, "limit=2", "run_dir=R")[0] == 0
+def test_the_folder_of_a_sweep_is_no_run_and_that_of_a_run_is_no_sweep(main_here, tmp_path):
+    assert main_here("-m", *TOY, "limit=2", "run_dir=S")[0] == 0
+    assert main_here(*TOY, "limit=2", "run_dir=R")[0] == 0
     before = sorted(path.name for folder in ("S", "R") for path in (tmp_path / folder).iterdir())
-    code, _, errors = start(*TOY, "limit=2", "run_dir=S")
+    code, _, errors = main_here(*TOY, "limit=2", "run_dir=S")
     assert code == 1
     assert errors == "error: run_dir=S holds the runs of a sweep: give its command, with -m, or another run_dir.\n"
-    code, _, errors = start("-m", *TOY, "limit=2", "run_dir=R")
+    code, _, errors = main_here("-m", *TOY, "limit=2", "run_dir=R")
     assert code == 1
     assert errors == "error: run_dir=R is the folder of a single run: leave out -m, or give another run_dir.\n"
     assert sorted(path.name for folder in ("S", "R") for path in (tmp_path / folder).iterdir()) == before
@@ -228,13 +203,13 @@ def test_every_failed_cell_is_named_with_its_reason_once(tmp_path, launcher):
 
 
 @pytest.mark.slow
-def test_a_partial_cell_is_named_in_any_sweep(start, tmp_path):
-    code, said, errors = start("-m", *TOY, "seed=0,1", "limit=6", "budget.run.calls=9", "run_dir=S")
+def test_a_partial_cell_is_named_in_any_sweep(main_here, tmp_path):
+    code, said, errors = main_here("-m", *TOY, "seed=0,1", "limit=6", "budget.run.calls=9", "run_dir=S")
     assert code == 1
     assert errors.splitlines()[0] == "2 of 2 cells are not whole:"
     assert "    partial, 2 of 6 tasks: its budget.run is used up" in errors.splitlines()
     assert said.count("partial   workflow=reasoningbank,env=toy,llm=scripted,seed=") == 2
-    assert start("-m", *TOY, "seed=0,1", "limit=6", "run_dir=S")[0] == 0
+    assert main_here("-m", *TOY, "seed=0,1", "limit=6", "run_dir=S")[0] == 0
 
 
 @pytest.mark.slow
@@ -273,9 +248,9 @@ def test_a_cell_that_two_sweeps_share_is_waited_for(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cell_that_is_there_twice_is_refused_twice_and_does_not_wait_for_itself(start, tmp_path):
-    assert start("-m", *TOY, "limit=2", "run_dir=S")[0] == 0
-    code, said, errors = start("-m", *TOY, "seed=0,0", "limit=2", "max_steps=4", "run_dir=S")
+def test_a_cell_that_is_there_twice_is_refused_twice_and_does_not_wait_for_itself(main_here, tmp_path):
+    assert main_here("-m", *TOY, "limit=2", "run_dir=S")[0] == 0
+    code, said, errors = main_here("-m", *TOY, "seed=0,0", "limit=2", "max_steps=4", "run_dir=S")
     assert code == 1 and "waiting" not in said
     assert errors.splitlines()[0] == "2 of 2 cells are not whole:"
     assert errors.count("its run_dir was made with another configuration") == 1
@@ -286,9 +261,9 @@ def breaks(folder, console):
     raise ZeroDivisionError(f"no table of {folder}")
 
 
-def test_a_table_that_breaks_hides_nothing(start):
+def test_a_table_that_breaks_hides_nothing(main_here):
     table = "hydra.callbacks.sweep.table=test_sweep_grows.breaks"
-    code, _, errors = start("-m", *TOY, "limit=6", "budget.run.calls=9", "run_dir=S", table)
+    code, _, errors = main_here("-m", *TOY, "limit=6", "budget.run.calls=9", "run_dir=S", table)
     assert code == 1
     assert "no table of S" in errors and "1 of 1 cells are not whole:" in errors
 
@@ -297,9 +272,9 @@ ENVS = ("llm=scripted", "embedder=hashing", "env=toy,toy_chance")
 
 
 @pytest.mark.slow
-def test_keys_for_one_benchmark_are_its_own(start, tmp_path):
+def test_keys_for_one_benchmark_are_its_own(main_here, tmp_path):
     words = ("-m", *ENVS, "+toy_chance.boxes_per_family=2", "+toy.limit=3", "arm=no_memory,reasoningbank", "limit=20")
-    code, _, errors = start(*words, "run_dir=S")
+    code, _, errors = main_here(*words, "run_dir=S")
     assert code == 0, errors
     found = {name: read_json(tmp_path / "S" / name / "manifest.json") for name in cells(tmp_path / "S")}
     assert {name: len(made["task_ids"]) for name, made in found.items()} == {
@@ -315,7 +290,7 @@ def test_keys_for_one_benchmark_are_its_own(start, tmp_path):
         "arm=no_memory",
         "limit=20",
     )
-    assert start(*alone, "run_dir=R")[0] == 0
+    assert main_here(*alone, "run_dir=R")[0] == 0
     same = read_json(tmp_path / "R" / "manifest.json")
     assert same["fingerprint"] == found["arm=no_memory,env=toy_chance,llm=scripted,seed=0"]["fingerprint"]
     composed = (
@@ -342,13 +317,13 @@ def test_a_misspelt_key_of_a_benchmark_is_refused(here, words, why):
 
 
 @pytest.mark.slow
-def test_cell_folder_finds_the_same_configuration_under_another_name(start, tmp_path):
+def test_cell_folder_finds_the_same_configuration_under_another_name(main_here, tmp_path):
     words = ("-m", *TOY, "limit=2", "run_dir=S")
-    assert start(*words, "retrieval.top_k=1,2")[0] == 0
+    assert main_here(*words, "retrieval.top_k=1,2")[0] == 0
     before = cells(tmp_path / "S")
-    code, said, _ = start(*words)  # top_k=1 is what it is anyway
+    code, said, _ = main_here(*words)  # top_k=1 is what it is anyway
     assert code == 0 and "retrieval.top_k=1,seed=0   0.0 % (0 of 2)   nothing new" in said
-    code, said, _ = start(*words[:-2], "limit=2,3", "run_dir=S")  # two cells, not one that grows
+    code, said, _ = main_here(*words[:-2], "limit=2,3", "run_dir=S")  # two cells, not one that grows
     assert code == 0
     assert set(cells(tmp_path / "S")) - set(before) == {"workflow=reasoningbank,env=toy,limit=3,llm=scripted,seed=0"}
     assert callable(cell_folder)
