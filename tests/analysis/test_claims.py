@@ -73,6 +73,7 @@ def test_the_table_has_each_job_beside_what_is_claimed(runs):
     assert "claimed<br>no_memory" in to_markdown(beside)
 
 
+@pytest.mark.slow
 def test_steps_are_those_of_the_episodes(runs):
     frame = load_episodes([str(runs)])
     _, (_, beside) = build_tables(frame, "scenarios")

@@ -126,6 +126,7 @@ def test_a_failing_cell_does_not_stop_the_others(tmp_path):
     assert read_run(find_runs([tmp_path])[0]).complete
 
 
+@pytest.mark.slow
 def test_joblib_runs_the_cells_side_by_side(tmp_path, sweep):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     words = (*SWEEP, "seed=0", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", f"run_dir={tmp_path / 'sweep'}")

@@ -33,6 +33,7 @@ def test_lines_are_printed_counted_and_saved(tmp_path, capsys):
     assert (saved["held"], saved["of"], [row["held"] for row in saved["lines"]]) == (1, 2, [True, False])
 
 
+@pytest.mark.slow
 def test_fuzz(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, slowest, _ = fuzz(count=200, seed=1, timeout_s=1.0)

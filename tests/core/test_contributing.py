@@ -118,6 +118,7 @@ def test_a_memory_plays_the_known_answer(made):
     assert len(FILES["mine/shared_words.py"].splitlines()) <= 25
 
 
+@pytest.mark.slow
 def test_a_memory_without_a_file_survives_a_stop(outside, made):
     whole = arms(made["config/memory/shared_words.yaml"])["reasoningbank"]
     command = "python main.py $TOY memory=shared_words"

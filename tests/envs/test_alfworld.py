@@ -49,6 +49,7 @@ class TestGenerated(EnvContract):
         return env._worker.pid
 
 
+@pytest.mark.slow
 class TestOfficial(EnvContract):
     def make_env(self, folder):
         return make(folder, split="valid_seen", data=official("valid_seen_140.tar.xz"))
@@ -57,6 +58,7 @@ class TestOfficial(EnvContract):
         return env._worker.pid
 
 
+@pytest.mark.slow
 def test_generated_games_of_all_six_types_are_won_by_their_walkthrough_and_none_is_solved_at_the_start(env):
     tasks = env.tasks()
     assert {task.type for task in tasks} == set(TASK_TYPES)
@@ -186,6 +188,7 @@ def test_the_config_sets_every_field_and_nothing_else():
     assert (set(node) - {"_target_"}) | {"workers"} == fields  # config.yaml sets `workers`, for every env
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [0, 70, 139])
 def test_official_games_are_won_by_their_walkthrough(folder, n):
     with make(folder, split="valid_seen", data=official("valid_seen_140.tar.xz")) as env:
@@ -195,6 +198,7 @@ def test_official_games_are_won_by_their_walkthrough(folder, n):
         assert [env.step(command)[3]["won"] for command in env.walkthrough()][-1]
 
 
+@pytest.mark.slow
 def test_recorded_runs_are_answered_as_they_were(tmp_path):
     recordings = SHARED.parent / "trajectories" / "knowagent_alfworld_d0_510.jsonl.gz"
     command = [sys.executable, "-m", "scripts.replay", str(recordings), "--games", official("classic_train_510.tar.xz")]

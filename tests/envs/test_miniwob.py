@@ -35,6 +35,7 @@ def mark(tmp_path, monkeypatch):
     assert all_gone(f"TMPDIR={place}")
 
 
+@pytest.mark.slow
 class TestContract(EnvContract):
     def make_env(self, folder: Path) -> MiniwobEnv:
         return make(folder, "enter-text", "click-button-sequence", seeds=2)
@@ -114,6 +115,7 @@ def test_what_an_agent_does_wrong_is_told_shortly_and_alike(env):
         assert f"\n\n{PAGE}\n" in seen
 
 
+@pytest.mark.slow
 def test_a_browser_that_dies_is_an_infra_error_and_the_next_episode_works(mark, tmp_path):
     with make(tmp_path, "enter-text", seeds=2) as env:
         one, two = env.tasks()

@@ -138,6 +138,7 @@ def echo(monkeypatch, tmp_path):
         yield env
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "scorer", "score"),
     [
@@ -300,6 +301,7 @@ def test_families_take_turns(every_default):
     assert [task.type for task in every_default.tasks()] == DEFAULTS * 3
 
 
+@pytest.mark.slow
 @installed
 def test_options_change_the_tasks_and_wrong_ones_are_told():
     with make("dice", options={"dice": {"num_dice": 2}}) as easy, make("dice") as usual:
@@ -396,6 +398,7 @@ print("told:", json.dumps(told))
 """
 
 
+@pytest.mark.slow
 @installed
 def test_refused_as_the_tasks_depend_on_the_hash_seed():
     told = []

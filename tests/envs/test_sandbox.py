@@ -341,6 +341,7 @@ def container(request, tmp_path, monkeypatch):
     made.close()
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_a_container_runs_commands_and_keeps_files(container):
     box, programs = container
@@ -495,6 +496,7 @@ def test_short_commands_cannot_write_more_than_a_long_one(box):
     assert box.run("echo again > note; cat note", 10).output == "again\n"
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_on_a_slow_machine_no_command_is_over_a_limit_that_it_is_within(box, source, monkeypatch, tmp_path):
     """And one that writes faster than can be counted does not get away."""

@@ -60,6 +60,7 @@ class TestContract(EnvContract):
         return env._engine.pid
 
 
+@pytest.mark.slow
 def test_the_default_is_one_test_variation_of_each_of_the_thirty_tasks(env):
     tasks = env.tasks()
     assert len(tasks) == 30

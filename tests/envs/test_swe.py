@@ -117,6 +117,7 @@ def test_an_attempt_that_submits_nothing_is_not_solved(data, shared):
     assert (reward, info["patch"]) == (0.0, "empty") and "0 files" in said[-1]
 
 
+@pytest.mark.slow
 @bubblewrap
 @pytest.mark.parametrize(
     "spoil",
@@ -141,6 +142,7 @@ def test_a_test_whose_end_breaks_has_not_passed(data, shared):
     assert (reward, info["n_failed"]) == (0.0, 3)
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_tests_that_hang_end_and_are_not_passed(data):
     with make(data, test_timeout_s=2, limits=Limits(output_mb=1)) as env:
@@ -388,6 +390,7 @@ def test_players_without_a_model_end(data, tmp_path, here):
     assert rate == 0.0
 
 
+@pytest.mark.slow
 @bubblewrap
 def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
     run_dir, home = tmp_path / "run", tmp_path / "tmp"

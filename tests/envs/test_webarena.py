@@ -82,6 +82,7 @@ class TestContract(EnvContract):
         return env.worker_pid
 
 
+@pytest.mark.slow
 def test_the_right_product_in_the_cart_is_a_success_and_a_wrong_one_is_none(env, sites):
     for number, product, score in ((431, "SPAAS White", 1.0), (431, "Tall Pink", 0.0), (432, "Ciclon", 0.0)):
         begin(env, number)
@@ -95,6 +96,7 @@ def test_the_right_product_in_the_cart_is_a_success_and_a_wrong_one_is_none(env,
     assert sites["shopping"].carts[-3:] == ["32202", "31412", "104500"]
 
 
+@pytest.mark.slow
 def test_an_answer_in_words_is_right_or_wrong_and_none_is_wrong(env):
     begin(env, 23)
     [right] = env.walkthrough()
@@ -141,6 +143,7 @@ def test_more_actions_are_told_and_taken(sites):
         make(sites, more_actions=["upload_file"])
 
 
+@pytest.mark.slow
 def test_one_is_logged_in_once_and_again_after_somebody_signed_out(env, sites):
     shop = sites["shopping"]
     assert "Welcome, member" in begin(env, 23)
@@ -164,6 +167,7 @@ def test_each_site_has_its_own_login():
             begin(env, 44)
 
 
+@pytest.mark.slow
 def test_the_administration_is_at_its_path(sites):
     with serving("shopping_admin") as started:
         bare = started["shopping_admin"].url.removesuffix("/admin")
@@ -254,6 +258,7 @@ def test_an_abort_while_the_browsers_process_starts_is_not_lost(sites, monkeypat
         assert env.worker_pid is None
 
 
+@pytest.mark.slow
 def test_the_sites_are_reset_by_their_control_ports(sites):
     shop = sites["shopping"]
     before, logins = shop.resets, shop.logins
@@ -300,6 +305,7 @@ def test_the_published_evaluation_looks_at_the_sites_at_the_end(published, sites
     published.grader = None
 
 
+@pytest.mark.slow
 def test_a_page_out_of_reach_that_is_left_open_is_a_failure_and_no_error():
     """Task 600 asks for the post on the page that is left open, which here is none."""
     with (

@@ -174,6 +174,7 @@ def slow():
     server.server_close()
 
 
+@pytest.mark.slow
 def test_the_resets_of_a_tasks_sites_are_limited_together(slow):
     began = time.monotonic()
     with pytest.raises(InfraError, match=r"shopping cannot be reset by http.*/init: it took longer than 3 s"):

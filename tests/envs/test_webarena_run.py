@@ -146,6 +146,7 @@ def test_a_refinement_begins_anew_on_the_site(here, sites, tmp_path):
     assert row["trajectories"][1]["steps"][0]["observation"] == NOT_TAKEN, "an evaluated attempt does not go on"
 
 
+@pytest.mark.slow
 def test_a_model_grades_what_the_original_leaves_to_one_and_the_record_says_so(here, sites, tmp_path):
     """Task 47 asks for no orders and no money: two questions, of which the grader affirms both or none."""
     words = (*WORDS, PLAYER, *urls(sites), "env.version=original", "env.ids=[23,47]", "workflow=vanilla")

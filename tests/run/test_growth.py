@@ -35,7 +35,10 @@ def asked(run_dir):
     return {role: n for role, n in roles.items() if role != "embedder"}
 
 
-@pytest.mark.parametrize("way", WAYS)
+# One way of each kind is in the fast tier.
+@pytest.mark.parametrize(
+    "way", [way if way in ("reasoningbank", "matts") else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+)
 def test_a_grown_run_is_the_larger_one_to_the_byte(here, tmp_path, way):
     words = (*TOY, *WAYS[way])
     whole, rate = here(*words, "limit=16", run_dir=tmp_path / "whole")

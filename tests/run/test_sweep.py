@@ -52,6 +52,7 @@ def test_each_arm_takes_the_sizes_that_it_has_and_says_what_it_leaves(sweeps):
     assert " left out: " not in printed["plain"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arm", ["no_memory", "reasoningbank"])
 def test_an_arm_without_sizes_is_the_cell_that_it_is_without_them(sweeps, arm):
     folder, _ = sweeps

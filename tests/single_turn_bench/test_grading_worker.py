@@ -106,6 +106,7 @@ print(grader._worker.pid, flush=True)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
 @pytest.mark.parametrize(
     "then", ["import time; time.sleep(60)", f"grader.equal({ENDLESS!r}, 'x+7')"], ids=["idle", "busy"]

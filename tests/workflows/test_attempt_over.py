@@ -112,6 +112,7 @@ def test_a_filter_that_refuses_what_the_agent_wrote_ends_its_attempt(here, serve
     assert (rate, summary["n"], summary["n_content_filter"], summary["complete"]) == (0.0, 3, 3, True)
 
 
+@pytest.mark.slow
 def test_an_attempt_that_goes_on_past_its_time_ends_there_and_counts(here):
     words = ("llm.script.path=test_calls.mumble", "llm.delay_s=0.3", "episode_timeout_s=1", "max_steps=50", "limit=2")
     run_dir, rate = here(*TOY, *words)
