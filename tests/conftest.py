@@ -206,7 +206,7 @@ def main_here(monkeypatch, tmp_path, capsys):
     def run(*words):
         config = f"--config-path={REPO / 'config'}"
         monkeypatch.setattr("sys.argv", [str(REPO / "main.py"), config, *quoted(list(words))])
-        monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+        monkeypatch.setenv("HYDRA_FULL_ERROR", "0")  # main sets it; the test leaves the environment as it was
         monkeypatch.chdir(tmp_path)
         capsys.readouterr()
         try:
