@@ -1,24 +1,38 @@
-"""Reading the rows of .jsonl, .jsonl.gz and the official GPQA archive; a file's hash; writing a file in one piece.
+"""Reading the rows of .jsonl, .json, .csv, .tsv and .parquet files, also packed (.gz), and of the official GPQA archive;
+a file's hash; writing a file in one piece.
 
 An error is one sentence that names the file and the line.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import hashlib
 import io
 import json
 import os
+import re
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from core.errors import UserError
 from single_turn_bench.specs import GPQA_ZIP_MEMBER, GPQA_ZIP_PASSWORD
+
+# The longer mark first: that of UTF-32 begins with that of UTF-16.
+MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+DELIMITERS = ",;\t|"
+SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n")  # what Excel understands above a table
 
 
 def sha256(path: Path) -> str:
@@ -27,35 +41,172 @@ def sha256(path: Path) -> str:
 
 
 def read_objects(path: Path) -> Iterator[tuple[str, dict]]:
-    """("FILE line N", decoded row) of a .jsonl, .jsonl.gz or .zip file, blank lines left out."""
-    if path.suffix == ".zip":
+    """("FILE line N" or "FILE row N", decoded row) of a file; blank lines are left out.
+
+    The name says which kind it is, without .gz: .csv, .tsv, .json, .parquet, .zip (GPQA), and any other: JSON lines.
+    """
+    kind = Path(path.name.lower().removesuffix(".gz")).suffix
+    if kind == ".zip":
         yield from zip_rows(path)
         return
-    for number, line in enumerate(text_lines(path), start=1):
+    data = read_bytes(path)
+    if kind == ".parquet" or data.startswith(b"PAR1"):
+        yield from objects(path.name, parquet_rows(path.name, data))
+        return
+    text = decoded(path.name, data)
+    if kind in (".csv", ".tsv", ".tab"):
+        yield from table_rows(path.name, text)
+    elif (rows := whole_json(path.name, text, must=kind == ".json")) is not None:
+        yield from objects(path.name, rows)
+    else:
+        yield from json_lines(path.name, text)
+
+
+def read_bytes(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+        return gzip.decompress(data) if data.startswith(b"\x1f\x8b") or path.suffix == ".gz" else data
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"{path} cannot be read: {error}.") from error
+
+
+def decoded(name: str, data: bytes) -> str:
+    """UTF-8, or what the byte order mark says. Other encodings cannot be told from each other: they are refused."""
+    if data.startswith(b"PK\x03\x04"):
+        raise UserError(f"{name} is an archive or a spreadsheet: save its table as CSV.")
+    encoding = next((encoding for mark, encoding in MARKS if data.startswith(mark)), "utf-8-sig")
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{name} is not UTF-8 text: {error} (line {line}); save it as UTF-8.") from error
+    if "\x00" in text:
+        raise UserError(f"{name} is no text, or UTF-16 without a byte order mark: save it as UTF-8.")
+    return text
+
+
+def objects(name: str, rows: Iterable[Any]) -> Iterator[tuple[str, dict]]:
+    for number, row in enumerate(rows, start=1):
+        yield f"{name} row {number}", checked(f"{name} row {number}", row)
+
+
+def checked(where: str, row: Any) -> dict:
+    if not isinstance(row, dict):
+        raise UserError(f"{where}: a row is a JSON object, this is a {type(row).__name__}.")
+    return row
+
+
+def json_lines(name: str, text: str) -> Iterator[tuple[str, dict]]:
+    """Split at newlines only: a JSON text may hold the other line separators of Unicode."""
+    for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        where = f"{path.name} line {number}"
+        where = f"{name} line {number}"
         try:
             row = json.loads(line)
         except ValueError as error:
             raise UserError(f"{where}: not JSON ({error}).") from error
         except RecursionError as error:
             raise UserError(f"{where}: not JSON that can be read (nested too deep).") from error
-        if not isinstance(row, dict):
-            raise UserError(f"{where}: a row is a JSON object, this is a {type(row).__name__}.")
-        yield where, row
+        yield where, checked(where, row)
 
 
-def text_lines(path: Path) -> list[str]:
-    """Split at newlines only: a JSON text may hold the other line separators of Unicode."""
+def whole_json(name: str, text: str, *, must: bool) -> list[Any] | None:
+    """The rows of a text that is one JSON value; None where it is JSON lines.
+
+    must   the file is called .json; another may still hold a list of rows
+    """
+    if not must and not text.lstrip().startswith("["):
+        return None
     try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if path.suffix == ".gz" else data
-        return data.decode("utf-8-sig").split("\n")
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read: {error}.") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path.name} is not UTF-8 text: {error}.") from error
+        value = json.loads(text)
+    except RecursionError as error:
+        raise UserError(f"{name}: not JSON that can be read (nested too deep).") from error
+    except ValueError as error:
+        if not must or is_json(text.strip().partition("\n")[0]):
+            return None
+        raise UserError(f"{name}: not JSON ({error}).") from error
+    if not must:
+        return value if value and all(isinstance(row, dict) for row in value) else None
+    return listed(name, value)
+
+
+def is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def listed(name: str, value: Any) -> list[Any]:
+    """The rows of a JSON value: a list, the one list of objects in an object, {id: row}, {column: values}, or one row."""
+    if isinstance(value, list):
+        packed = [row["row"] for row in value if isinstance(row, dict) and isinstance(row.get("row"), dict)]
+        return packed if value and len(packed) == len(value) else value  # as the hub's viewer gives them
+    if not isinstance(value, dict) or not value:
+        raise UserError(f"{name}: rows are a list of JSON objects, this is a {type(value).__name__}.")
+    lists = {key: each for key, each in value.items() if isinstance(each, list) and each and isinstance(each[0], dict)}
+    if len(lists) == 1:
+        return listed(name, next(iter(lists.values())))
+    if lists:
+        raise UserError(f"{name} holds several lists of rows ({', '.join(lists)}): keep one of them.")
+    values = list(value.values())
+    if all(isinstance(each, dict) for each in values):
+        if all(key.isdecimal() for each in values for key in each):  # {column: {number: value}}, as pandas writes it
+            return [{column: each.get(number) for column, each in value.items()} for number in values[0]]
+        return [{"id": key, **each} for key, each in value.items()]
+    if all(isinstance(each, list) for each in values) and len({len(each) for each in values}) == 1:
+        return [dict(zip(value, row, strict=True)) for row in zip(*values, strict=True)]
+    return [value]
+
+
+def table_rows(name: str, text: str) -> Iterator[tuple[str, dict]]:
+    """The rows of a CSV file, whichever sign divides its columns: that which makes the most of the first line."""
+    given = SEPARATOR_LINE.match(text)
+    text = text[given.end() :] if given else text
+    headers = [next(csv.reader(io.StringIO(text, newline=""), delimiter=sign), []) for sign in DELIMITERS]
+    widest = max(range(len(DELIMITERS)), key=lambda number: len(headers[number]))
+    sign = given[1] if given else DELIMITERS[widest]
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sign, strict=True)
+    header: list[str] = []
+    number = 0
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            if not header:
+                header = checked_header(name, [cell.strip() for cell in cells])
+                continue
+            number += 1
+            where = f"{name} row {number}"
+            if len(cells) != len(header):
+                raise UserError(f"{where}: it has {len(cells)} cells, and the first line names {len(header)} columns.")
+            yield where, {column: cell for column, cell in zip(header, cells, strict=True) if column}
+    except csv.Error as error:
+        raise UserError(f"{name} line {reader.line_num}: not CSV ({error}).") from error
+
+
+def checked_header(name: str, header: list[str]) -> list[str]:
+    named = [column for column in header if column]  # pandas leaves that of its index empty
+    twice = sorted({column for column in named if named.count(column) > 1})
+    if twice:
+        raise UserError(f"{name}: its first line names the column {twice[0]!r} twice.")
+    if len(named) < 2:
+        raise UserError(f"{name}: its first line does not name several columns.")
+    return header
+
+
+def parquet_rows(name: str, data: bytes) -> list[dict]:
+    try:
+        import pyarrow
+        from pyarrow.parquet import read_table
+    except ImportError as error:
+        raise UserError(f"{name}: parquet files need pyarrow: pip install pyarrow") from error
+    try:
+        return read_table(pyarrow.BufferReader(data)).to_pylist()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise UserError(f"{name} cannot be read as parquet: {error}.") from error
 
 
 def zip_rows(path: Path) -> Iterator[tuple[str, dict]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from core.learning.structured import CONTENT_CHARS, lessons_schema, parse_lessons
 from core.models.base import Reply, Role
 from core.models.meter import account_of
+from core.models.reply_text import storable
 from core.seeding import derive_seed
 from core.types import Extraction, Task
 
@@ -29,7 +30,8 @@ class Learner:
         purpose   a name for the call; the seed depends on it, and on `sample` unless that is None
         """
         structured = self.role.llm.supports_schema
-        prompt = self.role.prompts.render(template, query=task.query, structured=structured, **values)
+        # A patch may hold bytes that are no text, which no provider takes.
+        prompt = storable(self.role.prompts.render(template, query=task.query, structured=structured, **values))
         names = (purpose,) if sample is None else (sample, purpose)
         seed = derive_seed(self.seed, *task.seeded_by, *names)
         message = {"role": "user", "content": prompt}

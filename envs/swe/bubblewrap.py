@@ -100,10 +100,10 @@ class Bubblewrap(Sandbox):
             if not made:  # what was copied until then must not keep the disk full
                 self.close()
 
-    def give(self, name: str, text: str) -> None:
+    def give(self, name: str, data: bytes) -> None:
         path = self._open_folder() / "given" / name
         try:
-            path.write_text(text, encoding="utf-8", errors="replace", newline="")
+            path.write_bytes(data)
             path.chmod(0o644)
         except OSError as error:
             raise InfraError(f"{GIVEN}/{name} could not be written: {error.strerror}") from error

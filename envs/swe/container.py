@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from select import select
 
 from core.errors import InfraError, UserError
-from envs.swe.sandbox import ENVIRONMENT, FREE_MB, GIVEN, TESTBED, Limits, Ran, Sandbox, collect, unusable
+from envs.swe.sandbox import ENVIRONMENT, FREE_MB, GIVEN, TESTBED, Limits, Ran, Sandbox, collect, readable, unusable
 
 PULL_S = 3600.0  # an official image has several GB
 CALL_S = 120.0
@@ -75,8 +75,7 @@ class Container(Sandbox):
                 raise InfraError(f"{self.program} did not start {source}: {said.decode('utf-8', 'replace')[-500:]}")
             said += line
 
-    def give(self, name: str, text: str) -> None:
-        data = text.encode("utf-8", "replace")
+    def give(self, name: str, data: bytes) -> None:
         done = self._call("exec", "-i", self._name, "sh", "-c", f"cat > {GIVEN}/{name}", data=data)
         if done.returncode:
             raise InfraError(f"{self.program}: {GIVEN}/{name} could not be written")
@@ -152,7 +151,7 @@ class Container(Sandbox):
             raise InfraError("no sandbox is open")
         with suppress(subprocess.TimeoutExpired):
             client.wait(wait_s)
-            raise InfraError(f"{self.program}: the container has ended: {said.strip()[-500:]}")
+            raise InfraError(f"{self.program}: the container has ended: {readable(said).strip()[-500:]}")
 
     def _call(self, *words: str, data: bytes = b"") -> subprocess.CompletedProcess:
         """Raises InfraError where it does not answer."""

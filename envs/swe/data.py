@@ -1,13 +1,14 @@
 """The instances of env=swe: an issue, the repository that it is about, and the tests that a fix must pass.
 
 bundled, or a FOLDER    FAMILY/NAME/ with repo/, issue.md, gold.patch, test.patch, instance.json; FAMILY/lesson.md
-a FILE                  SWE-bench's own rows: .jsonl, .jsonl.gz, .json or .parquet; an image holds the repository
+a FILE                  SWE-bench's own rows: .jsonl, .json, .csv or .parquet; an image holds the repository
+
+A patch is bytes (`as_text`): the files that it changes need not be UTF-8.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import Any
 
 from core.errors import UserError
 from core.types import Lesson, digest
+from envs.swe.sandbox import as_text
 from single_turn_bench.files import read_objects, sha256
+from single_turn_bench.options import literal
 
 BUNDLED = Path(__file__).with_name("bundled")
 LISTS = ("FAIL_TO_PASS", "PASS_TO_PASS")
@@ -50,7 +53,7 @@ def load(data: str) -> list[Instance]:
         return [each for each in chain(*zip_longest(*families)) if each is not None]
     if not path.is_file():
         raise UserError(f"env.data={data}: there is no such file or folder.")
-    return [_of_row(where, row) for where, row in _rows(path)]
+    return [_of_row(where, row) for where, row in read_objects(path)]
 
 
 def place(data: str) -> Path:
@@ -72,7 +75,7 @@ def family_lessons(data: str) -> dict[str, Lesson]:
     found = {}
     for folder in _families(path) if path.is_dir() else ():
         if (file := folder / "lesson.md").is_file():
-            title, _, text = file.read_text(encoding="utf-8").strip().partition("\n")
+            title, _, text = _text(file).strip().partition("\n")
             content = " ".join(text.split())
             about = f"A convention that holds in every repository of the kind {folder.name}."
             found[folder.name] = Lesson(title=title.lstrip("# ").strip(), description=about, content=content)
@@ -85,9 +88,11 @@ def _families(path: Path) -> list[Path]:
 
 def _of_folder(file: Path) -> Instance:
     folder = file.parent
-    row = _decoded(str(file), file.read_text(encoding="utf-8"))
-    issue, gold, tests = (_text(folder / name) for name in ("issue.md", "gold.patch", "test.patch"))
-    about = {"problem_statement": issue, "patch": gold, "test_patch": tests}
+    row = _decoded(str(file), _text(file))
+    if not isinstance(row, dict):
+        raise UserError(f"{file}: it is no JSON object with instance_id and repo.")
+    gold, tests = (as_text(_bytes(folder / name)) for name in ("gold.patch", "test.patch"))
+    about = {"problem_statement": _text(folder / "issue.md"), "patch": gold, "test_patch": tests}
     return _of_row(str(file), row | about, folder=folder / "repo", type=str(row.get("family") or folder.parent.name))
 
 
@@ -96,6 +101,9 @@ def _of_row(where: str, row: dict[str, Any], **more: Any) -> Instance:
     missing = [name for name in ("instance_id", "repo", "problem_statement") if not isinstance(row.get(name), str)]
     if missing:
         raise UserError(f"{where}: {missing[0]} is missing or no text; env.data takes the fields of SWE-bench.")
+    for name in ("patch", "test_patch"):
+        if not isinstance(row.get(name), str | None):
+            raise UserError(f"{where}: {name} is no text.")
     values = {"type": row["repo"], "image": row.get("image_name") or None} | more
     return Instance(
         id=row["instance_id"],
@@ -110,11 +118,13 @@ def _of_row(where: str, row: dict[str, Any], **more: Any) -> Instance:
 
 def _names(where: str, name: str, value: Any) -> tuple[str, ...]:
     """A list of tests; SWE-bench writes it as a text of JSON."""
-    found = _decoded(f"{where}: {name}", value) if isinstance(value, str) else value
+    found = value
+    if isinstance(value, str):
+        found = literal(value)  # a table writes the list as Python does
+        found = _decoded(f"{where}: {name}", value) if found is None else found
     if found is None:
         return ()
-    found = list(found)
-    if not all(isinstance(each, str) for each in found):
+    if not isinstance(found, list | tuple) or not all(isinstance(each, str) for each in found):
         raise UserError(f"{where}: {name} is no list of tests.")
     return tuple(found)
 
@@ -126,28 +136,15 @@ def _decoded(where: str, text: str) -> Any:
         raise UserError(f"{where}: not JSON ({error}).") from error
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    if path.suffix == ".parquet":
-        import pyarrow
-        from pyarrow.parquet import read_table
-
-        try:
-            rows = read_table(path).to_pylist()
-        except (OSError, pyarrow.ArrowException) as error:
-            raise UserError(f"{path} cannot be read as parquet: {error}.") from error
-    elif path.suffix == ".json":
-        rows = _decoded(str(path), _text(path))
-        rows = list(rows.values()) if isinstance(rows, dict) else rows
-    else:
-        yield from read_objects(path)
-        return
-    for number, row in enumerate(rows, 1):
-        yield f"{path.name} row {number}", row
-
-
 def _text(path: Path) -> str:
-    """Read a text without changing its line ends: a patch may depend on them."""
     try:
-        return path.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return _bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} cannot be read: it is not UTF-8 ({error}).") from error
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
         raise UserError(f"{path} cannot be read: {error}.") from error

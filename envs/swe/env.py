@@ -15,6 +15,7 @@ the tests pass is found out after that, on a fresh copy; neither the agent nor i
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,8 +25,8 @@ from envs.base import BaseEnv
 from envs.swe.bubblewrap import Bubblewrap
 from envs.swe.container import Container
 from envs.swe.data import Instance, data_digest, family_lessons, load, place
-from envs.swe.evaluation import Result, begin, resolve
-from envs.swe.sandbox import Limits, Ran, Sandbox
+from envs.swe.evaluation import Result, begin, resolve, with_bytes
+from envs.swe.sandbox import Limits, Ran, Sandbox, as_bytes, is_text, readable
 
 SANDBOXES = ("bwrap", "docker", "podman")
 SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -84,8 +85,12 @@ class SweEnv(BaseEnv):
         return [(first[name], lessons[name]) for name in first if name in lessons] or super().lessons()
 
     def walkthrough(self) -> list[str]:
-        gold = self._playing.gold
-        return [f"git apply --whitespace=nowarn - <<'END_OF_GOLD_PATCH'\n{gold}\nEND_OF_GOLD_PATCH", SUBMIT]
+        gold, end = self._playing.gold, "END_OF_GOLD_PATCH"
+        apply = f"git apply --whitespace=nowarn - <<'{end}'"
+        if not is_text(gold):  # a command is
+            gold = b64encode(as_bytes(gold)).decode()
+            apply = f"base64 -d <<'{end}' | git apply --whitespace=nowarn -"
+        return [f"{apply}\n{gold}\n{end}", SUBMIT]
 
     def admissible(self) -> list[str]:
         return ["ls -la", "git log --oneline", "git ls-files", "python -m pytest -q", SUBMIT]
@@ -136,6 +141,8 @@ class SweEnv(BaseEnv):
         first, _, patch = ran.output.lstrip().partition("\n")
         if first.strip() != SUBMITTED or ran.killed:
             return self._shown(ran), 0.0, False, {"valid": not ran.refused, "won": False}
+        patch = with_bytes(self._box, patch, ascii_only=self.evaluation == "none")
+        self._check_going_on()
         info = {"valid": True, "answer": patch}
         if self.evaluation == "none":
             return self._received(patch), 0.0, True, info | {"won": False, "evaluated": False}
@@ -171,7 +178,7 @@ class SweEnv(BaseEnv):
         head = f"<returncode>{ran.returncode}</returncode>"
         if ran.killed:
             head = f"The command was killed, with all that it had started: {KILLED[ran.killed].format_map(values)}."
-        text = ran.output.replace("\x00", "\ufffd")
+        text = readable(ran.output).replace("\x00", "\ufffd")
         if len(text) <= SHORT:
             return f"{head}\n<output>\n{text}</output>"
         return (

@@ -8,10 +8,23 @@ from dataclasses import dataclass
 
 from core.errors import InfraError
 from envs.swe.data import Instance
-from envs.swe.sandbox import GIVEN, Sandbox
+from envs.swe.sandbox import GIVEN, Sandbox, as_bytes, is_text, readable
 
 APPLY_S = 120.0
 APPLY = f"git apply --whitespace=nowarn {GIVEN}/answer.patch || patch --batch --fuzz=5 -p1 -i {GIVEN}/answer.patch"
+# What git prints instead of the change of a file that it takes for binary, a UTF-16 text among them.
+BINARY = re.compile(r"^Binary files .* differ$", re.MULTILINE)
+# The same diff once more, with git's own binary form, which is ASCII: what was printed tells which diff it was.
+WITH_BYTES = f"""
+for of in --cached '' HEAD; do
+    if git diff $of | cmp -s - {GIVEN}/submitted.patch; then
+        {{prepare}}
+        exec git diff $of --binary
+    fi
+done
+exit 1
+"""
+NO_TEXT = "printf '* -diff\\n' >> $(git rev-parse --git-path info/attributes)"
 PASSED = re.compile(r"^PASSED (\S.*)$", re.MULTILINE)
 BROKEN = re.compile(r"^ERROR (\S.*)$", re.MULTILINE)  # with a reason, and also of a test that passed before its end
 # What makes the copy of a folder a repository with one commit, the same whenever and wherever it is made.
@@ -46,8 +59,23 @@ def begin(box: Sandbox, source: str, instance: Instance) -> None:
     box.open(source)
     box.check_room()
     if instance.folder is not None and (ran := box.run(COMMIT, APPLY_S)).returncode != 0:
-        why = f"it passes a limit ({ran.killed})" if ran.killed else ran.output.strip()[-500:]
+        why = f"it passes a limit ({ran.killed})" if ran.killed else readable(ran.output).strip()[-500:]
         raise InfraError(f"{instance.id}: its repository could not be made: {why}")
+
+
+def with_bytes(box: Sandbox, patch: str, *, ascii_only: bool = False) -> str:
+    """A patch that was submitted in this sandbox, with the content of files of which git says only that they differ.
+
+    ascii_only   also of files that are no UTF-8, for a program that takes only text
+
+    Left as it is where it is no diff that git prints here by itself, such as one of a single file.
+    """
+    no_text = ascii_only and not is_text(patch)
+    if not no_text and not BINARY.search(patch):
+        return patch
+    box.give("submitted.patch", as_bytes(patch))
+    ran = box.run(WITH_BYTES.format(prepare=NO_TEXT if no_text else ":"), APPLY_S)
+    return ran.output if ran.returncode == 0 else patch
 
 
 def resolve(box: Sandbox, patch: str, instance: Instance, *, source: str, timeout_s: float) -> Result:
@@ -73,8 +101,8 @@ def resolve(box: Sandbox, patch: str, instance: Instance, *, source: str, timeou
 
 def _resolved(box: Sandbox, patch: str, instance: Instance, source: str, timeout_s: float) -> Result:
     begin(box, source, instance)
-    box.give("answer.patch", patch)
-    box.give("test.patch", instance.test_patch)
+    box.give("answer.patch", as_bytes(patch))
+    box.give("test.patch", as_bytes(instance.test_patch))
     if box.run(APPLY, APPLY_S).returncode != 0:
         return _unsolved(instance, "does not apply")
     if box.run(_put_tests(instance), APPLY_S).returncode != 0:  # the patch stands in their way

@@ -13,6 +13,7 @@ repository (envs/swe/container.py).
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -28,6 +29,8 @@ FREE_MB = 512  # on the disk that is written to; with less nothing goes on
 POLL_S = 0.25  # between two looks at what a command uses; more where a look takes long
 HANG_UP_S = 10.0  # what was killed hangs up at once; the wait is for a machine under load
 CHUNK = 1 << 16
+ESCAPED = re.compile("[\ud800-\udfff]")
+NO_BYTE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # the surrogates that `as_text` never makes
 LONGEST = 100_000  # bytes of a command; the kernel takes no argument above 131 072
 # What every command finds in its environment: no pager, and nothing written beside the sources.
 ENVIRONMENT = {
@@ -77,7 +80,7 @@ class Limits:
 class Ran:
     """The result of a command.
 
-    output       stdout and stderr as they came; bytes that are no UTF-8 are replaced
+    output       stdout and stderr as they came; a byte that is no UTF-8 is a surrogate escape, see `as_text`
     returncode   None if it was killed
     killed       the limit at which it was killed: time | memory | disk | files | output; "" for none
     refused      True: the command could not be passed to bash, and nothing ran
@@ -106,7 +109,7 @@ class Sandbox(Protocol):
         """A command in a bash of its own, in TESTBED. What it started ends with it, or at the latest at `close`."""
         ...
 
-    def give(self, name: str, text: str) -> None:
+    def give(self, name: str, data: bytes) -> None:
         """Put a file at GIVEN/name, out of the reach of a command that has not begun yet."""
         ...
 
@@ -121,6 +124,26 @@ class Sandbox(Protocol):
     def check_room(self) -> None:
         """Raises InfraError where the disk that it writes to is full: what failed in it may have failed by that."""
         ...
+
+
+def as_text(data: bytes) -> str:
+    """Bytes as a text from which `as_bytes` makes the same bytes. JSON can hold it: the byte E9 is `\\udce9`."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def as_bytes(text: str) -> bytes:
+    """The bytes that `as_text` has read. Of other lone surrogates, which stand for no byte, each is a question mark."""
+    return NO_BYTE.sub("?", text).encode("utf-8", "surrogateescape")
+
+
+def is_text(text: str) -> bool:
+    """Whether it stands for nothing but UTF-8 without a null byte."""
+    return "\x00" not in text and not ESCAPED.search(text)
+
+
+def readable(text: str) -> str:
+    """For a reader: what is no UTF-8 is replaced by U+FFFD."""
+    return as_bytes(text).decode("utf-8", "replace")
 
 
 def unusable(command: str) -> Ran | None:
@@ -173,4 +196,4 @@ def _collected(
         if killed:
             kill()
             end = look = now + HANG_UP_S
-    return bytes(found[:most]).decode("utf-8", "replace"), killed
+    return as_text(bytes(found[:most])), killed
