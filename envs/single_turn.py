@@ -9,7 +9,8 @@ about its correctness is said to the agent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +20,7 @@ from core.errors import UserError
 from core.types import Task
 from envs.base import BaseEnv
 from single_turn_bench.answers import extract_answer, gold_answer
-from single_turn_bench.choice import LETTERS, find_choice, shuffle_options
+from single_turn_bench.choice import LETTERS, find_choice, lettered, shuffle_options
 from single_turn_bench.datasets import Dataset, Row, load_rows, select
 from single_turn_bench.equivalence import MathGrader
 
@@ -101,7 +102,8 @@ class MathEnv(SingleTurnEnv):
 
     def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
         found = extract_answer(response)
-        return found.answer, {"rule": found.rule, "stated": found.stated}
+        also = {"accepted": json.dumps(self._row.accepted)} if self._row.accepted else {}
+        return found.answer, {"rule": found.rule, "stated": found.stated, **also}
 
     def _reset(self, task: Task) -> str:
         self._grader.prepare()  # its worker takes seconds to start: while the model is being asked, they cost nothing
@@ -116,19 +118,29 @@ class MathEnv(SingleTurnEnv):
     def evaluate(self, prediction: str | None) -> bool:
         # Asked twice for each episode, by the step and by the rollout; the second time costs nothing.
         if self._graded is None or self._graded[0] != (self._row.id, prediction):
-            self._graded = ((self._row.id, prediction), self._grader.equal(prediction, gold_answer(self._row.answer)))
+            golds = (self._row.answer, *self._row.accepted)
+            self._graded = ((self._row.id, prediction), equal_to_one(self._grader, prediction, golds))
         return self._graded[1]
 
     @classmethod
     @contextmanager
     def regrader(cls, config: Mapping[str, Any]) -> Iterator[Callable[[Mapping[str, Any]], bool | None]]:
         with MathGrader(timeout_s=config.get("timeout_s", cls.timeout_s)) as grader:
-            yield lambda attempt: grader.equal(attempt["answer"], gold_answer(attempt["gold"]))
+
+            def grade(attempt: Mapping[str, Any]) -> bool:
+                golds = (attempt["gold"], *json.loads(attempt.get("info", {}).get("accepted", "[]")))
+                return equal_to_one(grader, attempt["answer"], golds)
+
+            yield grade
 
     def close(self) -> None:
         if "_grader" in self.__dict__:
             self._grader.close()
         super().close()
+
+
+def equal_to_one(grader: MathGrader, prediction: str | None, golds: Iterable[str]) -> bool:
+    return any(grader.equal(prediction, gold_answer(gold)) for gold in golds)
 
 
 @dataclass(kw_only=True)
@@ -144,8 +156,7 @@ class ChoiceEnv(SingleTurnEnv):
 
     def question(self, row: Row) -> str:
         options, _, _ = self._shown(row)
-        lines = [f"({letter}) {option}" for letter, option in zip(LETTERS, options, strict=False)]
-        return "\n".join([row.question, "", *lines])
+        return f"{row.question}\n\n{lettered(options)}"
 
     def read(self, response: str) -> tuple[str | None, dict[str, Any]]:
         found = find_choice(response, len(self._row.options))

@@ -1,4 +1,5 @@
-"""python -m single_turn_bench validate [NAME...] [--path DIR]   every gold answer passes its own grader
+"""python -m single_turn_bench validate [NAME...] [--path DIR]   shows each first question as a model reads it;
+                                                              every gold answer passes its own grader
 python -m single_turn_bench grade FILE.jsonl[.gz]              agreement of the graders with labelled answers
 
 Labelled are rows {gold, pred or response, expected} for mathematics, and with n_options for choices, where the label is
@@ -15,7 +16,7 @@ from typing import Any
 from core.errors import UserError
 from single_turn_bench.answers import extract_answer
 from single_turn_bench.boxes import boxed_answer
-from single_turn_bench.choice import LETTERS, extract_choice, find_choice, shuffle_options
+from single_turn_bench.choice import LETTERS, extract_choice, find_choice, lettered, shuffle_options
 from single_turn_bench.datasets import load_rows, locate
 from single_turn_bench.equivalence import MathGrader, grade_response
 from single_turn_bench.files import read_objects
@@ -31,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     commands = top.add_subparsers(dest="command", required=True)
     check = commands.add_parser("validate", help="check that every gold answer passes its own grader")
     check.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(SPECS)}; all that are here when left out"
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(SPECS)}, or a file; all that are here when left out"
     )
     check.add_argument("--path", type=Path, help="a file of the one dataset named, or a folder that holds the files")
     grade = commands.add_parser("grade", help="grade labelled answers and list the disagreements")
@@ -50,11 +51,14 @@ def main(argv: list[str] | None = None) -> int:
 def validate(names: list[str], path: Path | None, grader: MathGrader) -> int:
     """Prints the ids that fail and `NAME N/N` for each dataset; 1 when any failed. Without names: all that are here."""
     any_failed = False
+    if not names and path is not None and path.is_file():
+        names, path = [str(path)], None
     for name in names or SPECS:
         if not names and not locate(SPECS[name], path):
             print(f"{name} is not here")
             continue
         rows = load_rows(name, path).rows
+        print(f"{name}: the first question as a model reads it, and its answer\n\n{preview(rows[0])}\n")
         failed = [row.id for row in rows if not passes(row, grader)]
         for task_id in failed:
             print(f"{task_id}: the gold answer fails its own grader")
@@ -63,10 +67,21 @@ def validate(names: list[str], path: Path | None, grader: MathGrader) -> int:
     return int(any_failed)
 
 
+def preview(row: Row) -> str:
+    """A question with its options, as seed 0 shows them, and the gold answer, indented."""
+    shown, letter = (), ""
+    if row.options is not None:
+        shown, letter, _ = shuffle_options(row.options, row.answer_index, 0, row.id)
+    asked = f"{row.question}\n\n{lettered(shown)}" if shown else row.question
+    gold = f"({letter}) {shown[LETTERS.index(letter)]}" if shown else " | ".join([row.answer, *row.accepted])
+    return "\n".join(f"    {line}".rstrip() for line in [*asked.split("\n"), "", f"gold: {gold}"])
+
+
 def passes(row: Row, grader: MathGrader) -> bool:
     """Choices: the letter under three option orders. Mathematics: each way in which the gold answer is written."""
     if row.options is None:
-        return all(grade_response(text, row.answer, grader) for text in responses(row))
+        others = all(grade_response(rf"\boxed{{{text}}}", text, grader) for text in row.accepted)
+        return others and all(grade_response(text, row.answer, grader) for text in responses(row))
     for seed in range(3):
         shown, letter, _ = shuffle_options(row.options, row.answer_index, seed, row.id)
         right = shown[LETTERS.index(letter)] == row.options[row.answer_index]

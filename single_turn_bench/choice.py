@@ -208,6 +208,11 @@ def own_answer(text: str, n_options: int) -> str:
     return text[: following.start()] if following else text
 
 
+def lettered(options: Sequence[str]) -> str:
+    """The options as they are shown, one a line."""
+    return "\n".join(f"({letter}) {option}" for letter, option in zip(LETTERS, options, strict=False))
+
+
 def shuffle_options(
     options: Sequence[str], answer_index: int, seed: int, task_id: str
 ) -> tuple[tuple[str, ...], str, tuple[int, ...]]:

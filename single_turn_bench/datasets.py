@@ -9,18 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from core.errors import UserError
 from single_turn_bench.files import read_objects, sha256
-from single_turn_bench.rows import Row, parse_row
+from single_turn_bench.rows import Row, parse_rows
 from single_turn_bench.specs import SPECS, DatasetSpec, FileSpec
 
 HERE = Path(__file__).resolve().parent
 FETCHED = HERE / "data"
 MAX_NAMED = 60  # colliding ids named in an error
+MAX_LINES = 5  # of so few of them it is said where they stand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,10 +122,11 @@ def assemble(name: str, found: Sequence[tuple[Path, FileSpec]]) -> Dataset:
 
 
 def read_file(path: Path, spec: FileSpec, dataset: str, digest: str) -> list[Row]:
-    rows = [parse_row(raw, dataset, where) for where, raw in read_objects(path)]
+    raws = list(read_objects(path))
+    rows = parse_rows(raws, dataset)
     if not rows:
         raise UserError(f"{path.name} is empty: no dataset has no rows.")
-    check_unique(rows, path.name)
+    check_unique(rows, path.name, [where.rpartition(" ")[2] for where, _ in raws])
     if spec.count is not None and len(rows) != spec.count:
         raise UserError(f"{path.name} has {len(rows)} rows, the official file {spec.count}: get it again.")
     official = spec.sha256.get(path.name, digest)
@@ -133,12 +135,18 @@ def read_file(path: Path, spec: FileSpec, dataset: str, digest: str) -> list[Row
     return rows
 
 
-def check_unique(rows: Iterable[Row], where: str) -> None:
-    """Colliding ids would silently make one problem of several."""
+def check_unique(rows: Sequence[Row], where: str, lines: Sequence[str] = ()) -> None:
+    """Colliding ids would silently make one problem of several. lines: where the rows stand, told of a few."""
     counts = Counter(row.id for row in rows)
     colliding = [task_id for task_id, count in counts.items() if count > 1]
     if colliding:
         more = f" and {len(colliding) - MAX_NAMED} more" if len(colliding) > MAX_NAMED else ""
+        if lines and len(colliding) <= MAX_LINES:
+            places = {
+                row_id: [line for row, line in zip(rows, lines, strict=True) if row.id == row_id]
+                for row_id in colliding
+            }
+            colliding = [f"{row_id} (lines {', '.join(found[:MAX_LINES])})" for row_id, found in places.items()]
         total = sum(counts.values())
         raise UserError(
             f"{where}: {len(counts)} unique ids of {total}; colliding: {', '.join(colliding[:MAX_NAMED])}{more}."

@@ -1,5 +1,5 @@
-"""Reading the rows of .jsonl, .json, .csv, .tsv and .parquet files, also packed (.gz), and of the official GPQA archive;
-a file's hash; writing a file in one piece.
+"""Reading the rows of .jsonl, .json, .csv, .tsv and .parquet files, also packed (.gz), and of the official GPQA
+archive; a file's hash; writing a file in one piece.
 
 An error is one sentence that names the file and the line.
 """
@@ -140,7 +140,7 @@ def is_json(text: str) -> bool:
 
 
 def listed(name: str, value: Any) -> list[Any]:
-    """The rows of a JSON value: a list, the one list of objects in an object, {id: row}, {column: values}, or one row."""
+    """The rows of a JSON value: a list, the one list of objects in it, {id: row}, {column: values}, or one row."""
     if isinstance(value, list):
         packed = [row["row"] for row in value if isinstance(row, dict) and isinstance(row.get("row"), dict)]
         return packed if value and len(packed) == len(value) else value  # as the hub's viewer gives them

@@ -12,11 +12,39 @@ from typing import Any
 
 from single_turn_bench.choice import LETTERS
 
-LABELLED = re.compile(r"\s*(?:[(\[](?P<both>[A-Za-z]|\d{1,2})[)\]]|(?P<one>[A-Za-z]|\d{1,2})\s?(?:\)|[.:](?=\s)))\s*(?P<text>\S.*)", re.S)
+LABELLED = re.compile(
+    r"\s*(?:[(\[](?P<both>[A-Za-z]|\d{1,2})[)\]]|(?P<one>[A-Za-z]|\d{1,2})\s?(?:\)|[.:](?=\s)))\s*(?P<text>\S.*)", re.S
+)
 INLINE = re.compile(r"(?:^|[\s,;])[(\[]?([A-Za-z])\s?[)\].:]\s*")
 SEPARATORS = ("\n", "|", ";")
-LABEL_KEYS = ("label", "key", "letter", "id", "optionid", "choiceid", "aid", "optionlabel", "index", "idx", "option", "choice")
-TEXT_KEYS = ("text", "content", "value", "optiontext", "choicetext", "answer", "answertext", "atext", "body", "para", "option", "choice")
+LABEL_KEYS = (
+    "label",
+    "key",
+    "letter",
+    "id",
+    "optionid",
+    "choiceid",
+    "aid",
+    "optionlabel",
+    "index",
+    "idx",
+    "option",
+    "choice",
+)
+TEXT_KEYS = (
+    "text",
+    "content",
+    "value",
+    "optiontext",
+    "choicetext",
+    "answer",
+    "answertext",
+    "atext",
+    "body",
+    "para",
+    "option",
+    "choice",
+)
 RIGHT_KEYS = ("iscorrect", "correct", "isanswer", "right", "isright")
 LIST_KEYS = ("text", "texts", "choices", "options", "content")
 
@@ -85,7 +113,7 @@ def read_options(value: Any) -> list[Option] | None:
 def finished(options: Sequence[Option]) -> list[Option] | None:
     """With their places, those without a text left out, and labels that stand before the texts read."""
     placed = [replace(option, place=place) for place, option in enumerate(options)]
-    kept = [replace(option, text=option.text.strip()) for option in placed if not is_missing(option.text)]
+    kept = [option for option in placed if not is_missing(option.text)]
     labels = [option.label.casefold() for option in kept if option.label]
     if len(kept) < 2 or len(set(labels)) < len(labels):
         return None
@@ -93,14 +121,16 @@ def finished(options: Sequence[Option]) -> list[Option] | None:
 
 
 def unlabelled(options: list[Option]) -> list[Option]:
-    """Labels before the texts ("A) red") become the labels, if all have one and they are the first of their kind."""
+    """Labels before the texts ("A) red") become the labels, if all have one and they are A, B, C ... in this order."""
     found = [LABELLED.fullmatch(option.text) for option in options]
     if not all(found):
         return options
     labels = [match["both"] or match["one"] for match in found]
-    if not in_order(sorted(labels, key=lambda label: (len(label), label.upper()))):
+    if not in_order(labels):
         return options
-    if any(option.label and option.label.upper() != label.upper() for option, label in zip(options, labels, strict=True)):
+    if any(
+        option.label and option.label.upper() != label.upper() for option, label in zip(options, labels, strict=True)
+    ):
         return options
     return [
         replace(option, label=label.upper(), text=match["text"].strip())
@@ -126,7 +156,7 @@ def divided(text: str) -> list[Option] | None:
     signs = [sign for sign in SEPARATORS if sign in text.strip().strip("|;")]
     if not signs or (signs[0] != "\n" and len(signs) > 1):
         return None
-    return [Option(text=part) for part in text.strip().split(signs[0]) if part.strip()]
+    return [Option(text=part.strip()) for part in text.strip().split(signs[0]) if part.strip()]
 
 
 def of_list(items: list[Any]) -> list[Option] | None:
@@ -146,7 +176,7 @@ def of_item(item: Any) -> Option | None:
         return None if text is None else Option(text=text)
     parts = {plain_name(key): value for key, value in item.items()}
     if len(parts) == 1 and not set(parts) & set(TEXT_KEYS):  # {"A": "red"}
-        (label, value), = item.items()
+        ((label, value),) = item.items()
         return Option(text=as_text(value) or "", label=str(label))
     named = next((key for key in TEXT_KEYS if as_text(parts.get(key)) is not None), None)
     if named is None:
@@ -160,12 +190,14 @@ def of_object(value: dict) -> list[Option] | None:
     parts = {plain_name(key): each for key, each in value.items()}
     texts = next((parts[key] for key in LIST_KEYS if isinstance(parts.get(key), list | tuple)), None)
     if texts is not None:
-        return of_lists(list(texts), next((parts[key] for key in ("label", "labels", "key", "keys") if key in parts), None))
-    flags = [as_flag(each) for each in value.values()]
-    if None not in flags and sum(flags) == 1:  # {"red": 0, "blue": 1}
-        return [Option(text=str(key), right=flag) for key, flag in zip(value, flags, strict=True)]
+        return of_lists(
+            list(texts), next((parts[key] for key in ("label", "labels", "key", "keys") if key in parts), None)
+        )
     keys = sorted(value, key=lambda key: (len(str(key)), str(key).upper()))
     endings = labels_of([str(key) for key in keys])
+    flags = [as_flag(each) for each in value.values()]
+    if endings is None and None not in flags and sum(flags) == 1:  # {"red": 0, "blue": 1}
+        return [Option(text=str(key), right=flag) for key, flag in zip(value, flags, strict=True)]
     if endings is None or any(each is not None and as_text(each) is None for each in value.values()):
         return None
     return [
@@ -180,9 +212,10 @@ def of_lists(texts: list[Any], labels: Any) -> list[Option] | None:
     if options is None or not isinstance(labels, list | tuple) or len(labels) != len(options):
         return options if labels is None else None
     flags = [as_flag(label) for label in labels]
-    if None not in flags and sum(flags) == 1 and len(flags) > 2 or flags in ([True, False], [False, True]):
-        if not in_order([str(label) for label in labels]):  # "0", "1" name two options
-            return [replace(option, right=flag) for option, flag in zip(options, flags, strict=True)]
+    if (
+        None not in flags and sum(flags) == 1 and not in_order([str(label) for label in labels])
+    ):  # 0, 1 name two options
+        return [replace(option, right=flag) for option, flag in zip(options, flags, strict=True)]
     return [replace(option, label=str(label)) for option, label in zip(options, labels, strict=True)]
 
 

@@ -1,0 +1,460 @@
+"""Data files as people have them: which columns and forms are read, and what is refused in a sentence."""
+
+import csv
+import gzip
+import io
+import json
+
+import pytest
+
+from core.errors import UserError
+from envs.single_turn import ChoiceEnv
+from single_turn_bench.__main__ import main
+from single_turn_bench.datasets import load_rows
+
+COLOURS = ["red", "green", "blue", "black"]
+# For each row the right option's place in COLOURS.
+RIGHT = (1, 0, 3)
+
+
+def rows_of(make, right=RIGHT):
+    """A row for each right place. make: (place) -> the columns beside the question and the id."""
+    return [{"id": f"q{n}", "question": f"Colour {n}?", **make(place)} for n, place in enumerate(right)]
+
+
+def letter(place):
+    return "ABCDEFGH"[place]
+
+
+def write(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def loaded(tmp_path, rows):
+    return load_rows(write(tmp_path / "own.jsonl", *rows)).rows
+
+
+def option_columns(*names):
+    return dict(zip(names, COLOURS, strict=False))
+
+
+def wrong_of(place):
+    return [colour for colour in COLOURS if colour != COLOURS[place]]
+
+
+CHOICES = {
+    "options, letter": lambda p: {"options": COLOURS, "answer": letter(p)},
+    "choices, number from 0": lambda p: {"choices": COLOURS, "answer": p},
+    "choices, number from 1": lambda p: {"choices": COLOURS, "answer": p + 1},
+    "numbers as texts": lambda p: {"choices": COLOURS, "answer": str(p)},
+    "numbers as a table writes them": lambda p: {"choices": COLOURS, "label": f"{p}.0"},
+    "small letter": lambda p: {"choices": COLOURS, "answer": letter(p).lower()},
+    "letter in brackets": lambda p: {"choices": COLOURS, "answer": f"({letter(p)})"},
+    "letter and dot": lambda p: {"choices": COLOURS, "target": f" {letter(p)}. "},
+    "letter and text": lambda p: {"choices": COLOURS, "answer": f"{letter(p)}) {COLOURS[p]}"},
+    "option and letter": lambda p: {"choices": COLOURS, "answer": f"Option {letter(p)}"},
+    "the answer is": lambda p: {"choices": COLOURS, "answer": f"The correct answer is: ({letter(p)})"},
+    "text": lambda p: {"choices": COLOURS, "answer": COLOURS[p]},
+    "text in another case": lambda p: {"choices": COLOURS, "gold": f" {COLOURS[p].upper()}. "},
+    "a list of one": lambda p: {"choices": COLOURS, "answers": [letter(p)]},
+    "a list of one as a text": lambda p: {"choices": COLOURS, "answer": f"['{COLOURS[p]}']"},
+    "one mark for each": lambda p: {"choices": COLOURS, "labels": [int(n == p) for n in range(4)]},
+    "MMLU": lambda p: {"subject": "art", "choices": COLOURS, "answer": p},
+    "MMLU-Pro": lambda p: {"options": COLOURS, "answer": letter(p), "answer_index": p, "category": "art"},
+    "HellaSwag": lambda p: {"ctx_a": "It", "ctx_b": "is", "endings": COLOURS, "label": str(p)},
+    "ARC": lambda p: {"choices": {"text": COLOURS, "label": list("ABCD")}, "answerKey": letter(p)},
+    "ARC with numbers": lambda p: {"choices": {"text": COLOURS, "label": list("1234")}, "answerKey": str(p + 1)},
+    "CommonsenseQA": lambda p: {
+        "question": {"stem": f"Colour {p}?", "choices": [{"label": letter(n), "text": c} for n, c in enumerate(COLOURS)]},
+        "answerKey": letter(p),
+    },
+    "objects with ids": lambda p: {
+        "answers": [{"aid": n + 1, "atext": c} for n, c in enumerate(COLOURS)],
+        "ra": p + 1,
+        "qtext": f"Colour {p}?",
+    },
+    "objects with marks": lambda p: {"options": [{"text": c, "is_correct": c == COLOURS[p]} for c in COLOURS]},
+    "objects of one entry": lambda p: {"options": [{letter(n): c} for n, c in enumerate(COLOURS)], "answer": letter(p)},
+    "pairs": lambda p: {"options": [[letter(n), c] for n, c in enumerate(COLOURS)], "answer": letter(p)},
+    "letters to texts": lambda p: {"options": dict(zip("ABCD", COLOURS, strict=True)), "answer": letter(p)},
+    "small letters to texts": lambda p: {"options": dict(zip("abcd", COLOURS, strict=True)), "answer": letter(p)},
+    "MedQA": lambda p: {
+        "options": dict(zip("ABCD", COLOURS, strict=True)), "answer": COLOURS[p], "answer_idx": letter(p),
+        "metamap_phrases": ["one", "two"],
+    },
+    "an object with an empty end": lambda p: {
+        "options": {**dict(zip("ABCD", COLOURS, strict=True)), "E": None}, "answer": letter(p)
+    },
+    "named option1 ...": lambda p: {
+        "options": {f"option{n + 1}": c for n, c in enumerate(COLOURS)}, "answer": f"option{p + 1}"
+    },
+    "BIG-bench": lambda p: {"target_scores": {c: int(c == COLOURS[p]) for c in COLOURS}},
+    "TruthfulQA": lambda p: {"mc1_targets": {"choices": COLOURS, "labels": [int(n == p) for n in range(4)]}},
+    "lettered A)": lambda p: {
+        "options": [f"{letter(n)}){c}" for n, c in enumerate(COLOURS)], "correct": letter(p)
+    },
+    "lettered (A)": lambda p: {"options": [f"({letter(n)}) {c}" for n, c in enumerate(COLOURS)], "label": letter(p)},
+    "lettered A.": lambda p: {"options": [f"{letter(n)}. {c}" for n, c in enumerate(COLOURS)], "answer": letter(p)},
+    "numbered 1.": lambda p: {"options": [f"{n + 1}. {c}" for n, c in enumerate(COLOURS)], "answer": p + 1},
+    "lettered, with its text": lambda p: {
+        "options": [f"{letter(n)}. {c}" for n, c in enumerate(COLOURS)], "answer": f"{letter(p)}. {COLOURS[p]}"
+    },
+    "a list as JSON": lambda p: {"options": json.dumps(COLOURS), "answer": letter(p)},
+    "a list as Python": lambda p: {"options": repr(COLOURS), "answer": p},
+    "a tuple as Python": lambda p: {"options": repr(tuple(COLOURS)), "answer": p},
+    "an object as Python": lambda p: {"choices": repr({"text": COLOURS, "label": list("ABCD")}), "answerKey": letter(p)},
+    "lines": lambda p: {"options": "\n".join(COLOURS), "answer": letter(p)},
+    "lettered lines": lambda p: {
+        "options": "\n".join(f"{letter(n)}) {c}" for n, c in enumerate(COLOURS)), "answer": letter(p)
+    },
+    "semicolons": lambda p: {"options": "; ".join(COLOURS), "answer": letter(p)},
+    "bars": lambda p: {"choices": " | ".join(COLOURS), "answer": COLOURS[p]},
+    "MathQA": lambda p: {
+        "Problem": f"Colour {p}?", "question": None, "correct": letter(p).lower(),
+        "options": " , ".join(f"{letter(n).lower()} ) {c}" for n, c in enumerate(COLOURS)),
+    },
+    "in a line, in brackets": lambda p: {
+        "options": " ".join(f"({letter(n)}) {c}" for n, c in enumerate(COLOURS)), "answer": letter(p)
+    },
+    "A, B, C, D": lambda p: {**option_columns(*"ABCD"), "answer": letter(p)},
+    "a, b, c, d and the text": lambda p: {**option_columns(*"abcd"), "Answer": COLOURS[p]},
+    "C-Eval with an empty answer of explanation": lambda p: {**option_columns(*"ABCD"), "answer": letter(p), "exp": ""},
+    "option_a": lambda p: {**option_columns("option_a", "option_b", "option_c", "option_d"), "answer": letter(p)},
+    "Option A": lambda p: {**option_columns("Option A", "Option B", "Option C", "Option D"), "Correct Option": letter(p)},
+    "option_a named": lambda p: {
+        **option_columns("option_a", "option_b", "option_c", "option_d"), "answer": f"option_{letter(p).lower()}"
+    },
+    "choice1": lambda p: {**option_columns("choice1", "choice2", "choice3", "choice4"), "label": p},
+    "opt1 from 1": lambda p: {**option_columns("opt1", "opt2", "opt3", "opt4"), "answer": p + 1},
+    "ending0": lambda p: {**option_columns("ending0", "ending1", "ending2", "ending3"), "label": p},
+    "MedMCQA": lambda p: {**option_columns("opa", "opb", "opc", "opd"), "cop": p, "choice_type": "single", "exp": "So."},
+    "Belebele": lambda p: {
+        **option_columns("mc_answer1", "mc_answer2", "mc_answer3", "mc_answer4"), "correct_answer_num": str(p + 1)
+    },
+    "SocialIQA": lambda p: {**option_columns("answerA", "answerB", "answerC", "answerD"), "label": str(p + 1)},
+    "a column that is empty at the end": lambda p: {
+        **option_columns("A", "B", "C", "D"), "E": "", "answer": letter(p)
+    },
+    "SciQ": lambda p: {
+        "correct_answer": COLOURS[p], **{f"distractor{n}": c for n, c in enumerate(wrong_of(p), 1)},
+    },
+    "GPQA": lambda p: {
+        "Correct Answer": COLOURS[p], **{f"Incorrect Answer {n}": c for n, c in enumerate(wrong_of(p), 1)},
+    },
+    "a list of wrong ones": lambda p: {"correct_answer": COLOURS[p], "incorrect_answers": wrong_of(p)},
+    "wrong ones as a text": lambda p: {"answer": COLOURS[p], "Distractors": "; ".join(wrong_of(p))},
+    "in metadata that is a text": lambda p: {"options": COLOURS, "metadata": json.dumps({"answer_letter": letter(p)})},
+    "in metadata alone": lambda p: {"extra_info": {"choices": COLOURS, "answer": letter(p)}},
+    "metadata that is no object": lambda p: {"options": COLOURS, "answer": letter(p), "metadata": "from a book"},
+    "letter and text in turn": lambda p: {"options": COLOURS, "answer": letter(p) if p % 2 else COLOURS[p]},
+    "an explanation beside it": lambda p: {"options": COLOURS, "answer": letter(p), "solution": "Because it is so."},
+    "names in other signs": lambda p: {"Ｃｈｏｉｃｅｓ": COLOURS, "answer\u00a0key": letter(p)},
+    "a mark before a name": lambda p: {"\ufeffoptions": COLOURS, " Answer ": letter(p)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_options_are_read_however_they_are_written(tmp_path, name):
+    rows = loaded(tmp_path, rows_of(CHOICES[name]))
+    for row, place in zip(rows, RIGHT, strict=True):
+        assert sorted(row.options) == sorted(COLOURS)
+        assert row.options[row.answer_index] == COLOURS[place]
+        assert row.answer == letter(row.answer_index)
+
+
+def test_what_is_right_in_the_file_is_right_as_it_is_shown(tmp_path):
+    """Nothing is lost on the way to the model: four options, each once, and the letter of the right one."""
+    for number, make in enumerate(CHOICES.values()):
+        path = write(tmp_path / f"own{number}.jsonl", *rows_of(make))
+        env = ChoiceEnv(instructions="Choose.", max_steps=1, dataset="own", path=str(path))
+        for task, place in zip(env.tasks(), RIGHT, strict=True):
+            env.reset(task)
+            lines = task.query.splitlines()[-4:]
+            assert sorted(line[4:] for line in lines) == sorted(COLOURS)
+            assert f"({env.get_ground_truth()}) {COLOURS[place]}" in lines
+
+
+def test_a_right_answer_beside_wrong_ones_is_not_always_the_first(tmp_path):
+    rows = loaded(tmp_path, rows_of(CHOICES["SciQ"], right=[1] * 40))
+    assert {row.answer for row in rows} == set("ABCD")
+
+
+FREE = {
+    "question, answer": ({"question": "W?", "answer": "42"}, "42"),
+    "a number": ({"question": "W?", "answer": 42}, "42"),
+    "prompt, target": ({"prompt": "W?", "target": "42"}, "42"),
+    "problem, final answer": ({"Problem": "W?", "Final Answer": "42", "answer": "It is so. Long story."}, "42"),
+    "query, gold": ({"query": "W?", "gold": "42"}, "42"),
+    "input, output": ({"input": "W?", "output": "42"}, "42"),
+    "instruction, output": ({"instruction": "W?", "input": "", "output": "42"}, "42"),
+    "question_text, expected_answer": ({"question_text": "W?", "expected_answer": "42"}, "42"),
+    "text, ground truth": ({"text": "W?", "ground_truth": "42"}, "42"),
+    "a name in capitals": ({"QUESTION": "W?", "ANSWER": "42"}, "42"),
+    "GSM8K": ({"question": "W?", "answer": "6 * 7 = 42\n#### 42"}, "42"),
+    "GSM8K as a solution": ({"question": "W?", "solution": "6 * 7 = 42\n#### 42"}, "42"),
+    "MATH": ({"problem": "W?", "solution": r"So $\boxed{42}$.", "level": "Level 5", "type": "Algebra"}, "42"),
+    "a box in an answer": ({"question": "W?", "answer": r"First 6, then 7, so \boxed{\frac{1}{2}}."}, r"\frac{1}{2}"),
+    "a short solution": ({"question": "W?", "solution": "42"}, "42"),
+    "several": ({"question": "W?", "answer": ["42", "forty-two"]}, "42|forty-two"),
+    "several as JSON": ({"question": "W?", "answers": '["42", "forty-two"]'}, "42|forty-two"),
+    "TriviaQA": ({"question": "W?", "answer": {"value": "42", "aliases": ["forty-two"]}}, "42|forty-two"),
+    "SQuAD": ({"question": "W?", "answers": {"text": ["42", "42"], "answer_start": [1, 7]}}, "42"),
+    "an interval is one text": ({"question": "W?", "answer": "[1, 2]"}, "[1, 2]"),
+    "a tuple is one text": ({"question": "W?", "answer": "(1, 2)"}, "(1, 2)"),
+    "a set is one text": ({"question": "W?", "answer": "{1, 2}"}, "{1, 2}"),
+    "truth": ({"question": "W?", "answer": True}, "True|Yes"),
+    "truth as a text": ({"question": "W?", "answer": "no"}, "no|False"),
+    "veRL": (
+        {
+            "prompt": [{"role": "user", "content": "W?"}],
+            "reward_model": {"style": "rule", "ground_truth": "42"},
+            "extra_info": {"index": 0, "split": "test"},
+        },
+        "42",
+    ),
+    "evals": ({"input": [{"role": "user", "content": "W?"}], "ideal": "42"}, "42"),
+    "tags are no options": ({"question": "W?", "answer": "42", "tags": ["algebra", "easy"]}, "42"),
+    "hints are no options": ({"question": "W?", "answer": "42", "hint_1": "Think.", "hint_2": "More."}, "42"),
+    "numbers of a template": ({"question": "W?", "answer": "42", "a": 6, "b": 7}, "42"),
+    "a name as an answer": ({"question": "W?", "answer": "Anna", "source": "book; chapter 2"}, "Anna"),
+    "options that are null": ({"question": "W?", "answer": "B", "options": None}, "B"),
+    "options in the question": ({"question": "W?\nA. red\nB. blue", "answer": "B"}, "B"),
+    "a metadata text": ({"question": "W?", "answer": "42", "metadata": '{"domain": "sums", "level": 3}'}, "42"),
+}
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_free_answers_are_read_by_any_usual_name(tmp_path, name):
+    raw, wanted = FREE[name]
+    (row,) = loaded(tmp_path, [raw])
+    assert row.question.splitlines()[0] == "W?" and row.options is None
+    assert "|".join([row.answer, *row.accepted]) == wanted
+
+
+@pytest.mark.parametrize("name", ["passage", "Context", "support", "article", "story", "paragraph", "document"])
+def test_a_text_that_is_asked_about_stands_above_the_question(tmp_path, name):
+    (row,) = loaded(tmp_path, [{"question": "Is it red?", name: "The house is red.", "answer": "yes"}])
+    assert row.question == "The house is red.\n\nIs it red?"
+
+
+def test_an_instruction_stands_above_its_input(tmp_path):
+    (row,) = loaded(tmp_path, [{"instruction": "Add them.", "input": "1 and 2", "output": "3"}])
+    assert row.question == "Add them.\n\n1 and 2"
+
+
+FOUR = {"id": "q", "question": "W?", "choices": COLOURS}
+REFUSED = {
+    "no option has this text": ([{**FOUR, "answer": "purple"}], ["line 1", "'answer'", "'purple'", "4 options"]),
+    "a letter beyond": ([{**FOUR, "answer": "F"}], ["line 1", "'answer'", "'F'"]),
+    "a number beyond": ([{**FOUR, "id": 1, "answer": 0}, {**FOUR, "answer": 7}], ["line 2", "'answer'", "'7'"]),
+    "from 0 and from 1": ([{**FOUR, "id": 1, "answer": 0}, {**FOUR, "answer": 4}], ["line 2", "'answer'", "'4'"]),
+    "no label": ([{**FOUR, "label": -1}], ["line 1", "'label'", "'-1'"]),
+    "one row of many": (
+        [{**FOUR, "id": n, "answer": "F" if n in (3, 5) else "A"} for n in range(7)], ["line 4", "'F'", "(and so in 6)"]
+    ),
+    "from 0 or from 1": ([{**FOUR, "label": 2}], ["line 1", "'label'", "from 0 or from 1", "answer_index"]),
+    "two columns disagree": ([{**FOUR, "answer": "A", "answer_text": "blue"}], ["line 1", "do not agree"]),
+    "a letter that is also a text": (
+        [{"question": "W?", "options": ["B", "A"], "answer": "A"}], ["line 1", "'answer'", "unclear"]
+    ),
+    "letters in another order": (
+        [{"question": "W?", "options": ["B) x", "A) y"], "answer": "A"}], ["line 1", "'answer'", "unclear"]
+    ),
+    "several letters": ([{**FOUR, "answer": "A, C"}], ["line 1", "'answer'", "several options"]),
+    "several letters in a word": ([{**FOUR, "answer": "ABD"}], ["line 1", "'answer'", "several options"]),
+    "several letters and": ([{**FOUR, "answer": "A and C"}], ["line 1", "'answer'", "several options"]),
+    "a list of letters": ([{**FOUR, "answer": ["A", "C"]}], ["line 1", "'answer'", "several options"]),
+    "several marks": ([{**FOUR, "labels": [1, 0, 1, 0]}], ["line 1", "'labels'", "several options"]),
+    "two right objects": (
+        [{"question": "W?", "options": [{"text": "x", "correct": True}, {"text": "y", "correct": True}]}],
+        ["line 1", "2 options are marked"],
+    ),
+    "no answer": ([FOUR], ["line 1", "no field 'answer'"]),
+    "an empty answer": ([{**FOUR, "id": 1, "answer": "A"}, {**FOUR, "answer": ""}], ["line 2", "'answer'", "empty"]),
+    "one option": ([{"question": "W?", "options": ["x"], "answer": "A"}], ["line 1", "'options'"]),
+    "options in no form": ([{"question": "W?", "options": "red, green, blue", "answer": "A"}], ["line 1", "'options'"]),
+    "objects in no form": ([{"question": "W?", "options": [{"x": 1, "y": 2}], "answer": "A"}], ["line 1", "'options'"]),
+    "options in some rows": (
+        [{**FOUR, "id": 1, "answer": "A"}, {**FOUR, "choices": [], "answer": "A"}], ["line 2", "'choices' is empty"]
+    ),
+    "an unknown list, letter": ([{"question": "W?", "picks": COLOURS, "answer": "B"}], ["'picks'", "options"]),
+    "an unknown list, text": ([{"question": "W?", "auswahl": COLOURS, "answer": "blue"}], ["'auswahl'", "options"]),
+    "an unknown list, number": ([{"question": "W?", "picks": COLOURS, "answer": 1}], ["'picks'", "options"]),
+    "an unknown text": ([{"question": "W?", "picks": "red, blue", "answer": "blue"}], ["'picks'", "options"]),
+    "unknown columns": (
+        [{"question": "W?", "pick_a": "red", "pick_b": "blue", "answer": "b"}], ["'pick_a', 'pick_b'", "options"]
+    ),
+    "unknown numbered columns": (
+        [{"question": "W?", "pick 1": "red", "pick 2": "blue", "answer": "blue"}], ["'pick 1', 'pick 2'", "options"]
+    ),
+    "letters and no options": ([{"question": "W?", "answer": "B", "picks": "?"}], ["'answer'", "'picks'", "holds them"]),
+    "numbers of classes": ([{"text": "A good film.", "label": 1}], ["'label'", "holds them"]),
+    "a pointer alone": ([{"question": "W?", "answer_idx": 2}], ["'answer_idx'", "holds them"]),
+    "no question": ([{"frage": "W?", "answer": "1"}], ["line 1", "no field 'question'", "'frage'"]),
+    "an empty question": ([{"question": " ", "answer": "1"}], ["line 1", "'question'", "empty"]),
+    "no free answer": ([{"question": "W?", "antwort": "1"}], ["line 1", "no field 'answer'", "'antwort'"]),
+    "an empty free answer": (
+        [{"id": n, "question": "W?", "answer": "" if n else "1"} for n in range(3)], ["line 2", "'answer' is empty", "as in 3"]
+    ),
+    "an answer in no form": ([{"question": "W?", "answer": {"day": 1}}], ["line 1", "'answer'"]),
+    "a proof": ([{"question": "W?", "solution": "Let it be so.\nThen it is."}], ["line 1", "'solution'"]),
+    "a question that is no text": ([{"question": [1, 2], "answer": "1"}], ["line 1", "'question'"]),
+    "two columns of one name": ([{"question": "W?", "Answer": "1", "answer": "2"}], ["'Answer' and 'answer'"]),
+    "the same id": ([{"id": 7, "question": f"{n}?", "answer": "1"} for n in range(2)], ["own/7", "lines 1, 2"]),
+    "the same question": ([{"question": "W?", "answer": "1"}] * 2, ["own/", "lines 1, 2"]),
+    "a wrong answer that is right": (
+        [{"question": "W?", "correct_answer": "x", "distractor1": "x", "distractor2": "y"}], ["line 1", "twice"]
+    ),
+    "wrong answers alone": ([{"question": "W?", "distractor1": "x", "distractor2": "y"}], ["line 1", "no field 'answer'"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_certain_is_refused_in_a_sentence_that_names_it(tmp_path, name):
+    rows, words = REFUSED[name]
+    with pytest.raises(UserError) as error:
+        loaded(tmp_path, rows)
+    said = str(error.value)
+    assert all(word in said for word in words), said
+    assert "\n" not in said and said.startswith("own.jsonl")
+
+
+def test_rows_that_ask_the_same_of_other_options_are_two(tmp_path):
+    """As in MMLU, which has no ids: "Which of these is true?"."""
+    rows = [{"question": "Which is true?", "choices": COLOURS, "answer": 0}]
+    rows.append({"question": "Which is true?", "choices": ["x", "y", "z"], "answer": 2})
+    assert len({row.id for row in loaded(tmp_path, rows)}) == 2
+
+
+# files
+
+TABLE = [
+    {"question": "Which, \"a\" or b?\nSay.", "A": "red", "B": "x; y", "C": "z", "answer": "B"},
+    {"question": "Größe?", "A": "1", "B": "2", "C": "3", "answer": "C"},
+]  # fmt: skip
+
+
+def table(delimiter, rows=TABLE):
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def parquet():
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    out = io.BytesIO()
+    write_table(pa.Table.from_pylist(TABLE), out)
+    return out.getvalue()
+
+
+LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in TABLE)
+FILES = {
+    "own.jsonl": lambda: LINES.encode(),
+    "own.ndjson": lambda: LINES.replace("\n", "\r\n").encode("utf-8-sig"),
+    "own16.jsonl": lambda: LINES.encode("utf-16"),
+    "own32.jsonl": lambda: LINES.encode("utf-32"),
+    "own.jsonl.gz": lambda: gzip.compress(LINES.encode()),
+    "packed.jsonl": lambda: gzip.compress(LINES.encode()),
+    "list.jsonl": lambda: json.dumps(TABLE, indent=1).encode(),
+    "list.json": lambda: json.dumps(TABLE).encode(),
+    "lines.json": lambda: LINES.encode(),
+    "data.json": lambda: json.dumps({"version": "1", "data": TABLE}).encode(),
+    "viewer.json": lambda: json.dumps({"rows": [{"row_idx": n, "row": row} for n, row in enumerate(TABLE)]}).encode(),
+    "ids.json": lambda: json.dumps({f"q{n}": row for n, row in enumerate(TABLE)}).encode(),
+    "columns.json": lambda: json.dumps({name: [row[name] for row in TABLE] for name in TABLE[0]}).encode(),
+    "pandas.json": lambda: json.dumps(
+        {name: {str(n): row[name] for n, row in enumerate(TABLE)} for name in TABLE[0]}
+    ).encode(),
+    "own.csv": lambda: table(",").encode(),
+    "excel.csv": lambda: table(";").encode("utf-8-sig"),
+    "sep.csv": lambda: ("sep=;\r\n" + table(";")).encode("utf-8-sig"),
+    "unicode.csv": lambda: table("\t").encode("utf-16"),
+    "own.tsv": lambda: table("\t").encode(),
+    "index.csv": lambda: table(",", [{"": n, **row} for n, row in enumerate(TABLE)]).encode(),
+    "own.csv.gz": lambda: gzip.compress(table(",").encode()),
+    "own.parquet": parquet,
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_are_read_in_every_usual_form(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(FILES[name]())
+    first, second = load_rows("own", path).rows
+    assert (first.question, first.options, first.answer) == (TABLE[0]["question"], ("red", "x; y", "z"), "B")
+    assert (second.question, second.answer) == ("Größe?", "C")
+
+
+UNREADABLE = {
+    "latin.csv": (table(",").encode("latin-1"), "latin.csv is not UTF-8 text"),
+    "latin.jsonl": (LINES.encode("cp1252"), "latin.jsonl is not UTF-8 text"),
+    "marked.jsonl": (LINES.encode("utf-16-le"), "not UTF-8 text|UTF-16 without a byte order mark"),
+    "book.xlsx": (b"PK\x03\x04rest", "book.xlsx is an archive or a spreadsheet"),
+    "torn.csv": (b'question,answer\n"W?,1\n', "torn.csv line 2: not CSV"),
+    "wide.csv": (b"question,answer\nW?,1,2\n", "wide.csv row 1: it has 3 cells, and the first line names 2"),
+    "twice.csv": (b"question,answer,answer\nW?,1,2\n", "names the column 'answer' twice"),
+    "headless.csv": (b"What is it?,red,blue,B\nAnd this?,x,y,A\n", "no field 'question' or 'problem'"),
+    "one.csv": (b"question\nW?\n", "does not name several columns"),
+    "empty.csv": (b"", "empty.csv is empty"),
+    "two.json": (json.dumps({"train": TABLE, "test": TABLE}).encode(), "several lists of rows (train, test)"),
+    "text.json": (b'"text"', "rows are a list of JSON objects"),
+    "torn.json": (b'[{"question": ', "torn.json: not JSON"),
+    "numbers.json": (b"[1, 2]", "numbers.json row 1: a row is a JSON object"),
+    "torn.parquet": (b"PAR1 and no more", "torn.parquet cannot be read as parquet"),
+    "torn.jsonl.gz": (gzip.compress(LINES.encode())[:-9], "torn.jsonl.gz cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, name):
+    data, message = UNREADABLE[name]
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(UserError) as error:
+        load_rows("own", path)
+    said = str(error.value)
+    assert any(part in said for part in message.split("|")) and "\n" not in said, said
+
+
+# validate, and whole runs
+
+
+def test_validate_shows_the_first_question_as_the_model_sees_it(tmp_path, capsys):
+    path = write(tmp_path / "own.jsonl", *rows_of(CHOICES["SciQ"]))
+    assert main(["validate", "--path", str(path)]) == main(["validate", str(path)]) == 0
+    out = capsys.readouterr().out
+    env = ChoiceEnv(instructions="Choose.", max_steps=1, dataset=str(path))
+    env.reset(env.tasks()[0])
+    assert all(f"    {line}".rstrip() in out.splitlines() for line in env.tasks()[0].query.splitlines())
+    assert f"gold: ({env.get_ground_truth()}) green" in out and "3/3" in out
+
+
+def test_validate_tells_what_is_refused(tmp_path, capsys):
+    path = write(tmp_path / "own.jsonl", {**FOUR, "answer": "purple"})
+    assert main(["validate", str(path)]) == 2
+    assert "'purple'" in capsys.readouterr().err
+
+
+def test_a_table_of_ones_own_is_played(here, tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_bytes(table(";").encode("utf-8-sig"))
+    words = ("env=mmlu_pro", f"env.path={path}", "workflow=vanilla", "agent=gold", "llm=scripted", "embedder=hashing")
+    assert here(*words, run_dir=tmp_path / "run")[1] == 1.0
+
+
+def test_each_of_several_answers_counts(tmp_path):
+    from envs.single_turn import MathEnv
+
+    path = write(tmp_path / "own.jsonl", {"question": "Where?", "answer": ["New York", "NYC"]})
+    with MathEnv(instructions="Answer.", max_steps=1, dataset="own", path=str(path)) as env:
+        for said, wanted in (("NYC", 1.0), ("New York", 1.0), ("Boston", 0.0)):
+            env.reset(env.tasks()[0])
+            _, reward, _, info = env.step(rf"\boxed{{\text{{{said}}}}}")
+            assert reward == wanted
+            with MathEnv.regrader({}) as grade:
+                assert grade({"answer": info["answer"], "gold": env.get_ground_truth(), "info": info}) is bool(wanted)
