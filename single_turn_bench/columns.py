@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from core.errors import UserError
@@ -18,13 +18,17 @@ from single_turn_bench.options import Option, finished, in_order, is_missing, li
 
 # Of several that are there, the first counts.
 QUESTIONS = (
-    "question", "problem", "questiontext", "questionstem", "stem", "qtext", "query", "problemstatement", "prompt",
-    "input", "instruction", "sentence", "ctx", "goal", "text", "messages", "q",
+    "question", "problem", "questiontext", "questionstem", "questionbody", "stem", "qtext", "query", "problemtext",
+    "problemstatement", "prompt", "userprompt", "input", "inputs", "inputtext", "instruction", "sentence", "ctx",
+    "goal",
+    "task", "exercise", "text", "messages", "q",
 )  # fmt: skip
 CONTEXTS = (
-    "passage", "context", "support", "article", "story", "paragraph", "document", "background", "premise",
-    "florespassage",
+    "passage", "context", "contexts", "support", "article", "story", "paragraph", "document", "background", "premise",
+    "florespassage", "body", "scenario", "situation", "dialogue", "dialog", "conversation",
 )  # fmt: skip
+# Beside a question these are what it asks about, unless they repeat it, as a whole prompt does.
+ALSO_ABOVE = ("text", "input", "content")
 LISTS = (
     "options", "choices", "endings", "answerchoices", "answeroptions", "candidates", "alternatives", "optionlist",
     "choicelist", "possibleanswers", "targetscores", "mc1targets", "multiplechoicetargets", "opts", "option",
@@ -39,18 +43,19 @@ WRONG = (
     "incorrectanswer", "distractor", "wronganswer", "incorrect", "wrong", "incorrectoption", "wrongoption",
     "falseanswer", "incorrectchoice", "distractoroption",
 )  # fmt: skip
-# A number or a letter in these tells one of the options.
-POINTERS = (
-    "answerletter", "answerindex", "answeridx", "answerkey", "answerlabel", "answernum", "answernumber", "answerid",
-    "correctindex", "correctidx", "correctoption", "correctchoice", "correctletter", "correctlabel", "correctnum",
-    "correctanswerindex", "correctansweridx", "correctanswernum", "correctanswerletter", "correctanswerkey",
-    "correctoptionindex", "correctoptionidx", "goldindex", "goldidx", "goldlabel", "goldletter", "label", "labelidx",
-    "labels", "targetindex", "targetidx", "cop", "ra", "key", "correct", "rightoption", "rightchoice",
-)  # fmt: skip
+# A number or a letter in these tells one of the options: "label", "answer_idx", "Correct Option", "gold_label", ...
+POINTER = re.compile(
+    r"labels?|labelidx|cop|ra|key|correct"
+    r"|(?:answer|ans|target|solution|true)(?:option|choice)?(?:index|idx|letter|key|label|position|pos|option|choice)"
+    r"|(?:correct|right|gold|golden|best|true)(?:option|choice|answer|ans|response)?"
+    r"(?:index|idx|letter|key|label|position|pos|option|choice|num|number|id)"
+    r"|answerid"
+)
 ANSWERS = (
     "finalanswer", "answer", "bestanswer", "correctanswer", "rightanswer", "goldanswer", "gold", "groundtruth",
     "expectedanswer", "expected", "referenceanswer", "reference", "ideal", "target", "answers", "correctanswers",
-    "ans", "answertext", "expectedoutput", "output", "completion", "response",
+    "ans", "answertext", "answervalue", "answernumber", "answernum", "correctans", "correctresponse",
+    "expectedoutput", "output", "completion", "response",
 )  # fmt: skip
 # What is about a question and is none of the above, so that it is never taken for options.
 ABOUT = (
@@ -59,8 +64,17 @@ ABOUT = (
 )  # fmt: skip
 NESTED = ("metadata", "meta", "extrainfo", "rewardmodel")
 ALWAYS_TAKEN = ("answerletter", "answerindex", "domain", "level")  # from the metadata, whatever else there is
-NUMBERED = re.compile(r"(?P<stem>.*?)(?P<end>\d{1,2}|[a-z])")
+KNOWN = frozenset((*QUESTIONS, *CONTEXTS, *LISTS, *ANSWERS, *ABOUT, *NESTED))
+# "option_a", "choice 1", "option_1_text", "A_option"
+NUMBERED = re.compile(r"(?P<stem>.*?)(?P<end>\d{1,2}|[a-z])(?P<tail>text|value|content)?")
+NUMBERED_FIRST = re.compile(r"(?P<stem>)(?P<end>\d{1,2}|[a-z])(?P<tail>option|choice|answer)(?:text)?")
 MESSAGE_ROLES = ("system", "developer", "user", "human")
+
+
+@cache
+def is_pointer(name: str) -> bool:
+    """Whether a column of this plain name tells an option by its number or letter."""
+    return name not in ANSWERS and bool(POINTER.fullmatch(name))
 
 
 @dataclass(frozen=True)
@@ -95,6 +109,10 @@ class Fields(Mapping[str, Column]):
     def first(self, names: Iterable[str]) -> Column | None:
         return next((self._columns[name] for name in names if name in self._columns), None)
 
+    @property
+    def pointers(self) -> list[str]:
+        return [name for name in self._columns if is_pointer(name)]
+
     @cached_property
     def families(self) -> dict[str, list[Column]]:
         """{stem: columns} of the columns whose names differ by a last letter or number alone, in their order.
@@ -106,10 +124,10 @@ class Fields(Mapping[str, Column]):
             name: Column(column, "") for name, column in self.empty.items() if name not in self
         }
         for name, column in names.items():
-            if name in (*QUESTIONS, *CONTEXTS, *LISTS, *POINTERS, *ANSWERS, *ABOUT):
+            if name in KNOWN or is_pointer(name):
                 continue
-            if match := NUMBERED.fullmatch(name):
-                found.setdefault(match["stem"], {})[match["end"]] = column
+            if match := numbered(name):
+                found.setdefault(match["stem"] + (match["tail"] or ""), {})[match["end"]] = column
         made = {}
         for stem, ends in found.items():
             for kind in (str.isdigit, str.isalpha):
@@ -131,7 +149,7 @@ class Fields(Mapping[str, Column]):
         if question and isinstance(question.value, dict):
             del self._columns[plain_name(question.name)]
             self._fill(question.value, lambda name: True)
-        has_answer = self.first((*POINTERS, *ANSWERS, "solution")) is not None
+        has_answer = bool(self.pointers) or self.first((*ANSWERS, "solution")) is not None
         has_options = self.first(LISTS) is not None
         for name in NESTED:
             inner = self._columns[name].value if name in self._columns else None
@@ -139,7 +157,7 @@ class Fields(Mapping[str, Column]):
             if isinstance(inner, dict):
                 self._fill(inner, lambda name: (
                     name in ALWAYS_TAKEN
-                    or (not has_answer and name in (*POINTERS, *ANSWERS))
+                    or (not has_answer and (name in ANSWERS or is_pointer(name)))
                     or (not has_options and name in LISTS)
                 ))  # fmt: skip
 
@@ -159,10 +177,15 @@ def question_of(fields: Fields) -> str:
         columns = ", ".join(repr(fields[name].name) for name in fields)
         raise UserError(f"{fields.where}: no field 'question' or 'problem', or another name of one; it has {columns}.")
     question = text_of(column, fields.where)
+    if "recordid" in fields:  # GPQA has blanks around
+        question = question.strip()
     told, given = fields.first(("instruction",)), fields.first(("input",))
     if column is given and told:
         question = f"{text_of(told, fields.where)}\n\n{question}"
     above = [text_of(fields[name], fields.where) for name in CONTEXTS if name in fields]
+    if column.name and plain_name(column.name) in ("question", "query"):
+        others = [fields[name].value for name in ALSO_ABOVE if name in fields]
+        above += [text for text in others if isinstance(text, str) and question.strip() not in text]
     return "\n\n".join([*dict.fromkeys(above), question])
 
 
@@ -177,7 +200,7 @@ def text_of(column: Column, where: str) -> str:
                 return "\n\n".join(each["content"] for each in value)
         elif (found := flat(value)) is not None:
             return "\n".join(found)
-    raise UserError(f"{where}: {column.name!r} is no text, but {type(value).__name__} of something else.")
+    raise UserError(f"{where}: {column.name!r} holds no text that can be shown: it is a {type(value).__name__}.")
 
 
 def flat(value: list) -> list[str] | None:
@@ -201,8 +224,8 @@ class Options:
 
 def options_of(fields: Fields) -> Options | None:
     """The options of a row, None where no known column holds any. Raises UserError where one cannot be read."""
-    pointer = any(name in fields for name in (*POINTERS, "answer", "correctanswer"))
-    lists = (*LISTS, *(("answers",) if any(name in fields for name in POINTERS) else ()))
+    pointer = bool(fields.pointers) or any(name in fields for name in ("answer", "correctanswer"))
+    lists = (*LISTS, *(("answers",) if fields.pointers or "correctanswer" in fields else ()))
     for name in lists:
         if name not in fields:
             continue
@@ -212,12 +235,12 @@ def options_of(fields: Fields) -> Options | None:
             if name == "answers":
                 continue
             raise UserError(
-                f"{fields.where}: {column.name!r} is a list of 2 to {len(LETTERS)} texts, or another form of the docs: "
-                "which options it holds cannot be told."
+                f"{fields.where}: {column.name!r} is a list of 2 to {len(LETTERS)} texts, or another form of "
+                "docs/data.md; which options this one holds cannot be told."
             )
         return Options(options=tuple(found), columns=(column.name,))
     for stem in (*STEMS, *(ANSWER_STEMS if pointer else ())):
-        if (family := fields.families.get(stem)) and (stem or len(family) > 2):
+        if (family := fields.families.get(stem)) and (stem or are_options(family)):
             found = finished(of_columns(family))
             if found is None or any(not isinstance(each.value, str | int | float) for each in family):
                 names = ", ".join(repr(each.name) for each in family)
@@ -226,9 +249,18 @@ def options_of(fields: Fields) -> Options | None:
     return beside_wrong_ones(fields)
 
 
+def are_options(family: list[Column]) -> bool:
+    """Of columns that are called by a letter alone: "a" and "b" may be numbers that a question has."""
+    return len(family) > 2 or not any(re.fullmatch(r"[-+\d.,\s/]*", str(column.value)) for column in family)
+
+
+def numbered(name: str) -> re.Match | None:
+    return NUMBERED_FIRST.fullmatch(name) or NUMBERED.fullmatch(name)
+
+
 def of_columns(family: list[Column]) -> list[Option]:
     """Letters at the end of the names are labels; numbers are not: what counts the options may begin elsewhere."""
-    ends = [NUMBERED.fullmatch(plain_name(column.name))["end"] for column in family]
+    ends = [numbered(plain_name(column.name))["end"] for column in family]
     return [
         Option(text=str(column.value), label=None if end.isdigit() else end.upper(), name=plain_name(column.name))
         for column, end in zip(family, ends, strict=True)
@@ -250,7 +282,7 @@ def beside_wrong_ones(fields: Fields) -> Options | None:
         texts += [option.text for option in found] if found else single_texts(column, fields.where)
     if not texts:
         return None
-    right = fields.first(("bestanswer", "correctanswer", "rightanswer", "correct", *ANSWERS, *POINTERS))
+    right = fields.first(("bestanswer", "correctanswer", "rightanswer", "correct", *ANSWERS, *fields.pointers))
     if right is None or not isinstance(right.value, str | int | float):
         names = ", ".join(repr(column.name) for column in wrong)
         raise UserError(f"{fields.where}: no field 'answer' or 'correct_answer' beside {names}.")
@@ -272,12 +304,11 @@ def single_texts(column: Column, where: str) -> list[str]:
 
 def unknown_options(fields: Fields) -> dict[str, tuple[Option, ...]]:
     """{names: options} of the columns that are not known and may hold options."""
-    known = (*QUESTIONS, *CONTEXTS, *ANSWERS, *POINTERS, *ABOUT, *NESTED)
     found = {}
     for name in fields:
         column = fields[name]
         value = column.value
-        if name in known or isinstance(value, int | float):
+        if name in KNOWN or is_pointer(name) or isinstance(value, int | float):
             continue
         parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else []
         options = read_options(value) or (finished([Option(text=part) for part in parts]) if len(parts) > 1 else None)

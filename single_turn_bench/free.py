@@ -7,10 +7,9 @@ from typing import Any
 
 from core.errors import UserError
 from single_turn_bench.boxes import boxed_answer
-from single_turn_bench.columns import ANSWERS, POINTERS, Column, Fields
+from single_turn_bench.columns import ANSWERS, Column, Fields
 from single_turn_bench.options import is_missing, literal, plain_name
 
-ORDER = (*ANSWERS, *POINTERS, "solution")
 VALUES = ("value", "text", "texts", "answer", "answers", "spans", "number")  # of an answer that is an object
 ALIASES = ("aliases", "normalizedaliases", "alternatives")
 SHORT = 100  # characters of a "solution" that is an answer by itself
@@ -30,7 +29,7 @@ class Answer:
 
 def answer_of(fields: Fields) -> Answer:
     """The answer of a row without options. Raises UserError where its column holds none that can be read."""
-    column = fields.first(ORDER)
+    column = fields.first((*ANSWERS, *fields.pointers, "solution"))
     if column is None:
         return Answer()
     plain = plain_name(column.name)

@@ -15,7 +15,8 @@ from typing import Any
 
 from core.errors import UserError
 from single_turn_bench.choice import LETTERS
-from single_turn_bench.columns import ANSWERS, POINTERS, Column, Fields
+from single_turn_bench.columns import ANSWERS, Column, Fields, is_pointer
+from single_turn_bench.free import end_of
 from single_turn_bench.options import Option, as_flag, in_order, is_missing, literal, plain_name
 
 FROM_0, FROM_1, LABEL, OWN, TEXT, MARKED = "from 0", "from 1", "label", "label before a text", "text", "mark"
@@ -31,7 +32,7 @@ NOT_BESIDE = (
 DOCUMENTED = "answerindex"  # counts from 0 where the rows leave it open
 WORD = r"(?:the\s+)?(?:correct\s+|right\s+|final\s+)?(?:option|choice|answer|ans)(?:\s+is)?\s*[:#]?\s*"
 CALLED = re.compile(rf"(?:{WORD})?[(\[{{<\"'*]*(?P<label>[A-Za-z]|\d{{1,2}})[)\]}}>\"'.:*]*", re.I)
-LABEL_AND_TEXT = re.compile(r"[(\[]?(?P<label>[A-Za-z]|\d{1,2})\s?[)\].:]\s*(?P<text>\S.*)", re.S)
+LABEL_AND_TEXT = re.compile(r"[(\[]?(?P<label>[A-Za-z]|\d{1,2})(?:\s?[)\].:、]\s*|\s[-–]\s)(?P<text>\S.*)", re.S)
 WHOLE = re.compile(r"-?\d{1,6}(?:\.0)?")
 SEVERAL = re.compile(r"[(\[]?[A-Za-z][)\].]?(?:\s*(?:,|;|/|&|\+|\band\b|\s)\s*[(\[]?[A-Za-z][)\].]?)+|[A-Z]{2,8}")
 MAX_NAMED = 5  # rows named in an error
@@ -91,6 +92,11 @@ def settle(choices: Sequence[Choice]) -> None:
         open_ones[number].index = index
 
 
+def telling(choice: Choice) -> list[str]:
+    """The plain names of the columns that may say which option is right."""
+    return [name for name in choice.fields if (name in ANSWERS or is_pointer(name)) and name not in choice.taken]
+
+
 def marked(choice: Choice) -> bool:
     """Sets the index where the options themselves say which is right."""
     right = [number for number, option in enumerate(choice.options) if option.right]
@@ -103,8 +109,8 @@ def marked(choice: Choice) -> bool:
 
 def columns_of(choices: Sequence[Choice]) -> Iterator[Pointing]:
     """Each column that tells the right option, in the rows where it does. A text that is no option is left out."""
-    for plain in (*POINTERS, *ANSWERS):
-        if plain in NOT_BESIDE and any(name in each.fields for each in choices for name in (*POINTERS, "answer")):
+    for plain in dict.fromkeys(plain for choice in choices for plain in telling(choice)):
+        if plain in NOT_BESIDE and any("answer" in each.fields or each.fields.pointers for each in choices):
             continue
         pointing = None
         for number, choice in enumerate(choices):
@@ -134,7 +140,7 @@ def check_rows(pointing: Pointing, choices: Sequence[Choice]) -> None:
 def points(column: Column, plain: str) -> bool:
     """Whether a value that names no option was meant to: a letter, or a number where numbers count options."""
     text = shown(column.value)
-    return bool(re.fullmatch(r"[(\[]?[A-Za-z][)\].]?", text)) or (plain in POINTERS and bool(WHOLE.fullmatch(text)))
+    return bool(re.fullmatch(r"[(\[]?[A-Za-z][)\].]?", text)) or (is_pointer(plain) and bool(WHOLE.fullmatch(text)))
 
 
 def readings(column: Column, choice: Choice) -> dict[str, int]:
@@ -170,12 +176,15 @@ def several(choice: Choice, column: Column) -> str:
 
 def of_scalar(value: Any, options: Sequence[Option]) -> dict[str, int]:
     found: dict[str, int] = {}
-    text = str(value).strip()
+    text = unicodedata.normalize("NFKC", end_of(str(value))[0]).strip()
     labels = labels_in(options)
     if (index := label_index(text, options, labels)) is not None:
         own = own_labels(options)
         found |= {LABEL: index, OWN: own.get(next((label for label in labels if labels[label] == index), ""), index)}
-    if (index := text_index(text, options)) is not None:
+    texts = (text, "yes" if value else "no") if isinstance(value, bool) else (str(value),)
+    if (
+        index := next((each for each in (text_index(text, options) for text in texts) if each is not None), None)
+    ) is not None:
         found[TEXT] = index
     counted = CALLED.fullmatch(text)
     digits = counted["label"] if counted and counted["label"].isdigit() else text
@@ -250,7 +259,7 @@ def preferred(pointing: Pointing) -> list[str]:
     """The readings of a column by its name: an answer says the text of an option, an index counts."""
     ways = pointing.readings()
     counting = [way for way in ways if way in (FROM_0, FROM_1)]
-    if pointing.plain in POINTERS:
+    if is_pointer(pointing.plain):
         if LABEL in ways and OWN not in ways:
             return [LABEL]
         if counting and pointing.plain == DOCUMENTED:
@@ -261,15 +270,14 @@ def preferred(pointing: Pointing) -> list[str]:
 
 def refusal(choice: Choice, number: int, choices: Sequence[Choice], more: Sequence[int] = ()) -> str:
     """Why no column tells the right option of a row."""
-    told = [
-        choice.fields[plain] for plain in (*POINTERS, *ANSWERS) if plain in choice.fields and plain not in choice.taken
-    ]
-    empty = [choice.fields.empty[plain] for plain in (*POINTERS, *ANSWERS) if plain in choice.fields.empty]
+    told = [choice.fields[plain] for plain in telling(choice)]
+    empty = [name for plain, name in choice.fields.empty.items() if plain in ANSWERS or is_pointer(plain)]
     also = (
         f" (and so in {', '.join(choices[each].where.rpartition(' ')[2] for each in more[:MAX_NAMED])})" if more else ""
     )
     if not told:
-        why = f": {', '.join(map(repr, empty))} is empty" if empty else ""
+        others = ", ".join(repr(choice.fields[name].name) for name in choice.fields if name not in choice.taken)
+        why = f": {', '.join(map(repr, empty))} is empty" if empty else f"; beside the options there are {others}"
         return (
             f"{choice.where}: no field 'answer', 'answer_letter' or 'answer_index' tells the right option{why}{also}."
         )
@@ -280,7 +288,10 @@ def refusal(choice: Choice, number: int, choices: Sequence[Choice], more: Sequen
                 return several(choice, column)
     values = " and ".join(f"{column.name!r} is {shown(column.value)!r}" for column in told)
     unclear = f"{choice.where}: the right option is unclear: {values}"
-    return f"{unclear}, which is none of its {len(choice.options)} options{also}."
+    texts = [folded(option.text) for option in choice.options]
+    twice = any(texts.count(folded(str(column.value))) > 1 for column in told)
+    why = "which stands twice among" if twice else "which is none of"
+    return f"{unclear}, {why} its {len(choice.options)} options{also}."
 
 
 def disagreement(choices: Sequence[Choice], pointings: Sequence[Pointing]) -> str:

@@ -13,9 +13,11 @@ from typing import Any
 from single_turn_bench.choice import LETTERS
 
 LABELLED = re.compile(
-    r"\s*(?:[(\[](?P<both>[A-Za-z]|\d{1,2})[)\]]|(?P<one>[A-Za-z]|\d{1,2})\s?(?:\)|[.:](?=\s)))\s*(?P<text>\S.*)", re.S
+    r"\s*(?:[(\[（](?P<both>[A-Za-z]|\d{1,2})[)\]）]"
+    r"|(?P<one>[A-Za-z]|\d{1,2})(?:\s?[)）、]|\s?[.:：．](?=\s)|[：．]|\s[-–](?=\s)))\s*(?P<text>\S.*)",
+    re.S,
 )
-INLINE = re.compile(r"(?:^|[\s,;])[(\[]?([A-Za-z])\s?[)\].:]\s*")
+INLINE = re.compile(r"(?:^|[\s,;])[(\[（]?([A-Za-z])(?:\s?[)\]）.:、：．]|\s[-–]\s)\s*")
 SEPARATORS = ("\n", "|", ";")
 LABEL_KEYS = (
     "label",
@@ -148,6 +150,8 @@ def in_order(labels: Sequence[str]) -> bool:
 
 def divided(text: str) -> list[Option] | None:
     """The options of a text: by their letters, else by the one sign that divides it."""
+    if text.strip()[:1] in ("[", "{") and text.strip()[-1:] in ("]", "}"):  # a list, but in no form that can be read
+        return None
     starts = list(INLINE.finditer(text))
     if text.strip() and len(starts) >= 2 and starts[0].start() == 0 and in_order([start[1] for start in starts]):
         ends = [start.start() for start in starts[1:]] + [len(text)]

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from core.errors import UserError
 from single_turn_bench.choice import LETTERS, shuffle_options
-from single_turn_bench.columns import ANSWERS, POINTERS, Fields, options_of, question_of, unknown_options
+from single_turn_bench.columns import ANSWERS, Fields, is_pointer, options_of, question_of, unknown_options
 from single_turn_bench.free import Answer, answer_of
 from single_turn_bench.keys import MAX_NAMED, Choice, settle, told_by
 from single_turn_bench.options import plain_name
@@ -126,7 +126,7 @@ def free_name(fields: Fields) -> str:
 
 def points_nowhere(answer: Answer) -> bool:
     """Whether an answer is a number in a column whose numbers count options."""
-    return answer.plain in POINTERS and bool(
+    return is_pointer(answer.plain) and bool(
         re.fullmatch(r"-?\d{1,2}(?:\.0)?|[(\[]?[A-Za-z][)\].]?", answer.text.strip())
     )
 
@@ -134,7 +134,8 @@ def points_nowhere(answer: Answer) -> bool:
 def no_answer(fields: Fields, others: Sequence[str]) -> str:
     """For a row without an answer. others: further such rows."""
     also = f", as in {', '.join(where.rpartition(' ')[2] for where in others[:MAX_NAMED])}" if others else ""
-    empty = next((fields.empty[name] for name in (*ANSWERS, *POINTERS, "solution") if name in fields.empty), None)
+    names = (name for name in fields.empty if name in ANSWERS or name == "solution" or is_pointer(name))
+    empty = next((fields.empty[name] for name in names), None)
     if empty is not None:
         return f"{fields.where}: no field 'answer' that holds a text: {empty!r} is empty{also}."
     columns = ", ".join(repr(fields[name].name) for name in fields)

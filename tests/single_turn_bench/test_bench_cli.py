@@ -33,7 +33,8 @@ def test_validate_counts_and_names_what_fails(tmp_path, capsys):
     path = write(tmp_path / "own.jsonl", *rows)
     assert main(["validate", "warmup", "--path", str(path)]) == 1
     out = capsys.readouterr().out.splitlines()
-    assert out == ["warmup/2: the gold answer fails its own grader", "warmup 2/3"]
+    assert out[0] == "warmup: the first question as a model reads it, and its answer"
+    assert out[-2:] == ["warmup/2: the gold answer fails its own grader", "warmup 2/3"]
 
 
 def test_validate_without_names_takes_what_is_there(tmp_path, capsys):

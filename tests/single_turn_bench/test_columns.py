@@ -66,7 +66,9 @@ CHOICES = {
     "ARC": lambda p: {"choices": {"text": COLOURS, "label": list("ABCD")}, "answerKey": letter(p)},
     "ARC with numbers": lambda p: {"choices": {"text": COLOURS, "label": list("1234")}, "answerKey": str(p + 1)},
     "CommonsenseQA": lambda p: {
-        "question": {"stem": f"Colour {p}?", "choices": [{"label": letter(n), "text": c} for n, c in enumerate(COLOURS)]},
+        "question": {
+            "stem": f"Colour {p}?", "choices": [{"label": letter(n), "text": c} for n, c in enumerate(COLOURS)],
+        },
         "answerKey": letter(p),
     },
     "objects with ids": lambda p: {
@@ -103,7 +105,9 @@ CHOICES = {
     "a list as JSON": lambda p: {"options": json.dumps(COLOURS), "answer": letter(p)},
     "a list as Python": lambda p: {"options": repr(COLOURS), "answer": p},
     "a tuple as Python": lambda p: {"options": repr(tuple(COLOURS)), "answer": p},
-    "an object as Python": lambda p: {"choices": repr({"text": COLOURS, "label": list("ABCD")}), "answerKey": letter(p)},
+    "an object as Python": lambda p: {
+        "choices": repr({"text": COLOURS, "label": list("ABCD")}), "answerKey": letter(p)
+    },
     "lines": lambda p: {"options": "\n".join(COLOURS), "answer": letter(p)},
     "lettered lines": lambda p: {
         "options": "\n".join(f"{letter(n)}) {c}" for n, c in enumerate(COLOURS)), "answer": letter(p)
@@ -121,14 +125,18 @@ CHOICES = {
     "a, b, c, d and the text": lambda p: {**option_columns(*"abcd"), "Answer": COLOURS[p]},
     "C-Eval with an empty answer of explanation": lambda p: {**option_columns(*"ABCD"), "answer": letter(p), "exp": ""},
     "option_a": lambda p: {**option_columns("option_a", "option_b", "option_c", "option_d"), "answer": letter(p)},
-    "Option A": lambda p: {**option_columns("Option A", "Option B", "Option C", "Option D"), "Correct Option": letter(p)},
+    "Option A": lambda p: {
+        **option_columns("Option A", "Option B", "Option C", "Option D"), "Correct Option": letter(p)
+    },
     "option_a named": lambda p: {
         **option_columns("option_a", "option_b", "option_c", "option_d"), "answer": f"option_{letter(p).lower()}"
     },
     "choice1": lambda p: {**option_columns("choice1", "choice2", "choice3", "choice4"), "label": p},
     "opt1 from 1": lambda p: {**option_columns("opt1", "opt2", "opt3", "opt4"), "answer": p + 1},
     "ending0": lambda p: {**option_columns("ending0", "ending1", "ending2", "ending3"), "label": p},
-    "MedMCQA": lambda p: {**option_columns("opa", "opb", "opc", "opd"), "cop": p, "choice_type": "single", "exp": "So."},
+    "MedMCQA": lambda p: {
+        **option_columns("opa", "opb", "opc", "opd"), "cop": p, "choice_type": "single", "exp": "So."
+    },
     "Belebele": lambda p: {
         **option_columns("mc_answer1", "mc_answer2", "mc_answer3", "mc_answer4"), "correct_answer_num": str(p + 1)
     },
@@ -136,6 +144,19 @@ CHOICES = {
     "a column that is empty at the end": lambda p: {
         **option_columns("A", "B", "C", "D"), "E": "", "answer": letter(p)
     },
+    "option_1_text": lambda p: {**{f"option_{n + 1}_text": c for n, c in enumerate(COLOURS)}, "answer": letter(p)},
+    "A_option": lambda p: {**{f"{letter(n)}_option": c for n, c in enumerate(COLOURS)}, "gold_label": letter(p)},
+    "a quiz": lambda p: {
+        "answers": {f"answer_{letter(n).lower()}": c for n, c in enumerate(COLOURS)},
+        "correct_answer": f"answer_{letter(p).lower()}",
+    },
+    "a quiz with its texts": lambda p: {"answers": COLOURS, "correct_answer": COLOURS[p]},
+    "letters of other scripts": lambda p: {
+        "options": [f"{letter(n)}、{c}" for n, c in enumerate(COLOURS)], "answer": f"（{letter(p)}）"
+    },
+    "a box around the letter": lambda p: {"options": COLOURS, "answer": rf"\\boxed{{{letter(p)}}}"},
+    "a solution to the letter": lambda p: {"options": COLOURS, "answer": f"It is so.\n#### {letter(p)}"},
+    "dashes": lambda p: {"options": [f"{letter(n)} - {c}" for n, c in enumerate(COLOURS)], "answer": letter(p)},
     "SciQ": lambda p: {
         "correct_answer": COLOURS[p], **{f"distractor{n}": c for n, c in enumerate(wrong_of(p), 1)},
     },
@@ -196,6 +217,8 @@ FREE = {
     "MATH": ({"problem": "W?", "solution": r"So $\boxed{42}$.", "level": "Level 5", "type": "Algebra"}, "42"),
     "a box in an answer": ({"question": "W?", "answer": r"First 6, then 7, so \boxed{\frac{1}{2}}."}, r"\frac{1}{2}"),
     "a short solution": ({"question": "W?", "solution": "42"}, "42"),
+    "SVAMP": ({"Body": "W?", "Question": "How many?", "Answer": 42}, "42"),
+    "a letter alone is no option": ({"question": "W?", "answer": "Z"}, "Z"),
     "several": ({"question": "W?", "answer": ["42", "forty-two"]}, "42|forty-two"),
     "several as JSON": ({"question": "W?", "answers": '["42", "forty-two"]'}, "42|forty-two"),
     "TriviaQA": ({"question": "W?", "answer": {"value": "42", "aliases": ["forty-two"]}}, "42|forty-two"),
@@ -261,6 +284,10 @@ REFUSED = {
     "letters in another order": (
         [{"question": "W?", "options": ["B) x", "A) y"], "answer": "A"}], ["line 1", "'answer'", "unclear"]
     ),
+    "the same option twice": ([{"question": "W?", "options": ["x", "x", "y"], "answer": "x"}], ["line 1", "twice"]),
+    "a list that pandas wrote": (
+        [{"question": "W?", "options": "['red' 'green' 'blue']", "answer": "B"}], ["line 1", "'options'"]
+    ),
     "several letters": ([{**FOUR, "answer": "A, C"}], ["line 1", "'answer'", "several options"]),
     "several letters in a word": ([{**FOUR, "answer": "ABD"}], ["line 1", "'answer'", "several options"]),
     "several letters and": ([{**FOUR, "answer": "A and C"}], ["line 1", "'answer'", "several options"]),
@@ -288,14 +315,17 @@ REFUSED = {
     "unknown numbered columns": (
         [{"question": "W?", "pick 1": "red", "pick 2": "blue", "answer": "blue"}], ["'pick 1', 'pick 2'", "options"]
     ),
-    "letters and no options": ([{"question": "W?", "answer": "B", "picks": "?"}], ["'answer'", "'picks'", "holds them"]),
+    "letters and no options": (
+        [{"question": "W?", "answer": "B", "picks": "?"}], ["'answer'", "'picks'", "holds them"]
+    ),
     "numbers of classes": ([{"text": "A good film.", "label": 1}], ["'label'", "holds them"]),
     "a pointer alone": ([{"question": "W?", "answer_idx": 2}], ["'answer_idx'", "holds them"]),
     "no question": ([{"frage": "W?", "answer": "1"}], ["line 1", "no field 'question'", "'frage'"]),
     "an empty question": ([{"question": " ", "answer": "1"}], ["line 1", "'question'", "empty"]),
     "no free answer": ([{"question": "W?", "antwort": "1"}], ["line 1", "no field 'answer'", "'antwort'"]),
     "an empty free answer": (
-        [{"id": n, "question": "W?", "answer": "" if n else "1"} for n in range(3)], ["line 2", "'answer' is empty", "as in 3"]
+        [{"id": n, "question": "W?", "answer": "" if n else "1"} for n in range(3)],
+        ["line 2", "'answer' is empty", "as in 3"],
     ),
     "an answer in no form": ([{"question": "W?", "answer": {"day": 1}}], ["line 1", "'answer'"]),
     "a proof": ([{"question": "W?", "solution": "Let it be so.\nThen it is."}], ["line 1", "'solution'"]),
@@ -306,7 +336,9 @@ REFUSED = {
     "a wrong answer that is right": (
         [{"question": "W?", "correct_answer": "x", "distractor1": "x", "distractor2": "y"}], ["line 1", "twice"]
     ),
-    "wrong answers alone": ([{"question": "W?", "distractor1": "x", "distractor2": "y"}], ["line 1", "no field 'answer'"]),
+    "wrong answers alone": (
+        [{"question": "W?", "distractor1": "x", "distractor2": "y"}], ["line 1", "no field 'answer'"]
+    ),
 }  # fmt: skip
 
 

@@ -1,0 +1,269 @@
+"""env=swe keeps the bytes of files that are no UTF-8: in the agent's commands, its patch, the records and the tests."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+from conftest import read_rows
+from swe_kit import bubblewrap, make, resolved, stand_in
+
+from core.errors import UserError
+from envs.swe.data import load
+from envs.swe.env import SUBMIT
+from envs.swe.sandbox import as_bytes, as_text, is_text, readable
+
+# What the file of an instance holds before and after the right fix: name -> (before, after).
+TEXT = "# Größe: señor, naïve\nSIZE = 1\nNAME = 'Größe'\n"
+JAPANESE = "# 日本語のコメント\nSIZE = 1\nNAME = '表示ソ'\n"
+
+
+def fixed(text: str) -> str:
+    return text.replace("SIZE = 1", "SIZE = 2").replace("Größe'", "Größer'").replace("表示ソ", "表示能")
+
+
+def in_(encoding: str, text: str = TEXT, ends: str = "\n") -> tuple[bytes, bytes]:
+    return tuple(each.replace("\n", ends).encode(encoding) for each in (text, fixed(text)))
+
+
+FILES = {
+    "utf-8": in_("utf-8"),
+    "latin-1": in_("latin-1"),
+    "cp1252": in_("cp1252", TEXT.replace("señor", "“señor” €")),
+    "mac": in_("mac-roman"),
+    "koi8-r": in_("koi8-r", "# Размер\nSIZE = 1\nNAME = 'имя'\n"),
+    "euc-jp": in_("euc-jp", JAPANESE),
+    "shift-jis": in_("shift-jis", JAPANESE),
+    "gb18030": in_("gb18030", "# 大小\nSIZE = 1\nNAME = '名字'\n"),
+    "big5": in_("big5", "# 許功蓋\nSIZE = 1\nNAME = '名'\n"),
+    "utf-16": in_("utf-16"),
+    "utf-16-be": in_("utf-16-be"),
+    "byte order mark": in_("utf-8-sig"),
+    "crlf": in_("utf-8", ends="\r\n"),
+    "crlf and latin-1": in_("latin-1", ends="\r\n"),
+    "cr": in_("latin-1", ends="\r"),
+    "no newline at the end": tuple(each[:-1] for each in in_("latin-1")),
+    "mixed encodings": tuple(a + b for a, b in zip(in_("latin-1"), in_("utf-8", JAPANESE), strict=True)),
+    "mixed line ends": tuple(a + b for a, b in zip(in_("utf-8"), in_("latin-1", ends="\r\n"), strict=True)),
+    "form feeds and escapes": tuple(each + b"\x0c\x1b[1m\x85\xa0 \t\n" for each in in_("latin-1")),
+    "all bytes but null": (bytes(range(1, 256)) + b"\nSIZE = 1\n", bytes(range(255, 0, -1)) + b"\nSIZE = 2\n"),
+    "all bytes": (bytes(range(256)) * 9 + b"\nSIZE = 1\n", bytes(range(256)) * 9 + b"\nSIZE = 2\n"),
+}
+
+
+def instance(folder: Path, before: bytes, after: bytes, patch: bytes = b"") -> Path:
+    """An instance whose test demands these very bytes. patch: its gold.patch."""
+    here = folder / "bytes" / "words"
+    (here / "repo" / "tests").mkdir(parents=True)
+    (here / "repo" / "words.py").write_bytes(before)
+    (here / "repo" / "conftest.py").write_text("")
+    (here / "issue.md").write_text("The size is wrong.", encoding="utf-8")
+    wanted = base64.b64encode(after).decode()
+    test = f"import base64\n\n\ndef test_bytes():\n    wanted = base64.b64decode('{wanted}')\n"
+    test += "    assert open('words.py', 'rb').read() == wanted\n"
+    lines = "".join(f"+{line}\n" for line in test.splitlines())
+    head = "diff --git a/tests/test_bytes.py b/tests/test_bytes.py\nnew file mode 100644\n--- /dev/null\n"
+    count = len(test.splitlines())
+    (here / "test.patch").write_text(f"{head}+++ b/tests/test_bytes.py\n@@ -0,0 +1,{count} @@\n{lines}")
+    (here / "gold.patch").write_bytes(patch)
+    about = {"instance_id": "bytes__words-1", "repo": "bundled/words", "family": "bytes"}
+    (here / "instance.json").write_text(
+        json.dumps(about | {"FAIL_TO_PASS": ["tests/test_bytes.py::test_bytes"], "PASS_TO_PASS": []})
+    )
+    return folder
+
+
+def written(data: bytes) -> str:
+    """A command that writes words.py."""
+    return f"echo {base64.b64encode(data).decode()} | base64 -d > words.py"
+
+
+def played(env, *commands: str) -> tuple[float, dict, list[str]]:
+    env.reset(env.tasks()[0])
+    said, reward, info = [], 0.0, {}
+    for each in commands:
+        observation, reward, _, info = env.step(each)
+        said.append(observation)
+    return reward, info, said
+
+
+@bubblewrap
+@pytest.mark.parametrize("name", FILES)
+def test_a_right_fix_counts_whatever_the_files_encoding(tmp_path, name):
+    before, after = FILES[name]
+    with make(instance(tmp_path, before, after)) as env:
+        reward, info, said = played(env, written(after), "cat words.py; git diff", SUBMIT)
+        assert (info["patch"], reward) == ("applied", 1.0)
+        said[1].encode()  # what the model reads is Unicode
+        kept = json.loads(json.dumps(info))["answer"]
+        assert resolved(kept, env._playing).solved  # as it is stored and read again
+        assert played(env, written(before + b"#\n"), SUBMIT)[0] == 0.0
+
+
+before_latin, after_latin = FILES["latin-1"]
+TOOLS = {
+    "sed": r"sed -i 's/SIZE = 1/SIZE = 2/; s/e'\''$/er'\''/' words.py",
+    "sed in bytes": r"LC_ALL=C sed -i 's/SIZE = 1/SIZE = 2/; s/\xdfe'\''/\xdfer'\''/' words.py",
+    "perl": r"perl -pi -e 's/SIZE = 1/SIZE = 2/; s/\xf6\xdfe\x27/\xf6\xdfer\x27/' words.py",
+    "python": "python - <<'E'\nt = open('words.py', encoding='latin-1').read()\n"
+    "t = t.replace('SIZE = 1', 'SIZE = 2').replace(\"Größe'\", \"Größer'\")\n"
+    "open('words.py', 'w', encoding='latin-1').write(t)\nE",
+    "printf": r"printf '# Gr\xf6\xdfe: se\xf1or, na\xefve\nSIZE = 2\nNAME = '\''Gr\xf6\xdfer'\''\n' > words.py",
+    "iconv": "cat > /tmp/new <<'E'\n# Größe: señor, naïve\nSIZE = 2\nNAME = 'Größer'\nE\n"
+    "iconv -f utf-8 -t latin1 /tmp/new > words.py",
+    "git apply": "echo {diff} | base64 -d | git apply -",
+    "patch": "echo {diff} | base64 -d | patch -p1",
+}
+
+
+def latin_diff() -> bytes:
+    lines = [b"--- a/words.py\n+++ b/words.py\n@@ -1,3 +1,3 @@\n"]
+    old, new = before_latin.splitlines(True), after_latin.splitlines(True)
+    lines += [b" " + old[0], b"-" + old[1], b"-" + old[2], b"+" + new[1], b"+" + new[2]]
+    return b"diff --git a/words.py b/words.py\n" + b"".join(lines)
+
+
+@bubblewrap
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_right_fix_counts_whatever_tool_makes_it(tmp_path, tool):
+    command = TOOLS[tool].replace("{diff}", base64.b64encode(latin_diff()).decode())
+    with make(instance(tmp_path, before_latin, after_latin)) as env:
+        reward, info, _ = played(env, command, SUBMIT)
+        assert (info["patch"], reward) == ("applied", 1.0)
+
+
+@bubblewrap
+@pytest.mark.parametrize(
+    "submit",
+    [
+        "git diff",
+        "git diff HEAD",
+        "git add -A && git diff --cached --binary",
+        "git diff -- words.py",
+        "git commit -qam x && git format-patch -1 --stdout",
+        "diff -u <(git show HEAD:words.py) words.py --label a/words.py --label b/words.py",
+        "git diff > /tmp/p; cat /tmp/p",
+    ],
+)
+def test_a_right_fix_counts_however_it_is_submitted(tmp_path, submit):
+    with make(instance(tmp_path, before_latin, after_latin)) as env:
+        reward, info, _ = played(
+            env, written(after_latin), f"echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && {{ {submit}; }}; true"
+        )
+        assert (info["patch"], reward) == ("applied", 1.0)
+
+
+@bubblewrap
+def test_the_gold_patch_may_hold_any_bytes(tmp_path):
+    with make(instance(tmp_path, before_latin, after_latin, latin_diff())) as env:
+        env.reset(env.tasks()[0])
+        assert as_bytes(env.get_ground_truth()) == latin_diff()
+        assert played(env, *env.walkthrough())[0] == 1.0
+
+
+def gold_words(data: Path) -> tuple[str, ...]:
+    return ("env=swe", f"env.data={data}", "agent=gold", "workflow=vanilla", "llm=scripted", "embedder=hashing")
+
+
+@bubblewrap
+def test_a_run_records_bytes_as_valid_json_and_resumes(tmp_path, here):
+    data = instance(tmp_path / "data", before_latin, after_latin, latin_diff())
+    run_dir, rate = here(*gold_words(data), run_dir=tmp_path / "run")
+    assert rate == 1.0
+    text = (run_dir / "episodes.jsonl").read_bytes().decode()  # UTF-8, escapes and all
+    answer = read_rows(run_dir)[0]["trajectories"][0]["answer"]
+    assert b"Gr\xf6\xdfer" in as_bytes(answer) and "\\udcf6\\udcdf" in text
+    assert here(*gold_words(data), run_dir=run_dir)[1] == 1.0
+    assert (run_dir / "episodes.jsonl").read_bytes().decode() == text
+    again, _ = here(*gold_words(data), run_dir=tmp_path / "again")
+    assert (again / "episodes.jsonl").read_bytes().decode() == text
+
+
+@bubblewrap
+def test_a_model_that_fixes_such_a_file_is_judged_and_learned_from(tmp_path, here, capsys):
+    """Judge and distiller are sent Unicode; tables and show print it."""
+    from scripts.show import main as show
+    from scripts.tables import main as tables
+
+    data = instance(tmp_path / "data", before_latin, after_latin)
+    words = ("env=swe", f"env.data={data}", "llm=scripted", "llm.script.path=test_swe_bytes.play", "embedder=hashing")
+    run_dir, rate = here(*words, run_dir=tmp_path / "run")
+    assert rate == 1.0
+    sent = (run_dir / "prompts.jsonl").read_bytes().decode()
+    assert "diff --git a/words.py" in sent and "\\ud" not in sent
+    show([str(run_dir), "swe/bytes__words-1"])
+    tables([str(run_dir)])
+    capsys.readouterr().out.encode()
+
+
+def play(messages, role, sample):
+    if role != "agent":
+        from swe_kit import play as others
+
+        return others(messages, role, sample)
+    turn = sum(message["role"] == "assistant" for message in messages)
+    commands = ["cat words.py", TOOLS["python"], SUBMIT]
+    return f"THOUGHT: step {turn}.\n\n```bash\n{commands[min(turn, 2)]}\n```"
+
+
+@bubblewrap
+@pytest.mark.parametrize("name", ["latin-1", "utf-16", "utf-8"])
+def test_predictions_for_another_program_are_text(tmp_path, name, monkeypatch):
+    """The official harness writes a patch as UTF-8: git's binary form keeps the bytes of the others."""
+    before, after = FILES[name]
+    with make(instance(tmp_path, before, after), evaluation="none") as env:
+        _, info, _ = played(env, written(after), SUBMIT)
+        (row,) = env.files({"swe/bytes__words-1": info["answer"]}, "model")["predictions.jsonl"].splitlines()
+        patch = json.loads(row)["model_patch"]
+        patch.encode()
+        assert ("GIT binary patch" in patch) is (name != "utf-8")
+        assert resolved(patch, env._playing).solved
+
+
+@bubblewrap
+def test_a_container_keeps_bytes_too(tmp_path, monkeypatch):
+    import os
+    from dataclasses import replace
+
+    from conftest import REPO
+
+    data = instance(tmp_path / "data", before_latin, after_latin, latin_diff())
+    programs = stand_in(tmp_path / "bin", "docker", data, "{id}")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(REPO))
+    it = replace(load(str(data))[0], folder=None)
+    assert resolved(it.gold, it, "docker", it.id.replace("__", "_1776_")).solved
+
+
+@bubblewrap
+def test_a_binary_file_that_lies_about_spoils_no_fix(tmp_path):
+    """A picture or a data base that a command has left: git's diff says of it only that it differs."""
+    with make(instance(tmp_path, before_latin, after_latin)) as env:
+        reward, info, _ = played(env, written(after_latin), "head -c 3000 /dev/urandom > left.bin", SUBMIT)
+        assert (info["patch"], reward) == ("applied", 1.0)
+
+
+def test_bytes_survive_as_text():
+    for data in (bytes(range(256)), before_latin, b"\xed\xa0\x80\xf4\x90\x80\x80", TEXT.encode("utf-16")):
+        text = as_text(data)
+        assert as_bytes(json.loads(json.dumps(text))) == data
+        readable(text).encode()
+        assert not is_text(text)
+    assert as_bytes("a\ud83db") == b"a?b" and is_text("Größe\r\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("issue.md", "Größe".encode("latin-1"), "issue.md cannot be read: it is not UTF-8"),
+        ("instance.json", b"[1]", "no JSON object"),
+        ("instance.json", b"\xff", "instance.json cannot be read: it is not UTF-8"),
+    ],
+)
+def test_prose_that_is_no_utf8_is_refused_in_a_sentence(tmp_path, name, data, said):
+    folder = instance(tmp_path, before_latin, after_latin)
+    (folder / "bytes" / "words" / name).write_bytes(data)
+    with pytest.raises(UserError, match=said):
+        load(str(folder))
