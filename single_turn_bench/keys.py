@@ -65,7 +65,8 @@ class Pointing:
         found = [way for way in WAYS if all(way in row for row in self.rows.values())]
         if OWN in found and all(row[OWN] == row[LABEL] for row in self.rows.values()):
             found.remove(OWN)
-        if not found and all(LABEL in row or TEXT in row for row in self.rows.values()):
+        named = [{row[way] for way in (LABEL, TEXT) if way in row} for row in self.rows.values()]
+        if not found and all(len(indices) == 1 for indices in named):
             return [NAMED]
         return found
 

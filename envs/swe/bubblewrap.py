@@ -27,7 +27,19 @@ from pathlib import Path
 from select import select
 
 from core.errors import InfraError, UserError
-from envs.swe.sandbox import ENVIRONMENT, GIVEN, HANG_UP_S, TESTBED, Limits, Ran, Sandbox, collect, unusable
+from envs.swe.sandbox import (
+    ENVIRONMENT,
+    GIVEN,
+    HANG_UP_S,
+    TESTBED,
+    Limits,
+    Ran,
+    Sandbox,
+    as_bytes,
+    collect,
+    ran_as,
+    unusable,
+)
 from envs.swe.usage import MEASURE_S, UNMEASURED, TooSlow, UsageWatch, check_room, passed, usage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,10 +112,10 @@ class Bubblewrap(Sandbox):
             if not made:  # what was copied until then must not keep the disk full
                 self.close()
 
-    def give(self, name: str, data: bytes) -> None:
+    def give(self, name: str, text: str) -> None:
         path = self._open_folder() / "given" / name
         try:
-            path.write_bytes(data)
+            path.write_bytes(as_bytes(text))
             path.chmod(0o644)
         except OSError as error:
             raise InfraError(f"{GIVEN}/{name} could not be written: {error.strerror}") from error
@@ -115,7 +127,7 @@ class Bubblewrap(Sandbox):
         process, first = self._start(command, folder)
         watch = UsageWatch(limits=self.limits, root=first.pid, folder=folder, before=self._used)
         try:
-            output, killed = collect(process, timeout_s, self.limits.output_mb << 20, watch, first.kill)
+            data, killed = collect(process, timeout_s, self.limits.output_mb << 20, watch, first.kill)
         finally:  # what the command left running must not be there any more when we are back
             first.end()
             code = process.wait()
@@ -126,7 +138,7 @@ class Bubblewrap(Sandbox):
         if killed == UNMEASURED and not over:
             raise TooSlow("this machine is too slow: what a command writes could not be measured while it ran")
         killed = over if killed == UNMEASURED else killed or over
-        return Ran(output=output, returncode=None if killed else code, killed=killed)
+        return ran_as(data, code, killed)
 
     def close(self) -> None:
         with self._closing:  # Ctrl-C closes what another thread is working with, and perhaps closing

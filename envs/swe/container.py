@@ -16,7 +16,19 @@ from dataclasses import dataclass, field
 from select import select
 
 from core.errors import InfraError, UserError
-from envs.swe.sandbox import ENVIRONMENT, FREE_MB, GIVEN, TESTBED, Limits, Ran, Sandbox, collect, readable, unusable
+from envs.swe.sandbox import (
+    ENVIRONMENT,
+    FREE_MB,
+    GIVEN,
+    TESTBED,
+    Limits,
+    Ran,
+    Sandbox,
+    as_bytes,
+    collect,
+    ran_as,
+    unusable,
+)
 
 PULL_S = 3600.0  # an official image has several GB
 CALL_S = 120.0
@@ -75,8 +87,8 @@ class Container(Sandbox):
                 raise InfraError(f"{self.program} did not start {source}: {said.decode('utf-8', 'replace')[-500:]}")
             said += line
 
-    def give(self, name: str, data: bytes) -> None:
-        done = self._call("exec", "-i", self._name, "sh", "-c", f"cat > {GIVEN}/{name}", data=data)
+    def give(self, name: str, text: str) -> None:
+        done = self._call("exec", "-i", self._name, "sh", "-c", f"cat > {GIVEN}/{name}", data=as_bytes(text))
         if done.returncode:
             raise InfraError(f"{self.program}: {GIVEN}/{name} could not be written")
 
@@ -103,13 +115,13 @@ class Container(Sandbox):
             return "time" if self._aborted else ""
 
         try:
-            output, killed = collect(process, timeout_s, self.limits.output_mb << 20, over, kill)
+            data, killed = collect(process, timeout_s, self.limits.output_mb << 20, over, kill)
         finally:
             process.kill()
             code = process.wait()
         if code:  # a container that is gone looks like an error of the command
-            self._check_open(output, wait_s=0.1)
-        return Ran(output=output, returncode=None if killed else code, killed=killed)
+            self._check_open(data.decode("utf-8", "replace"), wait_s=0.1)
+        return ran_as(data, code, killed)
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -151,7 +163,7 @@ class Container(Sandbox):
             raise InfraError("no sandbox is open")
         with suppress(subprocess.TimeoutExpired):
             client.wait(wait_s)
-            raise InfraError(f"{self.program}: the container has ended: {readable(said).strip()[-500:]}")
+            raise InfraError(f"{self.program}: the container has ended: {said.strip()[-500:]}")
 
     def _call(self, *words: str, data: bytes = b"") -> subprocess.CompletedProcess:
         """Raises InfraError where it does not answer."""

@@ -26,7 +26,7 @@ from envs.swe.bubblewrap import Bubblewrap
 from envs.swe.container import Container
 from envs.swe.data import Instance, data_digest, family_lessons, load, place
 from envs.swe.evaluation import Result, begin, resolve, with_bytes
-from envs.swe.sandbox import Limits, Ran, Sandbox, as_bytes, is_text, readable
+from envs.swe.sandbox import Limits, Ran, Sandbox, as_bytes, as_text, is_text
 
 SANDBOXES = ("bwrap", "docker", "podman")
 SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -138,7 +138,7 @@ class SweEnv(BaseEnv):
     def _step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
         ran = self._box.run(action, self.command_timeout_s)
         self._check_going_on()
-        first, _, patch = ran.output.lstrip().partition("\n")
+        first, _, patch = as_text(ran.data).lstrip().partition("\n")
         if first.strip() != SUBMITTED or ran.killed:
             return self._shown(ran), 0.0, False, {"valid": not ran.refused, "won": False}
         patch = with_bytes(self._box, patch, ascii_only=self.evaluation == "none")
@@ -178,7 +178,7 @@ class SweEnv(BaseEnv):
         head = f"<returncode>{ran.returncode}</returncode>"
         if ran.killed:
             head = f"The command was killed, with all that it had started: {KILLED[ran.killed].format_map(values)}."
-        text = readable(ran.output).replace("\x00", "\ufffd")
+        text = ran.output.replace("\x00", "\ufffd")
         if len(text) <= SHORT:
             return f"{head}\n<output>\n{text}</output>"
         return (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from core.errors import InfraError
 from envs.swe.data import Instance
-from envs.swe.sandbox import GIVEN, Sandbox, as_bytes, is_text, readable
+from envs.swe.sandbox import GIVEN, Sandbox, as_text, is_text
 
 APPLY_S = 120.0
 APPLY = f"git apply --whitespace=nowarn {GIVEN}/answer.patch || patch --batch --fuzz=5 -p1 -i {GIVEN}/answer.patch"
@@ -59,7 +59,7 @@ def begin(box: Sandbox, source: str, instance: Instance) -> None:
     box.open(source)
     box.check_room()
     if instance.folder is not None and (ran := box.run(COMMIT, APPLY_S)).returncode != 0:
-        why = f"it passes a limit ({ran.killed})" if ran.killed else readable(ran.output).strip()[-500:]
+        why = f"it passes a limit ({ran.killed})" if ran.killed else ran.output.strip()[-500:]
         raise InfraError(f"{instance.id}: its repository could not be made: {why}")
 
 
@@ -73,9 +73,9 @@ def with_bytes(box: Sandbox, patch: str, *, ascii_only: bool = False) -> str:
     no_text = ascii_only and not is_text(patch)
     if not no_text and not BINARY.search(patch):
         return patch
-    box.give("submitted.patch", as_bytes(patch))
+    box.give("submitted.patch", patch)
     ran = box.run(WITH_BYTES.format(prepare=NO_TEXT if no_text else ":"), APPLY_S)
-    return ran.output if ran.returncode == 0 else patch
+    return as_text(ran.data) if ran.returncode == 0 else patch
 
 
 def resolve(box: Sandbox, patch: str, instance: Instance, *, source: str, timeout_s: float) -> Result:
@@ -101,8 +101,8 @@ def resolve(box: Sandbox, patch: str, instance: Instance, *, source: str, timeou
 
 def _resolved(box: Sandbox, patch: str, instance: Instance, source: str, timeout_s: float) -> Result:
     begin(box, source, instance)
-    box.give("answer.patch", as_bytes(patch))
-    box.give("test.patch", as_bytes(instance.test_patch))
+    box.give("answer.patch", patch)
+    box.give("test.patch", instance.test_patch)
     if box.run(APPLY, APPLY_S).returncode != 0:
         return _unsolved(instance, "does not apply")
     if box.run(_put_tests(instance), APPLY_S).returncode != 0:  # the patch stands in their way

@@ -17,7 +17,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from select import select
 from typing import Protocol
 
@@ -80,7 +80,8 @@ class Limits:
 class Ran:
     """The result of a command.
 
-    output       stdout and stderr as they came; a byte that is no UTF-8 is a surrogate escape, see `as_text`
+    output       stdout and stderr, for a reader: bytes that are no UTF-8 are replaced
+    data         the same, as they came
     returncode   None if it was killed
     killed       the limit at which it was killed: time | memory | disk | files | output; "" for none
     refused      True: the command could not be passed to bash, and nothing ran
@@ -90,6 +91,7 @@ class Ran:
     returncode: int | None
     killed: str = ""
     refused: bool = False
+    data: bytes = field(default=b"", repr=False)
 
 
 class Sandbox(Protocol):
@@ -109,8 +111,8 @@ class Sandbox(Protocol):
         """A command in a bash of its own, in TESTBED. What it started ends with it, or at the latest at `close`."""
         ...
 
-    def give(self, name: str, data: bytes) -> None:
-        """Put a file at GIVEN/name, out of the reach of a command that has not begun yet."""
+    def give(self, name: str, text: str) -> None:
+        """Put a file at GIVEN/name, out of the reach of a command that has not begun yet. text: as of `as_text`."""
         ...
 
     def close(self) -> None:
@@ -141,11 +143,6 @@ def is_text(text: str) -> bool:
     return "\x00" not in text and not ESCAPED.search(text)
 
 
-def readable(text: str) -> str:
-    """For a reader: what is no UTF-8 is replaced by U+FFFD."""
-    return as_bytes(text).decode("utf-8", "replace")
-
-
 def unusable(command: str) -> Ran | None:
     """The message for a command that cannot be passed to bash; None for all others."""
     why = "it holds a null byte" if "\x00" in command else None if command.strip() else "it is empty"
@@ -157,9 +154,15 @@ def unusable(command: str) -> Ran | None:
     return why and Ran(output=f"bash: the command cannot be run: {why}\n", returncode=126, refused=True)
 
 
+def ran_as(data: bytes, code: int, killed: str) -> Ran:
+    """The result of a command that was started. code: its exit status, which does not count if it was killed."""
+    output = data.decode("utf-8", "replace")
+    return Ran(output=output, data=data, returncode=None if killed else code, killed=killed)
+
+
 def collect(
     process: subprocess.Popen, timeout_s: float, most: int, watch: Callable[[], str], kill: Callable[[], None]
-) -> tuple[str, str]:
+) -> tuple[bytes, str]:
     """Wait for a process: (what it printed, the limit at which it was killed or "").
 
     most    max. bytes of output
@@ -172,7 +175,7 @@ def collect(
 
 def _collected(
     process: subprocess.Popen, timeout_s: float, most: int, watch: Callable[[], str], kill: Callable[[], None]
-) -> tuple[str, str]:
+) -> tuple[bytes, str]:
     found, killed, hung_up = bytearray(), "", False
     now = time.monotonic()
     end, look = now + timeout_s, now + POLL_S
@@ -196,4 +199,4 @@ def _collected(
         if killed:
             kill()
             end = look = now + HANG_UP_S
-    return as_text(bytes(found[:most])), killed
+    return bytes(found[:most]), killed
