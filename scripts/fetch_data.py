@@ -29,7 +29,7 @@ from envs.mind2web.data import COUNTS, Ranks, Record, public_records, write_spli
 from scripts.command_line import parser, plain_errors
 from single_turn_bench.datasets import FETCHED, check_unique, load_named, read_file
 from single_turn_bench.files import write_whole
-from single_turn_bench.rows import Row, parse_rows
+from single_turn_bench.rows import Row, parse_row
 from single_turn_bench.specs import GPQA_ZIP_SHA256, GPQA_ZIP_URL, SPECS, DatasetSpec, FileSpec, HubSource
 
 DOWNLOAD_S = 60
@@ -88,8 +88,7 @@ def hub_rows(source: HubSource) -> list[dict[str, Any]]:
 
 def checked(raw_rows: Iterable[dict], spec: DatasetSpec) -> list[Row]:
     """As Rows, in number and with unique ids as the official data has them."""
-    named = [(f"{spec.name} row {number}", raw) for number, raw in enumerate(raw_rows, start=1)]
-    rows = parse_rows(named, spec.name)
+    rows = [parse_row(raw, spec.name, f"{spec.name} row {number}") for number, raw in enumerate(raw_rows, start=1)]
     if spec.count is not None and len(rows) != spec.count:
         raise UserError(f"{spec.name}: the source gave {len(rows)} rows, the official dataset has {spec.count}.")
     check_unique(rows, spec.name)
