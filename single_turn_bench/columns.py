@@ -20,15 +20,12 @@ from single_turn_bench.options import Option, finished, in_order, is_missing, li
 QUESTIONS = (
     "question", "problem", "questiontext", "questionstem", "questionbody", "stem", "qtext", "query", "problemtext",
     "problemstatement", "prompt", "userprompt", "input", "inputs", "inputtext", "instruction", "sentence", "ctx",
-    "goal",
-    "task", "exercise", "text", "messages", "q",
+    "goal", "task", "exercise", "text", "messages", "q",
 )  # fmt: skip
 CONTEXTS = (
     "passage", "context", "contexts", "support", "article", "story", "paragraph", "document", "background", "premise",
     "florespassage", "body", "scenario", "situation", "dialogue", "dialog", "conversation",
 )  # fmt: skip
-# Beside a question these are what it asks about, unless they repeat it, as a whole prompt does.
-ALSO_ABOVE = ("text", "input", "content")
 LISTS = (
     "options", "choices", "endings", "answerchoices", "answeroptions", "candidates", "alternatives", "optionlist",
     "choicelist", "possibleanswers", "targetscores", "mc1targets", "multiplechoicetargets", "opts", "option",
@@ -183,9 +180,9 @@ def question_of(fields: Fields) -> str:
     if column is given and told:
         question = f"{text_of(told, fields.where)}\n\n{question}"
     above = [text_of(fields[name], fields.where) for name in CONTEXTS if name in fields]
-    if column.name and plain_name(column.name) in ("question", "query"):
-        others = [fields[name].value for name in ALSO_ABOVE if name in fields]
-        above += [text for text in others if isinstance(text, str) and question.strip() not in text]
+    if given and column is not given and plain_name(column.name) in ("question", "query"):
+        text = text_of(given, fields.where)
+        above += [text] if question.strip() not in text else []  # else it is the whole prompt
     return "\n\n".join([*dict.fromkeys(above), question])
 
 
@@ -275,10 +272,10 @@ def beside_wrong_ones(fields: Fields) -> Options | None:
         wrong = fields.families.get(stem) or [fields[name] for name in (stem, f"{stem}s") if name in fields]
         if wrong:
             break
-    for column in wrong:
-        if is_missing(column.value):
-            continue
+    for column in (column for column in wrong if not is_missing(column.value)):
         found = read_options(column.value) if len(wrong) == 1 else None
+        if found is None and len(wrong) == 1 and "," in str(column.value) and isinstance(column.value, str):
+            raise UserError(f"{fields.where}: {column.name!r} is a text, and how it is divided cannot be told.")
         texts += [option.text for option in found] if found else single_texts(column, fields.where)
     if not texts:
         return None
@@ -287,7 +284,7 @@ def beside_wrong_ones(fields: Fields) -> Options | None:
         names = ", ".join(repr(column.name) for column in wrong)
         raise UserError(f"{fields.where}: no field 'answer' or 'correct_answer' beside {names}.")
     shown = [str(right.value).strip(), *(text.strip() for text in texts)]
-    if len(set(shown)) < len(shown):
+    if len(set(shown)) < len(shown) and "recordid" not in fields:  # GPQA is as it is
         raise UserError(f"{fields.where}: an option stands twice among {right.name!r} and the wrong answers.")
     options = [Option(text=text, right=place == 0, place=place) for place, text in enumerate(shown)]
     return Options(options=tuple(options), columns=(right.name, *(column.name for column in wrong)))

@@ -261,6 +261,24 @@ def test_a_text_that_is_asked_about_stands_above_the_question(tmp_path, name):
     assert row.question == "The house is red.\n\nIs it red?"
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"text": "The answer is red."},
+        {"content": "It is red."},
+        {"rationale": "It is red."},
+        {"explanation": "It is red."},
+        {"solution": "It is red."},
+        {"input": "Answer in a word: Colour?"},
+        {"prompt": "Colour? A: red"},
+        {"hint": "Look."},
+    ],
+)
+def test_what_may_give_the_answer_away_is_not_shown(tmp_path, more):
+    (row,) = loaded(tmp_path, [{"question": "Colour?", "answer": "red", **more}])
+    assert (row.question, row.answer) == ("Colour?", "red")
+
+
 def test_an_instruction_stands_above_its_input(tmp_path):
     (row,) = loaded(tmp_path, [{"instruction": "Add them.", "input": "1 and 2", "output": "3"}])
     assert row.question == "Add them.\n\n1 and 2"
@@ -335,6 +353,9 @@ REFUSED = {
     "the same question": ([{"question": "W?", "answer": "1"}] * 2, ["own/", "lines 1, 2"]),
     "a wrong answer that is right": (
         [{"question": "W?", "correct_answer": "x", "distractor1": "x", "distractor2": "y"}], ["line 1", "twice"]
+    ),
+    "wrong answers in no form": (
+        [{"question": "W?", "answer": "x", "distractors": "y, z, t"}], ["line 1", "'distractors'"]
     ),
     "wrong answers alone": (
         [{"question": "W?", "distractor1": "x", "distractor2": "y"}], ["line 1", "no field 'answer'"]
