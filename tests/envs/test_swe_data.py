@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 from pathlib import Path
@@ -38,6 +39,13 @@ def write_rows(folder: Path, kind: str, data: Path) -> Path:
         write_table(
             pa.Table.from_pylist([row | {"PASS_TO_PASS": json.loads(row["PASS_TO_PASS"])} for row in found]), path
         )
+    elif kind == "csv":
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(found[0]))
+            writer.writeheader()
+            writer.writerows(row | {"PASS_TO_PASS": repr(json.loads(row["PASS_TO_PASS"]))} for row in found)
+    elif kind == "viewer.json":
+        path.write_text(json.dumps({"rows": [{"row_idx": n, "row": row} for n, row in enumerate(found)]}))
     elif kind == "json":
         path.write_text(json.dumps({row["instance_id"]: row for row in found}))
     else:
@@ -45,7 +53,7 @@ def write_rows(folder: Path, kind: str, data: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "json", "parquet"])
+@pytest.mark.parametrize("kind", ["jsonl", "json", "viewer.json", "csv", "parquet"])
 def test_rows_of_swe_bench_are_read(kind, data, tmp_path):
     theirs = load(str(write_rows(tmp_path, kind, data)))
     for mine, other in zip(load(str(data)), theirs, strict=True):
@@ -59,6 +67,8 @@ def test_rows_of_swe_bench_are_read(kind, data, tmp_path):
     ("text", "said"),
     [
         ("{", "line 1: not JSON"),
+        ("[1]", "a row is a JSON object"),
+        ('{"instance_id": "a", "repo": "b", "problem_statement": "x", "patch": ["x"]}', "patch is no text"),
         ('{"repo": "a/b", "problem_statement": "x"}', "instance_id is missing"),
         ('{"instance_id": "a", "repo": "a/b", "problem_statement": 3}', "problem_statement is missing or no text"),
         ('{"instance_id": "a", "repo": "b", "problem_statement": "x", "FAIL_TO_PASS": "[1]"}', "no list of tests"),
