@@ -6,9 +6,7 @@ An error is one sentence that names the file and the line.
 
 from __future__ import annotations
 
-import codecs
 import csv
-import gzip
 import hashlib
 import io
 import json
@@ -22,15 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.textfile import decoded, read_bytes
 from single_turn_bench.specs import GPQA_ZIP_MEMBER, GPQA_ZIP_PASSWORD
 
-# The longer mark first: that of UTF-32 begins with that of UTF-16.
-MARKS = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 DELIMITERS = ",;\t|"
 SEPARATOR_LINE = re.compile(r"sep=(.)\r?\n")  # what Excel understands above a table
 
@@ -60,29 +52,6 @@ def read_objects(path: Path) -> Iterator[tuple[str, dict]]:
         yield from objects(path.name, rows)
     else:
         yield from json_lines(path.name, text)
-
-
-def read_bytes(path: Path) -> bytes:
-    try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if data.startswith(b"\x1f\x8b") or path.suffix == ".gz" else data
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{path} cannot be read: {error}.") from error
-
-
-def decoded(name: str, data: bytes) -> str:
-    """UTF-8, or what the byte order mark says. Other encodings cannot be told from each other: they are refused."""
-    if data.startswith(b"PK\x03\x04"):
-        raise UserError(f"{name} is an archive or a spreadsheet: save its table as CSV.")
-    encoding = next((encoding for mark, encoding in MARKS if data.startswith(mark)), "utf-8-sig")
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{name} is not UTF-8 text: {error} (line {line}); save it as UTF-8.") from error
-    if "\x00" in text:
-        raise UserError(f"{name} is no text, or UTF-16 without a byte order mark: save it as UTF-8.")
-    return text
 
 
 def objects(name: str, rows: Iterable[Any]) -> Iterator[tuple[str, dict]]:

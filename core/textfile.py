@@ -1,0 +1,49 @@
+"""Reading text files as people have them: with a byte order mark, in UTF-16, packed."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import zlib
+from pathlib import Path
+
+from core.errors import UserError
+
+# The longer mark first: that of UTF-32 begins with that of UTF-16.
+MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"  # how such files begin
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. UserError, in one sentence, if it cannot be read."""
+    return decoded(str(path), read_bytes(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a file, unpacked if it is packed by gzip. UserError if it cannot be read."""
+    try:
+        data = path.read_bytes()
+        return gzip.decompress(data) if data.startswith(GZIP) or path.suffix == ".gz" else data
+    except (OSError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UserError(f"{path} cannot be read: {why}.") from error
+
+
+def decoded(name: str, data: bytes) -> str:
+    """UTF-8, or what the byte order mark says. Other encodings cannot be told from each other: they are refused."""
+    if data.startswith(ZIP):
+        raise UserError(f"{name} is an archive or a spreadsheet: save it as text (a table as CSV).")
+    encoding = next((encoding for mark, encoding in MARKS if data.startswith(mark)), "utf-8-sig")
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{name} is not UTF-8 text: {error} (line {line}); save it as UTF-8.") from error
+    if "\x00" in text:
+        raise UserError(f"{name} is no text, or UTF-16 without a byte order mark: save it as UTF-8.")
+    return text
