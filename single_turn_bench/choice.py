@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from single_turn_bench.answers import NOTHING, Extracted, strip_thinking
 from single_turn_bench.boxes import boxed_answer
+from single_turn_bench.characters import plain_characters
+from single_turn_bench.languages import in_english, latin_letters
 from single_turn_bench.prose import without_emphasis
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -115,7 +117,8 @@ def find_choice(response: str, n_options: int) -> Extracted:
     """
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
-    text = own_answer(without_emphasis(strip_thinking(response)), n_options)
+    text = without_emphasis(plain_characters(strip_thinking(response)))
+    text = own_answer(in_english(latin_letters(text)), n_options)
     clear = clear_choice(text, n_options)
     if clear is not None:
         return clear if clear.answer in tuple(LETTERS[:n_options]) else NOTHING
