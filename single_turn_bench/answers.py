@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.characters import plain_characters, without_foreign_words
-from single_turn_bench.languages import in_english
+from single_turn_bench.foreign import in_english
 from single_turn_bench.prose import MONEY, claimed, is_bare, is_formula, is_value_line, without_emphasis
 
 MAX_RESPONSE = 400_000  # characters, from the end

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from single_turn_bench.answers import NOTHING, Extracted, strip_thinking
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.characters import plain_characters
-from single_turn_bench.languages import in_english, latin_letters
+from single_turn_bench.foreign import in_english, latin_letters
 from single_turn_bench.prose import without_emphasis
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -174,7 +174,7 @@ def boxed_letter(content: str, n_options: int) -> str | None:
 
 def denied(text: str, match: re.Match) -> bool:
     """Whether what stands before a letter, or before a statement of it, takes it back: "not B", "nor is it B"."""
-    return bool(DENIED.search(text[max(0, match.start() - 60) : match.start()]))
+    return bool(DENIED.search(text[max(0, match.start() - 60) : match.start()].rstrip("([")))
 
 
 def rejected(text: str, match: re.Match) -> bool:

@@ -14,7 +14,7 @@ import re
 
 from single_turn_bench.answers import MAX_ANSWER, NOTHING, STATEMENTS, Extracted, strip_thinking
 from single_turn_bench.boxes import boxed_answer
-from single_turn_bench.languages import statement
+from single_turn_bench.foreign import statement
 
 OPEN, CLOSE = "<answer>", "</answer>"
 STYLED = re.compile(r"\\(?:text\w*|mathrm|mathbf|mathtt)\s*\{(.*)\}", re.S)

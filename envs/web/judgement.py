@@ -17,39 +17,54 @@ from collections.abc import Iterator
 
 from single_turn_bench.answers import strip_thinking
 
-PARTLY = r"(?:partial|part|most|near|half|almost|some\s?what|not\s+(?:entire|full|complete|whole|total|quite|strict))(?:ly)?[\s-]+"
+PARTLY = (
+    r"(?:partial|part|most|near|half|almost|some\s?what|not\s+(?:entire|full|complete|whole|total|quite|strict))"
+    r"(?:ly)?[\s-]+"
+)
 # What stands between a denial and the word that it denies: "cannot be considered fully correct".
 PASSING = (
-    r"(?:(?:be|been|being|considered|called|deemed|judged|counted|regarded|accepted|marked|graded|seen|as|an?|the|really|actually"
-    r"|exactly|in\s+any\s+way|at\s+all|seem|appear|have|any|to|give|provide|contain|reach|state|factually|semantically|necessarily|strictly|\w+ly)\s+){0,4}"
+    r"(?:(?:be|been|being|considered|called|deemed|judged|counted|regarded|accepted|marked|graded|seen|as|an?|the"
+    r"|really|actually"
+    r"|exactly|in\s+any\s+way|at\s+all|seem|appear|have|any|to|give|provide|contain|reach|state|factually"
+    r"|semantically|necessarily|strictly|\w+ly)\s+){0,4}"
 )
 DENIED = re.compile(
-    rf"(?:\b(?:not|never|cannot|hardly|neither|nor|no|nothing|without|far\s+from)|n['’]t)\s+{PASSING}[\"'“*`\[(]{{0,4}}$", re.I
+    rf"(?:\b(?:not|never|cannot|hardly|neither|nor|no|nothing|without|far\s+from)|n['’]t)\s+{PASSING}[\"'“*`\[(]{{0,4}}$",
+    re.I,
 )
 NOT_ONLY = re.compile(r"\bnot\s+(?:only|just|merely|simply)\s+(?:\w+\s+){0,2}$", re.I)
 NAME = (
-    r"(?:judge?ment|verdict|conclu\w+|decision|grad(?:e|ing)|result|rating|evaluation|assessment|status|label|answer|output|return"
+    r"(?:judge?ment|verdict|conclu\w+|decision|grad(?:e|ing)|result|rating|evaluation|assessment|status|label"
+    r"|answer|output|return"
     r"|correctness|classification)"
 )
-STATED = re.compile(rf"\b{NAME}[\"'*_`)\s]{{0,6}}(?:\bis\b|[:=>→–—-]+)[\s\"'*_`\[({{>:]{{0,12}}(?:not\s+{PASSING}|n['’]t\s+)?$", re.I)
+STATED = re.compile(
+    rf"\b{NAME}[\"'*_`)\s]{{0,6}}(?:\bis\b|[:=>→–—-]+)[\s\"'*_`\[({{>:]{{0,12}}(?:not\s+{PASSING}|n['’]t\s+)?$", re.I
+)
 IN_STATED = re.compile(rf"\b(?!answer){NAME}[\"'*_`)\s]{{0,6}}(?:\bis\b|\bthat\b|[:=>→–—-]+)[^.!?\n;]*$", re.I)
 ONLY_ANSWER_IS = re.compile(r"\banswer[\"'*_`)\s]*\bis\b", re.I)
 SET_OFF = re.compile(r"(?:\[|\*\*|__)\s*$")
 ALONE = re.compile(
-    r"(?:^|[.!?\n:][\s\"'*_`#>)\]]*)[\s\"'*_`#>(\[-]*(?:(?:yes|no|so|thus|therefore|hence|overall|finally|absolutely|completely|fully"
+    r"(?:^|[.!?\n:][\s\"'*_`#>)\]]*)[\s\"'*_`#>(\[-]*(?:(?:yes|no|so|thus|therefore|hence|overall|finally"
+    r"|absolutely|completely|fully"
     r"|totally|entirely|clearly|simply)\b[\s,:;–—-]*)*[\"'*_`(\[]*$",
     re.I,
 )
 ENDS = re.compile(r"[\"'*_`)\]]*\s*(?:[.,:;!\n–—]|-\s|$)")
 QUESTION = re.compile(r"[\"'*_`)\]]*\s*\?")
-NOUN = re.compile(r"\s+(?:answer|response|one|value|result|reference|order|information|solution|option|name|wording)s?\b", re.I)
+NOUN = re.compile(
+    r"\s+(?:answer|response|one|value|result|reference|order|information|solution|option|name|wording)s?\b", re.I
+)
 PREDICATE = re.compile(
-    r"(?:\b(?:is|are|was|be|as|gives?|gave|given|provides?|provided|contains?|has|reached)\b|['’]s)\s+(?:\w+\s+){0,2}$", re.I
+    r"(?:\b(?:is|are|was|be|as|gives?|gave|given|provides?|provided|contains?|has|reached)\b|['’]s)\s+(?:\w+\s+){0,2}$",
+    re.I,
 )
 SUPPOSED = re.compile(r"\b(?:whether|if|would\s+be|could\s+be|might\s+be|should\s+it\s+be)\s+(?:[\w']+\s+){0,4}$", re.I)
 CONCEDED = re.compile(r"\b(?:al)?though\b|\beven\s+(?:if|though)\b|\bdespite\b", re.I)
 OTHER_WORDS = re.compile(r"\s+(?:words?|wordings?|phras\w+|terms?|ways?|forms?|formats?|language)\b", re.I)
-ABOUT_WORDS = re.compile(r"\b(?:words?|wordings?|phras\w+|terms?|forms?|formats?|language)\s+(?:is|are|may\s+be)\s+$", re.I)
+ABOUT_WORDS = re.compile(
+    r"\b(?:words?|wordings?|phras\w+|terms?|forms?|formats?|language)\s+(?:is|are|may\s+be)\s+$", re.I
+)
 FIELD = r"(?<![A-Za-z])(?:is_?)?(?P<word>{yes}|{no})[\"']?\s*[:=]\s*[\"']?(?P<value>true|yes|false|no|1|0)\b"
 TRUE = ("true", "yes", "1")
 
