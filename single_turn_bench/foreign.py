@@ -40,6 +40,7 @@ GROUPED = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
 POINT_DECIMAL = re.compile(r"\d\.(?:\d{1,2}|\d{4,})(?![\d,.])|(?<!\d)0\.\d|[≈~]")
 RESULT = re.compile(r"(?:[=≈]|\bso\b[^\d=]*)[ \t]?(-?[$€£¥₹]?\d[\d.,]*(?<=\d)%?)(?![\d]| ?[-+*/×÷^=])[^\d=]*$")
 FORMULA = re.compile(r"^(\\(?:[^{}\s]|\{(?:[^{}]|\{[^{}]*\})*\})+)[ \t,]+(?=[^\W\d_]{2})(?!and\b|so\b|because\b|or\b)")
+AT_END = re.compile(r"[(\[“\"]{0,3}[A-Z][)\]”\"*]{0,3}[\x20\t]*(?:[.,:;!\n]|\Z)")
 STATES = "\x1e"  # behind the words that state the answer, twice where points group digits
 MARK = "\x1f"  # behind those that choose or reject a letter or a value
 
@@ -58,7 +59,7 @@ NUMBER = (
 NUMERIC = r"[-+]?(?:(?:R|US)?[$€£¥₹][\x20\t]?)?\.?\d"
 VALUE = (
     rf"[\s:*_`$]{{0,9}}(?:{ONE}|\(?(?-i:[a-z])\)|{NUMERIC}|[-+]?\\|[-+]?[(\[]\s?[-+\d]|\$"
-    rf"|[A-Za-z]\w{{0,2}}[\x20\t]?=)"
+    rf"|[A-Za-z]\w{{0,2}}[\x20\t]?[=<>≤≥∈(+*/^-])"
 )
 FEW_WORDS = r"[\x20\t]*[^\W\d_][^\d.\n!?,;:$\\]{0,40}(?:[.!?]?[\x20\t]*(?:\n|\Z))"
 
@@ -140,9 +141,9 @@ def frames() -> tuple[tuple[re.Pattern, Callable[[re.Match], str] | str], ...]:
         (compiled(f"<if_> ?,? ?(?=(?:<article> ?)?<answer>|{option}{ONE})"), " if "),
         (
             compiled(
-                f"{option}(?P<letters>{SEVERAL}) ?(?:(?P<wrong>(?:<is_> ?){{0,2}}<wrong>"
+                f"{option}(?P<letters>{SEVERAL})(?: ?:)? ?(?:(?P<wrong>(?:<is_> ?){{0,2}}<wrong>"
                 f"|<not_> ?(?:<article> ?)?<right>)"
-                f"|(?:<is_> ?){{1,2}}(?:<article> ?)?(?:<right>|<answer>)|(?<![AO]\\s)<right>) ?"
+                f"|(?:<is_> ?){{1,2}}(?:<article> ?)?(?:<right>|<answer>)|(?:(?<![AO]\\s)|(?=[{FOREIGN}]))<right>) ?"
                 f"(?! ?(?:吗|嗎|か|\\?|{LETTER})| ?(?:<is_>)? ?:?{VALUE})"
             ),
             with_verdict,
@@ -154,6 +155,10 @@ def frames() -> tuple[tuple[re.Pattern, Callable[[re.Match], str] | str], ...]:
                 f"(?P<head>\\bnot {MARK}(?:{ONE}|{NUMBER})[^.\n]{{0,20}}?) ?,? ?<but> ?{option}(?={ONE}|{NUMERIC})"
             ),
             rf"\g<head>, but {MARK}",
+        ),
+        (
+            compiled(f"(?P<x>{NUMBER}) ?(?:<is_> ?){{1,2}}(?:<article> ?)?<answer>(?! ?(?:<is_> ?)?[:=]? ?{VALUE})"),
+            rf" the answer is {STATES}\g<x> ",
         ),
         (
             compiled(
@@ -185,7 +190,9 @@ def with_statement(match: re.Match) -> str:
     """ "the answer is"; words in quotation marks, and a noun with nothing that links it to a letter, stay."""
     noun, link = match["noun"], match["link"].strip()
     denied = match.string.startswith("not ", match.end())
-    linked = link or denied or match["named"].strip() or " " in noun or re.search(f"[{FOREIGN}]", noun)
+    begins = re.search(r"(?:^|[.!?\n*#])[\s*]*$", match.string[: match.start()][-20:])
+    alone = begins and AT_END.match(match.string, match.end())
+    linked = link or denied or alone or match["named"].strip() or " " in noun or re.search(f"[{FOREIGN}]", noun)
     if match["quote"] or not linked:
         return match[0]
     by_points = re.fullmatch(blanks(words("answer", point_groups=True)), noun, re.I)
@@ -199,7 +206,7 @@ def claim() -> re.Pattern:
     numbers = f"(?P<numbers>{NUMBER}(?:(?: ?, | ?<and_> ?){NUMBER}){{0,9}})"
     return compiled(
         f"(?P<mark>{MARK}|{STATES}+)(?:(?P<letter>{OPEN}{LETTER}{CLOSE})(?:['’][dt]?[iıuün]+r?)?|(?<={STATES})"
-        rf"(?:[\x20\t:*_`]{{0,9}}{numbers}(?P<unit>{MEASURE}[²³]?(?![^\W\d_]))?(?![\w]|[.,]\d)[*_`]{{0,3}}"
+        rf"(?:[\s:*_`]{{0,9}}{numbers}(?P<unit>{MEASURE}[²³]?(?![^\W\d_]))?(?![\w]|[.,]\d)[*_`]{{0,3}}"
         rf"|(?P<formula>[^\w\n]))"
         rf"(?P<rest>(?:[^.!?\n{MARK}{STATES}]|[.!?](?=\S)){{0,400}}))"
     )
@@ -238,4 +245,4 @@ def scaled(value: str, rest: str) -> tuple[str, str]:
 @cache
 def statement() -> re.Pattern:
     """What states an answer in any of the languages, in text as it was written."""
-    return compiled("(?:<article> ?)?<answer>(?:(?: ?<is_>){1,2}(?: ?[:：])?| ?[:：])[ \t*]{0,9}")
+    return compiled("(?:<article> ?)?<answer>(?:(?: ?<is_>){1,2}(?: ?[:：])?| ?[:：])[\\x20\\t*]{0,9}")

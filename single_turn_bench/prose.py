@@ -19,7 +19,7 @@ MONEY = str.maketrans("$€£¥₹", "     ")
 PROSE_IN_MATH = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{3,}\s+[A-Za-z]{2,}(?![A-Za-z}])")
 STYLED = r"\\(?:text\w*|mbox|hbox|mathrm|operatorname)\s*\{[^{}]*\}"
 MARKUP = re.compile(rf"\\(?:begin|end)\{{\w+\*?\}}|{STYLED}|\\[A-Za-z]+|\$[^$\n]*\$")
-VERB = re.compile(r"\b(?:is|are|was|be|equals|so|thus|hence|therefore)\b")
+VERB = re.compile(r"\b(?:is|are|was|be|equals|gives|makes|yields|so|thus|hence|therefore)\b")
 # of a script without blanks, two letters
 WORD = re.compile(rf"(?<=\d)or(?=[A-Z])|[A-Za-z\u00c0-\u024f]{{2,}}|[\u3040-\u9fff]{{1,2}}|[{FOREIGN}]{{2,}}")
 MATH_WORDS = frozenset(
