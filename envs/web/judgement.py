@@ -23,15 +23,14 @@ PARTLY = (
 )
 # What stands between a denial and the word that it denies: "cannot be considered fully correct".
 PASSING = (
-    r"(?:(?:be|been|being|considered|called|deemed|judged|counted|regarded|accepted|marked|graded|seen|as|an?|the"
-    r"|really|actually"
-    r"|exactly|in\s+any\s+way|at\s+all|seem|appear|have|any|to|give|provide|contain|reach|state|factually"
-    r"|semantically|necessarily|strictly|\w+ly)\s+){0,4}"
+    r"(?:(?:be|been|being|is|was|considered|called|deemed|judged|counted|regarded|accepted|marked|graded|seen|as|an?|the"
+    r"|call|judge|consider|think|believe|say|mark|give|provide|contain|reach|state|seem|appear|have|any|to|that|this|it"
+    r"|student['’]?s?|answer|response|report|really|quite|in\s+any\s+way|at\s+all|\w+ly)\s+){0,6}"
 )
-DENIED = re.compile(
-    rf"(?:\b(?:not|never|cannot|hardly|neither|nor|no|nothing|without|far\s+from)|n['’]t)\s+{PASSING}[\"'“*`\[(]{{0,4}}$",
-    re.I,
+DENIAL = (
+    r"(?:\b(?:not|never|cannot|hardly|neither|nor|no|nothing|without|far\s+from|rather\s+than|instead\s+of)|n['’]t)"
 )
+DENIED = re.compile(rf"{DENIAL}\s+{PASSING}[\"'“*`\[(]{{0,4}}$", re.I)
 NOT_ONLY = re.compile(r"\bnot\s+(?:only|just|merely|simply)\s+(?:\w+\s+){0,2}$", re.I)
 NAME = (
     r"(?:judge?ment|verdict|conclu\w+|decision|grad(?:e|ing)|result|rating|evaluation|assessment|status|label"
@@ -56,7 +55,7 @@ NOUN = re.compile(
     r"\s+(?:answer|response|one|value|result|reference|order|information|solution|option|name|wording)s?\b", re.I
 )
 PREDICATE = re.compile(
-    r"(?:\b(?:is|are|was|be|as|gives?|gave|given|provides?|provided|contains?|has|reached)\b|['’]s)\s+(?:\w+\s+){0,2}$",
+    r"(?:\b(?:not|is|are|was|be|as|gives?|gave|given|provides?|provided|contains?|has|reached)\b|['’]s)\s+(?:\w+\s+){0,2}$",
     re.I,
 )
 SUPPOSED = re.compile(r"\b(?:whether|if|would\s+be|could\s+be|might\s+be|should\s+it\s+be)\s+(?:[\w']+\s+){0,4}$", re.I)
