@@ -28,7 +28,7 @@ DIGIT_COMMA = re.compile(r"(?<=\d)，(?=\d)")
 # A dash is a sign before a value, not between two, where it is a range.
 SIGN = re.compile(r"(?<![\w)\]}–])–(?=[.\d\\$])")
 EMPHASIS = re.compile(rf"(?<=[{FOREIGN}])[*_`]+|[*_`]+(?=[{FOREIGN}])")
-BORDER = re.compile(rf"(?<=[{FOREIGN}])(?=[A-Za-z0-9(\[\\$“-])|(?<=[A-Za-z0-9)\]%$}}”])(?=[{FOREIGN}])")
+BORDER = re.compile(rf"(?<=[{FOREIGN}])(?=[A-Za-z0-9(\[\\$“-])|(?<=[A-Za-z0-9)\]%$}}”’'\"])(?=[{FOREIGN}])")
 # What is counted in 共 42 个苹果 and 42\\text{ 元}, where nothing else stands there.
 BEFORE_NUMBER = re.compile(rf"^\s*(?:\\text\s*\{{)?[{FOREIGN}\s]+\}}?\s*(?=[-+]?[$€£¥₹]?\d)")
 BEHIND_NUMBER = re.compile(

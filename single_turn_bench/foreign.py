@@ -40,7 +40,7 @@ GROUPED = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
 POINT_DECIMAL = re.compile(r"\d\.(?:\d{1,2}|\d{4,})(?![\d,.])|(?<!\d)0\.\d|[≈~]")
 RESULT = re.compile(r"(?:[=≈]|\bso\b[^\d=]*)[ \t]?(-?[$€£¥₹]?\d[\d.,]*(?<=\d)%?)(?![\d]| ?[-+*/×÷^=])[^\d=]*$")
 FORMULA = re.compile(r"^(\\(?:[^{}\s]|\{(?:[^{}]|\{[^{}]*\})*\})+)[ \t,]+(?=[^\W\d_]{2})(?!and\b|so\b|because\b|or\b)")
-AT_END = re.compile(r"[(\[“\"]{0,3}[A-Z][)\]”\"*]{0,3}[\x20\t]*(?:[.,:;!\n]|\Z)")
+ALONE = re.compile(r"[(\[“\"]{0,3}[A-Z][)\]”\"*]{0,3}[\x20\t]*(?:[.,:;!\n]|\Z)|[-+]?[$€£¥₹]?\d")
 STATES = "\x1e"  # behind the words that state the answer, twice where points group digits
 MARK = "\x1f"  # behind those that choose or reject a letter or a value
 
@@ -135,10 +135,12 @@ def compiled(pattern: str) -> re.Pattern:
 
 @cache
 def frames() -> tuple[tuple[re.Pattern, Callable[[re.Match], str] | str], ...]:
-    """What is replaced by what, in this order."""
+    """What is replaced by what, in this order: each reads what those before it have written."""
     option = "(?:(?-i:<article>) ?|<article> ?(?=<option>))?(?:<option> ?)?"
     return (
+        # 如果答案是A -> if the answer is A
         (compiled(f"<if_> ?,? ?(?=(?:<article> ?)?<answer>|{option}{ONE})"), " if "),
+        # C es correcta -> C is correct; A et B sont fausses -> A and B are incorrect; a question is none
         (
             compiled(
                 f"{option}(?P<letters>{SEVERAL})(?: ?:)? ?(?:(?P<wrong>(?:<is_> ?){{0,2}}<wrong>"
@@ -148,18 +150,23 @@ def frames() -> tuple[tuple[re.Pattern, Callable[[re.Match], str] | str], ...]:
             ),
             with_verdict,
         ),
+        # B नहीं, बल्कि C -> not B, but C
         (compiled(f"(?P<x>{option}{ONE}|{NUMBER}) ?<not_after>(?P<more> ?,? ?(?:<but> ?)?(?={VALUE}))?"), with_denial),
+        # no es la B -> not B
         (compiled(f"<not_> ?(?:<article> ?)?(?:<option> ?|<is_> ?)?(?={ONE}|{NUMERIC})"), f" not {MARK}"),
+        # not B, sino la C -> not B, but C
         (
             compiled(
                 f"(?P<head>\\bnot {MARK}(?:{ONE}|{NUMBER})[^.\n]{{0,20}}?) ?,? ?<but> ?{option}(?={ONE}|{NUMERIC})"
             ),
             rf"\g<head>, but {MARK}",
         ),
+        # 18 ist die Antwort -> the answer is 18
         (
             compiled(f"(?P<x>{NUMBER}) ?(?:<is_> ?){{1,2}}(?:<article> ?)?<answer>(?! ?(?:<is_> ?)?[:=]? ?{VALUE})"),
             rf" the answer is {STATES}\g<x> ",
         ),
+        # die richtige Antwort ist also, 答案： -> the answer is, before a letter, a value or a few words
         (
             compiled(
                 f"(?P<quote>{QUOTE})?(?:<article> ?)?(?P<noun><answer>)"
@@ -169,7 +176,9 @@ def frames() -> tuple[tuple[re.Pattern, Callable[[re.Match], str] | str], ...]:
             ),
             with_statement,
         ),
+        # c'est la réponse C -> the answer is C
         (compiled(f"(?<![^\\W\\d_])<is_> ?(?:<article> ?)?<answer> ?(?={ONE})"), f" the answer is {STATES}"),
+        # 故选C, C를 선택 -> I choose C; la opción C -> option C
         (compiled(f"<choose> ?:? ?{option}(?={ONE})"), f" I choose {MARK}"),
         (compiled(f"{option}(?P<letter>{ONE}) ?<choose_after>"), r" I choose \g<letter> "),
         (compiled(f"(?:<article> ?)?<option> ?(?={ONE})"), " option "),
@@ -190,8 +199,8 @@ def with_statement(match: re.Match) -> str:
     """ "the answer is"; words in quotation marks, and a noun with nothing that links it to a letter, stay."""
     noun, link = match["noun"], match["link"].strip()
     denied = match.string.startswith("not ", match.end())
-    begins = re.search(r"(?:^|[.!?\n*#])[\s*]*$", match.string[: match.start()][-20:])
-    alone = begins and AT_END.match(match.string, match.end())
+    begins = re.search(r"(?:^|[.!?\n*#])[\s*]*$", match.string[max(0, match.start() - 20) : match.start()])
+    alone = begins and ALONE.match(match.string, match.end())
     linked = link or denied or alone or match["named"].strip() or " " in noun or re.search(f"[{FOREIGN}]", noun)
     if match["quote"] or not linked:
         return match[0]
