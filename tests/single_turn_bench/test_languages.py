@@ -82,7 +82,8 @@ LETTERS = {
         ("C", "答案：C（因为V=IR，R=5Ω）"),
         ("C", "Therefore, the answer is C. 因此答案是C。"),
         ("B", "最初我认为答案是A，但后来发现答案是B。"),
-        ("C", "让我们逐一分析选项：\nA. 氧气 —— 不正确\nB. 氮气 —— 不正确\nC. 氢气 —— 正确\nD. 氦气 —— 不正确\n\n因此，答案是 C。"),
+        ("C", "让我们逐一分析选项：\nA. 氧气 —— 不正确\nB. 氮气 —— 不正确\nC. 氢气 —— 正确\n"
+         "D. 氦气 —— 不正确\n\n因此，答案是 C。"),
         ("C", "分析：A选项是氧气，B选项是氮气，D选项是氦气。只有C选项符合要求。"),
         ("C", "答案：C 氢气"),
         ("C", "综合以上分析，本题的正确答案为：C"),
@@ -193,7 +194,8 @@ LETTERS = {
         ("C", "La respuesta correcta es C (no B)."),
         ("C", "Por eliminación descartamos A, B y D. La respuesta es C."),
         ("B", "Al principio pensé que la respuesta era A, pero la respuesta es B."),
-        ("C", "Analicemos cada opción:\nA) Oxígeno: incorrecto\nB) Nitrógeno: incorrecto\nC) Hidrógeno: correcto\nD) Helio: incorrecto\n\nLa respuesta correcta es C."),
+        ("C", "Analicemos cada opción:\nA) Oxígeno: incorrecto\nB) Nitrógeno: incorrecto\n"
+         "C) Hidrógeno: correcto\nD) Helio: incorrecto\n\nLa respuesta correcta es C."),
         ("C", "Por tanto, la respuesta correcta es la opción C."),
         ("C", "La respuesta que elijo es C."),
         ("C", "La respuesta correcta a la pregunta es C."),
@@ -232,7 +234,8 @@ LETTERS = {
         ("B", "Réponse B. Le point C est le milieu."),
         ("C", "Voici la réponse : C"),
         ("C", "Je pense que la réponse est C mais B est tentante."),
-        ("C", "Analysons chaque option :\nA. Oxygène : faux\nB. Azote : faux\nC. Hydrogène : vrai\nD. Hélium : faux\n\nLa réponse est donc C."),
+        ("C", "Analysons chaque option :\nA. Oxygène : faux\nB. Azote : faux\nC. Hydrogène : vrai\n"
+         "D. Hélium : faux\n\nLa réponse est donc C."),
         ("C", "La réponse correcte est donc l'option C : l'hydrogène."),
         ("C", "Ma réponse est C."),
         ("C", "La réponse à la question est C."),
@@ -271,7 +274,8 @@ LETTERS = {
         ("C", "Die richtige Antwort ist:\n\nC) 5 m/s"),
         ("C", "A, B und D sind falsch, also C."),
         ("B", "Zuerst dachte ich, die Antwort sei A. Die Antwort ist aber B."),
-        ("C", "Wir prüfen die Optionen:\nA) Sauerstoff: falsch\nB) Stickstoff: falsch\nC) Wasserstoff: richtig\nD) Helium: falsch\n\nDie richtige Antwort ist daher C."),
+        ("C", "Wir prüfen die Optionen:\nA) Sauerstoff: falsch\nB) Stickstoff: falsch\n"
+         "C) Wasserstoff: richtig\nD) Helium: falsch\n\nDie richtige Antwort ist daher C."),
         ("C", "Die richtige Antwort ist somit Option C."),
         ("C", "Meine Antwort ist C."),
         ("C", "Die Antwort auf die Frage ist C."),
@@ -313,7 +317,8 @@ LETTERS = {
         ("C", "**Правильный ответ:**\n\n**C) 5 м/с**"),
         ("C", "Исключаем A, B и D. Остаётся C."),
         ("B", "Сначала я думал, что ответ A, но правильный ответ B."),
-        ("C", "Рассмотрим варианты:\nA) кислород — неверно\nB) азот — неверно\nC) водород — верно\nD) гелий — неверно\n\nОтвет: C"),
+        ("C", "Рассмотрим варианты:\nA) кислород — неверно\nB) азот — неверно\nC) водород — верно\n"
+         "D) гелий — неверно\n\nОтвет: C"),
         ("C", "Следовательно, правильный вариант ответа: C."),
         ("C", "Правильный ответ на вопрос: C."),
         ("C", "Мой ответ — C."),
@@ -340,7 +345,8 @@ LETTERS = {
         ("A", "A resposta é A porque B é falsa."),
         ("C", "O correto é C."),
         ("B", "A resposta é a letra B, pois C e D são falsas."),
-        ("C", "Vamos analisar as opções:\nA) Oxigênio: errado\nB) Nitrogênio: errado\nC) Hidrogênio: certo\nD) Hélio: errado\n\nA resposta correta é C."),
+        ("C", "Vamos analisar as opções:\nA) Oxigênio: errado\nB) Nitrogênio: errado\nC) Hidrogênio: certo\n"
+         "D) Hélio: errado\n\nA resposta correta é C."),
         ("C", "Minha resposta é C."),
         ("C", "Logo, a alternativa correta é C."),
         ("C", 'A resposta certa é "C".'),
