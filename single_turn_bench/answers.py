@@ -15,6 +15,8 @@ import re
 from dataclasses import dataclass
 
 from single_turn_bench.boxes import boxed_answer
+from single_turn_bench.characters import plain_characters, without_foreign_words
+from single_turn_bench.foreign import in_english
 from single_turn_bench.prose import MONEY, claimed, is_bare, is_formula, is_value_line, without_emphasis
 
 MAX_RESPONSE = 400_000  # characters, from the end
@@ -89,7 +91,10 @@ GROUP = re.compile(r"(?<![\w)\]\\])[(\[][^()\[\]\n,;A-Za-z]{1,40}(?:[,;][^()\[\]
 EMPTY_BOX = re.compile(r"\${0,2}\\boxed {0,9}\{\s{0,9}\}\${0,2}")
 SENTENCE_END = re.compile(r"(?<=[^\s.\\])\.(?=\s|$)|(?<=[A-Za-z])[!?](?=\s|$)")
 NUMBER = re.compile(
-    r"(?<![\w.,])(?:-?(?:\d{1,3}(?:(?:,|[\u00a0\u2009\u202f])\d{3})+(?!\d)|\d+)(?:[.,]\d+)?|-?\.\d+)"
+    # 12,34,567; 1'234'567; 1.234.567; 1.234,50 and 1 234,5
+    r"(?<![\w.,])(?:-?(?:\d{1,2}(?:,\d{2})+,\d{3}(?!\d)|\d{1,3}(?:['’]\d{3})+(?!\d)|\d{1,3}(?:\.\d{3}){2,}(?!\d)"
+    r"|\d{1,3}(?:\.\d{3}|[ ]\d{3})+(?=,\d{1,2}(?!\d))"
+    r"|\d{1,3}(?:(?:,|[\u00a0\u2009\u202f])\d{3})+(?!\d)|\d+)(?:[.,]\d+)?|-?\.\d+)"
     r"(?:(?<=\d)(?::\d+){1,3}|\s*/\s*\d+)?"
     r"(?:\s*(?:\\?%|percent|pct)|\s+(?:thousand|[mb]illion|trillion)(?![A-Za-z]))?(?!\d)"
 )
@@ -114,10 +119,12 @@ NOTHING = Extracted(None, "none")
 
 def extract_answer(text: str) -> Extracted:
     """What the first rule that fires finds. A value that is stated behind the last box may overrule the box."""
-    text = strip_thinking(text)
+    text = in_english(plain_characters(strip_thinking(text)))
     if (box := boxed_answer(text)) is not None:
         later = overruling(text[box.end :])
-        return Extracted(later[:MAX_ANSWER], "final_answer") if later else Extracted(box.content[:MAX_ANSWER], "boxed")
+        if later:
+            return Extracted(later[:MAX_ANSWER], "final_answer")
+        return Extracted(without_foreign_words(box.content[:MAX_ANSWER]), "boxed")
     text = EMPTY_BOX.sub("", CALCULATOR.sub("", text))
     if (stated := stated_answer(text)) is not None:
         return Extracted(stated[:MAX_ANSWER], "final_answer")
@@ -125,7 +132,7 @@ def extract_answer(text: str) -> Extracted:
     if not lines:
         return NOTHING
     if is_bare(lines[-1]):
-        return Extracted(lines[-1][:MAX_ANSWER], "last_line")
+        return Extracted((claimed(without_emphasis(lines[-1])) or lines[-1])[:MAX_ANSWER], "last_line")
     return last_value(text) or Extracted(lines[-1][:MAX_ANSWER], "last_line")
 
 
@@ -142,9 +149,10 @@ def overruling(behind: str) -> str | None:
 
 def gold_answer(gold: str) -> str:
     """The answer in a gold field: usually all of it, else what is boxed or stated in a whole solution."""
+    gold = in_english(plain_characters(gold))
     if (box := boxed_answer(gold)) is not None:
-        return box.content
-    return stated_answer(gold) or gold
+        return without_foreign_words(box.content)
+    return stated_answer(gold) or without_foreign_words(gold)
 
 
 def strip_thinking(response: str) -> str:

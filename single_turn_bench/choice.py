@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from single_turn_bench.answers import NOTHING, Extracted, strip_thinking
 from single_turn_bench.boxes import boxed_answer
+from single_turn_bench.characters import plain_characters
+from single_turn_bench.foreign import in_english, latin_letters
 from single_turn_bench.prose import without_emphasis
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -115,7 +117,8 @@ def find_choice(response: str, n_options: int) -> Extracted:
     """
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
-    text = own_answer(without_emphasis(strip_thinking(response)), n_options)
+    text = without_emphasis(plain_characters(strip_thinking(response)))
+    text = own_answer(in_english(latin_letters(text)), n_options)
     clear = clear_choice(text, n_options)
     if clear is not None:
         return clear if clear.answer in tuple(LETTERS[:n_options]) else NOTHING
@@ -171,7 +174,7 @@ def boxed_letter(content: str, n_options: int) -> str | None:
 
 def denied(text: str, match: re.Match) -> bool:
     """Whether what stands before a letter, or before a statement of it, takes it back: "not B", "nor is it B"."""
-    return bool(DENIED.search(text[max(0, match.start() - 60) : match.start()]))
+    return bool(DENIED.search(text[max(0, match.start() - 60) : match.start()].rstrip("([")))
 
 
 def rejected(text: str, match: re.Match) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 
+from single_turn_bench.characters import plain_characters
 from single_turn_bench.scan import balanced, brace_arguments, brace_groups
 
 MAX_CHARS = 2_000  # longer answers are compared as text only
@@ -104,7 +105,7 @@ def normalize(answer: str) -> str:
     text = trim(answer)
     if len(text) > MAX_CHARS:
         return text
-    text = text.translate(UNICODE)
+    text = plain_characters(text).translate(UNICODE)
     if "matrix" not in text and "array" not in text:  # where a doubled backslash is the end of a row
         text = OVER_ESCAPED.sub(r"\\", text)
     text = unbox(text)

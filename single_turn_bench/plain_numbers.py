@@ -38,6 +38,12 @@ NUMBER = re.compile(
 COMMA_DECIMAL = re.compile(rf"^([+-]?(?:\d{{1,3}}(?:[. ]\d{{3}})+|\d+)),(?!0$)(\d+)(\s*\\%|{MEASURE}|)$")
 
 
+# 12,34,567 in India, 1'234'567 in Switzerland, 1.234.567 where the comma is decimal
+GROUPED = re.compile(
+    r"^([+-]?\s*)(\d{1,2}(?:,\d{2})+,\d{3}|\d{1,3}(?:'\d{3})+|\d{1,3}(?:\.\d{3}){2,})(?![\d,'])(.*)$", re.S
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlainNumber:
     """value: 28.5 of 28.5%. decimals: how many digits stand after the point, None where there is no point."""
@@ -95,7 +101,9 @@ def compare(pred: str, gold: str) -> bool | None:
 
 
 def with_point(text: str) -> str:
-    """Beside a plain number 2,74 is 2.74, and 1.234,5 is 1234.5, as half the world writes them."""
+    """Beside a plain number 2,74 is 2.74, 1.234,5 is 1234.5 and 12,34,567 is 1234567, as half the world writes them."""
+    if grouped := GROUPED.match(text.strip()):
+        return grouped[1] + re.sub("[,.']", "", grouped[2]) + grouped[3]
     found = COMMA_DECIMAL.match(text.strip())
     return f"{re.sub('[. ]', '', found[1])}.{found[2]}{found[3]}" if found else text
 

@@ -11,27 +11,44 @@ from __future__ import annotations
 
 import re
 
+from single_turn_bench.characters import FOREIGN
+
 MAX_BARE_WORDS = 3  # with more prose a line is a sentence, not an answer
 MAX_CUTS = 20
 MONEY = str.maketrans("$€£¥₹", "     ")
 PROSE_IN_MATH = re.compile(r"(?<![\\A-Za-z{])[A-Za-z]{3,}\s+[A-Za-z]{2,}(?![A-Za-z}])")
 STYLED = r"\\(?:text\w*|mbox|hbox|mathrm|operatorname)\s*\{[^{}]*\}"
 MARKUP = re.compile(rf"\\(?:begin|end)\{{\w+\*?\}}|{STYLED}|\\[A-Za-z]+|\$[^$\n]*\$")
-VERB = re.compile(r"\b(?:is|are|was|be|equals)\b")
-WORD = re.compile(r"(?<=\d)or(?=[A-Z])|[A-Za-z]{2,}")
+VERB = re.compile(r"\b(?:is|are|was|be|equals|gives|makes|yields|so|thus|hence|therefore)\b")
+# of a script without blanks, two letters
+WORD = re.compile(rf"(?<=\d)or(?=[A-Z])|[A-Za-z\u00c0-\u024f]{{2,}}|[\u3040-\u9fff]{{1,2}}|[{FOREIGN}]{{2,}}")
 MATH_WORDS = frozenset(
     "and or sqrt pi sin cos tan cot sec csc log ln exp inf infinity percent asin acos atan factorial binomial".split()
 )
 
 # Markdown's **bold**, *italics*, __the same__ and `code`; products, powers and indices stay.
 EMPHASIS = re.compile(r"`+|(?<![\w)\]}\\*_])[*_]{1,3}(?=[^\s*_])|(?<=[^\s*_\\])[*_]{1,3}(?![\w({\\*_])")
+COUNT = (
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven|eigh|nine)teen"
+    "|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|hundred|thousand|[mb]illion|dozen|half"
+)
+# How a clause begins that is no further value: a pronoun, a preposition, a conjunction, an adverb; or it has several
+# words, none of which counts.
+REMARK = (
+    r"(?:(?:I|we|you|she|he|it|they|which|who|what|where|that|this|these|those|the|my|our|your|his|her|its|their|there|here"
+    r"|in|on|at|by|for|from|with|without|within|of|to|after|before|during|per|over|under|about|around|above|below|between"
+    r"|given|once|when|whenever|while|if|unless|until|since|because|though|although|whereas|as|so|then|thus|hence|therefore"
+    r"|all|altogether|overall|indeed|again|too|also|just|even|each|every|period|please|thanks?|hope|give\s+or|no\s+(?:more|less|matter|doubt)"
+    r"|and\s+(?:that|this|it|no|so|nothing|she|he|we|they|I|you))\b|[a-z]{3,}ly\b"
+    rf"|(?!(?:and|or|plus|minus)\b|(?:[A-Za-z'’]+\s+){{0,8}}(?:{COUNT})\b|no\s+(?:real\s+)?solutions?\b)[A-Za-z'’]{{2,}}\s+[a-z])"
+)
 # What only says something about the value before it.
 ASIDE = re.compile(
     # a reason or a contrast
     r"(?:\s*[,;:]|\s+[-–—])?\s+"
     r"(?:because|since|rather\s+than|instead\s+of|(?:and\s+|but\s+)?not|as(?!\s+(?:many|much|few|\w+\s+as)\b))\b"
-    # a remark without a value: "42, I believe"
-    r"|\s*[,;]\s+(?:I|we|she|he|it|they|which|who|that|so|as|assuming|making|leaving|the|this)\b(?=[^\d\\$=]*$)"
+    # a remark without a value: "42, I believe", "42 - that is all"; "5, Monday" and "3, or four" are lists
+    rf"|(?:\s*[,;:]|\s+[-–—]{{1,2}})\s+{REMARK}(?=[^\d\\$=]*$)"
     # a note in brackets that ends the sentence; (mod 5), (x + 1) and (million) belong to the value
     r"|\s+\((?![^()]*\b(?:mod|base|(?:hundr|thous|milli|billi|trilli|doz)\w+)\b)"
     rf"(?=\s*[=≈$]|[^()]*(?:(?<![\\A-Za-z])(?!(?:{'|'.join(sorted(MATH_WORDS))})\b)[A-Za-z]{{2,}}"
@@ -93,4 +110,6 @@ def is_bare(line: str) -> bool:
         return False
     if not words or not re.search(r"[\d$\\]", line):
         return True
+    if re.search(rf"[{FOREIGN}]", line):
+        return False
     return re.match(r"[^\w\\]*(?:\d|\\[A-Za-z])", line) is not None and not VERB.search(line)

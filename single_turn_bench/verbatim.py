@@ -14,6 +14,7 @@ import re
 
 from single_turn_bench.answers import MAX_ANSWER, NOTHING, STATEMENTS, Extracted, strip_thinking
 from single_turn_bench.boxes import boxed_answer
+from single_turn_bench.foreign import statement
 
 OPEN, CLOSE = "<answer>", "</answer>"
 STYLED = re.compile(r"\\(?:text\w*|mathrm|mathbf|mathtt)\s*\{(.*)\}", re.S)
@@ -31,7 +32,7 @@ def verbatim_answer(text: str) -> Extracted:
     text = text.replace(OPEN, "").replace(CLOSE, "")
     if (box := boxed_answer(text)) is not None and (inside := without_latex(box.content)):
         return Extracted(inside[:MAX_ANSWER], "boxed")
-    for pattern in STATEMENTS[1:]:  # all but ####, which is a heading here
+    for pattern in (*STATEMENTS[1:], statement()):  # all but ####, which is a heading here
         ends = [match.end() for match in pattern.finditer(text)]
         if ends and (answer := plain(first_block(text[ends[-1] :][:MAX_ANSWER]))):
             return Extracted(answer, "statement")

@@ -23,6 +23,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from core.errors import InfraError
+from envs.web.judgement import concludes
 from envs.web.webarena_sites import LOGINS, open_directly
 from envs.web.webarena_tasks import WebTask, WebVerdict, at
 
@@ -168,11 +169,11 @@ def _answer_lacks(task: WebTask, answer: str, ask: Ask | None) -> list[str]:
 
 
 def _says(ask: Ask | None, question: str, values: dict[str, str], yes: str, no: tuple[str, ...]) -> bool:
-    """Ask a model a question; whether it says `yes`. A reply without a known word counts as no, as in BrowserGym."""
+    """Ask a model a question; whether it concludes `yes`. A reply that concludes nothing counts as no, as BrowserGym's
+    does."""
     if ask is None:
         raise InfraError("this task's answer is judged by a model (fuzzy_match), and there is none to ask")
-    reply = ask(question.format_map(values)).lower()
-    return yes in reply and not any(word in reply for word in no)
+    return concludes(ask(question.format_map(values)), yes, no) is True
 
 
 def _parts(url: str) -> tuple[str, dict[str, list[str]]]:

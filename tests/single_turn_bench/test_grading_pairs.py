@@ -22,6 +22,7 @@ LOOPS = [
     "\\boxed{", "\\boxed ", "\\boxed{1}", "A. ", "A.\n", "(A) ", "A ", "Q:\n", "Question:\n", "\nQuestion: x\n",
     "option: ", "answer is ", "is ", "A is ", "is x^2 ", "is correct ", "answer to ", "Answer:\n",
     "final answer\n", "#### ", "because ", "answer we" + 26 * " ", "1,", "1/", "\"", "`", "\\text{", "so ",
+    "答案是", "不是A，", "C es la ", "ответ ", "A과", "٤، ",
 ]  # fmt: skip
 
 

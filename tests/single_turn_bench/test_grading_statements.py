@@ -85,6 +85,61 @@ def test_other_numbers_of_the_sentence_are_not(grader, response, wrong):
     assert not grade_response(response, wrong, grader)
 
 
+CLAUSES = (
+    "in total, so the oven is paid", "in total", "altogether, for the whole week", "all in all", "to be exact",
+    "when rounded", "after all the costs are paid", "given the prices above", "once the tip is added",
+    "if my sums are right", "I believe", "which is the total", "as requested", "per day", "rounded up",
+    "including tax", "of course", "give or take", "overall", "not counting ties", "exactly", "at least",
+    "based on this", "every week", "with nothing left", "respectively", "hope this helps", "before tax",
+    "no more, no less", "more or less", "end of story", "thank you", "no question", "as 9 * 8 = 72",
+    "so she is happy", "assuming no leap year", "nothing else", "and no more", "see above",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("clause", CLAUSES)
+def test_a_clause_without_a_value_is_no_part_of_the_answer(grader, clause):
+    for stated in (
+        "The answer is 72, {}.",
+        "The answer is 72; {}",
+        "72, {}.",
+        "#### **72**, {}",
+        "The answer is 72 — {}.",
+    ):
+        assert grade_response(stated.format(clause), "72", grader), stated
+    assert not grade_response(f"The answer is 71, {clause}.", "72", grader)
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "right"),
+    [
+        ("The answer is 72 - that is all.", "72", True),
+        ("the answer is 15, so she has 15 left", "15", True),
+        ("42 apples altogether", "42", True),
+        ("= 9, which is the number of ways", "9", True),
+        ("3*3 = 9, which is the number of ways", "9", True),
+        ("The answer is 1/2, in lowest terms.", "1/2", True),
+        (r"The answer is 2\sqrt{3}, in simplest radical form.", r"2\sqrt{3}", True),
+        ("The answer is (72, 3), in this order.", "(72, 3)", True),
+        ("The answer is 72 and 73, respectively.", "72, 73", True),
+        ("The answer is 72 km/h, on average.", "72", True),
+        ("The answer is x = 2, as claimed.", "2", True),
+        ("The answer is 5, Monday", "5, Monday", True),
+        ("The answer is 5, Monday", "5", False),
+        ("The answer is 2, x.", "2, x", True),
+        ("The answer is 3, 4.", "3, 4", True),
+        ("The answer is 3, 4.", "3", False),
+        ("The answer is 3, four", "3, four", True),
+        ("The answer is 3, or four", "3", False),
+        ("The answer is 3, and five", "3", False),
+        ("The answer is 2, if n is even, and 1, if n is odd.", "2", False),
+        (r"\boxed{5, \text{north}}", r"5, \text{north}", True),
+        ("The answer is 18 dollars per day for 2 days, so 36 dollars.", "36", True),
+    ],
+)
+def test_a_clause_and_a_further_item_are_told_apart(grader, response, gold, right):
+    assert grade_response(response, gold, grader) is right
+
+
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
