@@ -15,9 +15,8 @@ from single_turn_bench.answers import NOTHING, Extracted, strip_thinking
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.characters import plain_characters
 from single_turn_bench.foreign import in_english, latin_letters
+from single_turn_bench.judged import LETTERS, apart_and_alike
 from single_turn_bench.prose import without_emphasis
-
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 QUOTES = "\"'‘’“”„«»"
 # What may stand before a letter; bounded, since two of them in a row try every split of a run of brackets.
@@ -44,15 +43,16 @@ BEFORE_IT = re.compile(
     r"(?:(?:^|[.!?:;\n–—])(?:\s{0,3}[A-Z][a-z]{1,11},)?|\bnot\s\(?[A-Z]\)?,"
     r"|\b(?i:wait|no|but|so|then|thus|hence|therefore|actually|think|believe),?)\s{0,3}$"
 )
+IS_CORRECT = re.compile(
+    rf"(?<![\w-])(?<!\w['’])[(\[*{QUOTES}]{{0,8}}(?P<bare>[A-Z])[)\]*.{QUOTES}]*\s+"
+    rf"(?:is|was|must be|would be|should be|seems|appears to be)\s+{CORRECT}"
+)
 STATEMENTS = (
     re.compile(rf"(?i:{SUBJECT}{VERB}){CLAIM}"),
     re.compile(rf"(?i:\b(?:correct|right)\s+(?:answers|options|choices)\s+are\b){CLAIM}"),
     re.compile(rf"(?i:final answer|correct (?:answer|choice|option)|#[ \t]*answer(?=\s))[\s:*]{{0,60}}{CLAIM}"),
     re.compile(rf"(?i:\b(?:choose|chose|select|selected|pick|picked|go with|going with|went with|opt for))\s{CLAIM}"),
-    re.compile(
-        rf"(?<![\w-])(?<!\w['’])[(\[*{QUOTES}]{{0,8}}(?P<bare>[A-Z])[)\]*.{QUOTES}]*\s+"
-        rf"(?:is|was|must be|would be|should be|seems|appears to be)\s+{CORRECT}"
-    ),
+    IS_CORRECT,
     re.compile(
         r"\b(?i:hence|therefore|thus|so|conclusion|must be|has to be)\s*[,:]?\s*"
         r"(?:(?i:option|choice)\s+\(?(?P<named>[A-Z])\)?|[(\[](?P<bare>[A-Z])[)\]]|(?P<last>[A-Z])(?=\.?\s*(?:\n|$)))"
@@ -111,7 +111,7 @@ def extract_choice(response: str, n_options: int) -> str | None:
 
 
 def find_choice(response: str, n_options: int) -> Extracted:
-    """The letter and the rule that found it: boxed, statement, lone, bracketed, mention or none.
+    """The letter and the rule that found it: boxed, statement, lone, apart, bracketed, mention or none.
 
     A clear statement of a letter out of range chooses nothing.
     """
@@ -119,24 +119,31 @@ def find_choice(response: str, n_options: int) -> Extracted:
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
     text = without_emphasis(plain_characters(strip_thinking(response)))
     text = own_answer(in_english(latin_letters(text)), n_options)
-    clear = clear_choice(text, n_options)
+    apart, alike = apart_and_alike(text, n_options)
+    clear = clear_choice(text, n_options, alike)
     if clear is not None:
         return clear if clear.answer in tuple(LETTERS[:n_options]) else NOTHING
+    if apart:
+        return Extracted(apart, "apart")
     prose = OPTION_LABEL.sub(" ", text)
     for rule, pattern in (("bracketed", BRACKETED), ("mention", MENTION)):
         found = [match for match in pattern.finditer(prose) if match["bare"] in LETTERS[:n_options]]
         found = [match["bare"] for match in found if not denied(prose, match) and not rejected(prose, match)]
+        found = [letter for letter in found if letter not in alike]
         if found:
             return Extracted(found[-1], rule)
     return NOTHING
 
 
-def clear_choice(text: str, n_options: int) -> Extracted | None:
+def clear_choice(text: str, n_options: int, alike: frozenset[str] = frozenset()) -> Extracted | None:
     """The last statement, a box among them; else a letter alone on the last or the first line.
 
     The answer is one that cannot be chosen where it is out of range, or "" where a box names several.
+
+    alike   letters that are called true, or false, like others: such a word chooses none of them
     """
-    found = [(match.end(), letter, "statement") for match, letter in statements(text, n_options)]
+    stated = statements(text, n_options)
+    found = [(m.end(), letter, "statement") for m, letter in stated if m.re is not IS_CORRECT or letter not in alike]
     box = boxed_answer(text)
     if box and (letter := boxed_letter(box.content, n_options)) is not None:
         found.append((box.end, letter, "boxed"))
@@ -144,7 +151,7 @@ def clear_choice(text: str, n_options: int) -> Extracted | None:
         _, letter, rule = max(found)
         return Extracted(letter, rule)
     letter = lone_letter([line for line in text.splitlines() if line.strip()] or [""])
-    return Extracted(letter, "lone") if letter else None
+    return Extracted(letter, "lone") if letter and (letter not in alike or stands_alone(text, letter)) else None
 
 
 def statements(text: str, n_options: int) -> Iterator[tuple[re.Match, str]]:
@@ -200,6 +207,11 @@ def lone_letter(lines: list[str]) -> str | None:
         if match and (len(labels) <= 1 or alone) and (match["bare"].isupper() or len(line.strip()) <= 4):
             return match["bare"].upper()
     return None
+
+
+def stands_alone(text: str, letter: str) -> bool:
+    """Whether a line holds the letter and nothing else; "(D) is true." only begins with it."""
+    return any(re.fullmatch(rf"\W*{letter}\W*", line, re.I) for line in text.splitlines())
 
 
 def own_answer(text: str, n_options: int) -> str:

@@ -66,7 +66,7 @@ class MathGrader(AbstractContextManager):
             return False
         left = TimeLeft(self.timeout_s)
         try:
-            return equivalent(p, g, lambda a, b: self._ask(a, b, left))
+            return equivalent(p, g, cache(lambda a, b: self._ask(a, b, left)))  # no pair is asked about twice
         except WorkerTimeout:
             return False
 

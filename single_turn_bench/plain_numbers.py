@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from single_turn_bench.units import MEASURE, UNIT, incompatible
+from single_turn_bench.units import MEASURE, UNIT, incompatible, same_unit
 
 MAX_DIGITS = 400
 # A decimal that is rightly rounded stands for 8/3 when it has this many significant digits, and this many decimals
@@ -89,15 +89,16 @@ def compare(pred: str, gold: str) -> bool | None:
         return None
     if incompatible(p.unit, g.unit):
         return False
-    if p.unit and g.unit and p.unit != g.unit and 1 in (len(p.unit), len(g.unit)):
+    if p.unit and g.unit and 1 in (len(p.unit), len(g.unit)) and not same_unit(p.unit, g.unit):
         return None  # 5m and 5s may be products with a variable
     if p.percent == g.percent:
         return close(p, g)
     share = p if p.percent else g  # 28% is written 28 by some and 0.28 by others
     other = g if p.percent else p
     as_part = PlainNumber(value=share.value / 100, decimals=share.decimals and share.decimals + 2)
-    readings = (close(part, other) if p.percent else close(other, part) for part in (share, as_part))
-    return any(readings)
+    # a number below 1 is a share, and no percentage whose sign was left out: 0.5 is 50%, and not 0.5%
+    parts = (share, as_part) if abs(other.value) >= 1 else (as_part,)
+    return any(close(part, other) if p.percent else close(other, part) for part in parts)
 
 
 def with_point(text: str) -> str:

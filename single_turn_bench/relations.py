@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from single_turn_bench.scan import depths
 
@@ -118,18 +119,56 @@ def value(text: str) -> str:
     return relation.sides[-1] if relation.is_equation and len(relation.sides) > 2 else text
 
 
+def ascending(relation: Relation) -> Relation:
+    """Written with < instead of >, where it can be: `5 > x` as `x < 5`."""
+    if not set(relation.operators) <= {">", r"\ge", "="} or relation.is_equation:
+        return relation
+    operators = tuple(MIRROR.get(operator, operator) for operator in relation.operators[::-1])
+    return Relation(relation.sides[::-1], operators)
+
+
+def ranks(relation: Relation) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]] | None:
+    r"""What stands at each place of an ascending chain, and the signs between: `a = b < c` is ((a, b), (c,)), (<,).
+
+    None where a sign has no direction (\ne), or another one than the rest.
+    """
+    relation = ascending(relation)
+    if not set(relation.operators) <= {"<", r"\le", "="}:
+        return None
+    places = [[relation.sides[0]]]
+    for operator, side in zip(relation.operators, relation.sides[1:]):
+        if operator != "=":
+            places.append([])
+        places[-1].append(side)
+    return tuple(map(tuple, places)), tuple(operator for operator in relation.operators if operator != "=")
+
+
+def chained(items: tuple[str, ...]) -> str | None:
+    """`f(2) < f(1)`, `f(1) < f(4)` as one chain; None where the items are none, or bound an unknown by numbers."""
+    parsed = [ascending(relation) for relation in map(read, items) if relation]
+    linked = all(a.sides[-1] == b.sides[0] for a, b in pairwise(parsed))
+    if not 1 < len(parsed) == len(items) or not linked or not all(relation.is_order for relation in parsed):
+        return None
+    if not all(re.search(r"(?<![\\A-Za-z])[A-Za-z]", end) for end in (parsed[0].sides[0], parsed[-1].sides[-1])):
+        return None
+    rest = (f" {sign} {side}" for relation in parsed for sign, side in zip(relation.operators, relation.sides[1:]))
+    return parsed[0].sides[0] + "".join(rest)
+
+
+def unknown(relation: Relation) -> str | None:
+    r"""The name that an inequality bounds: x of `-2 \le x < 7` and of `5 > x`; |x| is no name, but a value."""
+    sides = relation.sides
+    places = {2: (0, 1), 3: (1,)}.get(len(sides), ()) if relation.is_order else ()
+    return next((sides[place] for place in places if names_only(sides[place]) and "|" not in sides[place]), None)
+
+
 def interval(relation: Relation) -> str | None:
     r"""`-2 \le x < 7` as `[-2, 7)`, `x > 5` as `(5, \infty)`; None unless a name stands for the unknown."""
-    if not relation.is_order:
+    if (name := unknown(relation)) is None:
         return None
+    relation = ascending(relation)
     sides, operators = relation.sides, relation.operators
-    if operators[0] in (">", r"\ge"):
-        sides, operators = sides[::-1], tuple(MIRROR[operator] for operator in operators[::-1])
     left, right = "(" if operators[0] == "<" else "[", ")" if operators[-1] == "<" else "]"
-    if len(sides) == 3 and names_only(sides[1]):
+    if len(sides) == 3:
         return f"{left}{sides[0]}, {sides[2]}{right}"
-    if len(sides) == 2 and names_only(sides[0]):
-        return rf"(-\infty, {sides[1]}{right}"
-    if len(sides) == 2 and names_only(sides[1]):
-        return rf"{left}{sides[0]}, \infty)"
-    return None
+    return rf"(-\infty, {sides[1]}{right}" if sides[0] == name else rf"{left}{sides[0]}, \infty)"

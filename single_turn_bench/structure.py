@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from single_turn_bench import plain_numbers, relations
+from single_turn_bench.matrices import as_column, column
 from single_turn_bench.scan import enclosing, split_top
 from single_turn_bench.units import incompatible, split_unit
 
@@ -23,14 +24,24 @@ SIGNS = re.compile(r"\\pm(?![a-z])")
 WORDS = re.compile(r"^[A-Za-z][A-Za-z' -]*$")
 
 ABBREVIATION = re.compile(r"^[A-Z]{3,}$")
-BASED = re.compile(r"^\(?(?P<digits>-?(?:[0-9A-F]*\d[0-9A-F]*|[A-F]+))\)?(?:_\{?(?P<base>\d+)\}?)?$")
+BASED = re.compile(
+    r"^\(?(?P<sign>-?)\(?(?:\\overline)?\{?(?P<whole>[0-9A-F]*\d[0-9A-F]*|[A-F]+|)"
+    r"(?:\.(?P<part>[0-9A-F]*(?:\\overline\{?[0-9A-F]+\}?)?))?"
+    r"\}?\)?(?:_\{?(?P<base>\d+)\}?)?\)?$"
+)
+BASE_WITH_LETTERS = re.compile(r"\d[\da-f]*_\{?1[1-6]\}?\)?$")  # 2c_{16}
+# What tells a set of numbers in another way than an interval or a list does.
+TELLS_SET = re.compile(r"[<>]|\\(?:le|ge|ne|setminus|backslash|mathbb|cup|cap)(?![a-z])|\\\{[^{}]*[|:]|\breal", re.I)
 
 Equal = Callable[[str, str], bool]  # (pred, gold) -> whether they are equal
 
 
 @dataclass(frozen=True)
 class Group:
-    """kind: list (bare), set, tuple (round or square brackets, which `brackets` keeps), or one (a single value)."""
+    """kind: list (bare), set, tuple (round or square brackets, which `brackets` keeps), or one (a single value).
+
+    A column vector is a tuple without brackets.
+    """
 
     kind: str
     items: tuple[str, ...]
@@ -39,7 +50,12 @@ class Group:
 
 def group(text: str) -> Group:
     """How the text is built at its top level."""
-    if len(values := members(text, top=True)) > 1:
+    if entries := column(text):
+        return Group("tuple", entries)
+    values = members(text, top=True)
+    if len(values) > 1 and (chain := relations.chained(values)):
+        return Group("one", (chain,))
+    if len(values) > 1:
         return Group("list", values)
     opener, inside, closer = enclosing(text) or ("", "", "")
     if opener + closer == "{}":
@@ -60,6 +76,7 @@ def split_items(text: str, top: bool = False) -> list[str]:
     """
     if "\\begin" in text:
         return [text]
+    text = re.sub(r"\\lor(?![a-z])", ",", text)
     separator = ";" if len(split_top(text, ";")) > 1 else ","
     if separator == "," and (top or re.search(r",\s", text)):
         text = THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
@@ -78,6 +95,7 @@ def both_signs(item: str) -> list[str]:
 def equivalent(pred: str, gold: str, leaf: Equal, level: int = 0) -> bool:
     """Whether two normalised answers are the same; `leaf` decides about single values that are no plain numbers.
 
+    It is also asked about two sets of numbers that are written in different ways: `|x| < 1` and `-1 < x < 1`.
     In the functions below, `leaf` is that of here, and `same` is this function itself, for parts of the answers.
     """
     if not pred or not gold:
@@ -86,6 +104,14 @@ def equivalent(pred: str, gold: str, leaf: Equal, level: int = 0) -> bool:
         return True
     if level > MAX_LEVELS:
         return False
+    if alike_in_form(pred, gold, leaf, level):
+        return True
+    tell_sets = level < 2 and (TELLS_SET.search(pred) or TELLS_SET.search(gold))
+    return bool(tell_sets) and leaf(pred, gold)
+
+
+def alike_in_form(pred: str, gold: str, leaf: Equal, level: int) -> bool:
+    """Whether the answers are equal number by number, word by word, item by item."""
     for rule in (plain_numbers.compare, same_words, same_base):
         if (decided := rule(pred, gold)) is not None:
             return decided
@@ -97,6 +123,8 @@ def equivalent(pred: str, gold: str, leaf: Equal, level: int = 0) -> bool:
     if p.kind == g.kind == "one":
         return same_value(p.items[0], g.items[0], same, leaf)
     if "one" in (p.kind, g.kind):
+        if pair := as_columns(p, g):
+            return leaf(*pair)
         plain = alike(pred, gold, g) if p.kind == "one" else alike(gold, pred, p)[::-1]
         return same(*plain) if plain != (pred, gold) else leaf(pred, gold)
     return same_groups(p, g, same)
@@ -118,11 +146,24 @@ def same_words(pred: str, gold: str) -> bool | None:
 
 
 def same_base(pred: str, gold: str) -> bool | None:
-    """2516_8: digits and base must be the same; a base may be left out, since the question asks for it."""
-    p, g = BASED.match(squash(pred)), BASED.match(squash(gold))
+    """2516_8, 0.11_2: digits and base must be the same; a base may be left out, since the question asks for it."""
+    pred, gold = without_commas(pred), without_commas(gold)
+    if BASE_WITH_LETTERS.search(pred) or BASE_WITH_LETTERS.search(gold):
+        pred, gold = pred.upper(), gold.upper()
+    p, g = BASED.match(pred), BASED.match(gold)
     if not (p and g and (p["base"] or g["base"])):
         return None
-    return p["digits"].upper() == g["digits"].upper() and (p["base"] or g["base"]) == (g["base"] or p["base"])
+    return based_digits(p) == based_digits(g) and (p["base"] or g["base"]) == (g["base"] or p["base"])
+
+
+def without_commas(text: str) -> str:
+    return THOUSANDS.sub(lambda match: match[0].replace(",", ""), squash(text))
+
+
+def based_digits(number: re.Match) -> tuple[str, str, str]:
+    """Sign, digits before the point and digits behind it, without the zeros that say nothing."""
+    part = re.sub(r"\{(\w)\}", r"\1", number["part"] or "")
+    return number["sign"], number["whole"].lstrip("0"), part if "\\" in part else part.rstrip("0")
 
 
 def alike(single: str, other: str, grouped: Group) -> tuple[str, str]:
@@ -138,11 +179,22 @@ def alike(single: str, other: str, grouped: Group) -> tuple[str, str]:
     return (plain, other) if plain != single else (single, as_union(grouped) or other)
 
 
+def as_columns(p: Group, g: Group) -> tuple[str, str] | None:
+    """A tuple beside an expression of matrices, both as matrices: (1, 2) and 2\\begin{pmatrix}...; else None."""
+    single, other = (p, g) if p.kind == "one" else (g, p)
+    if other.kind != "tuple" or "\\begin" not in single.items[0] or relations.read(single.items[0]):
+        return None
+    written = as_column(other.items)
+    return (single.items[0], written) if single is p else (written, single.items[0])
+
+
 def as_union(some: Group) -> str | None:
     r"""`x < 2, x > 3` as `(-\infty, 2) \cup (3, \infty)`."""
     parsed = [relations.read(item) for item in some.items]
     intervals = [relation and relations.interval(relation) for relation in parsed]
-    return r" \cup ".join(intervals) if all(intervals) else None
+    if not all(intervals) or len({relations.unknown(relation) for relation in parsed}) > 1:
+        return None
+    return r" \cup ".join(intervals)
 
 
 def same_groups(p: Group, g: Group, same: Equal) -> bool:
@@ -150,9 +202,10 @@ def same_groups(p: Group, g: Group, same: Equal) -> bool:
         return False
     kinds = {p.kind, g.kind}
     if kinds == {"tuple"}:
-        plain = len(p.items) != 2 or p.brackets == g.brackets
+        columns = "" in (p.brackets, g.brackets) and {p.brackets, g.brackets} <= {"", "()", "[]"}
+        plain = len(p.items) != 2 or p.brackets == g.brackets or columns
         return plain and same_order(p, g, same)
-    if g.kind == "tuple" and g.brackets != "()":
+    if g.kind == "tuple" and g.brackets not in ("()", ""):
         return False  # an interval is no list; a list may be written as [1, 2] by a model
     if kinds == {"list", "tuple"} or (kinds == {"list"} and named_apart(p) != named_apart(g)):
         return same_order(p, g, same)
@@ -182,6 +235,8 @@ def same_value(pred: str, gold: str, same: Equal, leaf: Equal) -> bool:
     p, g = relations.read(pred), relations.read(gold)
     if p and g:
         return same_relations(p, g, same) or leaf(pred, gold)
+    if not (p or g) and (pred.endswith(r"\%") or gold.endswith(r"\%")):
+        return same(*without_percent(pred, gold))
     if p and p.operators == (r"\approx",) and not relations.names_only(p.sides[0]) and same(p.sides[0], gold):
         return True
     rounded = pred.rpartition(r"\approx")[2].strip()  # x = 14/3 \approx 4.67, where the gold answer is 4.67
@@ -199,6 +254,14 @@ def same_value(pred: str, gold: str, same: Equal, leaf: Equal) -> bool:
     return leaf(pred, gold) if (plain_pred, plain_gold) == (pred, gold) else same(plain_pred, plain_gold)
 
 
+def without_percent(pred: str, gold: str) -> tuple[str, str]:
+    r"""Of 50\sqrt{2}\% and another percentage the values; beside a value without a sign it is a hundredth."""
+    bare = pred.removesuffix(r"\%"), gold.removesuffix(r"\%")
+    if pred.endswith(r"\%") and gold.endswith(r"\%"):
+        return bare
+    return tuple(rf"\frac{{{value}}}{{100}}" if value != text else text for value, text in zip(bare, (pred, gold)))
+
+
 def same_relations(p: relations.Relation, g: relations.Relation, same: Equal) -> bool:
     """Both are relations: equal name and value, equal sets, or inequalities equal side by side (also mirrored)."""
     named_p, named_g = relations.solved(p), relations.solved(g)
@@ -207,5 +270,21 @@ def same_relations(p: relations.Relation, g: relations.Relation, same: Equal) ->
         return same_name and same(named_p[1], named_g[1])
     if p.is_membership and g.is_membership:
         return same(p.sides[1], g.sides[1])
+    if same_ranks(p, g, same):
+        return True
+    names = [relations.unknown(side) for side in (p, g)]
+    if all(names) and squash(names[0]) != squash(names[1]):
+        return False
     as_sets = [relations.interval(side) or (side.sides[1] if side.is_membership else None) for side in (p, g)]
     return all(as_sets) and same(*as_sets)
+
+
+def same_ranks(p: relations.Relation, g: relations.Relation, same: Equal) -> bool:
+    """Whether two chains have the same order: f(2) < f(1) < f(4) is f(4) > f(1) > f(2), and no other one."""
+    ranked_p, ranked_g = relations.ranks(p), relations.ranks(g)
+    if p.is_equation or g.is_equation or ranked_p is None or ranked_g is None:
+        return False
+    (places_p, signs_p), (places_g, signs_g) = ranked_p, ranked_g
+    return signs_p == signs_g and all(
+        len(a) == len(b) and same_members(Group("set", a), Group("set", b), same) for a, b in zip(places_p, places_g)
+    )

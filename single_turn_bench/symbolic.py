@@ -14,8 +14,9 @@ from functools import lru_cache
 from latex2sympy2_extended import latex2sympy
 from latex2sympy2_extended.math_normalization import NormalizationConfig, normalize_latex
 from math_verify import verify
-from sympy import Basic, Expr, Float, I, Integral, Limit, Product, Rational, Sum, Symbol, nan, oo, zoo
+from sympy import Basic, Equality, Expr, Float, I, Integral, Limit, Product, Rational, Sum, Symbol, nan, oo, zoo
 from sympy.core.function import AppliedUndef
+from sympy.logic.boolalg import Boolean
 
 from single_turn_bench import plain_numbers
 
@@ -26,6 +27,7 @@ EQUAL = Rational(1, 10**25)  # of the larger of two values
 ZERO = Rational(1, 10**80)  # an imaginary part below this is noise
 NOISY = Rational(1, 10**6)  # when a decimal is part of an expression
 POINTS = tuple(Rational(n, d) for n, d in ((137, 101), (-89, 67), (211, 73), (53, 97), (-31, 29), (17, 11), (7, 103)))
+BASED = re.compile(r"(?<![\w.}\\])(\d{1,60})(?:\.(\d{1,60}))?\s*_\s*\{?\s*(\d{1,2})\s*\}?")  # 11_2 in an expression
 PLAIN_LOG = re.compile(r"\\log(?!\s*_|[a-z])")
 CONFIG = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
@@ -36,12 +38,24 @@ def equal(pred: str, gold: str) -> bool:
     """Whether two normalised values are the same. Raises what the parser or sympy raise when one cannot be read."""
     if r"\ln" in gold and r"\ln" not in pred:  # sympy and many books write log for ln
         pred = PLAIN_LOG.sub(r"\\ln", pred)
+    if BASED.search(pred) and BASED.search(gold):
+        pred, gold = BASED.sub(in_decimals, pred), BASED.sub(in_decimals, gold)
     p, g = parse(pred), parse(gold)
+    if isinstance(p, Boolean) and not isinstance(p, Equality) and not (p.free_symbols or p.has(AppliedUndef)):
+        return False  # 1 < 2 and 2 < 3 are both true, and not the same
     if isinstance(p, Expr) and isinstance(g, Expr):
         for decided in (rounds(pred, g, by_pred=True), rounds(gold, p, by_pred=False), equal_at_points(p, g)):
             if decided is not None:
                 return decided
     return bool(verify(g, p, allow_set_relation_comp=True, timeout_seconds=None))
+
+
+def in_decimals(number: re.Match) -> str:
+    """The value of a number in a base; as it is, where a digit is none of that base."""
+    whole, part, base = number[1], number[2] or "", int(number[3])
+    if base < 2 or any(int(digit) >= base for digit in whole + part):
+        return number[0]
+    return rf"\frac{{{int(whole + part, base)}}}{{{base ** len(part)}}}"
 
 
 @lru_cache(maxsize=256)

@@ -2,15 +2,20 @@
 
 A unit is either one of the usual abbreviations or whole words of three letters and more after a space, so that
 products of variables (`5ab`, `2 xy`) are never taken for one.
+
+Two units that are both known (`gm` and `g`, `kmph` and `km/h`) must be the same one; words that are no known unit
+(`eggs`, `units`) say nothing.
 """
 
 from __future__ import annotations
 
 import re
 
+from single_turn_bench.unit_names import same_unit
+
 SHORT = (
-    "mm|cm|dm|km|ft|in|yd|mi|mg|kg|lbs?|oz|mL|ml|secs?|mins?|hrs?|mph|kph|kmh|deg|rad|cu|sq"
-    "|kHz|Hz|kJ|kW|Pa|mol|rs|am|pm"
+    "mms?|cms?|dm|kms?|Km|ft|in|yds?|mi|mg|kgs?|Kg|KG|gms?|mtrs?|mts|lbs?|oz|mL|ml|ltrs?|cc|secs?|mins?|hrs?|mph|kph|kmh|kmph"
+    "|deg|rad|cu|sq|[kMG]?Hz|kJ|kWh?|k?Pa|kN|mol|[Rr]s|am|pm"
 )
 LETTER = "m|g|s|h|L|C|F"  # a unit only behind a plain number; elsewhere a variable
 POWER = r"(?:\s*\^\s*(?:\{-?\d\}|\d))?"
@@ -48,11 +53,13 @@ def split_unit(text: str) -> tuple[str, str]:
 
 
 def incompatible(a: str, b: str) -> bool:
-    """Whether the two units cannot be those of one value: `cm^2` and `cm`, `m/s` and `m/s^2`, `am` and `pm`."""
+    """Whether the two units cannot be those of one value: `cm^2` and `cm`, `s^2` and `m^2`, `am` and `pm`."""
     if not a or not b:
         return False
     if {a, b} == {"am", "pm"}:
         return True
+    if (decided := same_unit(a, b)) is not None:
+        return not decided
     if EXPONENT.sub("", a).split() == EXPONENT.sub("", b).split():
         return EXPONENT.findall(a) != EXPONENT.findall(b)
     return not COMPOUND.search(a) and not COMPOUND.search(b) and power(a) != power(b)
