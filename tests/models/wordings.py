@@ -1,0 +1,175 @@
+"""What servers say when they refuse a request or break a reply off, and what it means.
+
+The texts are those of the servers' sources, documentation and issue trackers, with numbers of our own.
+"""
+
+# ruff: noqa: E501
+from __future__ import annotations
+
+import json
+
+
+def said(message, **more):
+    return {"error": {"message": message} | more}
+
+
+# What the prompt's length is blamed for: name -> (status, body)
+CONTEXT = {
+    "OpenAI": (400, said("This model's maximum context length is 8192 tokens. However, your messages resulted in 8545 tokens.")),
+    "OpenAI, code alone": (400, said("Bad request.", code="context_length_exceeded")),
+    "OpenAI, input": (400, said("Your input exceeds the context window of this model. Please adjust your input and try again.")),
+    "OpenAI, configured": (400, said("Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 300123 tokens.")),
+    "OpenAI, string": (400, said("Invalid 'messages[1].content': string too long. Expected a string with maximum length 1048576.", code="string_above_max_length")),
+    "vLLM, decoder": (400, said("The decoder prompt (length 9210) is longer than the maximum model length of 8192. Make sure that `max_model_len` is no smaller than the number of text tokens.")),
+    "vLLM, nothing left": (400, said("max_tokens must be at least 1, got -17.")),
+    "vLLM, requested": (400, said("'max_tokens' or 'max_completion_tokens' is too large: 1024. This model's maximum context length is 8192 tokens and your request has 7500 input tokens (1024 > 8192 - 7500).")),
+    "vLLM, parameter": (400, said("You passed 8193 input tokens and requested 0 output tokens. However, the model's context length is only 8192 tokens.", param="input_tokens")),
+    "SGLang": (400, said("The input (9210 tokens) is longer than the model's context length (8192 tokens).")),
+    "SGLang, total": (400, said("Requested token count exceeds the model's maximum context length of 8192 tokens. You requested a total of 9000 tokens: 8500 tokens from the input messages and 500 tokens for the completion.")),
+    "SGLang, allowed": (400, said("Input length (9210 tokens) exceeds the maximum allowed length (8187 tokens). Use a shorter input or enable --allow-auto-truncate.")),
+    "llama.cpp": (400, said("request (9210 tokens) exceeds the available context size (8192 tokens), try increasing it", type="exceed_context_size_error")),
+    "llama.cpp, while it writes": (500, said("Context size has been exceeded.")),
+    "llama.cpp, batch": (500, said("input is too large to process. increase the physical batch size")),
+    "ik_llama": (500, said("context shift is disabled")),
+    "Ollama": (400, said("prompt too long; exceeded max context length by 12 tokens")),
+    "Ollama, input": (500, {"error": "the input length exceeds the context length"}),
+    "LM Studio": (400, said("Trying to keep the first 9210 tokens when context the overflows. However, the model is loaded with context length of only 8192 tokens, which is not enough.")),
+    "LM Studio, to keep": (400, {"error": "The number of tokens to keep from the initial prompt is greater than the context length."}),
+    "LM Studio, truncate": (400, {"error": "Cannot truncate prompt with n_keep (9210) >= n_ctx (8192)"}),
+    "TGI": (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 200 `max_new_tokens`", "error_type": "validation"}),
+    "TGI, inputs": (422, {"error": "Input validation error: `inputs` must have less than 4095 tokens. Given: 9210"}),
+    "TensorRT-LLM, sum": (400, said("The sum of prompt length (9210.0), query length (0) should not exceed max_num_tokens (8192)")),
+    "TensorRT-LLM, input": (400, said("Prompt length (9210) exceeds maximum input length (8192). Set log level to info and check TRTGptModel logs.")),
+    "TensorRT-LLM, rest": (400, said("default_max_tokens (-100) must be greater than 0, default_max_tokens (-100) = max_seq_len (4096) - splited_prompt_len (4196) - query_token_len (0)")),
+    "Anthropic": (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 212000 tokens > 200000 maximum"}}),
+    "Anthropic, sum": (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "input length and `max_tokens` exceed context limit: 178959 + 64000 > 200000, decrease input length or `max_tokens` and try again"}}),
+    "Anthropic, bytes": (413, {"type": "error", "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}}),
+    "Gemini": (400, said("The input token count (1196265) exceeds the maximum number of tokens allowed (1048576).", status="INVALID_ARGUMENT")),
+    "Bedrock": (400, {"message": "Input is too long for requested model."}),
+    "Bedrock, expected": (400, {"message": "Malformed input request: expected maxLength: 20000, actual: 30000, please reformat your input and try again."}),
+    "Bedrock, tokens": (400, {"message": "Too many input tokens. Max input tokens: 4096, request input token count: 9210"}),
+    "xAI": (400, {"code": "Client specified an invalid argument", "error": "This model's maximum prompt length is 8192 but the request contains 9210 tokens."}),
+    "Mistral": (400, {"object": "error", "message": "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length", "type": "invalid_request_invalid_args", "code": "3051"}),
+    "Cohere": (400, {"message": "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 9210. Try using a shorter prompt."}),
+    "Cohere, size": (400, {"message": "too many tokens: size limit exceeded by 11326 tokens. Try using shorter or fewer inputs."}),
+    "Groq": (400, said("Please reduce the length of the messages or completion.", type="invalid_request_error")),
+    "Cerebras": (400, said("Please reduce the length of the messages or completion. Current length is 9210 while limit is 8192")),
+    "Cerebras, without a text": (413, ""),
+    "nginx": (413, "<html><head><title>413 Request Entity Too Large</title></head><body><center>nginx</center></body></html>"),
+    "DashScope": (400, said("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]", code="invalid_parameter_error")),
+    "DashScope, Chinese": (400, said("输入长度超过模型最大长度限制 30720")),
+    "Zhipu": (400, said("Prompt exceeds max length", code="1261")),
+    "Zhipu, Chinese": (400, said("Prompt 超长", code="1261")),
+    "Moonshot": (400, said("Invalid request: Your request exceeded model token limit: 8192 (requested: 9210)", type="invalid_request_error")),
+    "Moonshot, input": (400, said("Input token length too long", type="invalid_request_error")),
+    "MiniMax": (400, said("invalid params, context window exceeds limit (2013)")),
+    "Baidu": (400, {"error_code": 336103, "error_msg": "Prompt tokens too long"}),
+    "Volcengine": (400, said("Total tokens of image and text exceed max message tokens. Request id: 02", code="InvalidParameter")),
+    "Spark": (500, {"message": "token数量超过上限。对话历史+问题的字数太多，需要精简输入", "code": 10907}),
+    "Chinese, context": (400, said("上下文长度超出模型限制，请缩短对话")),
+    "escaped": (400, json.dumps(said("输入内容过长，超出模型上下文窗口"), ensure_ascii=True)),
+    "Copilot": (400, said("prompt token count of 150000 exceeds the limit of 128000", code="model_max_prompt_tokens_exceeded")),
+    "GitHub Models": (413, said("Request body too large for gpt-4o model. Max size: 8000 tokens.", code="tokens_limit_reached")),
+    "OpenRouter": (400, said("This endpoint's maximum context length is 32768 tokens. However, you requested about 41000 tokens (40000 of text input, 1000 in the output). Please reduce the length of either one.", code=400)),
+    "OpenRouter, within": (400, said("Provider returned error", code=400, metadata={"raw": '{"message":"prompt is too long: 9210 tokens"}', "provider_name": "X"})),
+    "Fireworks": (400, said("The prompt is too long: 9210, model maximum context length: 8192")),
+    "DeepInfra": (400, {"detail": {"error": "Requested input length 9210 exceeds maximum input length 8192"}}),
+    "Cloudflare": (400, {"errors": [{"message": "AiError: The estimated number of input and maximum output tokens (9210) exceeded this model context window limit (8000).", "code": 5021}]}),
+    "watsonx": (400, {"errors": [{"code": "invalid_input_argument", "message": "the number of input tokens 9210 cannot exceed the total tokens limit 8192 for this model"}]}),
+    "TabbyAPI": (400, {"detail": {"error": {"message": "Prompt length 9210 is greater than max_seq_len 8192"}}}),
+    "MLX": (400, said("Prompt too long: 9210 tokens exceeds max context window of 8192 tokens")),
+    "lmdeploy": (400, {"message": "internal error happened, status code INPUT_LENGTH_ERROR: the input length is too long", "code": 400}),
+    "AI21": (422, {"detail": "Prompt has too many tokens"}),
+    "nobody's": (400, said("Your conversation does not fit into our 8192 tokens; start a new one.")),
+    "nobody's, history": (422, {"detail": "The chat history is too large for this model"}),
+    "in a 200": (200, said("prompt is too long: 9210 tokens > 8192 maximum", code=400)),
+}  # fmt: skip
+
+# What a provider's filter, or a firewall, refused.
+FILTERED = {
+    "Azure": (400, said("The response was filtered due to the prompt triggering Azure OpenAI's content management policy.", code="content_filter")),
+    "Azure, code alone": (400, said("Refused.", code="content_filter", innererror={"code": "ResponsibleAIPolicyViolation"})),
+    "OpenAI": (400, said("Your request was rejected as a result of our safety system.", code="content_policy_violation")),
+    "OpenAI, reasoning": (400, said("Invalid prompt: your prompt was flagged as potentially violating our usage policy. Please try again with a different prompt.", code="invalid_prompt")),
+    "Anthropic": (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"}}),
+    "DashScope": (400, said("<400> InternalError.Algo.DataInspectionFailed: Input text data may contain inappropriate content.", code="data_inspection_failed")),
+    "DashScope, code alone": (400, {"code": "DataInspectionFailed", "message": "failed", "request_id": "1"}),
+    "DeepSeek": (400, said("Content Exists Risk", type="invalid_request_error")),
+    "Zhipu": (400, said("系统检测到输入或生成内容可能包含不安全或敏感内容，请您避免输入易产生敏感内容的提示语", code="1301")),
+    "Zhipu, code alone": (400, said("API error", code="1301")),
+    "Zhipu, escaped": (400, json.dumps(said("输入内容涉及敏感信息"))),
+    "Moonshot": (400, said("The request was rejected because it was considered high risk", type="content_filter")),
+    "OpenRouter": (403, said("openai/gpt-4o requires moderation on OpenAI. Your input was flagged for \"violence\".", code=403, metadata={"reasons": ["violence"]})),
+    "OpenRouter, flagged": (403, said("Your chosen model requires moderation and your input was flagged", code=403)),
+    "xAI": (403, {"code": "The caller does not have permission to execute the specified operation", "error": "Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO"}),
+    "Mistral": (403, {"object": "error", "message": "The request was blocked by a guardrail", "type": "guardrail_violation"}),
+    "Bedrock": (400, {"message": "The request contains harmful content and was blocked by your guardrail configuration"}),
+    "Groq": (400, said("Content was flagged by moderation")),
+    "Gemini": (200, {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "choices": []}),
+    "Gemini, no choices at all": (200, {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {}}),
+    "Vertex": (400, said("The prompt could not be submitted: it contains sensitive words that violate Google's Responsible AI practices.")),
+    "by law": (451, said("This content is prohibited: blocked due to the content policy of the provider")),
+    "unprocessable": (422, {"detail": "Input rejected by safety filter"}),
+    "gateway": (403, {"message": "Request blocked by WAF", "request_id": "1"}),
+    "litellm's proxy": (400, said("Violated content safety policy: prompt injection found by guardrails_ai", type="None", code="400")),
+    "Cloudflare": (403, "<!DOCTYPE html><html><head><title>Attention Required! | Cloudflare</title></head><body><h1>Sorry, you have been blocked</h1></body></html>"),
+    "CloudFront": (403, "<!DOCTYPE HTML PUBLIC \"-//W3C//DTD HTML 4.01 Transitional//EN\"><HTML><HEAD><TITLE>ERROR: The request could not be satisfied</TITLE></HEAD><BODY><H1>403 ERROR</H1>Request blocked.</BODY></HTML>"),
+    "Akamai": (403, "<HTML><HEAD><TITLE>Access Denied</TITLE></HEAD><BODY><H1>Access Denied</H1>You don't have permission to access this on this server. Reference #18.1</BODY></HTML>"),
+    "ModSecurity": (406, "<html><head><title>Not Acceptable!</title></head><body>An appropriate representation could not be found. This error was generated by Mod_Security.</body></html>"),
+    "F5, as a 200": (200, "<html><head><title>Request Rejected</title></head><body>The requested URL was rejected. Please consult with your administrator.<br>Your support ID is: 1</body></html>"),
+    "Alibaba": (405, "<html><body>很抱歉，由于您访问的URL有可能对网站造成安全威胁，您的访问被阻断。</body></html>"),
+    "inside a reply": (200, said("the upstream refused: content_filter", code=400)),
+    "server error": (500, said("The model produced invalid content: content_policy_violation", type="server_error")),
+}  # fmt: skip
+
+# What is neither: name -> (status, body, the error's class and kind)
+OTHERS = {
+    "tokens per minute": (429, said("Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000, Requested 4100."), "TransientError rate_limit"),
+    "larger than a minute's": (429, said("Request too large for m on tokens per min (TPM): Limit 30000, Requested 41000. The input or output tokens must be reduced."), "TransientError rate_limit"),
+    "Groq's 413 for a minute": (413, said("Request too large for model `m` on tokens per minute (TPM): Limit 6000, Requested 8000, please reduce your message size.", code="rate_limit_exceeded"), "TransientError rate_limit"),
+    "Bedrock's throttle": (429, {"message": "Too many tokens, please wait before trying again."}, "TransientError rate_limit"),
+    "reply limit, OpenAI": (400, said("max_tokens is too large: 9000. This model supports at most 4096 completion tokens, whereas you provided 9000."), "InfraError bad_request"),
+    "reply limit, DeepSeek": (400, said("Invalid max_tokens value, the valid range of max_tokens is [1, 8192]"), "InfraError bad_request"),
+    "reply limit, DashScope": (400, said("<400> InternalError.Algo.InvalidParameter: Range of max_tokens should be [1, 8192]"), "InfraError bad_request"),
+    "reply limit, Anthropic": (400, said("max_tokens: 100000 > 8192, which is the maximum allowed number of output tokens for m"), "InfraError bad_request"),
+    "reply limit, Groq": (400, said("`max_tokens` must be less than or equal to `8192`, the maximum value for `max_tokens` is less than the `context_window` for this model"), "InfraError bad_request"),
+    "reply limit, Gemini": (400, said("Unable to submit request because it has a maxOutputTokens value of 100000 but the supported range is from 1 (inclusive) to 8193 (exclusive)."), "InfraError bad_request"),
+    "reply limit alone fills it": (400, said("'max_tokens' is too large: 9000. This model's maximum context length is 8192 tokens and your request has 50 input tokens."), "InfraError bad_request"),
+    "a name": (400, said("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."), "InfraError bad_request"),
+    "temperature": (400, said("[{'type': 'less_than_equal', 'loc': ('body', 'temperature'), 'msg': 'Input should be less than or equal to 2', 'input': 3.0}]"), "InfraError bad_request"),
+    "empty": (400, said("Input length must be greater than 0"), "InfraError bad_request"),
+    "turns": (400, said("Conversation roles must alternate user/assistant/user/assistant/..."), "InfraError bad_request"),
+    "images": (400, said("Image input size exceeds the limit of 20 MB"), "InfraError bad_request"),
+    "stop words": (400, said("Invalid 'stop': array too long. Expected an array with maximum length 4, but got an array with length 9."), "InfraError bad_request"),
+    "logprobs": (400, said("Requested sample logprobs of 30, which is greater than max allowed: 20"), "InfraError bad_request"),
+    "user's name": (400, said("Invalid 'user': string too long. Expected a string with maximum length 64.", code="string_above_max_length"), "InfraError bad_request"),
+    "field": (400, said("unknown field top_k"), "InfraError bad_request"),
+    "Go's context": (500, said("context deadline exceeded (Client.Timeout exceeded while awaiting headers)"), "TransientError server"),
+    "queue": (503, said("Request queue is full: the limit of 512 requests was exceeded"), "TransientError server"),
+    "memory": (500, said("CUDA out of memory. Tried to allocate 2.00 GiB"), "TransientError server"),
+    "filter is down": (500, said("Error running the content filter: service unavailable, please retry"), "TransientError server"),
+    "outage page": (503, "<html><head><title>Service Unavailable</title></head><body>Akamai. Reference #97.1</body></html>", "TransientError server"),
+    "day's tokens": (400, said("You have exceeded your daily token limit"), "InfraError bad_request"),
+    "wrong key": (401, said("Incorrect API key provided"), "StopRun"),
+    "no permission": (403, said("You are not allowed to sample from this model"), "StopRun"),
+    "suspended": (403, said("Your account was suspended for violating our usage policies"), "StopRun"),
+    "country": (403, said("Country, region, or territory not supported", code="unsupported_country_region_territory"), "StopRun"),
+    "location": (400, said("User location is not supported for the API use.", status="FAILED_PRECONDITION"), "StopRun"),
+    "bare page": (403, "<html><head><title>403 Forbidden</title></head><body><center>nginx</center></body></html>", "StopRun"),
+    "no credit": (402, said("This request requires more credits, or fewer max_tokens", code=402), "StopRun"),
+    "policy about data": (404, said("No endpoints found matching your data policy"), "StopRun"),
+}  # fmt: skip
+
+ENDS = {  # finish reasons in every server's word
+    "stop": "stop STOP eos eos_token stop_sequence end_turn COMPLETE completed FINISH_REASON_STOP eosFound stop_str "
+    "endoftext done normal finished EOS",
+    "length": "length max_tokens MAX_TOKENS model_length max_output_tokens token_limit FINISH_REASON_MAX_TOKENS "
+    "maxPredictedTokensReached max_length truncated repetition_truncation max_new_tokens limit",
+    "content_filter": "content_filter SAFETY sensitive refusal content_filtered RECITATION BLOCKLIST PROHIBITED_CONTENT "
+    "guardrail_intervened ERROR_TOXIC SPII content-filter moderation",
+    "tool_calls": "tool_calls tool_use TOOL_CALL toolCalls",
+    "context": "model_context_window_exceeded context_length_exceeded contextLengthReached ERROR_LIMIT",
+    "broken": "abort aborted overloaded insufficient_system_resource error network_error cancelled CANCELLED timeout "
+    "unknown engine_overloaded user_cancelled USER_CANCEL time_limit rate_limit server_error ERROR not_finished "
+    "interrupted failed modelUnloaded preempted FINISH_REASON_UNSPECIFIED context_canceled gibberish load",
+}
