@@ -84,6 +84,11 @@ def _first(several: Any) -> Any:
     return several[0] if isinstance(several, list) and several else None
 
 
+def _any(*words: str) -> str:
+    """A pattern for any of these."""
+    return f"(?:{'|'.join(words)})"
+
+
 # Why a request was refused --------------------------------------------------------------------------------------------
 
 _READ, _READ_OF_ONE = 3000, 600  # characters that are read: of all texts, of one (which may end with the whole prompt)
@@ -101,21 +106,24 @@ _REGION = re.compile(
     r"|(?:not supported|not available|unavailable|restricted|blocked) in (?:your|this) (?:country|region|location|area)"
     r"|地区.{0,8}(?:不支持|限制)|不支持.{0,8}地区"
 )
+_POLICY = r"(?:polic|guideline|terms of|safety|regulation)"
 _FILTER = re.compile(
-    r"content (?:filter|polic|management polic|moderation|safety|security|inspection|(?:exists |at )?risk|violat|censor"
-    r"|guideline|prohibited|blocked|is blocked|was blocked)"
-    r"|data inspection|inappropriate|responsible ai|usage (?:polic|guideline)|acceptable use"
-    r"|safety (?:system|polic|filter|check|setting|guideline|reason|restriction|block|violation|standard)"
-    r"|violat\w* .{0,40}(?:polic|guideline|terms of|safety|regulation)|moderation|moderated|requires moderation"
-    r"|(?:was|were|been|is|are|got) (?:\w+ )?flagged|flagged (?:as|for|by|content)|high risk|content risk"
-    r"|sensitive (?:content|word|information|topic|data|input|output|material)|contains? sensitive|code: sensitive"
-    r"|guard ?rail|block ?list|block reason|prohibited (?:content|use)|prompt shield|failed check"
-    r"|\b(?:prompt|request|response|output|input|content|message|query|answer|reply|completion)s? "
-    r"(?:(?:was|were|has|have|been|is|are|got|text|being) )*(?:blocked|censored|filtered|intercepted)"
-    r"|blocked (?:by|due to|because)|\b(?:unsafe|harmful) (?:content|prompt|input|output|request|material)"
-    r"|(?:considered|deemed|potentially|be|is|as) (?:unsafe|harmful)|jailbreak|\bwaf\b|web application firewall"
-    r"|(?:code|error)\W{1,3}1301\b"
-    r"|敏感|违规|违法|不安全|审核|有害|内容安全|不当内容|风险|不合规|屏蔽"
+    _any(
+        r"content (?:filter|polic|management polic|moderation|safety|security|inspection|(?:exists |at )?risk|violat|censor"
+        r"|guideline|prohibited|rejected)",
+        r"data inspection|risk detect|inappropriate|responsible ai|usage (?:polic|guideline)|acceptable use",
+        r"safety (?:system|polic|filter|check|setting|guideline|reason|restriction|block|violation|standard)",
+        rf"violat\w* .{{0,40}}{_POLICY}|failed check|prompt shield|jailbreak",
+        r"moderation|moderated|guard ?rail|block ?list|block reason|prohibited (?:content|use)",
+        r"(?:was|were|been|is|are|got) (?:\w+ )?flagged|flagged (?:as|for|by|content)|high risk",
+        r"sensitive (?:content|word|information|topic|data|input|output|material)|(?:contains?|new|code:) sensitive",
+        r"\b(?:prompt|request|response|output|input|content|message|query|answer|reply|completion)s?\b[^.|]{0,60}? "
+        r"(?:blocked|censored|filtered|intercepted)\b|blocked (?:by|due to|because)|\bwaf\b|web application firewall",
+        r"\b(?:unsafe|harmful) (?:content|prompt|input|output|request|material)",
+        r"(?:considered|deemed|potentially|be|is|as) (?:unsafe|harmful)",
+        r"(?:code|error)\W{1,3}1301\b",  # Zhipu
+        r"敏感|违规|违法|不安全|审核|有害|内容安全|不当内容|风险|不合规|屏蔽",
+    )
 )
 # A firewall's own page. Not a "checking your browser", nor a bare "403 Forbidden": these say nothing of the content.
 _PAGE = re.compile(
@@ -123,6 +131,7 @@ _PAGE = re.compile(
     r"|request could not be satisfied|url was rejected|firewall|\bwaf\b|mod ?security|not acceptable|incapsula|imperva"
     r"|sucuri|fortiweb|support id|(?:incident|event|block) id|阻断|拦截|防火墙|安全威胁"
 )
+_UNSAID = ("message", "msg", "error_msg", "detail", "error", "input")  # keys whose names say nothing of the cause
 _DOWN = re.compile(r"unavailable|timed? ?out|try again|retry|internal|overload|failed to|could not be reached")
 
 _RATE = re.compile(
@@ -138,32 +147,45 @@ _OTHER_THINGS = re.compile(r"\b(?:image|audio|video|file|attachment|schema|gramm
 _OF_TIME = re.compile(r"\btime|deadline|memory|queue|retries|retry|overload|concurren|capacity")
 _POSITIVE = re.compile(r"(?:greater|larger|more|longer) than (?:or equal to )?(?:0|zero|1|one)\b|at least (?:1|one)\b")
 
-_AMOUNT = (
+# A measure of the prompt, and that it is too much. Either is common; near each other they speak of the length.
+_AMOUNT = _any(
     r"(?:(?:context|prompt|input|sequence|seq|message|conversation|history|model|token|session|query|text|content|total"
-    r"|requested|current)s? )(?:text )?(?:tokens? )?(?:length|len|size|window|limit|count|number|maximum)"
-    r"|(?:input|prompt|context|message|total)s? tokens|\binputs? must|number of (?:\w+ )?tokens|n ctx|ctx (?:size|len)"
-    r"|\d[\d,.]* (?:\w+ )?tokens|length \(?\d|tokens? count"
-    r"|max ?(?:seq|model|num|input|prompt|context) ?(?:len|tokens|length)"
+    r"|requested|current)s? )(?:text )?(?:tokens? )?(?:length|len|size|window|limit|count|number|maximum|space)",
+    r"(?:input|prompt|context|message|total)s? tokens",
+    r"\binputs? must",
+    r"number of (?:\w+ )?tokens",
+    r"n ctx|ctx (?:size|len)",
+    r"\d[\d,.]*k? (?:\w+ )?tokens|tokens? count",
+    r"max ?(?:seq|model|num|input|prompt|context) ?(?:len|tokens|length)",
 )
-_OVER = (
-    r"exceed|overflow|(?:longer|larger|greater|more|bigger) than|too (?:long|large|big|many)|fit\b|outgr[eo]w"
-    r"|not enough|reduce the (?:length|size)|shorten|truncat|max(?:imum)?\b|at most|should be \[|only \d|limit (?:is|of)"
-    r"|(?:less|fewer|smaller|shorter) than|<=? ?\d|≤|>=? ?\d|beyond|surpass|out of range|ran out|reached"
+_OVER = _any(
+    r"exceed|overflow|beyond|surpass|outgr[eo]w|out of range|ran out|reached|shorten|truncat|max(?:imum)?\b|at most",
+    r"(?:longer|larger|greater|more|bigger|less|fewer|smaller|shorter) than",
+    r"too (?:long|large|big|many)|fit\b|not enough|reduce the (?:length|size)|limit (?:is|of)|only \d|should be \[",
+    r"<=? ?\d|≤|>=? ?\d",
 )
+_SAID_OF_IT = (
+    r"(?: (?:is|are|was|were|has|have|been|the|length|text|tokens?|you|provided|much|far|size|does|do|can|will))*"
+)
+_CUT = r"(?:prompt|inputs?|messages?|context|conversation)"
 _TOO_LONG = re.compile(
-    rf"(?:{_AMOUNT}).{{0,120}}?(?:{_OVER})|(?:{_OVER}).{{0,120}}?(?:{_AMOUNT})"
-    r"|\b(?:prompt|inputs?|context|conversation|messages?|history|content)(?: \([^)]*\))?"
-    r"(?: (?:is|are|was|were|has|have|been|the|length|text|tokens?|you|provided|much|far|size))* "
-    r"(?:too (?:long|large|big)|overflow|exceed(?:s|ed)? (?:the |its |model |max|context|limit)|(?:longer|larger) than)"
-    r"|context (?:shift|overflow|exceeded)|too (?:many|much) (?:input |prompt |context )?(?:tokens|context)"
-    r"|(?:request|payload|body|entity)(?: entity| body| payload| size)*(?: is| was)? too (?:large|long|big)"
-    r"|payload size exceeds|current length is"
-    r"|(?:reduce|shorten) (?:\w+ ){0,3}(?:prompt|input|messages?|context|conversation)"
-    r"|(?:shorter|fewer|smaller) (?:prompt|input|message|context)|(?:string|array) too long|expected max ?length"
-    r"|(?:tokens|length) (?:limit|limits) reached|prompt 超长"
-    r"|(?:输入|上下文|提示词?|对话|消息|文本|内容|prompt|tokens?|长度|字数|字符|序列).{0,20}"
-    r"(?:超过|超出|超限|过长|超长|太长|太多|过大|过多|大于|最大长度|上限)|(?:超过|超出|达到|大于).{0,20}(?:最大|上下文|长度|上限|窗口|tokens?)"
-    r"|输入长度.{0,12}\["
+    _any(
+        rf"{_AMOUNT}.{{0,120}}?{_OVER}",
+        rf"{_OVER}.{{0,120}}?{_AMOUNT}",
+        rf"\b(?:prompt|inputs?|context|conversation|messages?|history|content)(?: \([^)]*\))?{_SAID_OF_IT} "
+        r"(?:too (?:long|large|big)|overflow|exceed(?:s|ed)? (?:the |its |model |max|context|limit)|full\b"
+        r"|(?:longer|larger) than|(?:n t|not|cannot) fit)",
+        r"context (?:shift|overflow|exceeded)|(?:exceed\w*|insufficient) (?:\w+ ){0,4}context",
+        r"too (?:many|much) (?:input |prompt |context )?(?:tokens|context)",
+        r"(?:request|payload|body|entity)(?: entity| body| payload| size)*(?: is| was)? too (?:large|long|big)",
+        r"payload size exceeds|current length is|(?:tokens?|length) limits? reached|expected max ?length",
+        rf"(?:reduce|shorten) (?:\w+ ){{0,4}}{_CUT}|(?:shorter|fewer|smaller) {_CUT}",
+        r"\b(?:messages|content|prompt|input)\b.{0,40}(?:string|array) too long",
+        r"(?:输入|上下文|提示词?|对话|消息|文本|内容|prompt|tokens?|长度|字数|字符|序列).{0,20}"
+        r"(?:超过|超出|超限|过长|超长|太长|太多|过大|过多|大于|最大长度|上限)",
+        r"(?:超过|超出|达到|大于).{0,20}(?:最大|上下文|长度|上限|窗口|tokens?)|最大(?:输入|上下文|tokens?)|输入长度.{0,12}\[",
+        r"(?:缩短|精简|减少).{0,6}(?:输入|对话|上下文|提示|内容|文本)",
+    )
 )
 _WINDOW = re.compile(r"(?:context|model|sequence|seq|prompt)[^.\d]{0,40}?(\d[\d,]{2,})(?![\d.]*\d)")
 
@@ -189,7 +211,7 @@ def refused_for(status: int, said: str, page: bool = False) -> str | None:
         return "context"
     if _SETTING.search(said) and not re.search(_PROMPT, said):
         return "setting" if status < 500 else None
-    if _OTHER_THINGS.search(said) and not re.search(rf"{_PROMPT}|context|tokens", said):
+    if _OTHER_THINGS.search(said) and not re.search(r"prompt|messages|conversation|history|context|tokens", said):
         return None
     if status >= 500 and _OF_TIME.search(said):
         return None
@@ -219,10 +241,19 @@ def is_page(text: str | None) -> bool:
     return bool(re.match(r"\s*<(?:!doctype|html|head|body|\?xml)", text or "", re.IGNORECASE))
 
 
-def blocked_prompt(body: Any) -> bool:
-    """Whether an answer without a reply says that a filter kept the reply back, as Gemini's promptFeedback does."""
-    feedback = body.get("promptFeedback") or body.get("prompt_feedback") if isinstance(body, dict) else None
-    return isinstance(feedback, dict) and bool(feedback.get("blockReason") or feedback.get("block_reason"))
+def words_of_200(text: str) -> tuple[str, bool]:
+    """`words_of` for an answer of status 200 that is no good reply. What is left of a reply says nothing: ("", False)."""
+    if is_page(text):
+        return words_of(text)
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        return "", False
+    choice = _first(body.get("choices")) if isinstance(body, dict) else None
+    if isinstance(choice, dict):  # Gemini leaves out the message of a choice that it filtered
+        filtered = not choice.get("message") and end_of(choice.get("finish_reason")) == "content_filter"
+        return ("content filter" if filtered else ""), False
+    return words_of(text)
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -246,4 +277,4 @@ def _values(value: Any, key: str, depth: int = 0) -> Iterator[str]:
         for inner in value[:20]:
             yield from _values(inner, key, depth + 1)
     elif value is not None and not isinstance(value, (dict, list)):
-        yield f"{key}: {value}"
+        yield f"{value}" if key in _UNSAID else f"{key}: {value}"

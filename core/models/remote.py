@@ -12,7 +12,7 @@ from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserEr
 from core.models import direct
 from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.models.endpoint import Endpoint, expected_cost, load_litellm, usage_of_response
-from core.models.faults import blocked_prompt, end_of, reason_given
+from core.models.faults import end_of, reason_given, refused_for, words_of
 from core.models.retry import error_within
 from core.types import Message, Usage
 
@@ -138,8 +138,9 @@ class LiteLLMModel(Endpoint, ChatModel):
         """The response. Raises the error that it reports, and TransientError for one without choices."""
         body = self._body()
         if not getattr(response, "choices", None):
-            if blocked_prompt(body):
-                raise AttemptOver(f"{self.model}: the provider's filter refused the prompt", "content_filter")
+            said, page = words_of(json.dumps(body))
+            if (kind := refused_for(400, said, page)) in ("context", "content_filter"):
+                raise AttemptOver(f"{self.model}: no reply, but {said[:200]}", kind)
             raise TransientError(f"{self.model}: the answer holds no choice", "bad_reply")
         choice = response.choices[0]
         if failure := error_within(choice, self.model, self.api_key_env, body):

@@ -225,18 +225,18 @@ def _refused_for(error: Exception | None, status: int, short: str, heard: Heard)
     """
     body = getattr(error, "body", None)
     body = body if isinstance(body, str) else json.dumps(body, default=str) if body else ""
-    said, page = faults.words_of(heard.text or short, body) if heard.status != 200 else _heard_well(short, heard.text)
+    if heard.status == 200 and (in_200 := faults.words_of_200(heard.text))[0]:
+        said, page = in_200
+    else:
+        said, page = faults.words_of(heard.text if heard.status >= 400 else short, body)
     kind = faults.refused_for(heard.status if heard.status >= 400 else status or 400, said, page)
     if kind is None and heard.status not in (*RETRIED, 401, 402, 404):
         kind = "context" if _is_one(error, ("ContextWindowExceededError",)) else None
         kind = "content_filter" if _is_one(error, ("ContentPolicyViolationError",)) else kind
+    if kind is None and heard.status == 451 and heard.worked:  # "Unavailable For Legal Reasons"
+        kind = "content_filter"
     window = faults.window_named(said) if kind == "context" and heard.room else None
     return "room" if window and heard.room >= window else kind
-
-
-def _heard_well(short: str, text: str) -> tuple[str, bool]:
-    """faults.words_of for an answer of status 200, which may hold half a reply: its own words say nothing."""
-    return faults.words_of(text if faults.is_page(text) else short)
 
 
 def _holds_something(choice: Any) -> bool:

@@ -9,7 +9,7 @@ from conftest import read_json, read_rows
 from provider import completion
 from wordings import CONTEXT, ENDS, FILTERED, OTHERS, said
 
-from core.errors import AttemptOver, InfraError, StopRun, TransientError
+from core.errors import AttemptOver, InfraError, StopRun
 from core.models import retry
 from core.models.base import Request
 from core.models.faults import end_of

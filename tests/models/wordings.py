@@ -82,6 +82,11 @@ CONTEXT = {
     "AI21": (422, {"detail": "Prompt has too many tokens"}),
     "nobody's": (400, said("Your conversation does not fit into our 8192 tokens; start a new one.")),
     "nobody's, history": (422, {"detail": "The chat history is too large for this model"}),
+    "MiniMax, in a 200": (200, {"choices": None, "base_resp": {"status_code": 2013, "status_msg": "invalid params, context window exceeds limit"}}),
+    "room": (400, said("The prompt doesn't fit in the context.")),
+    "full": (400, {"detail": "context is full"}),
+    "camel case": (400, {"code": "InputTooLong", "message": "Rejected."}),
+    "Chinese, shorten": (400, said("请求失败，请精简输入内容后重试")),
     "in a 200": (200, said("prompt is too long: 9210 tokens > 8192 maximum", code=400)),
 }  # fmt: skip
 
@@ -108,6 +113,10 @@ FILTERED = {
     "Gemini": (200, {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "choices": []}),
     "Gemini, no choices at all": (200, {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": {}}),
     "Vertex": (400, said("The prompt could not be submitted: it contains sensitive words that violate Google's Responsible AI practices.")),
+    "MiniMax": (200, {"choices": None, "base_resp": {"status_code": 1026, "status_msg": "input new_sensitive"}}),
+    "Gemini, a choice without a message": (200, {"choices": [{"index": 0, "finish_reason": "content_filter: OTHER"}]}),
+    "Volcengine": (400, said("The request failed because the input text may contain sensitive information.", code="InputTextRiskDetection")),
+    "Llama's guard": (400, said("The content you provided or machine outputted is blocked.")),
     "by law": (451, said("This content is prohibited: blocked due to the content policy of the provider")),
     "unprocessable": (422, {"detail": "Input rejected by safety filter"}),
     "gateway": (403, {"message": "Request blocked by WAF", "request_id": "1"}),
