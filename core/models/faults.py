@@ -109,8 +109,8 @@ _REGION = re.compile(
 _POLICY = r"(?:polic|guideline|terms of|safety|regulation)"
 _FILTER = re.compile(
     _any(
-        r"content (?:filter|polic|management polic|moderation|safety|security|inspection|(?:exists |at )?risk|violat|censor"
-        r"|guideline|prohibited|rejected)",
+        r"content (?:filter|polic|management polic|moderation|safety|security|inspection|(?:exists |at )?risk|violat"
+        r"|censor|guideline|prohibited|rejected)",
         r"data inspection|risk detect|inappropriate|responsible ai|usage (?:polic|guideline)|acceptable use",
         r"safety (?:system|polic|filter|check|setting|guideline|reason|restriction|block|violation|standard)",
         rf"violat\w* .{{0,40}}{_POLICY}|failed check|prompt shield|jailbreak",
@@ -165,7 +165,7 @@ _OVER = _any(
     r"<=? ?\d|≤|>=? ?\d",
 )
 _SAID_OF_IT = (
-    r"(?: (?:is|are|was|were|has|have|been|the|length|text|tokens?|you|provided|much|far|size|does|do|can|will))*"
+    r"(?: (?:is|are|was|were|has|have|been|the|length|text|tokens?|you|provided|much|far|size|doesn?|don?|can|will))*"
 )
 _CUT = r"(?:prompt|inputs?|messages?|context|conversation)"
 _TOO_LONG = re.compile(
@@ -174,7 +174,7 @@ _TOO_LONG = re.compile(
         rf"{_OVER}.{{0,120}}?{_AMOUNT}",
         rf"\b(?:prompt|inputs?|context|conversation|messages?|history|content)(?: \([^)]*\))?{_SAID_OF_IT} "
         r"(?:too (?:long|large|big)|overflow|exceed(?:s|ed)? (?:the |its |model |max|context|limit)|full\b"
-        r"|(?:longer|larger) than|(?:n t|not|cannot) fit)",
+        r"|(?:longer|larger) than|(?:t|not|cannot) fit)",
         r"context (?:shift|overflow|exceeded)|(?:exceed\w*|insufficient) (?:\w+ ){0,4}context",
         r"too (?:many|much) (?:input |prompt |context )?(?:tokens|context)",
         r"(?:request|payload|body|entity)(?: entity| body| payload| size)*(?: is| was)? too (?:large|long|big)",
@@ -242,7 +242,7 @@ def is_page(text: str | None) -> bool:
 
 
 def words_of_200(text: str) -> tuple[str, bool]:
-    """`words_of` for an answer of status 200 that is no good reply. What is left of a reply says nothing: ("", False)."""
+    """`words_of` for an answer of status 200 that could not be read; ("", False) where it may be a part of a reply."""
     if is_page(text):
         return words_of(text)
     try:
