@@ -6,7 +6,7 @@ import json
 
 import pytest
 from conftest import read_json, read_rows
-from provider import completion
+from provider import Provider, completion
 from wordings import CONTEXT, ENDS, FILTERED, OTHERS, said
 
 from core.errors import AttemptOver, InfraError, StopRun
@@ -25,24 +25,31 @@ def quickly(monkeypatch):
     monkeypatch.setattr(retry, "_wait", lambda state: 0.0)
 
 
-@pytest.fixture
-def outcome(serve):
-    """(class and kind of the error, or the text; number of tries) of one call, to a server that answers so."""
+@pytest.fixture(scope="module")
+def outcome():
+    """(class and kind of the error, or the reply; number of tries) of one call, to a server that answers so."""
+    answers, models = [], {}
+    server = Provider(lambda request, n: answers[-1])
 
-    def ask(answer, client="openai", request=ASK, **keys):
-        server = serve(answer if callable(answer) else lambda r, n: answer)
-        how = {"model": "hosted_vllm/m", "client": client} | keys
-        model = LiteLLMModel(api_base=server.url, timeout_s=5.0, attempts=2, **how)
+    def ask(answer, client="openai", request=ASK, model="hosted_vllm/m", **keys):
+        answers.append(answer)
+        kept = models.get((client, model))  # a model that has no memory of earlier calls, with its connections
+        if kept is None:
+            kept = LiteLLMModel(model=model, client=client, api_base=server.url, timeout_s=5.0, attempts=2, **keys)
+            models[client, model] = kept
+        kept._worked, kept._blocked, kept._longest = False, 0, 0
+        before = len(server.requests)
         try:
-            reply = model.chat(request)
+            reply = kept.chat(request)
             got = f"{reply.finish_reason}: {reply.text}"
         except (InfraError, StopRun) as error:
             got = f"{type(error).__name__} {getattr(error, 'kind', '')}".strip()
-        finally:
-            model.close()
-        return got, len(server.requests)
+        return got, len(server.requests) - before
 
-    return ask
+    yield ask
+    for model in models.values():
+        model.close()
+    server.close()
 
 
 @pytest.mark.parametrize("client", CLIENTS)

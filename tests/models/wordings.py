@@ -158,7 +158,7 @@ OTHERS = {
     "memory": (500, said("CUDA out of memory. Tried to allocate 2.00 GiB"), "TransientError server"),
     "filter is down": (500, said("Error running the content filter: service unavailable, please retry"), "TransientError server"),
     "outage page": (503, "<html><head><title>Service Unavailable</title></head><body>Akamai. Reference #97.1</body></html>", "TransientError server"),
-    "day's tokens": (400, said("You have exceeded your daily token limit"), "InfraError bad_request"),
+    "day's tokens": (400, said("You have exceeded your daily token limit"), "TransientError rate_limit"),
     "wrong key": (401, said("Incorrect API key provided"), "StopRun"),
     "no permission": (403, said("You are not allowed to sample from this model"), "StopRun"),
     "suspended": (403, said("Your account was suspended for violating our usage policies"), "StopRun"),
