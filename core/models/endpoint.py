@@ -23,7 +23,9 @@ from core.types import Usage
 
 # Providers by the kind of client that litellm accepts for them; for all others it makes its own connections.
 _OPENAI_CLIENT = ("openai", "dashscope")
-_HTTP_HANDLER = ("hosted_vllm", "ollama_chat", "ollama", "anthropic", "gemini", "deepseek")
+_HTTP_HANDLER = (
+    "hosted_vllm ollama_chat ollama anthropic gemini deepseek openrouter mistral xai together_ai minimax"
+).split()
 _MOST_BLOCKED = 5  # firewall's pages, before the first reply, after which the run stops
 log = logging.getLogger("run.retries")
 

@@ -100,7 +100,8 @@ class LiteLLMModel(Endpoint, ChatModel):
         messages are cut. The latter is tried only for a prompt that is longer than all that the server took.
         """
         size = _tokens(messages)
-        if isinstance(error, AttemptOver) or error.status not in (400, 422, 500) or size < _LEAST_TOKENS:
+        unclear = error.kind in ("bad_request", "server") and error.status in (400, 422, 500)
+        if not unclear or size < _LEAST_TOKENS:
             return None
         if (window := self._window()) and size >= _NEARLY_FULL * window:
             return _over(error, f"about {size} tokens were sent; the server lists a window of {window}", Usage())

@@ -106,11 +106,16 @@ def test_a_reply_without_a_reason_is_one_if_it_holds_anything(outcome, client):
     assert outcome(ended("SAFETY", ""), client) == ("AttemptOver content_filter", 1)
 
 
-def test_what_a_router_adds_about_the_end_behind_it_is_not_the_reason(outcome):
+def test_what_a_router_adds_about_the_end_behind_it_is_not_the_reason(outcome, monkeypatch):
+    monkeypatch.setenv("SOME_KEY", "sk-test-123")
     body = ended("stop")[1]
     body["choices"][0]["native_finish_reason"] = "something_new"
     for client in CLIENTS:
         assert outcome((200, body), client) == ("stop: The answer is 4.", 1)
+    for provider in ("openrouter", "mistral", "xai", "together_ai"):
+        keys = {"model": f"{provider}/m", "api_key_env": "SOME_KEY"}
+        assert outcome((200, body), "litellm", **keys) == ("stop: The answer is 4.", 1)
+        assert outcome(ended("something_new"), "litellm", **keys) == ("TransientError server", 2)
 
 
 def test_reasons_of_anthropic_and_ollama_that_litellm_does_not_know(outcome, monkeypatch):
