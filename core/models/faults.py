@@ -112,9 +112,10 @@ _FILTER = re.compile(
         r"content (?:filter|polic|management polic|moderation|safety|security|inspection|(?:exists |at )?risk|violat"
         r"|censor|guideline|prohibited|rejected)",
         r"data inspection|risk detect|inappropriate|responsible ai|usage (?:polic|guideline)|acceptable use",
-        r"safety (?:system|polic|filter|check|setting|guideline|reason|restriction|block|violation|standard)",
+        r"safety (?:system|service|classif|polic|filter|check|setting|guideline|reason|restriction|block|violation"
+        r"|standard)|\b(?:nsfw|toxic|hate speech|hateful|offensive|sexual\w*|self harm)\b|polic\w+ violation",
         rf"violat\w* .{{0,40}}{_POLICY}|failed check|prompt shield|jailbreak",
-        r"moderation|moderated|guard ?rail|block ?list|block reason|prohibited (?:content|use)",
+        r"moderation|moderated|guard ?rail|block ?list|block reason|prohibited (?:content|use|word|term|topic)",
         r"(?:was|were|been|is|are|got) (?:\w+ )?flagged|flagged (?:as|for|by|content)|high risk",
         r"sensitive (?:content|word|information|topic|data|input|output|material)|(?:contains?|new|code:) sensitive",
         r"\b(?:prompt|request|response|output|input|content|message|query|answer|reply|completion)s?\b[^.|]{0,60}? "
@@ -149,11 +150,13 @@ _POSITIVE = re.compile(r"(?:greater|larger|more|longer) than (?:or equal to )?(?
 
 # A measure of the prompt, and that it is too much. Either is common; near each other they speak of the length.
 _AMOUNT = _any(
-    r"(?:(?:context|prompt|input|sequence|seq|message|conversation|history|model|token|session|query|text|content|total"
-    r"|requested|current)s? )(?:text )?(?:tokens? )?(?:length|len|size|window|limit|count|number|maximum|space)",
+    r"(?:context|prompt|input|sequence|seq|conversation|history|token|query|text|content)s? (?:text )?(?:tokens? )?"
+    r"(?:length|len|size|window|limit|count|number|maximum|space)",
+    r"(?:messages?|session|total|model)(?: max\w*)? (?:length|len|size)|total length",
+    r"(?:model|total|requested|current|message)s? tokens? (?:limit|count|number|length)",
     r"(?:input|prompt|context|message|total)s? tokens",
     r"\binputs? must",
-    r"number of (?:\w+ )?tokens",
+    r"(?:number of|allowed|permitted) (?:\w+ )?tokens",
     r"n ctx|ctx (?:size|len)",
     r"\d[\d,.]*k? (?:\w+ )?tokens|tokens? count",
     r"max ?(?:seq|model|num|input|prompt|context) ?(?:len|tokens|length)",
@@ -161,7 +164,8 @@ _AMOUNT = _any(
 _OVER = _any(
     r"exceed|overflow|beyond|surpass|outgr[eo]w|out of range|ran out|reached|shorten|truncat|max(?:imum)?\b|at most",
     r"(?:longer|larger|greater|more|bigger|less|fewer|smaller|shorter) than",
-    r"too (?:long|large|big|many)|fit\b|not enough|reduce the (?:length|size)|limit (?:is|of)|only \d|should be \[",
+    r"too (?:long|large|big|many)|fit\b|not enough|reduce the (?:length|size)|limit (?:is|of)|limited to|should be \[",
+    r"(?:only|up to) (?:\w+ )?\d",
     r"<=? ?\d|≤|>=? ?\d",
 )
 _SAID_OF_IT = (
@@ -173,9 +177,10 @@ _TOO_LONG = re.compile(
         rf"{_AMOUNT}.{{0,120}}?{_OVER}",
         rf"{_OVER}.{{0,120}}?{_AMOUNT}",
         rf"\b(?:prompt|inputs?|context|conversation|messages?|history|content)(?: \([^)]*\))?{_SAID_OF_IT} "
-        r"(?:too (?:long|large|big)|overflow|exceed(?:s|ed)? (?:the |its |model |max|context|limit)|full\b"
+        r"(?:too (?:long|large|big)|overflow|exceed(?:s|ed)? (?:the |its |model |max|context|limit)|full\b|exhausted"
         r"|(?:longer|larger) than|(?:t|not|cannot) fit)",
-        r"context (?:shift|overflow|exceeded)|(?:exceed\w*|insufficient) (?:\w+ ){0,4}context",
+        r"context (?:shift|overflow|exceeded)|(?:exceed\w*|insufficient|not enough) (?:\w+ ){0,4}context",
+        rf"no (?:more )?(?:room|space) .{{0,30}}(?:context|prompt)|maximum length .{{0,30}}{_CUT}",
         r"too (?:many|much) (?:input |prompt |context )?(?:tokens|context)",
         r"(?:request|payload|body|entity)(?: entity| body| payload| size)*(?: is| was)? too (?:large|long|big)",
         r"payload size exceeds|current length is|(?:tokens?|length) limits? reached|expected max ?length",

@@ -7,12 +7,12 @@ import json
 import pytest
 from conftest import read_json, read_rows
 from provider import Provider, completion
-from wordings import CONTEXT, ENDS, FILTERED, OTHERS, said
+from wordings import CONTEXT, ENDS, FILTERED, MORE_CONTEXT, MORE_FILTERED, MORE_OTHERS, OTHERS, said
 
 from core.errors import AttemptOver, InfraError, StopRun
 from core.models import retry
 from core.models.base import Request
-from core.models.faults import end_of
+from core.models.faults import end_of, refused_for, words_of
 from core.models.remote import LiteLLMModel
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -71,6 +71,20 @@ def test_other_refusals_are_neither(outcome, name, client):
     tries = 2 if wanted.startswith("Transient") else 1
     request = Request(messages=HELLO, role="agent", max_tokens=9000) if name == "reply limit alone fills it" else ASK
     assert outcome(tuple(answer), client, request) == (wanted, tries)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "sentences"),
+    [
+        (("context",), MORE_CONTEXT),
+        (("content_filter",), MORE_FILTERED),
+        ((None, "setting", "rate_limit"), MORE_OTHERS),
+    ],
+)
+def test_further_sentences(kinds, sentences):
+    for sentence in sentences:
+        for body in (json.dumps(said(sentence, type="invalid_request_error")), sentence):
+            assert refused_for(400, *words_of(body)) in kinds, sentence
 
 
 def test_providers_of_litellms_own_are_read_alike(outcome, monkeypatch):
