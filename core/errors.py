@@ -34,16 +34,18 @@ class StopRun(UserError):
 class InfraError(Exception):
     """A model or an env broke. The message names the cause and is recorded with the episode.
 
-    kind     one word for counting: timeout, connection, rate_limit, server, bad_reply, bad_request, local; env for
-             everything an environment raises; and those of AttemptOver
+    kind     one word for counting: timeout, connection, rate_limit, server, bad_reply, bad_request, refused (a 403
+             though the key has worked), local; env for everything an environment raises; and those of AttemptOver
     usage    a core.types.Usage: usage of rejected responses, which are paid for; None if there were none
     kept     the error comes from the response cache, so nothing was paid now
     retries  number of tries before the last one
+    status   HTTP status of the server's answer; 0: none
     """
 
     usage: Any = None
     kept: bool = False
     retries: int = 0
+    status: int = 0
 
     def __init__(self, message: str, kind: str = "env") -> None:
         super().__init__(message)

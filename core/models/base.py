@@ -25,6 +25,7 @@ class Request:
     sample   sample index, so that k identical requests are cached apart
     schema   JSON schema of the reply; set only if the model `supports_schema`
     more     the role's values of `EXTRA_SAMPLING`; always {} for a model that does not override `unsupported`
+    proven   whether the model has answered a call of this run, in an earlier start of it included
     """
 
     messages: list[Message]
@@ -35,6 +36,7 @@ class Request:
     max_tokens: int | None = None
     schema: dict[str, Any] | None = None
     more: dict[str, Any] = field(default_factory=dict)
+    proven: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +168,7 @@ class Role:
             max_tokens=self.max_tokens,
             schema=schema if self.llm.supports_schema else None,
             more=self.more,
+            proven=self.meter.has_answered(self.llm.name),
         )
         facts = {"role": self.name, "task": task, "sample": sample, "requested": self.llm.name, "messages": messages}
         with self.meter.call(facts) as answered:

@@ -11,12 +11,11 @@ import re
 from types import SimpleNamespace
 from typing import Any
 
+from core.models.faults import end_of
+
 PROVIDER = "hosted_vllm"  # its responses are not changed by litellm
 # The parameters of a role that litellm sends to such a server unchanged.
 TAKEN = frozenset("temperature seed max_tokens response_format top_p stop reasoning_effort".split())
-_ENDS = ("stop", "length", "tool_calls", "function_call", "content_filter")
-_OTHER_ENDS = {"max_tokens": "length", "MAX_TOKENS": "length", "tool_use": "tool_calls", "refusal": "content_filter"}
-_OTHER_ENDS |= dict.fromkeys(("content_filtered", "sensitive", "SAFETY"), "content_filter")
 _DETAILS = ("prompt_tokens_details", "completion_tokens_details")
 _THOUGHT = re.compile(r"<(?:think|thinking|budget:thinking)>(.*?)</(?:think|thinking|budget:thinking)>(.*)", re.DOTALL)
 
@@ -74,9 +73,8 @@ def _choice(choice: dict[str, Any]) -> Any:
     message = choice["message"]
     calls = [SimpleNamespace(function=SimpleNamespace(**call["function"])) for call in message.get("tool_calls") or ()]
     reasoning, content = _thoughts_apart(message)
-    end = choice.get("finish_reason") or "stop"
-    native = None if end in _ENDS else end
-    end = end if native is None else _OTHER_ENDS.get(end, "stop")
+    native = choice.get("finish_reason")
+    end = end_of(native) or "stop"  # one that is none is found by retry.error_within
     return SimpleNamespace(
         message=SimpleNamespace(
             content=content,
@@ -84,7 +82,7 @@ def _choice(choice: dict[str, Any]) -> Any:
             reasoning_content=reasoning,
             provider_specific_fields={"refusal": message.get("refusal")},
         ),
-        finish_reason="tool_calls" if calls and end == "stop" and native is None else end,
+        finish_reason="tool_calls" if calls and native in (None, "stop") else end,
         provider_specific_fields={"native_finish_reason": native, "error": choice.get("error")},
     )
 

@@ -13,16 +13,20 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from core.errors import InfraError, StopRun, TransientError, UserError
+from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError
+from core.models.faults import is_page
 from core.models.limits import Limiter
-from core.models.retry import Retry, explain
-from core.models.servers import Replicas, addresses_of
+from core.models.retry import Heard, Retry, explain
+from core.models.servers import Replicas, addresses_of, window_at
 from core.starting import loading
 from core.types import Usage
 
 # Providers by the kind of client that litellm accepts for them; for all others it makes its own connections.
 _OPENAI_CLIENT = ("openai", "dashscope")
-_HTTP_HANDLER = ("hosted_vllm", "ollama_chat", "ollama", "anthropic", "gemini", "deepseek")
+_HTTP_HANDLER = (
+    "hosted_vllm ollama_chat ollama anthropic gemini deepseek openrouter mistral xai together_ai minimax"
+).split()
+_MOST_BLOCKED = 5  # firewall's pages, before the first reply, after which the run stops
 log = logging.getLogger("run.retries")
 
 
@@ -59,6 +63,10 @@ class Endpoint:
     _http: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
     _reached: bool = field(default=False, init=False, repr=False)  # whether the server ever answered
+    _worked: bool = field(default=False, init=False, repr=False)  # whether it ever answered with a reply
+    _blocked: int = field(default=0, init=False, repr=False)  # firewall's pages that came before
+    _listed: int | None = field(default=None, init=False, repr=False)  # its context window; 0: unknown; None: not asked
+    _heard: threading.local = field(default_factory=threading.local, init=False, repr=False)  # the thread's last answer
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -124,18 +132,35 @@ class Endpoint:
         """One try, at the first reachable server. Unreachable ones are passed over, each counted in `tries`."""
         while True:
             with self.addresses.one() as address:
+                self._heard.answer = None
                 try:
                     response = self._send(function, address, request)
                 except Exception as error:
-                    explained = self._explained(error, address)
+                    explained = self._explained(error, address, request.get("max_tokens"))
                     gone = isinstance(explained, TransientError) and explained.kind == "unreachable"
                     if not (gone and tries.passed_over < len(self.addresses.urls) and self.addresses.ready()):
                         raise explained from error
                     log.warning("another server is asked: %s", explained)
                     tries.passed_over += 1
                     continue
-            self._reached = True
+            self._reached = self._worked = True
             return response
+
+    def _window(self) -> int | None:
+        """The model's context window in tokens, as its server lists it; None if it does not. Asked once."""
+        with self._lock:
+            if self._listed is None:
+                base = next(iter(self.addresses.urls), None)
+                self._listed = window_at(self.model, base, self._key()) or 0
+            return self._listed or None
+
+    def _body(self) -> Any:
+        """The body of this thread's last answer, as parsed; None if it is unknown."""
+        answer = getattr(self._heard, "answer", None)
+        try:
+            return answer.json() if answer is not None else None
+        except ValueError:
+            return None
 
     def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
         """One try through litellm. Retries of litellm and of the provider's SDK are off: they would multiply ours."""
@@ -150,9 +175,16 @@ class Endpoint:
             **request,
         )
 
-    def _explained(self, error: Exception, address: str | None) -> Exception:
+    def _explained(self, error: Exception, address: str | None, room: int | None = None) -> Exception:
         """The exception to raise for an error of a try; also pauses the server, or the provider's limiter."""
-        explained = explain(error, self.model, address, self.api_key_env)
+        answer = getattr(self._heard, "answer", None)
+        known = {"text": answer.text, "status": answer.status_code} if answer is not None else {}
+        heard = Heard(**known, worked=self._worked, room=room)
+        explained = explain(error, self.model, address, self.api_key_env, heard)
+        if isinstance(explained, AttemptOver) and not self._worked and is_page(heard.text):
+            self._blocked += 1
+            if self._blocked >= _MOST_BLOCKED:  # a block of this machine looks the same, and every task would fail
+                return StopRun(f"{explained}. Nothing but such pages has come from it: is this machine blocked?")
         if isinstance(explained, TransientError):
             others = self.addresses.rest(address, explained.retry_after)
             if explained.kind != "unreachable":
@@ -178,7 +210,7 @@ class Endpoint:
             if address not in self._clients:
                 from litellm.llms.custom_httpx.http_handler import HTTPHandler
 
-                self._http = self._http or http_client()
+                self._http = self._http or http_client(self._hear)
                 self._clients[address] = HTTPHandler(client=self._http)
             return self._clients[address]
 
@@ -187,10 +219,13 @@ class Endpoint:
             if address not in self._clients:
                 import openai
 
-                self._http = self._http or http_client()
+                self._http = self._http or http_client(self._hear)
                 how = {"api_key": self._key() or "none", "base_url": address, "max_retries": 0}
                 self._clients[address] = openai.OpenAI(**how, http_client=self._http)
             return self._clients[address]
+
+    def _hear(self, answer: Any) -> None:
+        self._heard.answer = answer
 
     def _key(self) -> str | None:
         return os.environ.get(self.api_key_env) if self.api_key_env else None
@@ -228,10 +263,12 @@ def load_litellm() -> Any:
     return litellm
 
 
-def http_client() -> Any:
+def http_client(hear: Callable[[Any], None]) -> Any:
     """An httpx client for many threads, with a deadline for the whole response.
 
     httpx's read timeout alone would let a server send one byte a second for ever.
+
+    hear   is given each response, read to its end, in the thread of its call
     """
     import httpx
 
@@ -254,6 +291,9 @@ def http_client() -> Any:
 
     def bound(response: Any) -> None:
         response.stream = Bounded(response.stream, response.request)
+        if not response.is_redirect:
+            response.read()
+            hear(response)
 
     return httpx.Client(
         event_hooks={"request": [begin], "response": [bound]},

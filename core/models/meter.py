@@ -185,6 +185,10 @@ class Meter:
         with self._lock:
             return {asked: dict(served) for asked, served in sorted(self._served.items()) if len(served) > 1}
 
+    def has_answered(self, requested: str) -> bool:
+        """Whether a requested model has answered a call, over all starts."""
+        return requested in self._served
+
     def fallbacks(self) -> dict[str, int]:
         """{model of llm.fallbacks: calls that it answered}, over all starts."""
         with self._lock:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import AttemptOver, TransientError, UserError, check_choice
+from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError, check_choice
 from core.models import direct
 from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.models.endpoint import Endpoint, expected_cost, load_litellm, usage_of_response
+from core.models.faults import end_of, reason_given, refused_for, words_of
 from core.models.retry import error_within
+from core.types import Message, Usage
 
 _TOKENS_OF_A_REPLY = 1000  # estimate for tokens_per_min, until the real number is known
+_NEARLY_FULL = 0.85  # part of the context window from which on a prompt may be too long: tokens are estimated
+_LEAST_TOKENS = 200  # no window is smaller, so that a shorter prompt is never refused for its length
+log = logging.getLogger("run.retries")
 
 
 @dataclass(kw_only=True)
@@ -36,6 +43,8 @@ class LiteLLMModel(Endpoint, ChatModel):
     name: str = field(init=False)
     supports_schema: bool = field(init=False)
     _params: frozenset[str] | None = field(default=None, init=False, repr=False)
+    _longest: int = field(default=0, init=False, repr=False)  # tokens of the longest prompt that was taken
+    _not_for_length: set[str] = field(default_factory=set, init=False, repr=False)  # refusals that a cut did not mend
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,10 +64,14 @@ class LiteLLMModel(Endpoint, ChatModel):
             wanted["response_format"] = {"type": "json_schema", "json_schema": json_schema}
         sent = self._supported({name: value for name, value in wanted.items() if value is not None})
         sent |= _as_sent(request.more)
-        messages = request.messages
-        tokens = sum(len(message["content"]) for message in messages) // 4
-        tokens += sent.get("max_tokens") or _TOKENS_OF_A_REPLY
-        response, retries, rejected = self.call("completion", tokens, self._checked, messages=messages, **sent)
+        self._worked = self._worked or request.proven
+        try:
+            response, retries, rejected = self._complete(request.messages, sent)
+        except InfraError as error:
+            if over := self._outgrown(error, request.messages, sent):
+                raise over from error
+            raise
+        self._longest = max(self._longest, _tokens(request.messages))
         choice = response.choices[0]
         declined = not choice.message.content and _refusal(choice.message)
         if "response_format" in sent:
@@ -74,6 +87,37 @@ class LiteLLMModel(Endpoint, ChatModel):
             reasoning=getattr(choice.message, "reasoning_content", None) or "",
             retries=retries,
         )
+
+    def _complete(self, messages: list[Message], sent: dict[str, Any]) -> tuple[Any, int, Usage]:
+        """`call` for a reply to these messages."""
+        tokens = _tokens(messages) + (sent.get("max_tokens") or _TOKENS_OF_A_REPLY)
+        return self.call("completion", tokens, self._checked, messages=messages, **sent)
+
+    def _outgrown(self, error: InfraError, messages: list[Message], sent: dict[str, Any]) -> AttemptOver | None:
+        """The end of the attempt if a refusal whose words do not say so is one for length; else None.
+
+        It is one if the prompt nearly fills the window that the server lists, or if the same call is accepted once its
+        messages are cut. The latter is tried only for a prompt that is longer than all that the server took.
+        """
+        size = _tokens(messages)
+        unclear = error.kind in ("bad_request", "server") and error.status in (400, 422, 500)
+        if not unclear or size < _LEAST_TOKENS:
+            return None
+        if (window := self._window()) and size >= _NEARLY_FULL * window:
+            return _over(error, f"about {size} tokens were sent; the server lists a window of {window}", Usage())
+        words = re.sub(r"\d+", "0", str(error))
+        if error.status == 500 or size <= self._longest or words in self._not_for_length:
+            return None
+        log.warning("a shorter prompt is sent, to see whether the length was refused: %s", error)
+        most = max(_LEAST_TOKENS, self._longest) * 2 // len(messages)  # characters of each: half of what was taken
+        cut = [{**message, "content": message["content"][:most]} for message in messages]
+        try:  # nothing else is changed, as it may be what was refused
+            response, _, rejected = self._complete(cut, sent)
+        except (InfraError, StopRun):
+            self._not_for_length.add(words)
+            return None
+        paid = usage_of_response(response, self.price_per_mtok) + rejected
+        return _over(error, f"it took the call with shorter messages, so the {size} tokens were too many", paid)
 
     def identity(self) -> dict[str, Any]:
         first = next(iter(self.addresses.urls), None)  # all servers have the same model, so the first identifies it
@@ -93,11 +137,18 @@ class LiteLLMModel(Endpoint, ChatModel):
 
     def _checked(self, response: Any) -> Any:
         """The response. Raises the error that it reports, and TransientError for one without choices."""
+        body = self._body()
         if not getattr(response, "choices", None):
+            said, page = words_of(json.dumps(body))
+            if (kind := refused_for(400, said, page)) in ("context", "content_filter"):
+                raise AttemptOver(f"{self.model}: no reply, but {said[:200]}", kind)
             raise TransientError(f"{self.model}: the answer holds no choice", "bad_reply")
         choice = response.choices[0]
-        if failure := error_within(choice, self.model, self.api_key_env):
+        if failure := error_within(choice, self.model, self.api_key_env, body):
             raise failure
+        end = end_of(reason_given(choice, body) or "stop")
+        if end != "stop":  # else litellm may have found a tool call
+            choice.finish_reason = end or choice.finish_reason
         if choice.finish_reason == "content_filter" and not _text(choice.message).strip():
             raise AttemptOver(f"{self.model}: the provider's filter left nothing of the answer", "content_filter")
         return response
@@ -114,6 +165,20 @@ class LiteLLMModel(Endpoint, ChatModel):
         if self._params is None:
             self._params = frozenset(load_litellm().get_supported_openai_params(model=self.model) or ())
         return {k: v for k, v in wanted.items() if k in self._params}
+
+
+def _tokens(messages: list[Message]) -> int:
+    """Tokens of a prompt, estimated: 4 letters of English are one, and so is each letter of most other scripts."""
+    texts = [message["content"] for message in messages]
+    foreign = sum(len(text) - len(text.encode("ascii", "ignore")) for text in texts)
+    return (sum(map(len, texts)) - foreign) // 4 + foreign
+
+
+def _over(error: InfraError, why: str, paid: Usage) -> AttemptOver:
+    over = AttemptOver(f"{error} ({why})", "context")
+    used = paid + (error.usage or Usage())
+    over.usage, over.retries, over.status = used if used.calls or used.tokens else None, error.retries, error.status
+    return over
 
 
 def _as_sent(more: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ wait; after the last try, the next model of `llm.fallbacks` answers (fallback.py
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import threading
@@ -17,6 +18,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError
+from core.models import faults
 from core.redact import Redactor
 
 Out = TypeVar("Out")
@@ -104,33 +106,30 @@ _NO_CREDIT = {
     400: ("credit balance is too low", "billing_hard_limit_reached"),
     429: ("insufficient_quota", "billing_not_active"),
 }
-_FAILED = ("error", "network_error")  # finish reasons that litellm renames to "stop"
-# Texts that mean "longer than the context window", besides those that litellm recognises.
-_TOO_LONG = (
-    "context_length_exceeded",
-    "maximum context length",
-    "exceed context limit",
-    "available context size",
-    "exceed_context_size",
-    "context window",
-    "prompt is too long",
-    "input is too long",
-    "prompt too long",
-    "maximum number of tokens allowed",
-)
-_FILTERED = (
-    "content management policy",
-    "content_filter",
-    "content_policy_violation",
-    "responsibleaipolicyviolation",
-    "requires moderation",
-)
 _REFUSED = ("ConnectError", "ConnectionRefusedError")
 _BROKEN_OFF = ("RemoteProtocolError", "ReadError", "WriteError", "APIConnectionError", "ConnectionResetError")
 _UNREADABLE = ("JSONDecodeError", "UnicodeDecodeError", "APIResponseValidationError")
 
 
-def explain(error: Exception, model: str, api_base: str | None, key_env: str | None = None) -> Exception:
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    """What is known of a call besides its error.
+
+    text     the body of the server's answer; "": unknown
+    status   its status; 0: unknown
+    worked   whether the server has answered a call with this key before
+    room     max_tokens of the request; None: not sent
+    """
+
+    text: str = ""
+    status: int = 0
+    worked: bool = False
+    room: int | None = None
+
+
+def explain(
+    error: Exception, model: str, api_base: str | None, key_env: str | None = None, heard: Heard = Heard()
+) -> Exception:
     """The exception to raise for a failed call.
 
     StopRun         no call can succeed
@@ -140,13 +139,29 @@ def explain(error: Exception, model: str, api_base: str | None, key_env: str | N
 
     key_env   the environment variable with the key, which is redacted from the message like other secrets
     """
-    where = api_base or "its server"
-    short = f"{type(error).__name__}: {_brief(str(error), key_env)}"
     status = getattr(error, "status_code", None) or 0
     if not isinstance(status, int):  # from an error within a response, where it may be any value
         status = int(status) if str(status).isdecimal() else 500
-    if kind := _own_doing(error, status, f"{short} {str(getattr(error, 'body', None))[:300]}"):
+    explained = _explained(error, model, api_base or "its server", status, key_env, heard)
+    if isinstance(explained, InfraError):
+        explained.status = heard.status if heard.status >= 400 else status
+    return explained
+
+
+def _explained(error: Exception, model: str, where: str, status: int, key_env: str | None, heard: Heard) -> Exception:
+    short = f"{type(error).__name__}: {_brief(str(error), key_env)}"
+    kind = _refused_for(error, status, short, heard)
+    if kind in ("context", "content_filter"):
         return AttemptOver(f"{model}: {short}", kind)
+    if kind == "room":
+        return InfraError(
+            f"{model}: max_tokens={heard.room} alone fills the model's context window: give a smaller one ({short})",
+            "bad_request",
+        )
+    if kind == "region" and not heard.worked:
+        return StopRun(f"{model} does not serve the country or region of this machine: {short}")
+    if status == 403 and heard.worked:
+        return InfraError(f"{model} refused this call, though the key has worked before: {short}", "refused")
     if status in (401, 403) or "issing credentials" in short or ("issing" in short and "API key" in short):
         return StopRun(f"{model} refused the key: {short}")
     if "LLM Provider NOT provided" in short:
@@ -159,25 +174,32 @@ def explain(error: Exception, model: str, api_base: str | None, key_env: str | N
         return TransientError(f"{model} cannot be reached at {where}: {_os_words(error)}.", "unreachable")
     if status == 404:
         return StopRun(f"{model} is not known at {where}: {short}")
-    if kind := _transient_kind(error, status):
+    if kind := _transient_kind(error, status) or ("rate_limit" if kind == "rate_limit" else None):
         asked = retry_after(getattr(error, "litellm_response_headers", None))
         return TransientError(f"{model}: {short}", kind, asked)
     return InfraError(f"{model}: {short}", "bad_request")
 
 
-def error_within(choice: Any, model: str, key_env: str | None = None) -> Exception | None:
-    """The error reported within a response of status 200, or that ended it; None for a real reply."""
-    extra = getattr(choice, "provider_specific_fields", None) or {}
-    error, reason = extra.get("error"), extra.get("native_finish_reason") or choice.finish_reason
-    if not error and str(reason).lower() not in _FAILED:
+def error_within(choice: Any, model: str, key_env: str | None = None, body: Any = None) -> Exception | None:
+    """The error reported within a response of status 200, or that ended it; None for a real reply.
+
+    body   of the server's answer, as parsed; None: unknown
+    """
+    error = (getattr(choice, "provider_specific_fields", None) or {}).get("error")
+    reason = faults.reason_given(choice, body)
+    end = faults.end_of(reason) if reason is not None else "stop" if _holds_something(choice) else None
+    if not error and end == "context":
+        return AttemptOver(f"{model}: the context window was full before the reply's end ({reason})", "context")
+    if not error and end is not None:
         return None
     said = error if isinstance(error, dict) else {"message": error}
-    code, message = str(said.get("code") or ""), str(said.get("message") or "no reason given")
+    code = str(said.get("code") or "")
+    message = str(said.get("message") or f"no reason given (finish_reason {reason})")
     status = int(code) if code.isdecimal() else 0
     short = f"{code} {_brief(message, key_env)}".strip()
     if _no_credit(status, f"{code} {message}"):
         return _stop_without_credit(model, short)
-    if kind := _own_doing(None, status or 400, f"{code} {message}"):
+    if (kind := _refused_for(None, status or 400, f"{code} {message}", Heard())) in ("context", "content_filter"):
         return AttemptOver(f"{model}: {short}", kind)
     return TransientError(f"{model}: the provider failed within its answer: {short}", RETRIED.get(status, "server"))
 
@@ -196,16 +218,33 @@ def _stop_without_credit(model: str, said: str) -> StopRun:
     return StopRun(f"{model}: the account has no credit left; top it up, and the same command resumes ({said}).")
 
 
-def _own_doing(error: Exception | None, status: int, said: str) -> str | None:
-    """The kind of AttemptOver for an error; None if the request's content is not its cause.
+def _refused_for(error: Exception | None, status: int, short: str, heard: Heard) -> str | None:
+    """As faults.refused_for; "room" if the request left no room for any prompt.
 
     A 429 for too many tokens per minute mentions a large request as well, but is a limit of the account: retried.
     """
-    said, refused = said.lower(), status in (400, 403, 413, 422)
-    if _is_one(error, ("ContextWindowExceededError",)) or (refused and any(words in said for words in _TOO_LONG)):
-        return "context"
-    filtered = refused and any(words in said for words in _FILTERED)
-    return "content_filter" if _is_one(error, ("ContentPolicyViolationError",)) or filtered else None
+    body = getattr(error, "body", None)
+    body = body if isinstance(body, str) else json.dumps(body, default=str) if body else ""
+    if heard.status == 200 and (in_200 := faults.words_of_200(heard.text))[0]:
+        said, page = in_200
+    else:
+        said, page = faults.words_of(heard.text if heard.status >= 400 else short, body)
+    kind = faults.refused_for(heard.status if heard.status >= 400 else status or 400, said, page)
+    if kind is None and heard.status not in (*RETRIED, 401, 402, 404):
+        kind = "context" if _is_one(error, ("ContextWindowExceededError",)) else None
+        kind = "content_filter" if _is_one(error, ("ContentPolicyViolationError",)) else kind
+    if kind is None and heard.status == 451 and heard.worked:  # "Unavailable For Legal Reasons"
+        kind = "content_filter"
+    window = faults.window_named(said) if kind == "context" and heard.room else None
+    return "room" if window and heard.room >= window else kind
+
+
+def _holds_something(choice: Any) -> bool:
+    """Whether a reply holds anything at all."""
+    message = getattr(choice, "message", None)
+    named = ("content", "tool_calls", "reasoning_content", "function_call")
+    extra = getattr(message, "provider_specific_fields", None) or {}
+    return any(getattr(message, name, None) for name in named) or any(extra.values())
 
 
 def _transient_kind(error: Exception, status: int) -> str | None:

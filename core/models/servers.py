@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -130,15 +130,46 @@ def _with_address(nodes: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:
         yield from ((where, each, bool(fallbacks)) for where, each in models if each.get("api_base"))
 
 
+# What servers call a model's context window in their lists, the surest first: vLLM, SGLang; LM Studio; llama.cpp;
+# OpenRouter, Together; Mistral, Groq; what a model was trained with is the most that it can be.
+_WINDOWS = (
+    "max_model_len loaded_context_length n_ctx context_length max_context_length context_window max_input_tokens "
+    "max_total_tokens max_seq_len n_ctx_train"
+).split()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The models of a server. any_name: it accepts every name, for its only model."""
+    """The models of a server. any_name: it accepts every name, for its only model.
+
+    windows   {name: context window in tokens} of the models whose window it names
+    """
 
     names: tuple[str, ...]
     any_name: bool = False
+    windows: Mapping[str, int] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
         return self.any_name or name in self.names or f"{name}:latest" in self.names  # Ollama's names may have a tag
+
+
+def window_at(model: str, api_base: str | None, key: str | None = None) -> int | None:
+    """The context window in tokens of a model, by litellm's name, as its server lists it; None if it does not."""
+    try:
+        listing = models_at(api_base, key) if is_asked(model, api_base) else None
+    except (ConnectionError, UserError):
+        return None
+    name = model.partition("/")[2]
+    windows = listing.windows if listing else {}
+    only = windows.get(listing.names[0]) if listing and len(listing.names) == 1 else None
+    return windows.get(name) or windows.get(f"{name}:latest") or only
+
+
+def _window_of(listed: dict[str, Any]) -> int | None:
+    """The context window in a model's entry of a list, also in its `meta` (llama.cpp) or the like."""
+    holders = [listed, *(value for value in listed.values() if isinstance(value, dict))]
+    found = (holder.get(name) for name in _WINDOWS for holder in holders)
+    return next((n for n in found if isinstance(n, int) and n > 0), None)
 
 
 def is_asked(model: str, api_base: str | None) -> bool:
@@ -164,6 +195,7 @@ def models_at(api_base: str, key: str | None = None) -> Listing | None:
             models = json.loads(answer.read(_MOST_BYTES))["data"]
             names = tuple(str(each["id"]) for each in models)
             owners = {str(each.get("owned_by")) for each in models}
+            windows = {str(each["id"]): window for each in models if (window := _window_of(each))}
     except HTTPError:
         return None
     except URLError as error:
@@ -176,7 +208,7 @@ def models_at(api_base: str, key: str | None = None) -> Listing | None:
         if isinstance(error, ValueError) and "unknown url type" in str(error):
             raise UserError(f"api_base={api_base} is no address: give http://HOST:PORT/v1.") from error
         return None
-    return Listing(names=names, any_name=len(names) == 1 and owners <= {"llamacpp", "sglang"})
+    return Listing(names=names, any_name=len(names) == 1 and owners <= {"llamacpp", "sglang"}, windows=windows)
 
 
 def model_to_ask(where: str, model: str, api_base: str, listing: Listing | None, recorded: str | None) -> str:

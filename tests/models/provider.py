@@ -12,10 +12,12 @@ class Provider:
     """answer(request: dict, number: int) -> (status, body[, headers]); body a dict or text; keeps every request.
 
     models   the names that it lists at /v1/models, or the status with which it refuses to; may be set later
+    facts    further keys of each model in that list
     """
 
     def __init__(self, answer: Callable[[dict, int], tuple], models: list[str] | int = 404) -> None:
         self.models, self.owner, self.listed, self.listed_for = models, "test", 0, None
+        self.facts: dict = {}
         self.requests: list[dict] = []
         self.headers: list[dict] = []
         provider = self
@@ -33,7 +35,8 @@ class Provider:
                 names = provider.models
                 if isinstance(names, int):
                     return self._send(names, "")
-                listed = [{"id": name, "object": "model", "owned_by": provider.owner} for name in names]
+                facts = {"object": "model", "owned_by": provider.owner} | provider.facts
+                listed = [{"id": name} | facts for name in names]
                 return self._send(200, {"object": "list", "data": listed})
 
             def _send(self, status: int, body: dict | str, headers: dict[str, str] = {}) -> None:  # noqa: B006
