@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 
-from single_turn_bench.answers import NOTHING, Extracted, strip_thinking
+from single_turn_bench.answers import NOTHING, Extracted, answer_tags, own_answer, reply_of
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.prose import without_emphasis
 
@@ -97,10 +97,6 @@ MENTION = re.compile(
     r"(?:(?<![\w'’])(?=.(?![\w'’]))|(?<=(?<!\w)['‘])(?=.['’](?!\w)))(?P<bare>[B-HJ-Z])"  # C or 'C', not C's
 )
 OPTION_LABEL = re.compile(r"(?m)^[ \t]*\(?[A-Z][).:]\s")
-# "Q: ..." of the examples that a base model was shown, never a quantity: "Q = 5 J".
-NEXT_QUESTION = re.compile(
-    r"\n[ \t]*(?:#+[ \t]*)?(?:Question\b[^\n=]{0,10}[:\n]|Q[ \t]?\d{0,4}[ \t]?:(?!=)|(?:Human|User):)"
-)
 
 
 def extract_choice(response: str, n_options: int) -> str | None:
@@ -109,13 +105,17 @@ def extract_choice(response: str, n_options: int) -> str | None:
 
 
 def find_choice(response: str, n_options: int) -> Extracted:
-    """The letter and the rule that found it: boxed, statement, lone, bracketed, mention or none.
+    """The letter and the rule that found it: tag, boxed, statement, lone, bracketed, mention or none.
 
     A clear statement of a letter out of range chooses nothing.
     """
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
-    text = own_answer(without_emphasis(strip_thinking(response)), n_options)
+    text = own_answer(without_emphasis(reply_of(response)), lambda before: clear_choice(before, n_options) is not None)
+    for tag in answer_tags(text):
+        inside = clear_choice(tag.content, n_options)
+        if inside and inside.answer in tuple(LETTERS[:n_options]):
+            return Extracted(inside.answer, "tag")
     clear = clear_choice(text, n_options)
     if clear is not None:
         return clear if clear.answer in tuple(LETTERS[:n_options]) else NOTHING
@@ -197,15 +197,6 @@ def lone_letter(lines: list[str]) -> str | None:
         if match and (len(labels) <= 1 or alone) and (match["bare"].isupper() or len(line.strip()) <= 4):
             return match["bare"].upper()
     return None
-
-
-def own_answer(text: str, n_options: int) -> str:
-    """Up to the point where a base model, having answered, invents the next question."""
-    if not NEXT_QUESTION.search(text):
-        return text
-    first = min((match.end() for match, _ in statements(text, n_options)), default=len(text))
-    following = NEXT_QUESTION.search(text, first)
-    return text[: following.start()] if following else text
 
 
 def shuffle_options(

@@ -15,6 +15,7 @@ from typing import Any
 
 from core.errors import InfraError, StopRun, TransientError, UserError
 from core.models.limits import Limiter
+from core.models.message import canonical_bytes
 from core.models.retry import Retry, explain
 from core.models.servers import Replicas, addresses_of
 from core.starting import loading
@@ -229,7 +230,7 @@ def load_litellm() -> Any:
 
 
 def http_client() -> Any:
-    """An httpx client for many threads, with a deadline for the whole response.
+    """An httpx client for many threads, with a deadline for the whole response; messages in one form (`canonical`).
 
     httpx's read timeout alone would let a server send one byte a second for ever.
     """
@@ -254,6 +255,8 @@ def http_client() -> Any:
 
     def bound(response: Any) -> None:
         response.stream = Bounded(response.stream, response.request)
+        if response.status_code == 200 and "event-stream" not in response.headers.get("content-type", ""):
+            response._content = canonical_bytes(response.read())  # httpx has no other way to change what was read
 
     return httpx.Client(
         event_hooks={"request": [begin], "response": [bound]},

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from core.errors import AttemptOver, TransientError, UserError, check_choice
 from core.models import direct
 from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.models.endpoint import Endpoint, expected_cost, load_litellm, usage_of_response
+from core.models.message import SETTING, misplaced_text
 from core.models.retry import error_within
+from core.reply_marks import own_turn
 
+notices = logging.getLogger("run.notices")  # each text is shown once (core/run/display.py)
 _TOKENS_OF_A_REPLY = 1000  # estimate for tokens_per_min, until the real number is known
 
 
@@ -58,7 +63,8 @@ class LiteLLMModel(Endpoint, ChatModel):
         messages = request.messages
         tokens = sum(len(message["content"]) for message in messages) // 4
         tokens += sent.get("max_tokens") or _TOKENS_OF_A_REPLY
-        response, retries, rejected = self.call("completion", tokens, self._checked, messages=messages, **sent)
+        check = partial(self._checked, schema=request.schema)
+        response, retries, rejected = self.call("completion", tokens, check, messages=messages, **sent)
         choice = response.choices[0]
         declined = not choice.message.content and _refusal(choice.message)
         if "response_format" in sent:
@@ -91,8 +97,11 @@ class LiteLLMModel(Endpoint, ChatModel):
             )
         return None
 
-    def _checked(self, response: Any) -> Any:
-        """The response. Raises the error that it reports, and TransientError for one without choices."""
+    def _checked(self, response: Any, schema: dict[str, Any] | None = None) -> Any:
+        """The response, its text in the right field. Raises the error that it reports; TransientError without a choice.
+
+        schema   as in `Request`
+        """
         if not getattr(response, "choices", None):
             raise TransientError(f"{self.model}: the answer holds no choice", "bad_reply")
         choice = response.choices[0]
@@ -100,7 +109,16 @@ class LiteLLMModel(Endpoint, ChatModel):
             raise failure
         if choice.finish_reason == "content_filter" and not _text(choice.message).strip():
             raise AttemptOver(f"{self.model}: the provider's filter left nothing of the answer", "content_filter")
+        if choice.finish_reason == "stop":
+            self._put_right(choice.message, schema)
         return response
+
+    def _put_right(self, message: Any, schema: dict[str, Any] | None) -> None:
+        """Move a reply that stands in the field for reasoning, and say so; see `misplaced_text`."""
+        reasoning = getattr(message, "reasoning_content", None) or ""
+        if reasoning.strip() and not own_turn(_text(message)).strip():
+            notices.warning("%s: %s.", self.model, SETTING)
+            message.content, message.reasoning_content = misplaced_text(reasoning, schema)
 
     def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
         if self.client == "litellm":
