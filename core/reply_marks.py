@@ -74,6 +74,7 @@ _TAG = re.compile(
     r"|<\|(?P<box>begin|end)_of_box\|>",
     re.IGNORECASE,
 )
+_TAG_ALONE = re.compile(rf"(?m)^[ \t]*</?(?:{_ANSWER_NAME})>[ \t]*\n", re.IGNORECASE)
 _BLANK_FORM = re.compile(
     r"[\s.…]*|\W*(?:(?:your|the|final|my|insert|put)\W+)*answer(?:\W+(?:goes\W+)?here)?\W*", re.IGNORECASE
 )
@@ -233,7 +234,7 @@ def tagged_answers(text: str) -> list[Tagged]:
         name = ("box" if mark["box"] else mark["name"] or mark["name2"]).lower()
         if not (mark["shut"] or mark["shut2"] or (mark["box"] or "").lower() == "end"):
             opened[name] = mark
-        elif begin := opened.pop(name, None):
+        elif (begin := opened.pop(name, None)) and not (found and begin.start() < found[-1].start):  # the innermost
             found.append(Tagged(begin.start(), mark.end(), text[begin.end() : mark.start()].strip(), name))
     if begin := opened.get("answer"):
         line = text[begin.end() :].strip().split("\n")[0]
@@ -253,7 +254,7 @@ def untagged(text: str) -> str:
         named = tag.name != "action" or re.match(r"\W*(?:action|thought)\b", tag.content, re.IGNORECASE)
         pieces += [text[at : tag.start], "\n", "" if named else "Action: ", tag.content, "\n"]
         at = tag.end
-    return "".join((*pieces, text[at:]))
+    return _TAG_ALONE.sub("", "".join((*pieces, text[at:])))
 
 
 # Running on: having answered, the model writes the next turn of the prompt itself.

@@ -31,9 +31,10 @@ SETTING = (
 )
 # A reply that an agent's, judge's or distiller's reader finds something in, at the end of the text.
 _STATED = re.compile(
-    r"\\(?:boxed|fbox)\s*\{\s*[^{}\s]|####\s*\S|\banswer(?:\s+is\b|\s*[:=])\s*\S"
+    r"\\(?:boxed|fbox)\s*\{\s*[^{}\s]|####\s*\S"
+    r"|\banswer(?:\s+is\b|\s*[:=])[\s*:$(\[`\"']{0,6}(?:-?\d|\\|(?-i:[A-J])\b|(?m:\S+(?:[ ]\S+){0,2}[.\s]*$))"
     r"|(?m:^[ \t*_#>•-]*action[ \t]*\d*[ \t*_]*:[ \t]*\S)"
-    r"|(?m:^[ \t*_#]*status[ \t*_]*:[ \t*_]*(?:success|failure)\b)|(?m:^[ \t]*```[ \t]*\Z)|答案(?:是|为|：|:)\s*\S",
+    r"|(?m:^[ \t*_#]*status[ \t*_]*:[ \t*_\"'`]*(?:success|failure)\b)|(?m:^[ \t]*```[ \t]*\Z)|答案(?:是|为|：|:)\s*\S",
     re.IGNORECASE,
 )
 _LESSON = re.compile(r"#[ \t]*memory item\b.*##[ \t]*content\b", re.IGNORECASE | re.DOTALL)
@@ -176,9 +177,9 @@ def misplaced_text(reasoning: str, schema: Mapping[str, Any] | None) -> tuple[st
     Raises TransientError if the text may as well be thoughts, of which nothing may be read.
     """
     thoughts, reply = behind_thoughts(reasoning)
-    if reply.strip():
+    if thoughts and reply.strip():
         return reply, thoughts
-    if not thoughts and (_has_keys(reasoning, schema["required"]) if schema else states_reply(reasoning)):
+    if not thoughts and (_has_keys(reasoning, schema.get("required", [])) if schema else states_reply(reasoning)):
         return reasoning, ""
     raise TransientError(f"the answer has no content, and its reasoning holds no reply: {SETTING}", "bad_reply")
 
