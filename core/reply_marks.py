@@ -74,7 +74,7 @@ _TAG = re.compile(
     r"|<\|(?P<box>begin|end)_of_box\|>",
     re.IGNORECASE,
 )
-_TAG_ALONE = re.compile(rf"(?m)^[ \t]*</?(?:{_ANSWER_NAME})>[ \t]*\n", re.IGNORECASE)
+_TAG_ALONE = re.compile(rf"(?m)^[ \t]*+</?(?:{_ANSWER_NAME})>[ \t]*+\n", re.IGNORECASE)
 _BLANK_FORM = re.compile(
     r"[\s.…]*|\W*(?:(?:your|the|final|my|insert|put)\W+)*answer(?:\W+(?:goes\W+)?here)?\W*", re.IGNORECASE
 )
@@ -264,17 +264,18 @@ _ASKED = (
     r"|问题|题目|問題|質問|pregunta|problema|pergunta|frage|aufgabe|вопрос|задача|질문|문제|سؤال|प्रश्न"
 )
 _SAYS = r"user|human|student|用户|usuario|benutzer|пользователь|사용자|المستخدم"
-_NEXT = r"(?:(?:next|new|another|second|follow-?up)[ \t]+)?"
-_DRESS = r"[ \t>*_]*"
+_NEXT = r"(?:(?:next|new|another|second|follow-?up)[ \t]++)?"
+# Each run of blanks is entered once (`*+`).
+_NUMBER = r"(?:[ \t]++(?:#[ \t]?)?\d{1,4}|\d{1,4})"
 _HEAD = re.compile(
-    rf"(?mi)^{_DRESS}(?:#{{1,6}}[ \t]*)?{_DRESS}(?:"
-    rf"{_NEXT}(?:{_ASKED})(?:[ \t]+(?:#[ \t]?)?\d{{1,4}}|\d{{1,4}}|[ \t]+[A-Z](?=[ \t]*[:：]))?[ \t*_]*[:：](?!=)"
-    rf"|(?:{_SAYS})[ \t]*\d{{0,3}}[ \t*_]*[:：](?!=)"
-    rf"|(?<=[#*])[ \t]*{_NEXT}(?:{_ASKED}|{_SAYS})(?:[ \t]+(?:#[ \t]?)?\d{{1,4}})?[ \t*_.]*$"
-    rf"|question[^\n=]{{0,10}}[:\n])"
+    rf"(?mi)^[ \t>*_]*+(?:#{{1,6}}[ \t*_]*+)?(?:"
+    rf"{_NEXT}(?:{_ASKED})(?:{_NUMBER}|[ \t]++[A-Z](?=[ \t]*+[:：]))?[ \t*_]*+[:：](?!=)"
+    rf"|(?:{_SAYS})[ \t]*+\d{{0,3}}[ \t*_]*+[:：](?!=)"
+    r"|question[^\n=]{0,10}[:\n])"
+    rf"|^[ \t>]*+(?:#{{1,6}}[ \t*_]*+|[*_]{{2}}){_NEXT}(?:{_ASKED}|{_SAYS}){_NUMBER}?[ \t*_.]*+$"
 )
-_OBSERVED = re.compile(r"(?mi)^[ \t>*_#-]*(?:observation|environment|tool output|output)[ \t]*\d{0,4}[ \t*_]*[:：]")
-_HEADING = re.compile(r"(?m)^[ \t]*(#{1,6}[ \t]+\S.{0,80}|\*\*[^*\n]{2,80}\*\*:?)[ \t]*$")
+_OBSERVED = re.compile(r"(?mi)^[ \t>*_#-]*+(?:observation|environment|tool output|output)[ \t]*+\d{0,4}[ \t*_]*+[:：]")
+_HEADING = re.compile(r"(?m)^[ \t]*+(#{1,6}[ \t]++\S.{0,80}|\*\*[^*\n]{2,80}\*\*:?)[ \t]*+$")
 _OWN_HEADING = re.compile(
     r"answer|solution|solve|step|check|verif|conclu|result|summary|final|approach|method|case|explanation|reason|note",
     re.I,

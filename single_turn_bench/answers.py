@@ -93,7 +93,7 @@ GROUP = re.compile(r"(?<![\w)\]\\])[(\[][^()\[\]\n,;A-Za-z]{1,40}(?:[,;][^()\[\]
 EMPTY_BOX = re.compile(r"\${0,2}\\boxed {0,9}\{\s{0,9}\}\${0,2}")
 # "So she has 42 apples.", "12 + 30 = 42"
 CONCLUDED = re.compile(
-    r"\b(?:so|thus|hence|therefore|altogether|in\s+total|conclude)\b[^.\n]*\d|=\s*\S{0,20}\d[^=]{0,40}$", re.I
+    r"\b(?:so|thus|hence|therefore|altogether|in\s+total|conclude)\b[^.\n]{0,200}\d|=\s{0,9}\S{0,20}\d[^=]{0,40}$", re.I
 )
 SENTENCE_END = re.compile(r"(?<=[^\s.\\])\.(?=\s|$)|(?<=[A-Za-z])[!?](?=\s|$)")
 NUMBER = re.compile(

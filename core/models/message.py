@@ -200,4 +200,6 @@ def states_reply(text: str) -> bool:
 def _ends_stating(text: str) -> bool:
     lines = [line for line in text.splitlines() if line.strip()]
     end = "\n".join(lines[-2:])[-_END_CHARS:]
-    return bool(_STATED.search(end) or tagged_answers(end) or (re.search(r"\}\s*(?:```)?\s*\Z", text) and '":' in text))
+    return bool(
+        _STATED.search(end) or tagged_answers(end) or (re.search(r"\}\s*+(?:```\s*+)?\Z", text) and '":' in text)
+    )
