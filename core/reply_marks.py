@@ -23,10 +23,9 @@ _QUOTED = (
     r"|(?m:^[ \t]*```[^`\n]*\n(?:(?![ \t]*```).*\n)*+[ \t]*```[ \t]*$))"
 )
 # The words of thinking in the marks of all families: think, seed:think, begin_of_thought, END_THINKING, think_start ...
-_ROOT = r"(?P<root>think|thought|reason|reflect|analysis|scratchpad|monologue|rationale|cot(?![a-z]))(?:ing|s|ion)?"
-_NAME = (
-    rf"(?P<ends>/|(?:end|stop)(?=[:_-]))?(?:[a-z]+[:_-]|[:_-])*{_ROOT}(?:[:_-](?P<place>start|begin|end|stop|[a-z]+))?"
-)
+_ROOT = r"(?P<root>think|thought|reason|reflect|analysis|scratch_?pad|monologue|rationale|cot(?![a-z]))(?:ing|s|ion)?"
+_BEFORE = r"(?P<ends>/|(?:end|stop)(?=[:_-]))?(?:[a-z]+[:_-]|[:_-]|ant(?=think))*"
+_NAME = rf"{_BEFORE}{_ROOT}(?:[:_-](?P<place>start|begin|end|stop|[a-z]+))?"
 # Marks whose words are none: Gemma's, Apertus'.
 _ODD = (
     r"(?P<opens><unused94>|<\|inner_prefix\|>|<\|channel>)(?:[ \t]*thought\b)?"
@@ -44,6 +43,12 @@ _BODY_END = re.compile(r"<\|(?:end|return|call|start|channel)\|>")
 # The same where the server has dropped the marks: "analysisWe add them.assistantfinal42".
 _BARE_FINAL = re.compile(rf"{_QUOTED}|assistantfinal|(?<=[^\w\s])assistant\s?final(?=[A-Z\d\\])")
 _BARE_NEXT = re.compile(rf"{_QUOTED}|assistant(?:final|analysis|commentary)")
+# What servers and models write in words around thoughts: Ollama's screen, Open WebUI, Granite.
+_IN_WORDS = re.compile(
+    r"\A\s*Thinking\.\.\.\n.*?\n\.\.\.done thinking\.[ \t]*\n|<details\s+type=\"reasoning\"[^<>]*>.*?(?:</details>|\Z)"
+    r"|\A\s*(?:Here's|Here is) my thought process:.*?(?:Here's|Here is) my response:",
+    re.DOTALL,
+)
 _BARE_THOUGHTS = re.compile(r"\s*(?:analysis|commentary)(?=[A-Z][a-z]*\b)")
 
 # Tokens that end or begin a turn. Names of one shape, except those of tool calls and images, which are left alone.
@@ -68,9 +73,13 @@ _TOKEN = re.compile(
     r"|<[|｜][A-Za-z▁_]{2,40}[|｜]?\s*\Z"  # a token that is itself cut off
 )
 
+# ChatML's turns without their marks: lines with a role and nothing else.
+_BARE_USER = re.compile(r"(?<=\S)[ \t]*\n\s*?user[ \t]*\n")
+_BARE_REPLY = re.compile(r"\n(?:assistant|model)[ \t]*(?:\n|\Z)")
+
 _ANSWER_NAME = r"(?:final[_ -]?)?(?:answer|ans|response|result|solution)|final"
 _TAG = re.compile(
-    rf"<(?P<shut>/)?(?P<name>{_ANSWER_NAME}|action)\s*>|\[(?P<shut2>/)?(?P<name2>ANSWER|FINAL_ANSWER|ANS|ACTION)\]"
+    rf"<(?P<shut>/)?(?P<name>{_ANSWER_NAME}|action)(?:\s[^<>\n]{{0,80}})?>|\[(?P<shut2>/)?(?P<name2>ANSWER|FINAL_ANSWER|ANS|ACTION)\]"
     r"|<\|(?P<box>begin|end)_of_box\|>",
     re.IGNORECASE,
 )
@@ -88,7 +97,7 @@ def answer_of(text: str | None) -> str:
     """
     if not isinstance(text, str):
         return ""
-    text = _bare_channel(_final_channel(text))
+    text = _bare_channel(_final_channel(_IN_WORDS.sub("", text)))
     return own_turn(behind_thoughts(_without_blocks(text))[1])
 
 
@@ -98,6 +107,8 @@ def own_turn(text: str) -> str:
     while lead := _LEAD.match(text, begin):
         begin = lead.end()
     end = next((match.start() for match in _found(_TOKEN, text, begin) if not match["struck"]), len(text))
+    if (user := _BARE_USER.search(text, begin, end)) and _BARE_REPLY.search(text, user.end() - 1, end):
+        end = user.start()
     return text[begin:end] if begin or end < len(text) else text
 
 
@@ -158,9 +169,11 @@ def _closing(text: str, begin: int, kind: tuple[str, str]) -> int | None:
     for mark in _ANY_MARK.finditer(text, begin):
         if _closes(mark) and _kind(mark) == kind:
             return mark.end()
-    return None
+    end = _SECTION_END.search(text, begin) if kind[0] == "<|" else None  # <|think|>...<|end|><|begin|>assistant...
+    return end.end() if end else None
 
 
+_SECTION_END = re.compile(r"<\|(?:end|content|response|answer)\|>")
 _ANY_MARK = re.compile(_MARK.pattern.removeprefix(f"{_QUOTED}|"), re.IGNORECASE)
 
 
@@ -233,7 +246,10 @@ def tagged_answers(text: str) -> list[Tagged]:
     for mark in _TAG.finditer(text):
         name = ("box" if mark["box"] else mark["name"] or mark["name2"]).lower()
         if not (mark["shut"] or mark["shut2"] or (mark["box"] or "").lower() == "end"):
-            opened[name] = mark
+            before, opened[name] = opened.get(name), mark
+            between = text[before.end() : mark.start()].strip() if before else ""
+            if before and between and "\n" not in between:  # <answer>42<answer>: the slash is missing
+                found.append(Tagged(before.start(), mark.end(), between, name))
         elif (begin := opened.pop(name, None)) and not (found and begin.start() < found[-1].start):  # the innermost
             found.append(Tagged(begin.start(), mark.end(), text[begin.end() : mark.start()].strip(), name))
     if begin := opened.get("answer"):
@@ -249,10 +265,10 @@ def untagged(text: str) -> str:
     """The text with what stands in such tags, if they begin a line, on lines of its own; an action is called one."""
     pieces, at = [], 0
     for tag in tagged_answers(text):
-        if tag.start < at or text[text.rfind("\n", 0, tag.start) + 1 : tag.start].strip():
+        if tag.start < at or text[text.rfind("\n", 0, tag.start) + 1 : tag.start].strip(" \t*_>#-"):
             continue
         named = tag.name != "action" or re.match(r"\W*(?:action|thought)\b", tag.content, re.IGNORECASE)
-        pieces += [text[at : tag.start], "\n", "" if named else "Action: ", tag.content, "\n"]
+        pieces += [text[at : tag.start].rstrip(" \t*_>#-"), "\n", "" if named else "Action: ", tag.content, "\n"]
         at = tag.end
     return _TAG_ALONE.sub("", "".join((*pieces, text[at:])))
 

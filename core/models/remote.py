@@ -14,7 +14,7 @@ from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.models.endpoint import Endpoint, expected_cost, load_litellm, usage_of_response
 from core.models.message import SETTING, misplaced_text
 from core.models.retry import error_within
-from core.reply_marks import own_turn
+from core.reply_marks import answer_of
 
 notices = logging.getLogger("run.notices")  # each text is shown once (core/run/display.py)
 _TOKENS_OF_A_REPLY = 1000  # estimate for tokens_per_min, until the real number is known
@@ -116,7 +116,7 @@ class LiteLLMModel(Endpoint, ChatModel):
     def _put_right(self, message: Any, schema: dict[str, Any] | None) -> None:
         """Move a reply that stands in the field for reasoning, and say so; see `misplaced_text`."""
         reasoning = getattr(message, "reasoning_content", None) or ""
-        if reasoning.strip() and not own_turn(_text(message)).strip():
+        if reasoning.strip() and not answer_of(_text(message)).strip():
             notices.warning("%s: %s.", self.model, SETTING)
             message.content, message.reasoning_content = misplaced_text(reasoning, schema)
 

@@ -37,6 +37,13 @@ THOUGHTS = [
     "<|begin_of_thought|>{}<|end_of_thought|>\n\n<|begin_of_solution|>",
     "<|START_THINKING|>{}<|END_THINKING|><|START_RESPONSE|>",
     "<|think_start|>{}<|think_end|>",
+    "<|think|>{}<|end|><|begin|>assistant<|content|>",
+    "<antThinking>{}</antThinking>",
+    "<scratch_pad>{}</scratch_pad>",
+    "<redacted_thinking>{}</redacted_thinking>",
+    "Thinking...\n{}\n...done thinking.\n\n",
+    '<details type="reasoning" done="true">\n{}\n</details>\n',
+    "Here is my thought process:\n{}\nHere is my response:\n",
     "<unused94>thought\n{}<unused95>",
     "<|channel>thought\n{}<channel|>",
     "<|inner_prefix|>{}<|inner_suffix|>",
@@ -215,6 +222,12 @@ def test_ordinary_text_is_left_alone(text):
     assert text.startswith("x <s>") or answer_of(text) == text
 
 
+def test_turns_whose_marks_the_server_dropped_end_the_reply():
+    assert answer_of("42\nuser\nWhat is 3+3?\nassistant\n6") == "42"
+    assert answer_of("42assistant\n\n6") == "42"
+    assert answer_of("root\nuser\nadmin") == "root\nuser\nadmin"  # a list
+
+
 def test_a_second_turn_with_thoughts_of_its_own_is_none_of_the_reply():
     text = "41?</think>42<|im_end|>\n<|im_start|>user\nAnd 3+3?<|im_end|>\n<|im_start|>assistant\n5?</think>6"
     assert answer_of(text) == "42"
@@ -244,6 +257,9 @@ TAGS = [
     "<answer>{}</answer><|im_end|>",
     "<think><answer>41</answer></think><answer>{}</answer>",
     "<response>\n<answer>{}</answer>\n</response>",
+    '<answer type="x">{}</answer>',
+    "**<answer>{}</answer>**",
+    "<answer>{}<answer>",
 ]
 
 
