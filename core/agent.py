@@ -259,7 +259,11 @@ def _visible(text: str) -> str:
     if _ACTION.search(visible := untagged(said)) or not (tags := tagged_answers(said)):
         return visible
     action = _line_of(tags[-1].content)
-    return untagged(said[: tags[-1].start]) + f"\nAction: {action}\n" if action and "```" not in said else visible
+    return (
+        untagged(said[: tags[-1].start].rstrip(" \t*_>#-")) + f"\nAction: {action}\n"
+        if action and "```" not in said
+        else visible
+    )
 
 
 def _first_turn(visible: str, stated: re.Pattern) -> str:
