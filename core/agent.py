@@ -256,14 +256,12 @@ def _texts(memory: Scored) -> list[list[str]]:
 def _visible(text: str) -> str:
     """What a reply says. An action that stands in answer tags alone, and is nowhere called one, is called one."""
     said = answer_of(text)
-    if _ACTION.search(visible := untagged(said)) or not (tags := tagged_answers(said)):
+    visible, tags = untagged(said), tagged_answers(said)
+    action = _line_of(tags[-1].content) if tags else ""
+    if not action or "```" in said or _ACTION.search(visible) or _INLINE.search(visible):
         return visible
-    action = _line_of(tags[-1].content)
-    return (
-        untagged(said[: tags[-1].start].rstrip(" \t*_>#-")) + f"\nAction: {action}\n"
-        if action and "```" not in said
-        else visible
-    )
+    before = said[: tags[-1].start].rstrip(" \t*_>#-")
+    return f"{untagged(before)}\nAction: {action}\n"
 
 
 def _first_turn(visible: str, stated: re.Pattern) -> str:

@@ -278,6 +278,7 @@ def test_an_answer_in_tags_is_the_answer(tag):
 def test_a_box_behind_tags_counts_and_a_tag_within_an_action_is_part_of_it():
     assert extract_answer("<answer>41</answer> No.\n\\boxed{42}").answer == "42"
     assert REACT.parse("Action: send('<answer>4</answer>')")[1] == "send('<answer>4</answer>')"
+    assert REACT.parse("I send it. Action: send('<answer>4</answer>')")[1] == "send('<answer>4</answer>')"
     assert untagged("<action>look</action>").strip() == "Action: look"
     assert [tag.content for tag in tagged_answers("<answer>a</answer> <answer>b</answer>")] == ["a", "b"]
     assert REACT.parse("<thought>bed 2</thought>\n<action>go to bed 1</action>")[1] == "go to bed 1"
