@@ -113,8 +113,11 @@ def own_turn(text: str) -> str:
 
 
 def cleaned(text: str) -> str:
-    """A part of a reply, such as a string in its JSON, without closed blocks of thoughts and without tokens."""
-    return own_turn(_without_blocks(text, closed_only=True))
+    """A part of a reply, such as a string in its JSON, without tokens and without thoughts at its beginning.
+
+    Marks within it are what it speaks of.
+    """
+    return own_turn(_without_blocks(text, in_part=True))
 
 
 def _found(pattern: re.Pattern, text: str, begin: int = 0) -> Iterator[re.Match]:
@@ -133,23 +136,27 @@ def _closes(mark: re.Match) -> bool:
     return bool(mark["shuts"] or mark["ends"] or (mark["place"] or "").lower() in ("end", "stop"))
 
 
-def _without_blocks(text: str, closed_only: bool = False) -> str:
+def _without_blocks(text: str, in_part: bool = False) -> str:
     """The text without blocks of thoughts. Within a block quotes mean nothing: its first closing mark ends it.
 
     A block that is not closed is one if its word is "think", as in <think>, or if the reply begins with it.
+
+    in_part   take out closed blocks at the beginning only
     """
     kept, at, never = "", 0, set()  # never: kinds that nothing closes from here on
     pieces: list[str] = []
     while mark := next((m for m in _found(_MARK, text, at) if not _closes(m)), None):
-        kind = _kind(mark)
-        end = None if kind in never else _closing(text, mark.end(), kind)
         pieces.append(text[at : mark.start()])
         kept = kept or pieces[-1].strip()
+        if in_part and kept:
+            return "".join((*pieces, text[mark.start() :]))
+        kind = _kind(mark)
+        end = None if kind in never else _closing(text, mark.end(), kind)
         if end is not None:
             at = end
             continue
         never.add(kind)
-        if not closed_only and _is_open(mark, first=not kept):
+        if not in_part and _is_open(mark, first=not kept):
             return "".join(pieces)
         pieces.append(mark.group())
         kept, at = kept or mark.group(), mark.end()
