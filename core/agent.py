@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from core.errors import UserError, check_choice, check_numbers
 from core.models.base import Reply, Role
-from core.models.reply_text import strip_thinking
 from core.page import escape, has_page, without_page
+from core.reply_marks import answer_of, next_turns, own_turn, tagged_answers, untagged
 from core.types import Lesson, Message, Scored, Usage
 from prompts import registry
 from prompts.registry import PROJECT, Prompts
@@ -23,6 +23,7 @@ _ACTION = re.compile(r"^[ \t*_#>•-]*(?:\d+[.)] *)?action[ \t]*\d*[ \t*_]*:[ \t
 _INLINE = re.compile(r"(?<=[\s.!?;*_])Action[ \t]*\d*[*_]*:[ \t*_]*(\S.*)$", re.MULTILINE)
 _TAG = re.compile(r"[ \t*_#>•-]*(?:thought|action|observation)[ \t]*\d*[ \t*_]*:", re.IGNORECASE)
 _THOUGHT = re.compile(r"^[ \t*_#>•-]*(?:\d+[.)] *)?thought[ \t]*\d*[ \t*_]*:[ \t*_]*", re.IGNORECASE | re.MULTILINE)
+_OBSERVED = re.compile(r"(?<=\S)[ \t]+Observation[ \t]*\d*:")  # an invented one, on the action's own line
 _BASH = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)  # as mini-swe-agent reads it
 _NOTHING = re.compile(r"\s*(```\w*)?\s*")  # an empty line, or a code fence
 LEFT_OUT = "(The page as it was then is left out.)"
@@ -105,11 +106,11 @@ class Agent:
 
 @dataclass(kw_only=True)
 class CoTAgent(Agent):
-    """Single turn, chain of thought: the action is the whole reply without <think> blocks; the env finds the answer."""
+    """Single turn, chain of thought: the action is the whole reply without thoughts; the env finds the answer."""
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        answer = strip_thinking(text).strip()
-        return text.strip(), answer or None
+        answer = answer_of(text).strip()
+        return own_turn(text).strip(), answer or None
 
 
 @dataclass(kw_only=True)
@@ -127,16 +128,16 @@ class ReActAgent(Agent):
         check_choice(self, "agent", "unread", ("ask", "act"))
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        visible = strip_thinking(text)
+        visible = _visible(text)
         thought, action = self._read(visible)
         return thought, visible.strip() if action is None and self.unread == "act" else action
 
     def _read(self, visible: str) -> tuple[str, str | None]:
-        match = _ACTION.search(visible) or next(reversed(list(_INLINE.finditer(visible))), None)
+        match = _ACTION.search(visible) or next(reversed(list(_INLINE.finditer(_first_turn(visible, _INLINE)))), None)
         if match is None:
             return visible.strip(), None
         thought = _THOUGHT.sub("", visible[: match.start()]).strip().rstrip("*_ ")
-        action = _bare(match.group(1)) or _bare(_line_of(visible[match.end() :]))
+        action = _bare(_OBSERVED.split(match.group(1))[0]) or _bare(_line_of(visible[match.end() :]))
         return thought, action or None
 
 
@@ -150,7 +151,7 @@ class ActAgent(Agent):
     thinks: ClassVar[bool] = False
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        first = _line_of(strip_thinking(text), tagged=True)
+        first = _line_of(_visible(text), tagged=True)
         tagged = _ACTION.match(first)
         return "", _bare(tagged.group(1) if tagged else first) or None
 
@@ -160,8 +161,8 @@ class BashAgent(Agent):
     """Multi turn: a thought, then the action in a fenced block of bash, one block a reply, as in mini-swe-agent."""
 
     def parse(self, text: str) -> tuple[str, str | None]:
-        visible = strip_thinking(text)
-        blocks = list(_BASH.finditer(visible))
+        visible = _visible(text)
+        blocks = list(_BASH.finditer(_first_turn(visible, _BASH)))
         if len(blocks) != 1:
             return visible.strip(), None
         thought = _THOUGHT.sub("", visible[: blocks[0].start()]).strip()
@@ -250,6 +251,23 @@ def _texts(memory: Scored) -> list[list[str]]:
         [escape(text) for text in (f"{warning}{item.title}", item.description, item.content)]
         for item in memory.record.items
     ]
+
+
+def _visible(text: str) -> str:
+    """What a reply says. An action that stands in answer tags alone, and is nowhere called one, is called one."""
+    said = answer_of(text)
+    visible, tags = untagged(said), tagged_answers(said)
+    action = _line_of(tags[-1].content) if tags else ""
+    if not action or "```" in said or _ACTION.search(visible) or _INLINE.search(visible):
+        return visible
+    before = said[: tags[-1].start].rstrip(" \t*_>#-")
+    return f"{untagged(before)}\nAction: {action}\n"
+
+
+def _first_turn(visible: str, stated: re.Pattern) -> str:
+    """The text up to where the model, its action stated, invents what the environment or the user says next."""
+    end = next((place for place in next_turns(visible, observed=True) if stated.search(visible, 0, place)), None)
+    return visible[:end]
 
 
 def _line_of(text: str, *, tagged: bool = False) -> str:

@@ -1,5 +1,6 @@
 r"""The final answer in a model's response, and which rule found it.
 
+    "... <answer>12</answer> as shown above"   tag           12
     "... so x = \boxed{\frac{1}{2}}."          boxed         \frac{1}{2}
     "The final answer is $12\pi$."             final_answer  $12\pi$
     "2\sqrt{3}"                                last_line     2\sqrt{3}     (a bare answer)
@@ -12,8 +13,11 @@ Delimiters and units stay: notation.py and units.py take them off when answers a
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
+from core.reply_marks import Tagged, answer_of, next_turns, tagged_answers
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.characters import plain_characters, without_foreign_words
 from single_turn_bench.foreign import in_english
@@ -22,9 +26,9 @@ from single_turn_bench.prose import MONEY, claimed, is_bare, is_formula, is_valu
 MAX_RESPONSE = 400_000  # characters, from the end
 MAX_ANSWER = 10_000
 MAX_JOINED = 20
+MAX_TURNS = 20  # that a model may have invented, looked at from the beginning
 MAX_MARKS = 50  # of one kind of statement, looked at from the end
 
-THOUGHTS_END = re.compile(r"</think(?:ing)?>", re.I)
 CALCULATOR = re.compile(r"<<[^<>\n]{0,200}>>")  # GSM8K's annotations
 # No opening delimiter stands in a span: many of them that nothing closes would each be read to the end.
 SPAN = r"(?:\$\$.+?\$\$|\\\[(?:(?!\\\[).)+?\\\]|\\\((?:(?!\\\().)+?\\\)|(?<!\\)\$(?:\\.|[^$\n\\])+\$)"
@@ -89,6 +93,10 @@ FORMULA = re.compile(r"\\[a-z]|\d\s*[-+*/^]|\d[a-z]\b")
 # "the interval is (0, 1]", "the point (3, -4)": signs and numbers with a comma, to the sentence's end
 GROUP = re.compile(r"(?<![\w)\]\\])[(\[][^()\[\]\n,;A-Za-z]{1,40}(?:[,;][^()\[\]\n,;A-Za-z]{1,40}){1,4}[)\]]$")
 EMPTY_BOX = re.compile(r"\${0,2}\\boxed {0,9}\{\s{0,9}\}\${0,2}")
+# "So she has 42 apples.", "12 + 30 = 42"
+CONCLUDED = re.compile(
+    r"\b(?:so|thus|hence|therefore|altogether|in\s+total|conclude)\b[^.\n]{0,200}\d|=\s{0,9}\S{0,20}\d[^=]{0,40}$", re.I
+)
 SENTENCE_END = re.compile(r"(?<=[^\s.\\])\.(?=\s|$)|(?<=[A-Za-z])[!?](?=\s|$)")
 NUMBER = re.compile(
     # 12,34,567; 1'234'567; 1.234.567; 1.234,50 and 1 234,5
@@ -118,8 +126,20 @@ NOTHING = Extracted(None, "none")
 
 
 def extract_answer(text: str) -> Extracted:
-    """What the first rule that fires finds. A value that is stated behind the last box may overrule the box."""
-    text = in_english(plain_characters(strip_thinking(text)))
+    """What the first rule that fires finds. A value that is stated behind the last box may overrule the box.
+
+    An answer in tags counts before all else, unless a box follows it.
+    """
+    text = own_answer(in_english(plain_characters(reply_of(text))), states_value)
+    for tag in answer_tags(text):
+        inside = find_answer(tag.content)
+        if inside.answer is not None and boxed_answer(text[tag.end :]) is None:
+            return Extracted(inside.answer, "tag")
+    return find_answer(text)
+
+
+def find_answer(text: str) -> Extracted:
+    """As `extract_answer`, in a text without marks and tags."""
     if (box := boxed_answer(text)) is not None:
         later = overruling(text[box.end :])
         if later:
@@ -155,11 +175,33 @@ def gold_answer(gold: str) -> str:
     return stated_answer(gold) or without_foreign_words(gold)
 
 
-def strip_thinking(response: str) -> str:
-    """What follows a reasoning model's </think>, when anything does; of a long response, the end."""
-    text = response[-MAX_RESPONSE:]
-    behind = THOUGHTS_END.split(text)[-1]
-    return behind if behind.strip() else text
+def reply_of(response: str) -> str:
+    """What a response says, without thoughts and marks (`core.reply_marks`); of a long response, the end."""
+    return answer_of(response[-MAX_RESPONSE:])
+
+
+def answer_tags(text: str) -> list[Tagged]:
+    """The answers in tags, the last first; those of a whole response or solution behind those of an answer."""
+    tags = [tag for tag in tagged_answers(text) if tag.name != "action"][: -MAX_MARKS - 1 : -1]
+    return sorted(tags, key=lambda tag: re.search("ans|final|box", tag.name) is None)
+
+
+def own_answer(text: str, states: Callable[[str], bool]) -> str:
+    """Up to the point where a model, having answered, invents the next question.
+
+    states   whether a text states an answer: a question before which nothing is stated is the model's own, said again
+    """
+    turns = islice(next_turns(text), MAX_TURNS)
+    return text[: next((turn for turn in turns if states(text[:turn])), len(text))]
+
+
+def states_value(text: str) -> bool:
+    """Whether a text states a value as its answer, or ends with one, bare or as what a sentence concludes."""
+    stated = stated_answer(text)
+    if tagged_answers(text) or boxed_answer(text) or (stated and not REQUIREMENT.match(stated)):
+        return True
+    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+    return bool(re.search(r"\d|\\[a-z]|\$", last)) and (is_bare(last) or CONCLUDED.search(last) is not None)
 
 
 def stated_answer(text: str, patterns: tuple[re.Pattern, ...] = STATEMENTS, direct: bool = False) -> str | None:

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 
-from single_turn_bench.answers import NOTHING, Extracted, strip_thinking
+from single_turn_bench.answers import NOTHING, Extracted, answer_tags, own_answer, reply_of
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.characters import plain_characters
 from single_turn_bench.foreign import in_english, latin_letters
@@ -99,10 +99,6 @@ MENTION = re.compile(
     r"(?:(?<![\w'’])(?=.(?![\w'’]))|(?<=(?<!\w)['‘])(?=.['’](?!\w)))(?P<bare>[B-HJ-Z])"  # C or 'C', not C's
 )
 OPTION_LABEL = re.compile(r"(?m)^[ \t]*\(?[A-Z][).:]\s")
-# "Q: ..." of the examples that a base model was shown, never a quantity: "Q = 5 J".
-NEXT_QUESTION = re.compile(
-    r"\n[ \t]*(?:#+[ \t]*)?(?:Question\b[^\n=]{0,10}[:\n]|Q[ \t]?\d{0,4}[ \t]?:(?!=)|(?:Human|User):)"
-)
 
 
 def extract_choice(response: str, n_options: int) -> str | None:
@@ -111,14 +107,18 @@ def extract_choice(response: str, n_options: int) -> str | None:
 
 
 def find_choice(response: str, n_options: int) -> Extracted:
-    """The letter and the rule that found it: boxed, statement, lone, apart, bracketed, mention or none.
+    """The letter and the rule that found it: tag, boxed, statement, lone, apart, bracketed, mention or none.
 
     A clear statement of a letter out of range chooses nothing.
     """
     if not 1 <= n_options <= len(LETTERS):
         raise ValueError(f"n_options is {n_options}; letters reach from 1 to {len(LETTERS)} options")
-    text = without_emphasis(plain_characters(strip_thinking(response)))
-    text = own_answer(in_english(latin_letters(text)), n_options)
+    text = in_english(latin_letters(without_emphasis(plain_characters(reply_of(response)))))
+    text = own_answer(text, lambda before: clear_choice(before, n_options) is not None)
+    for tag in answer_tags(text):
+        inside = clear_choice(tag.content, n_options)
+        if inside and inside.answer in tuple(LETTERS[:n_options]):
+            return Extracted(inside.answer, "tag")
     apart, alike = apart_and_alike(text, n_options)
     clear = clear_choice(text, n_options, alike)
     if clear is not None:
@@ -212,15 +212,6 @@ def lone_letter(lines: list[str]) -> str | None:
 def stands_alone(text: str, letter: str) -> bool:
     """Whether a line holds the letter and nothing else; "(D) is true." only begins with it."""
     return any(re.fullmatch(rf"\W*{letter}\W*", line, re.I) for line in text.splitlines())
-
-
-def own_answer(text: str, n_options: int) -> str:
-    """Up to the point where a base model, having answered, invents the next question."""
-    if not NEXT_QUESTION.search(text):
-        return text
-    first = min((match.end() for match, _ in statements(text, n_options)), default=len(text))
-    following = NEXT_QUESTION.search(text, first)
-    return text[: following.start()] if following else text
 
 
 def lettered(options: Sequence[str]) -> str:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 
-from single_turn_bench.answers import MAX_ANSWER, NOTHING, STATEMENTS, Extracted, strip_thinking
+from single_turn_bench.answers import MAX_ANSWER, NOTHING, STATEMENTS, Extracted, answer_tags, own_answer, reply_of
 from single_turn_bench.boxes import boxed_answer
 from single_turn_bench.foreign import statement
+from single_turn_bench.prose import is_bare
 
 OPEN, CLOSE = "<answer>", "</answer>"
 STYLED = re.compile(r"\\(?:text\w*|mathrm|mathbf|mathtt)\s*\{(.*)\}", re.S)
@@ -25,10 +26,12 @@ FENCE = re.compile(r"```\w*\n?")
 
 def verbatim_answer(text: str) -> Extracted:
     """What the first rule of the table above that fires finds; of one kind the last counts."""
-    text = strip_thinking(text)
+    text = own_answer(reply_of(text), states)
     _, tag, tail = text.rpartition(OPEN)
-    if tag and (inside := tail.partition(CLOSE)[0].strip()):
+    if tag and (inside := without_box(tail.partition(CLOSE)[0].strip())):
         return Extracted(inside[:MAX_ANSWER], "tag")
+    if (others := answer_tags(text)) and re.search("ans|box", others[0].name):
+        return Extracted(without_box(others[0].content)[:MAX_ANSWER], "tag")
     text = text.replace(OPEN, "").replace(CLOSE, "")
     if (box := boxed_answer(text)) is not None and (inside := without_latex(box.content)):
         return Extracted(inside[:MAX_ANSWER], "boxed")
@@ -39,6 +42,20 @@ def verbatim_answer(text: str) -> Extracted:
     lines = [line for line in FENCE.sub("", text).splitlines() if line.strip()]
     answer = plain(lines[-1][-MAX_ANSWER:]) if lines else ""
     return Extracted(answer, "last_line") if answer else NOTHING
+
+
+def without_box(text: str) -> str:
+    """What a box holds, if it is all of the text."""
+    box = boxed_answer(text)
+    return without_latex(box.content) if box and text.strip(" $") == text[box.start : box.end] else text
+
+
+def states(text: str) -> bool:
+    """Whether a text states an answer, or is nothing but one: a few words that end no sentence."""
+    if text.rpartition(CLOSE)[0] or boxed_answer(text) or any(pattern.search(text) for pattern in STATEMENTS[1:]):
+        return True
+    lines = [line for line in text.splitlines() if line.strip()]
+    return bool(lines) and all(is_bare(line) and line.rstrip()[-1] not in ".:!?," for line in lines)
 
 
 def tagged(answer: str) -> str:

@@ -35,6 +35,7 @@ from core.memory.records import tell
 from core.models.base import Role
 from core.models.meter import Meter
 from core.redact import Redactor
+from core.reply_marks import answer_of
 from core.run.growth import rewind
 from core.run.launch import in_sweep
 from core.run.manifest import fingerprint, recorded_config
@@ -256,7 +257,7 @@ def grader_of(judge: Role) -> Callable[[str, str], str]:
 
     def ask(task: str, question: str) -> str:
         try:
-            return role.chat([{"role": "user", "content": question}], task=task).text
+            return answer_of(role.chat([{"role": "user", "content": question}], task=task).text)
         except AttemptOver as error:  # or it would be counted as the agent exceeding its limits
             raise InfraError(str(error), error.kind) from error
 

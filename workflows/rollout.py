@@ -12,6 +12,7 @@ from core.agent import Agent, Responder
 from core.errors import AttemptOver, InfraError
 from core.models.base import Reply, Role
 from core.models.meter import account_of
+from core.reply_marks import own_turn
 from core.seeding import derive_seed
 from core.types import NOT_TAKEN, Message, Scored, Step, Task, Trajectory, Usage, content_id
 from envs.base import BaseEnv
@@ -163,8 +164,8 @@ def conversation(trajectory: Trajectory) -> list[Message]:
 
 
 def turns(step: Step) -> list[Message]:
-    """A step as two messages of the conversation."""
-    reply = step.text or NO_REPLY
+    """A step as two messages of the conversation; a token that ends a turn would end it in the next prompt, too."""
+    reply = own_turn(step.text) or NO_REPLY
     return [{"role": "assistant", "content": reply}, {"role": "user", "content": step.observation}]
 
 

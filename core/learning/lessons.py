@@ -109,8 +109,8 @@ class Synapse(Distills):
         if self.max_items < 1 or (verdict.label != "success" and not self.failures):
             return Extraction()
         kind = "Successful" if verdict.label == "success" else "Failed"
-        text = transcript(trajectory, self.max_chars)
-        whole = text == transcript(trajectory)
+        text = transcript(trajectory, self.max_chars, thoughts=False)
+        whole = text == transcript(trajectory, thoughts=False)
         item = Lesson(title=f"{kind} attempt at an earlier task", description=cut(task.query, 600), content=text)
         return Extraction(lessons=(item,), evidence=tuple(range(1, len(trajectory.steps) + 1)) if whole else None)
 

@@ -10,6 +10,7 @@ from core.learning.attempts import Attempts, plain_answers
 from core.learning.learner import Learner
 from core.learning.structured import THOUGHT_CHARS, object_schema, parse_json, text_schema
 from core.learning.transcript import fit, transcript
+from core.reply_marks import answer_of
 from core.types import Selection
 from prompts import registry
 
@@ -82,7 +83,7 @@ class BestOfN(Learner, Selector):
         return Selection(
             index=number - 1 if readable else 0,
             by="bon",
-            reason=str(answer.get("analysis", "")) or reply.text.strip(),
+            reason=str(answer.get("analysis", "")) or answer_of(reply.text).strip(),
             parsed=readable,
             truncated=reply.finish_reason == "length",
             usage=reply.usage,

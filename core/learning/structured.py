@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from core.learning.damaged_json import Cut, repaired
-from core.models.reply_text import escape_latex, storable, strip_thinking
+from core.models.reply_text import escape_latex, storable
+from core.reply_marks import answer_of, cleaned, next_turns
 from core.types import Lesson
 
 CONTENT_CHARS = 600  # maximum of a lesson's content, unless the caller passes more
@@ -73,22 +74,25 @@ _CONFIDENCE = re.compile(
     rf"^[ \t*_#>]*+confidence[ \t*_]*+:[\s*_\"'`]*+{_SHARE}[ \t*_\"'`]*+[.,;]?[ \t]*+(?:$|\()",
     re.IGNORECASE | re.MULTILINE,
 )
+# What a reply has given when it may run on and invent the next task: a label; an item of the plain format.
+_LABELLED = re.compile(r"\bstatus\W{1,6}(?:success|failure)\b", re.IGNORECASE)
+_WRITTEN = re.compile(r"^[ \t]*#+[ \t]*content\b", re.IGNORECASE | re.MULTILINE)
 _BLANK = re.compile(r"<[^<>]*>")  # a placeholder copied from the prompt
 
 
 def parse_json(text: str | None, key: str) -> dict | None:
     """The last JSON object with the key in a text (bare, fenced, within prose or in a tool's arguments), or None.
 
-    <think> blocks and objects nested in other objects are ignored. Only the structure is repaired, so LaTeX in strings
+    Thoughts and objects nested in other objects are ignored. Only the structure is repaired, so LaTeX in strings
     survives; a truncated string is a `core.learning.damaged_json.Cut`.
     """
-    objects = _objects(_readable(strip_thinking(text)), key)
+    objects = _objects(_readable(answer_of(text)), key)
     return storable(objects[-1][0]) if objects else None
 
 
 def parse_status(text: str | None) -> str | None:
     """success | failure from a judge's reply, or None. The last statement counts; "unsuccessful" is not success."""
-    text = _readable(strip_thinking(text))
+    text = _readable(_first_turn(answer_of(text), _LABELLED))
     objects = _objects(text, "status")
     answer, end = objects[-1] if objects else ({}, 0)
     in_answer = [answer["status"].strip()] if _is_whole(answer.get("status")) else []
@@ -103,7 +107,7 @@ def parse_confidence(text: str | None) -> float | None:
 
     As with the status the last statement counts: after the answer's object, else in it, else anywhere.
     """
-    text = _readable(strip_thinking(text))
+    text = _readable(_first_turn(answer_of(text), _LABELLED))
     objects = _objects(text, "status")
     answer, end = objects[-1] if objects else ({}, 0)
     in_answer = re.findall(rf"^\s*{_SHARE}\s*$", str(answer.get("confidence", "")))
@@ -120,7 +124,7 @@ def parse_lessons(text: str | None, max_items: int, *, truncated: bool = False) 
 
     truncated   the reply was cut off (finish_reason length): its last item counts as dropped
     """
-    text = strip_thinking(text)
+    text = _first_turn(answer_of(text), _WRITTEN, blank_line=True)
     items = _from_markdown(text) if _ITEM.search(text) else _from_objects(_readable(text))
     if truncated:
         items[-1:] = [None]
@@ -176,7 +180,9 @@ def _lesson(item: Any) -> Lesson | None:
     fields = [item.get(name) for name in ("title", "description", "content")]
     if not all(_is_whole(value) and value.strip() for value in fields):
         return None
-    title, description, content = (storable(value.strip()) for value in fields)
+    title, description, content = (storable(cleaned(value).strip()) for value in fields)
+    if not (title and description and content):
+        return None
     if all(_BLANK.fullmatch(value) for value in (title, description, content)):
         return None
     return Lesson(title=title, description=description, content=content)
@@ -184,6 +190,17 @@ def _lesson(item: Any) -> Lesson | None:
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, str) and not isinstance(value, Cut)
+
+
+def _first_turn(text: str, given: re.Pattern, *, blank_line: bool = False) -> str:
+    """The text up to where the model, having given its answer, invents the prompt's next turn.
+
+    blank_line   which a blank line must precede: a lesson may quote what a prompt says
+    """
+    first = given.search(text)
+    places = (place for place in next_turns(text) if first and place > first.end())
+    ends = (place for place in places if not blank_line or re.search(r"\n[ \t\r]*\n\Z", text[place - 20 : place]))
+    return text[: next(ends, len(text))]
 
 
 def _readable(text: str) -> str:
@@ -198,7 +215,15 @@ def _objects(text: str, key: str) -> list[tuple[dict, int]]:
     bare = re.compile(rf"\"{re.escape(key)}\"\s*:").search(text, begin)
     if bare and not repairs:  # the opening brace is missing
         repairs = _read(text[: bare.start()] + "{" + text[bare.start() :], key, repaired, bare.start(), tries=1)
-    return objects + repairs
+    return _of_first_turn(text, objects + repairs)
+
+
+def _of_first_turn(text: str, objects: list[tuple[dict, int]]) -> list[tuple[dict, int]]:
+    """Without the objects that a model writes after its answer, for a task that it invents itself."""
+    if len(objects) < 2:
+        return objects
+    turn = next((place for place in next_turns(text) if place >= objects[0][1]), len(text))
+    return [(found, end) for found, end in objects if end <= turn]
 
 
 def _read(text: str, key: str, read: Callable, begin: int, *, tries: int) -> list[tuple[dict, int]]:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from core.page import has_page, page_of, without_page
+from core.reply_marks import answer_of, own_turn
 from core.types import Scored, Step, Trajectory
 
 _SHORTEST_QUOTE = 12  # characters; shorter lesson texts occur by chance
@@ -13,15 +14,16 @@ _SHORTEST_QUOTE = 12  # characters; shorter lesson texts occur by chance
 _TOKEN = re.compile(r"\s?[A-Za-z]{1,6}|\s?\d{1,3}|\s?[^\sA-Za-z\d]|\s+")
 
 
-def transcript(trajectory: Trajectory, max_chars: int | None = None) -> str:
-    """All steps in order, cut to max_chars; None: not cut.
+def transcript(trajectory: Trajectory, max_chars: int | None = None, *, thoughts: bool = True) -> str:
+    """All steps in order, cut to max_chars; None: not cut. thoughts: with those that a single reply has in marks.
 
     Web pages are left out, as in the paper: a browser step has the thought, the action and the error only. A judge gets
     the last page separately (`final_state`).
     """
     steps = trajectory.steps
     if single_turn(trajectory):
-        text = steps[0].text  # single turn: only the reply
+        text = own_turn(steps[0].text)  # single turn: only the reply
+        text = text if thoughts else answer_of(text).strip() or text
     else:
         text = "\n".join(_step(number, step) for number, step in enumerate(steps, 1))
     return text.strip() if max_chars is None else cut(text.strip(), max_chars)

@@ -91,7 +91,7 @@ def _thoughts_apart(message: dict[str, Any]) -> tuple[str | None, str | None]:
     """(reasoning, content) of a message, whether the server separates them or marks reasoning by tags in the text."""
     content = message.get("content")
     for name in ("reasoning_content", "reasoning"):
-        if message.get(name):
-            return message[name], content
+        if name in message:
+            return message[name] or None, content
     match = _THOUGHT.match(content or "")
     return (match[1], match[2]) if match else (None, content)

@@ -16,6 +16,7 @@ from typing import Any
 from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError
 from core.models.faults import is_page
 from core.models.limits import Limiter
+from core.models.message import canonical_bytes
 from core.models.retry import Heard, Retry, explain
 from core.models.servers import Replicas, addresses_of, window_at
 from core.starting import loading
@@ -264,7 +265,7 @@ def load_litellm() -> Any:
 
 
 def http_client(hear: Callable[[Any], None]) -> Any:
-    """An httpx client for many threads, with a deadline for the whole response.
+    """An httpx client for many threads, with a deadline for the whole response; messages in one form (`canonical`).
 
     httpx's read timeout alone would let a server send one byte a second for ever.
 
@@ -291,9 +292,12 @@ def http_client(hear: Callable[[Any], None]) -> Any:
 
     def bound(response: Any) -> None:
         response.stream = Bounded(response.stream, response.request)
-        if not response.is_redirect:
-            response.read()
-            hear(response)
+        if response.is_redirect:
+            return
+        response.read()
+        if response.status_code == 200 and "event-stream" not in response.headers.get("content-type", ""):
+            response._content = canonical_bytes(response.content)  # httpx has no other way to change what was read
+        hear(response)
 
     return httpx.Client(
         event_hooks={"request": [begin], "response": [bound]},

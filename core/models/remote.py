@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError, check_choice
@@ -13,9 +14,12 @@ from core.models import direct
 from core.models.base import CACHE_PATH, ChatModel, Reply, Request
 from core.models.endpoint import Endpoint, expected_cost, load_litellm, usage_of_response
 from core.models.faults import end_of, reason_given, refused_for, words_of
+from core.models.message import SETTING, misplaced_text
 from core.models.retry import error_within
+from core.reply_marks import answer_of
 from core.types import Message, Usage
 
+notices = logging.getLogger("run.notices")  # each text is shown once (core/run/display.py)
 _TOKENS_OF_A_REPLY = 1000  # estimate for tokens_per_min, until the real number is known
 _NEARLY_FULL = 0.85  # part of the context window from which on a prompt may be too long: tokens are estimated
 _LEAST_TOKENS = 200  # no window is smaller, so that a shorter prompt is never refused for its length
@@ -66,7 +70,7 @@ class LiteLLMModel(Endpoint, ChatModel):
         sent |= _as_sent(request.more)
         self._worked = self._worked or request.proven
         try:
-            response, retries, rejected = self._complete(request.messages, sent)
+            response, retries, rejected = self._complete(request.messages, sent, request.schema)
         except InfraError as error:
             if over := self._outgrown(error, request.messages, sent):
                 raise over from error
@@ -88,10 +92,13 @@ class LiteLLMModel(Endpoint, ChatModel):
             retries=retries,
         )
 
-    def _complete(self, messages: list[Message], sent: dict[str, Any]) -> tuple[Any, int, Usage]:
-        """`call` for a reply to these messages."""
+    def _complete(
+        self, messages: list[Message], sent: dict[str, Any], schema: dict[str, Any] | None = None
+    ) -> tuple[Any, int, Usage]:
+        """`call` for a reply to these messages. schema: as in `Request`."""
         tokens = _tokens(messages) + (sent.get("max_tokens") or _TOKENS_OF_A_REPLY)
-        return self.call("completion", tokens, self._checked, messages=messages, **sent)
+        check = partial(self._checked, schema=schema)
+        return self.call("completion", tokens, check, messages=messages, **sent)
 
     def _outgrown(self, error: InfraError, messages: list[Message], sent: dict[str, Any]) -> AttemptOver | None:
         """The end of the attempt if a refusal whose words do not say so is one for length; else None.
@@ -135,8 +142,11 @@ class LiteLLMModel(Endpoint, ChatModel):
             )
         return None
 
-    def _checked(self, response: Any) -> Any:
-        """The response. Raises the error that it reports, and TransientError for one without choices."""
+    def _checked(self, response: Any, schema: dict[str, Any] | None = None) -> Any:
+        """The response, its text in the right field. Raises the error that it reports; TransientError without a choice.
+
+        schema   as in `Request`
+        """
         body = self._body()
         if not getattr(response, "choices", None):
             said, page = words_of(json.dumps(body))
@@ -151,7 +161,16 @@ class LiteLLMModel(Endpoint, ChatModel):
             choice.finish_reason = end or choice.finish_reason
         if choice.finish_reason == "content_filter" and not _text(choice.message).strip():
             raise AttemptOver(f"{self.model}: the provider's filter left nothing of the answer", "content_filter")
+        if choice.finish_reason == "stop":
+            self._put_right(choice.message, schema)
         return response
+
+    def _put_right(self, message: Any, schema: dict[str, Any] | None) -> None:
+        """Move a reply that stands in the field for reasoning, and say so; see `misplaced_text`."""
+        reasoning = getattr(message, "reasoning_content", None) or ""
+        if reasoning.strip() and not answer_of(_text(message)).strip():
+            notices.warning("%s: %s.", self.model, SETTING)
+            message.content, message.reasoning_content = misplaced_text(reasoning, schema)
 
     def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
         if self.client == "litellm":

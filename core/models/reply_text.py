@@ -1,4 +1,4 @@
-"""Prepare a reply's text for parsing: remove reasoning, distinguish LaTeX's backslashes from JSON's escapes."""
+"""Prepare a reply's text for parsing and storing: LaTeX's backslashes told from JSON's escapes, no lone surrogates."""
 
 from __future__ import annotations
 
@@ -21,27 +21,6 @@ _NEWLINE_OR_LATEX = frozenset("ne nexists ni nless nmid nparallel nsim nu".split
 _ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|([a-zA-Z]+)|.)", re.DOTALL)
 _DOUBLED = re.compile(r"(?<!\\)(?:\\\\)+(?=[a-zA-Z])")
 _ABBREVIATION = re.compile(r"\\n(?:i\.e|e\.g)\b")
-# A quotation, which closes on its line, or a tag in code marks. A mark behind a digit is inches; one with a blank
-# before and a letter behind it opens, and closes nothing.
-_QUOTED = (
-    r"(?P<quoted>(?<![\\\d])(?:(?<!\w)\"|\"(?!\s))(?:[^\"\n]|(?<=\\)\")*+(?:(?<!\s)\"|\"(?!\w))"
-    r"|`</?think(?:ing)?>`)"
-)
-_THOUGHTS = re.compile(rf"{_QUOTED}|<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.IGNORECASE | re.DOTALL)
-_THOUGHTS_END = re.compile(rf"{_QUOTED}|</think(?:ing)?>", re.IGNORECASE)
-
-
-def strip_thinking(text: str | None) -> str:
-    """The text without <think> blocks; "" for None.
-
-    A block without a closing tag extends to the end. A closing tag without an opening one ends a block that the
-    prompt's template opened. A tag inside double quotes, or alone between backticks, is ordinary text.
-    """
-    if not isinstance(text, str):
-        return ""
-    text = _THOUGHTS.sub(lambda match: match["quoted"] or "", text)
-    ends = [match.end() for match in _THOUGHTS_END.finditer(text) if not match["quoted"]]
-    return text[ends[-1] :] if ends else text
 
 
 def escape_latex(text: str) -> str:

@@ -19,6 +19,7 @@ from core.run.records import evaluated, usage_of
 from core.starting import started
 
 log = logging.getLogger("run")
+NOTICES = logging.getLogger("run.notices")  # what the user should know: any part may write to it, as often as it likes
 PLAIN_EVERY_S = 5.0
 MOST_BROKEN = 20  # tasks with an infra error that the table of a run lists
 _WIDTH = 72  # of a table row's two texts, in a terminal of 80 columns
@@ -72,8 +73,10 @@ class RunProgress:
             print(f"{self._label}  {self._done}/{self._total}  {self._facts()}{about}", flush=True)
 
     def hear(self, record: logging.LogRecord) -> None:
-        """Reflect a log record in the display: a call is retried, or a model is being loaded."""
-        if record.name == "run.retries":
+        """Reflect a log record in the display: a notice, a retry of a call, or a model that is being loaded."""
+        if record.name == NOTICES.name:
+            self.warn(record.getMessage())
+        elif record.name == "run.retries":
             self._retries += 1
             self._show()
         elif hasattr(record, "doing"):
@@ -111,10 +114,14 @@ class RunProgress:
         started()
         self._bar.start()
         log.addHandler(self._ear)
+        NOTICES.addHandler(self._ear)
+        NOTICES.propagate = False  # `warn` logs each text once
         return self
 
     def __exit__(self, *_exc: object) -> None:
         log.removeHandler(self._ear)
+        NOTICES.removeHandler(self._ear)
+        NOTICES.propagate = True
         self._bar.stop()
 
 

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.learning.structured import parse_json, parse_lessons, parse_status
-from core.models.reply_text import strip_thinking
+from core.reply_marks import answer_of
 from core.types import Lesson
 
 A = Lesson(title="A", description="B", content=r"use \frac{1}{2} \theta \neq \underline{x}")
@@ -165,11 +165,11 @@ def test_nothing_said_is_nothing_read(text):
 
 
 def test_thoughts_are_told_from_speech():
-    assert strip_thinking("a<think>b</think>c<thinking>d</thinking>e") == "ace"
-    assert strip_thinking('b "quoted" </think>c') == "c"
-    assert strip_thinking("c<think>b") == "c"
-    assert strip_thinking('the "<think>" tag') == 'the "<think>" tag'
-    assert strip_thinking("the `<think>` tag") == "the `<think>` tag"
+    assert answer_of("a<think>b</think>c<thinking>d</thinking>e") == "ace"
+    assert answer_of('b "quoted" </think>c') == "c"
+    assert answer_of("c<think>b") == "c"
+    assert answer_of('the "<think>" tag') == 'the "<think>" tag'
+    assert answer_of("the `<think>` tag") == "the `<think>` tag"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_thoughts_are_told_from_speech():
     ],
 )
 def test_a_quotation_mark_that_nothing_closes_hides_no_thoughts(text, said):
-    assert strip_thinking(text) == said
+    assert answer_of(text) == said
 
 
 UNITS = ["{", '{"a":', '{"items":', '{"items":[', "{items: ", '{"items": "', "\\", '"', "'a' ", '" ', '", ', "[1,", ":"]

@@ -19,7 +19,7 @@ from core.memory.consolidation.context import (
     none_if_broken,
 )
 from core.models.local import share_cores
-from core.models.reply_text import strip_thinking
+from core.reply_marks import answer_of
 from core.types import MemoryRecord
 from prompts import registry
 
@@ -75,7 +75,7 @@ class LLMChecker:
 def parse_relation(text: str) -> str | None:
     """The last relation that a reply states; None for "unrelated" and for an unreadable reply."""
     answer = parse_json(text, "relation")
-    words = [str(answer["relation"])] if answer else _RELATION.findall(strip_thinking(text))
+    words = [str(answer["relation"])] if answer else _RELATION.findall(answer_of(text))
     word = words[-1].lower() if words else ""
     return word if word in RELATIONS else None
 

@@ -16,7 +16,7 @@ from core.memory.hygiene.injection import Likeness, hints, rules, suspicions
 from core.memory.hygiene.scrub import scrub
 from core.memory.ports import Bank, Hygiene, Steps
 from core.models.base import Role
-from core.models.reply_text import strip_thinking
+from core.reply_marks import answer_of
 from core.seeding import derive_seed
 from core.types import Lesson, MemoryRecord, Usage
 from prompts import registry
@@ -93,7 +93,7 @@ def second_opinion(record: MemoryRecord, role: Role, seed: int) -> dict[str, Any
         raise  # ends the run; the resumed run asks again
     except InfraError as error:
         return {"harmful": None, "reason": "", "error": f"{error.kind}: {error}", "usage": None}
-    said = {word.lower() for word in _SAID.findall(strip_thinking(reply.text))}
+    said = {word.lower() for word in _SAID.findall(answer_of(reply.text))}
     # A reply that quotes the lesson may say both: then "false" may be planted by the lesson, so "true" counts.
     harmful = "true" in said if said else None
     reason = (parse_json(reply.text, "reason") or {}).get("reason", "")

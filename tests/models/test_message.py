@@ -1,0 +1,253 @@
+"""Messages as servers send them: parts, fields of other names, the text in the field for reasoning."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import read_json, read_rows
+from provider import completion
+
+from core.errors import TransientError
+from core.models import retry
+from core.models.base import Request
+from core.models.message import canonical, canonical_bytes, misplaced_text, states_reply
+from core.models.remote import LiteLLMModel
+from envs.toy_script import play
+
+ASK = Request(messages=[{"role": "user", "content": "hello"}], role="agent")
+SCHEMA = {"type": "object", "required": ["thoughts", "status"]}
+VERDICT = '{"thoughts": "It is open.", "status": "success"}'
+
+
+def body(finish="stop", **message):
+    made = completion("")
+    made["choices"] = [{"index": 0, "finish_reason": finish, "message": {"role": "assistant"} | message}]
+    return made
+
+
+def text(value, kind="text"):
+    return {"type": kind, kind if kind != "output_text" else "text": value}
+
+
+SHAPES = {
+    "a text": ({"content": "42"}, "42", None),
+    "one part": ({"content": [text("42")]}, "42", None),
+    "parts of a sentence": ({"content": [text("The answer is "), text("42"), text(".")]}, "The answer is 42.", None),
+    "parts that are lines": (
+        {"content": [text("Thought: I look."), text("Action: look")]},
+        "Thought: I look.\nAction: look",
+        None,
+    ),
+    "output_text": ({"content": [text("42", "output_text")]}, "42", None),
+    "texts alone": ({"content": ["4", "2"]}, "42", None),
+    "an image beside it": ({"content": [text("42"), {"type": "image_url", "image_url": {"url": "x"}}]}, "42", None),
+    "an unknown part": ({"content": [{"type": "reference", "reference_ids": [1]}, text("42")]}, "42", None),
+    "text as an object": ({"content": [{"type": "text", "text": {"value": "42", "annotations": []}}]}, "42", None),
+    "Mistral's thinking": ({"content": [{"type": "thinking", "thinking": [text("hm")]}, text("42")]}, "42", "hm"),
+    "Anthropic's thinking": ({"content": [text("hm", "thinking"), text("42")]}, "42", "hm"),
+    "a reasoning part": ({"content": [{"type": "reasoning", "text": "hm"}, text("42")]}, "42", "hm"),
+    "Gemini's thought": ({"content": [{"text": "hm", "thought": True}, {"text": "42"}]}, "42", "hm"),
+    "Gemini's parts": ({"content": {"parts": [{"text": "42"}], "role": "model"}}, "42", None),
+    "one part, no list": ({"content": text("42")}, "42", None),
+    "an object": ({"content": {"status": "success"}}, '{"status": "success"}', None),
+    "a number": ({"content": 42}, "42", None),
+    "reasoning_content": ({"content": "42", "reasoning_content": "hm"}, "42", "hm"),
+    "reasoning": ({"content": "42", "reasoning": "hm"}, "42", "hm"),
+    "thinking": ({"content": "42", "thinking": "hm"}, "42", "hm"),
+    "thoughts": ({"content": "42", "thoughts": ["hm"]}, "42", "hm"),
+    "an empty one first": ({"content": "42", "reasoning_content": "", "reasoning": "hm"}, "42", "hm"),
+    "reasoning_details": (
+        {"content": "42", "reasoning_details": [{"type": "reasoning.text", "text": "hm"}]},
+        "42",
+        "hm",
+    ),
+    "a summary": ({"content": "42", "reasoning_details": [{"type": "reasoning.summary", "summary": "hm"}]}, "42", "hm"),
+    "thinking_blocks": ({"content": "42", "thinking_blocks": [text("hm", "thinking")]}, "42", "hm"),
+    "no role": ({"content": "42", "role": None}, "42", None),
+    "<think>": ({"content": "<think>hm</think>42"}, "42", "hm"),
+    "nothing but thoughts": ({"content": "<think>hm</think>"}, "<think>hm</think>", None),
+    "a refusal": ({"content": None, "refusal": "I will not."}, "I will not.", None),
+    "a refusal as a part": ({"content": [text("I will not.", "refusal")]}, "I will not.", None),
+    "function_call": (
+        {"content": None, "function_call": {"name": "act", "arguments": '{"a": 1}'}},
+        '{"name": "act", "arguments": "{\\"a\\": 1}"}',
+        None,
+    ),
+    "arguments as an object": (
+        {"content": None, "tool_calls": [{"function": {"name": "act", "arguments": {"a": 1}}}]},
+        '{"name": "act", "arguments": "{\\"a\\": 1}"}',
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("client", ["litellm", "openai"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_message_of_any_shape_is_read_alike_by_both_clients(serve, client, shape):
+    message, said, thought = SHAPES[shape]
+    server = serve(lambda request, n: (200, body(**message)))
+    reply = LiteLLMModel(model="hosted_vllm/m", api_base=server.url, client=client, attempts=1).chat(ASK)
+    assert (reply.text, reply.reasoning or None) == (said, thought)
+    assert reply.finish_reason == ("refusal" if "refusal" in shape else "tool_calls" if "act" in said else "stop")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"id": "x", "usage": {}},
+        {"choices": []},
+        {"choices": None},
+        {"choices": ["a"]},
+        {"choices": [{"index": 0}]},
+        {"choices": [{"message": {"role": "assistant", "content": "a", "tool_calls": []}}]},
+        {"choices": [{"message": {"role": "assistant", "content": None, "reasoning_content": None}}]},
+        {"data": [{"embedding": [1.0]}]},
+        ["choices"],
+        None,
+    ],
+)
+def test_what_is_well_formed_or_no_completion_is_not_touched(given):
+    assert canonical(given) is given
+    sent = json.dumps(given).encode()
+    assert canonical_bytes(sent) is sent
+
+
+@pytest.mark.parametrize("sent", [b"", b'{"choices": [', b'"choices"', b'<html>"choices"</html>', b'\xff"choices"'])
+def test_what_is_no_json_is_left_to_the_client(sent):
+    assert canonical_bytes(sent) is sent
+
+
+@pytest.mark.parametrize("place", ["text", "delta"])
+def test_a_choice_without_a_message_has_its_text_elsewhere(place):
+    choice = {"text": "42"} if place == "text" else {"delta": {"content": "42"}}
+    [read] = canonical({"choices": [choice]})["choices"]
+    assert read["message"] == {"role": "assistant", "content": "42"}
+
+
+REPLIES = [
+    "Thought: I look.\nAction: go to bed 1",
+    "**Action:** look\nObservation: nothing",
+    "So x = 6 * 7.\n\\boxed{42}",
+    "6 * 7 = 42.\n#### 42",
+    "Six sevens.\nThe answer is 42.",
+    "<answer>42</answer>",
+    "We look at each.\nAnswer: (B)",
+    "B",
+    "42",
+    "Thoughts: It is open.\nStatus: success",
+    "# Memory Item 1\n## Title A\n## Description B\n## Content Write the sum.",
+    'Here it is:\n```json\n{"index": 2}\n```',
+    "I list the files.\n```bash\nls\n```",
+    "所以答案是 42",
+]
+THOUGHTS = [
+    "Okay, the user wants the product of six and seven. Let me think.",
+    "First I look at the bed. Then I could open the box.",
+    "The answer is what they want, so I should be careful about the format and check it.",
+    "I could write Action: look, but the box is there",
+    "I must give an object with thoughts and status",
+    "Wait.",
+    "The question was:\nQuestion: What is 6 times 7?",
+]
+
+
+@pytest.mark.parametrize("said", REPLIES)
+def test_a_reply_in_the_field_for_reasoning_is_read(said):
+    assert states_reply(said)
+    assert misplaced_text(said, None) == (said, "")
+
+
+@pytest.mark.parametrize("thoughts", THOUGHTS)
+def test_thoughts_are_not_taken_for_a_reply(thoughts):
+    with pytest.raises(TransientError, match="reasoning-parser"):
+        misplaced_text(thoughts, None)
+
+
+@pytest.mark.parametrize(
+    "mark", ["</think>", "</thought>", "[/THINK]", "<|end_of_thought|>", "◁/think▷", "</seed:think>"]
+)
+def test_what_stands_behind_the_end_of_thoughts_is_the_reply(mark):
+    said, thoughts = misplaced_text(f"Is it 41? Let me see.{mark}\n\nIt is forty-two.", None)
+    assert (said.strip(), thoughts) == ("It is forty-two.", f"Is it 41? Let me see.{mark}")
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        (VERDICT, True),
+        (f"Let me see.\n{VERDICT}", True),
+        (f"```json\n{VERDICT}\n```", True),
+        ("{'thoughts': 'a', 'status': 'success'}", True),
+        ('{"thoughts": "a", "status": "success"', False),
+        ('{"thoughts": "a"}', False),
+        ("It is a success.", False),
+        ("Status: success", False),
+    ],
+)
+def test_with_a_schema_an_object_is_read_and_nothing_else(said, read):
+    if read:
+        assert misplaced_text(said, SCHEMA) == (said, "")
+    else:
+        with pytest.raises(TransientError):
+            misplaced_text(said, SCHEMA)
+
+
+TOY = ("env=toy", "llm=vllm", "embedder=hashing", "limit=4", "llm.json_schema=false", "llm.attempts=2")
+
+
+def toy(request):
+    messages = request["messages"]
+    role = "agent" if len(messages) > 1 else "judge" if "Status:" in messages[0]["content"] else "extractor"
+    return play(messages, role, 0)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.01)
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_a_run_whose_server_sends_all_text_as_reasoning_learns_as_any_other(serve, here, tmp_path, capsys, field):
+    wrong = serve(lambda request, n: (200, body(content=None, **{field: toy(request)})))
+    right = serve(lambda request, n: (200, body(content=toy(request))))
+    run, _ = here(*TOY, f"llm.api_base={wrong.url}", run_dir=tmp_path / "wrong")
+    said = capsys.readouterr().out
+    assert said.count("reasoning-parser") == 1  # once, however many calls
+    other, _ = here(*TOY, f"llm.api_base={right.url}", run_dir=tmp_path / "right")
+    assert "reasoning-parser" not in capsys.readouterr().out
+    assert read_rows(run) == read_rows(other)
+    assert any(row["lessons"] for row in read_rows(run))
+
+
+def test_a_run_whose_server_sends_nothing_but_thoughts_counts_no_failure(serve, main_here, tmp_path, quick):
+    server = serve(lambda request, n: (200, body(content="", reasoning_content="Let me think about the box.")))
+    more = (*TOY, "limit=2", f"llm.api_base={server.url}", f"run_dir={tmp_path / 'run'}", "workflow=vanilla")
+    code, said, complained = main_here(*more)
+    assert code == 1 and "2 by bad_reply" in complained
+    assert "reasoning-parser" in said
+    summary = read_json(tmp_path / "run/summary.json")
+    assert (summary["n"], summary["infra_errors"]) == (0, {"bad_reply": 2})
+    assert len(server.requests) >= 4  # each was tried again
+
+
+def test_thoughts_cut_off_at_the_length_are_a_reply_cut_off(serve, here):
+    server = serve(lambda request, n: (200, body("length", content=None, reasoning_content="Let me see.\n\\boxed{4}")))
+    run, _ = here(*TOY, "limit=1", f"llm.api_base={server.url}", "workflow=vanilla", "max_steps=1")
+    assert (read_json(run / "summary.json")["n_truncated"], read_rows(run)[0]["status"]) == (1, "failure")
+
+
+TOKENS = ["<|im_end|>", "</s>", "<|eot_id|>\n<|start_header_id|>user<|end_header_id|>\n\nGo on."]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_a_run_whose_server_leaves_its_tokens_in_acts_and_learns_as_any_other(serve, here, tmp_path, token):
+    marked = serve(lambda request, n: (200, body(content=f"<thought>say cat</thought>\n{toy(request)}{token}")))
+    clean = serve(lambda request, n: (200, body(content=toy(request))))
+    run, _ = here(*TOY, f"llm.api_base={marked.url}", run_dir=tmp_path / "marked")
+    other, _ = here(*TOY, f"llm.api_base={clean.url}", run_dir=tmp_path / "clean")
+    rows, others = read_rows(run), read_rows(other)
+    assert [(row["status"], row["lessons"]) for row in rows] == [(row["status"], row["lessons"]) for row in others]
+    steps = [step for row in rows for step in row["trajectories"][0]["steps"]]
+    assert all(step["text"].endswith(token) for step in steps)  # what was sent is recorded
+    assert not any(token[:6] in str(request["messages"]) for request in marked.requests)
