@@ -33,7 +33,12 @@ def is_root(api_base: str) -> bool:
 
 
 def better_address(
-    api_base: str, key: str | None = None, *, ollama: bool = False, other_scheme: bool = False
+    api_base: str,
+    key: str | None = None,
+    *,
+    ollama: bool = False,
+    other_scheme: bool = False,
+    called: bool = False,
 ) -> str | None:
     """The address that was probably meant: one beside `api_base` that lists its models; None if that one does itself.
 
@@ -42,14 +47,15 @@ def better_address(
     key            is sent to addresses of the same host alone
     ollama         calls go to Ollama's own API, which is below the server's root
     other_scheme   only http is tried for https, and the reverse
+    called         a call was refused there, so an address that wants a key before it answers is better, too
     """
     if not has_address(api_base):
         return next((each for each in _with_scheme(api_base) if _lists(each, key, ollama, time.monotonic())), None)
     began = time.monotonic()
-    if not other_scheme and (_lists(api_base, key, ollama, began) or _takes_calls(api_base, ollama)):
+    if not other_scheme and (_lists(api_base, key, ollama, began, locked=True) or _takes_calls(api_base, ollama)):
         return None
     found = _candidates(api_base, ollama, other_scheme)
-    return next((each for each in found if _lists(each, key, ollama, began)), None)
+    return next((each for each in found if _lists(each, key, ollama, began, locked=called)), None)
 
 
 def has_address(api_base: str) -> bool:
@@ -113,15 +119,15 @@ def _with_scheme(text: str) -> Iterator[str]:
                 yield url
 
 
-def _lists(api_base: str, key: str | None, ollama: bool, began: float) -> bool:
-    """Whether the calls' place at an address is there, by its list of models."""
+def _lists(api_base: str, key: str | None, ollama: bool, began: float, *, locked: bool = False) -> bool:
+    """Whether the calls' place at an address is there, by its list of models. locked: or by its asking for a key."""
     left = TOTAL_S - (time.monotonic() - began)
     if left <= 0:
         return False
     base = api_base.rstrip("/")
     status, body = _get(f"{base}/api/tags" if ollama else f"{base}/models", key, min(ONE_S, left))
-    if status == 401 and not key:
-        return True  # it wants a key, which the call had not
+    if status == 401 and not key and locked:
+        return True
     return status == 200 and isinstance(body, dict) and isinstance(body.get("models" if ollama else "data"), list)
 
 

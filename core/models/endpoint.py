@@ -169,7 +169,7 @@ class Endpoint:
             if others:  # the next try goes to another server, so skip this one's Retry-After
                 explained.retry_after = None
             elif explained.retry_after:
-                return self._waited_for(explained)
+                return self._waited_for(explained, address)
         return explained
 
     def _on_the_way(self, error: Exception, address: str | None) -> Exception | None:
@@ -182,7 +182,7 @@ class Endpoint:
         if address is None or self._reached or not self._doubtful(error, address):
             return None
         mixed_up = network.speaks_otherwise(error, hops)
-        better = addresses.better_address(address, self._key(), ollama=ollama, other_scheme=mixed_up)
+        better = addresses.better_address(address, self._key(), ollama=ollama, other_scheme=mixed_up, called=True)
         if better is None:
             return None
         status = hops[-1].status if hops else None
@@ -207,9 +207,9 @@ class Endpoint:
             error.status = last.status
             error.retry_after = retry_after(last.headers) if error.retry_after is None else error.retry_after
 
-    def _waited_for(self, error: TransientError) -> Exception:
+    def _waited_for(self, error: TransientError, address: str | None) -> Exception:
         """Let all calls wait as long as the server asks, or until another is ready; StopRun if that is too long."""
-        wait = min(error.retry_after, self.addresses.wait())
+        wait = min(error.retry_after, self.addresses.wait(besides=address))
         if wait >= self.retry_s:
             return StopRun(
                 f"{self.model} asks to wait {duration(error.retry_after)}, longer than {self.where}.retry_s="

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from core.errors import StopRun, UserError, meant
@@ -77,10 +78,11 @@ class Replicas:
             now = self.clock()
             return any(self._rests.get(url, 0.0) <= now for url in self.urls)
 
-    def wait(self) -> float:
-        """Seconds until a server is not resting; 0: now."""
+    def wait(self, besides: str | None) -> float:
+        """Seconds until another server than this one is ready; inf if there is no other."""
         with self._lock:
-            return max(0.0, min(self._rests.get(url, 0.0) for url in self.urls or [None]) - self.clock())
+            others = [self._rests.get(url, 0.0) for url in self.urls if url != besides]
+            return max(0.0, min(others, default=inf) - self.clock())
 
 
 # litellm's providers that stand for the user's own server. Others (anthropic, dashscope, ...) are not asked for their
