@@ -39,13 +39,21 @@ class Lost(Blocked):
 
 @dataclass
 class Hop:
-    """One HTTP request, of which a call has several if it is redirected. url: without user, password and query."""
+    """One HTTP request, of which a call has several if it is redirected. asked: its httpx.URL."""
 
     method: str
-    url: str
-    origin: tuple[str, str, int | None]
+    asked: Any
     status: int | None = None  # None: no answer came
     headers: dict[str, str] = field(default_factory=dict)  # of the answer, in lower case
+
+    @property
+    def url(self) -> str:
+        """The address without user, password and query."""
+        return str(self.asked.copy_with(query=None, fragment=None, username=None, password=None))
+
+    @property
+    def origin(self) -> tuple[str, str, int | None]:
+        return self.asked.scheme, self.asked.host, self.asked.port
 
     @property
     def is_json(self) -> bool:
@@ -234,7 +242,7 @@ def http_client(trail: Trail | None = None, timeout_s: float | None = 5.0) -> An
 
     def begin(request: Any) -> None:
         hops = request.extensions.setdefault("hops", [])  # the same list in the requests of its redirects
-        hop = _hop(request)
+        hop = Hop(method=request.method, asked=request.url)
         if trail is not None:
             trail.hops = hops
         if hops:
@@ -278,12 +286,6 @@ def _transport(httpx: Any, url: str) -> Any:
     except (ValueError, TypeError, httpx.InvalidURL) as error:
         said = f"{proxy.variable}={proxy.shown} is no address of a proxy: give http://HOST:PORT"
         raise Blocked(f"{said}, or add {proxy.host} to NO_PROXY") from error
-
-
-def _hop(request: Any) -> Hop:
-    url = request.url
-    plain = str(url.copy_with(query=None, fragment=None, username=None, password=None))
-    return Hop(method=request.method, url=plain, origin=(url.scheme, url.host, url.port))
 
 
 def _check_redirect(request: Any, first: Hop, last: Hop, now: Hop) -> None:

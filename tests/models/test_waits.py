@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import math
 import threading
@@ -11,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-from conftest import read_json, read_rows
+from conftest import read_json, read_rows, wait_for
 from provider import completion
+from rich.console import Console
 
 from core.errors import InfraError, StopRun, TransientError
 from core.models import retry
@@ -166,6 +168,18 @@ def test_a_long_wait_stands_on_the_screen_with_the_time_left_and_is_gone_afterwa
         assert printed() == ""
 
 
+def test_in_a_terminal_the_progress_line_counts_down(monkeypatch, caplog):
+    caplog.set_level("INFO", "run")
+    screen = Console(force_terminal=True, file=io.StringIO(), width=110)
+    monkeypatch.setattr("core.run.display.Console", lambda: screen)
+    with RunProgress(4, [], "a on b"):
+        with waiting(42, "429 rate_limit: slow down"):
+            wait_for(lambda: "waiting 41 s: 429 rate_limit: slow down" in screen.file.getvalue(), 10)
+        seen = len(screen.file.getvalue())
+        wait_for(lambda: "success" in screen.file.getvalue()[seen:], 10)
+        assert "waiting" not in screen.file.getvalue()[seen:]
+
+
 def test_many_calls_that_wait_for_the_same_are_one_line(shown):
     progress, printed = shown
     with ThreadPoolExecutor(16) as pool:
@@ -258,14 +272,19 @@ def test_times_are_told_in_words(seconds, words):
 # A whole run.
 
 
-@pytest.mark.parametrize("setting", [(), ("max_concurrency=3", "workflow=vanilla")], ids=["in turn", "side by side"])
-def test_a_run_whose_quota_is_used_up_ends_and_the_same_command_resumes_it(main_here, serve, tmp_path, setting):
-    quota = [7]  # calls that are left today
+@pytest.mark.parametrize(
+    ("left", "setting"),
+    [(7, ()), (4, ("max_concurrency=3", "workflow=vanilla")), (7, ("stream.mode=async", "stream.window=3"))],
+    ids=["in turn", "side by side", "overlapping"],
+)
+def test_a_run_whose_quota_is_used_up_ends_and_the_same_command_resumes_it(main_here, serve, tmp_path, left, setting):
+    quota, answered = [left], []  # calls that are left today
 
     def answer(request, number):
         if quota[0] <= 0:
             return 429, BUSY, {"Retry-After": date(hours=9)}
         quota[0] -= 1
+        answered.append(request["messages"])
         messages = request["messages"]
         role = "agent" if len(messages) > 1 else "judge" if "Status:" in messages[0]["content"] else "extractor"
         return 200, completion(play(messages, role, 0))
@@ -284,5 +303,6 @@ def test_a_run_whose_quota_is_used_up_ends_and_the_same_command_resumes_it(main_
     rows, summary = read_rows(tmp_path / "run"), read_json(tmp_path / "run/summary.json")
     assert code == 0 and rows[: len(before)] == before
     assert [row["index"] for row in rows] == list(range(6)) and summary["complete"] and summary["n"] == 6
-    answered = summary["calls"]["total"]["calls"] - summary["calls"].get("embedder", {}).get("calls", 0)
-    assert answered >= 6
+    paid = [call for role, call in summary["calls"].items() if role not in ("total", "embedder")]
+    assert sum(call["calls"] for call in paid) == len(answered)
+    assert "async" in str(setting) or len(answered) == len({str(each) for each in answered})  # none is paid twice
