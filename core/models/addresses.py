@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from core.models import network
 
-TOTAL_S, ONE_S = 8.0, 2.0  # time for all questions, and for one
+TOTAL_S, ONE_S = 6.0, 2.0  # time for all questions, and for one
 _MOST_BYTES = 1 << 22
 _VERSION = re.compile(r"v\d\w*")
 _BELOW_ROOT = ("/api/v1", "/openai/v1", "/api")  # where gateways and chat interfaces have their API
@@ -49,13 +49,18 @@ def better_address(
     other_scheme   only http is tried for https, and the reverse
     called         a call was refused there, so an address that wants a key before it answers is better, too
     """
-    if not has_address(api_base):
-        return next((each for each in _with_scheme(api_base) if _lists(each, key, ollama, time.monotonic())), None)
     began = time.monotonic()
+
+    def is_better(url: str) -> bool:
+        open_to_all = url.startswith("http:") and not (api_base.startswith("http:") or network.is_near(_host(url)))
+        sent = None if open_to_all else key  # no key goes unencrypted where it was not meant to
+        return _lists(url, sent, ollama, began, locked=called or open_to_all)
+
+    if not has_address(api_base):
+        return next(filter(is_better, _with_scheme(api_base)), None)
     if not other_scheme and (_lists(api_base, key, ollama, began, locked=True) or _takes_calls(api_base, ollama)):
         return None
-    found = _candidates(api_base, ollama, other_scheme)
-    return next((each for each in found if _lists(each, key, ollama, began, locked=called)), None)
+    return next(filter(is_better, _candidates(api_base, ollama, other_scheme)), None)
 
 
 def has_address(api_base: str) -> bool:
@@ -117,6 +122,10 @@ def _with_scheme(text: str) -> Iterator[str]:
         for each in dict.fromkeys((f"/{path}".rstrip("/") if slash and path.strip("/") else "/v1", "/v1", "")):
             if has_address(url := f"{scheme}://{host}{each}"):
                 yield url
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
 
 
 def _lists(api_base: str, key: str | None, ollama: bool, began: float, *, locked: bool = False) -> bool:

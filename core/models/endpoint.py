@@ -178,7 +178,7 @@ class Endpoint:
         if address is not None and not addresses.has_address(address):
             return StopRun(addresses.no_address(self.where, address, self._key(), ollama=ollama))
         if fault := network.fault(error, hops, address, reached=self._reached):
-            return _OnTheWay(f"{self.model}: {fault}.", "unreachable")
+            return _OnTheWay(f"{self.model}: {fault.text}.", "server" if fault.passing else "unreachable")
         if address is None or self._reached or not self._doubtful(error, address):
             return None
         mixed_up = network.speaks_otherwise(error, hops)
@@ -193,7 +193,7 @@ class Endpoint:
         """Whether an error may come from a wrong address. Each address is doubted once."""
         last = self._trail.hops[-1] if self._trail.hops else None
         status = last.status if last else getattr(error, "status_code", None)
-        page = last is not None and last.status is not None and not last.is_json
+        page = last is not None and last.status in range(200, 500) and not last.is_json
         wrong = status in (404, 405) or page or network.speaks_otherwise(error, self._trail.hops)
         with self._lock:
             doubtful = wrong and address not in self._checked_addresses

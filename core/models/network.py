@@ -304,39 +304,57 @@ def _check_redirect(request: Any, first: Hop, last: Hop, now: Hop) -> None:
 # What is at fault when a call fails.
 
 
-def fault(error: BaseException, hops: list[Hop], address: str | None, *, reached: bool = False) -> str | None:
-    """The sentence for a call that failed on its way, without a full stop; None if the server itself failed.
+@dataclass(frozen=True)
+class Fault:
+    """Why a call failed on its way: a sentence without a full stop. passing: it may be another time."""
 
-    hops      the call's requests
-    address   whom it was for, if no request was made
+    text: str
+    passing: bool = False
+
+
+def fault(error: BaseException, hops: list[Hop], address: str | None, *, reached: bool = False) -> Fault | None:
+    """Why a call failed on its way to the server; None if the server itself failed.
+
+    hops      the call's requests; [] if a client of another library made them
+    address   whom it was for, if known
     reached   whether this server has answered before, so that its way is open
     """
-    import httpx
-
     chain = list(causes(error))
-    if lost := _first(chain, Lost):
-        return f"{lost}: {_behind(lost.target, hops, address)}"
-    if blocked := _first(chain, Blocked):
-        return str(blocked)
-    if _first(chain, httpx.TooManyRedirects):
-        return _circle(hops)
+    if text := _redirect_fault(chain, hops, address) or _setting_fault(chain, hops, address, reached):
+        return Fault(text)
     url = hops[-1].url if hops else address or _asked(chain)
     if not url:
-        return None if hasattr(error, "response") else wrong_setting()
-    if _first(chain, (httpx.UnsupportedProtocol, httpx.InvalidURL)):
-        return f"{url} is no address: give http://HOST:PORT/v1"
+        return None
     proxy = proxy_of(url)
     through = f" through the proxy {proxy.shown} of {proxy.variable}" if proxy else ""
     if untrusted := _first(chain, ssl.SSLCertVerificationError):
-        return _about_certificate(url, untrusted) + (f" (asked{through})" if proxy else "")
-    if proxy is None:
-        return _key_left_behind(hops)
-    said = _proxy_said(chain, hops, reached)
-    return said and f"{_origin_text(url)} cannot be reached{through}: {said}: {proxy.way_round()}"
+        return Fault(_about_certificate(url, untrusted) + (f" (asked{through})" if proxy else ""))
+    if proxy is None or (said := _proxy_said(proxy, chain, hops, reached)) is None:
+        return None
+    busy = bool(hops) and hops[-1].status in (500, 502, 503, 504) and not is_near(proxy.host)
+    return Fault(f"{_origin_text(url)} cannot be reached{through}: {said}: {proxy.way_round()}", passing=busy)
 
 
-def _proxy_said(chain: list[BaseException], hops: list[Hop], reached: bool) -> str | None:
-    """What went wrong between here and a proxy, or what a proxy answered in the server's place; None: neither."""
+def _redirect_fault(chain: list[BaseException], hops: list[Hop], address: str | None) -> str | None:
+    import httpx
+
+    if lost := _first(chain, Lost):
+        return f"{lost}: {_behind(lost.target, hops, address)}"
+    return _circle(hops) if _first(chain, httpx.TooManyRedirects) and hops else _key_left_behind(hops)
+
+
+def _setting_fault(chain: list[BaseException], hops: list[Hop], address: str | None, reached: bool) -> str | None:
+    """The sentence for a variable that cannot be used, found by this client, or by another that made no request."""
+    import httpx
+
+    if blocked := _first(chain, Blocked):
+        return str(blocked)
+    asked = hops or reached or _first(chain, httpx.TransportError) or getattr(chain[0], "response", None) is not None
+    return None if asked else wrong_setting(address)
+
+
+def _proxy_said(proxy: Proxy, chain: list[BaseException], hops: list[Hop], reached: bool) -> str | None:
+    """What went wrong between here and a proxy, or what it answered in the server's place; None: neither."""
     import httpx
 
     status = hops[-1].status if hops else None
@@ -344,16 +362,18 @@ def _proxy_said(chain: list[BaseException], hops: list[Hop], reached: bool) -> s
         return f"it answers {refused}"
     if status == 407:
         return "it wants a user and a password (407)"
-    if _first(chain, ssl.SSLError) is not None:
-        return "TLS is not spoken there"
+    if _first(chain, ssl.SSLError):
+        return "TLS is not spoken there" if proxy.url.startswith("https:") else None
     if refused := _first(chain, (httpx.ConnectError, httpx.ConnectTimeout)):
         return os_words(refused)
-    if reached:
-        return None
-    if status is None and (broken := _first(chain, httpx.TransportError)) is not None:
+    if reached or not hops or not hops[-1].url.startswith("http:"):
+        return None  # with https a proxy passes on what it cannot read
+    if (broken := _first(chain, httpx.NetworkError) or _first(chain, httpx.RemoteProtocolError)) and is_near(
+        proxy.host
+    ):
         return os_words(broken)
-    if status is not None and hops[-1].url.startswith("http:") and not hops[-1].is_json:
-        return f"the answer is {status}, and not in JSON as a model's"  # with https it would be the server's own
+    if status is not None and not hops[-1].is_json:
+        return f"the answer is {status}, and not in JSON as a model's"
     return None
 
 
@@ -373,22 +393,23 @@ def _behind(target: str, hops: list[Hop], address: str | None) -> str:
     return "give the address behind it as api_base"
 
 
-def wrong_setting() -> str | None:
-    """The sentence for a variable that no client can use, whatever the address; None if all can be used."""
+def wrong_setting(url: str | None = None) -> str | None:
+    """The sentence for a variable that no client can use for an address, None: for any; None if all can be used."""
     import httpx
 
     try:
-        for scheme in ("https", "http"):
-            _transport(httpx, f"{scheme}://server.invalid").close()
+        for each in [url] if url else ["https://server.invalid", "http://server.invalid"]:
+            _transport(httpx, each).close()
     except Blocked as error:
         return str(error)
     try:
         httpx.Client().close()
-    except Exception as error:  # noqa: BLE001 - the libraries' own reading of NO_PROXY
+    except (ValueError, httpx.InvalidURL) as error:  # the libraries read NO_PROXY more strictly
         name = next((name for name in ("no_proxy", "NO_PROXY") if os.environ.get(name)), "NO_PROXY")
-        return (
-            f"{name}={os.environ.get(name, '')} cannot be read ({error}): correct it, an IPv6 address without brackets"
-        )
+        value = os.environ.get(name, "")
+        return f"{name}={value} cannot be read ({error}): correct it; an IPv6 address has no brackets there"
+    except (OSError, ImportError):  # a certificate or a proxy of another scheme
+        return None
     return None
 
 

@@ -197,8 +197,8 @@ def _asked(api_base: str, key: str | None) -> tuple[Listing | None, Exception | 
             answer.raise_for_status()
             return _listed(json.loads(_beginning(answer))["data"]), None, trail.hops
     except Exception as error:
-        if said := fault(error, trail.hops, url):
-            raise Blocked(said) from error
+        if (found := fault(error, trail.hops, api_base)) and not found.passing:
+            raise Blocked(found.text) from error
         unreachable = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
         if unreachable and not speaks_otherwise(error, trail.hops):
             raise ConnectionError(os_words(error)) from error

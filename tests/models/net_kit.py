@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -18,14 +19,16 @@ NOT_FOUND = (404, '{"detail": "Not Found"}', {})
 
 
 class Net:
-    """Answers by path: routes {path or (method, path): (status, body[, headers])}, else `default`.
+    """Answers by path: routes {path or (method, path): (status, body[, headers])}, else `default`; a list: in turn.
 
     tls    (certificate file, key file): speaks https
     asked  (method, path, headers) of every request
+    pause  seconds before each answer
     """
 
-    def __init__(self, routes: dict, default: tuple = NOT_FOUND, tls: tuple[str, str] | None = None) -> None:
+    def __init__(self, routes: dict, default: tuple | list = NOT_FOUND, tls: tuple[str, str] | None = None) -> None:
         self.asked: list[tuple[str, str, dict]] = []
+        self.pause = 0.0
         net = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -33,6 +36,8 @@ class Net:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 net.asked.append((self.command, self.path, dict(self.headers)))
                 found = routes.get((self.command, self.path)) or routes.get(self.path) or default
+                found = found if isinstance(found, tuple) else found.pop(0) if len(found) > 1 else found[0]
+                time.sleep(net.pause)
                 status, body, headers = (*found, {})[:3]
                 data = (body if isinstance(body, str) else json.dumps(body)).encode()
                 self.send_response(status)

@@ -14,7 +14,7 @@ from net_kit import HTML, MODELS, Net, certificate, model_below
 from provider import completion
 
 from core.errors import InfraError, StopRun, UserError
-from core.models import network
+from core.models import addresses, network, retry
 from core.models.base import Request
 from core.models.embedding import OpenAIEmbedder
 from core.models.remote import LiteLLMModel
@@ -211,14 +211,29 @@ def test_a_server_that_answers_through_a_proxy_is_blamed_itself(net, monkeypatch
     assert "no such thing" in (said := call("http://gpu.example:8000/v1")) and "proxy" not in said
 
 
-def test_other_clients_stumble_over_a_variable_that_is_named_as_well(monkeypatch):
+@pytest.mark.parametrize("address", [None, "http://127.0.0.1:8000/v1"])
+def test_other_clients_stumble_over_a_variable_that_is_named_as_well(monkeypatch, address):
     monkeypatch.setenv("no_proxy", "localhost,[::1]")
-    said = network.fault(ValueError("Invalid port: ':1]'"), [], None)
-    assert "no_proxy=localhost,[::1]" in said
+    said = network.fault(ValueError("Invalid port: ':1]'"), [], address)
+    assert "no_proxy=localhost,[::1]" in said.text
+    assert network.fault(ValueError("Invalid port: ':1]'"), [], address, reached=True) is None
     monkeypatch.delenv("no_proxy")
-    assert network.fault(ValueError("else"), [], None) is None
+    assert network.fault(ValueError("else"), [], address) is None
     monkeypatch.setenv("SSL_CERT_FILE", "/gone/ca.pem")
-    assert "SSL_CERT_FILE=/gone/ca.pem" in network.fault(OSError("else"), [], None)
+    assert "SSL_CERT_FILE=/gone/ca.pem" in network.fault(OSError("else"), [], None).text
+    assert network.fault(OSError("else"), [], "http://127.0.0.1:8000/v1") is None  # http needs no certificate
+
+
+def test_a_server_behind_a_proxy_that_is_busy_or_slow_is_tried_again(net, monkeypatch):
+    monkeypatch.setattr(retry, "FIRST_WAIT_S", 0.02)
+    busy = [(503, "<html>loading</html>", HTML), (502, "<html>", HTML), (200, completion("at last"))]
+    proxy = net({("GET", "http://gpu.example:8000/v1/models"): busy[0]}, default=busy)
+    monkeypatch.setenv("http_proxy", f"127.0.0.1:{proxy.port}")
+    assert start("http://gpu.example:8000/v1") == "hosted_vllm/default"
+    assert call("http://gpu.example:8000/v1", attempts=3) == "at last"
+    proxy.pause = 1.0
+    said = call("http://gpu.example:8000/v1", timeout_s=0.3)
+    assert "proxy" not in said and "timed out" in said.lower()
 
 
 # Certificates.
@@ -362,6 +377,22 @@ def test_a_model_that_is_missing_is_no_fault_of_the_address(net):
     missing = (404, {"error": {"message": "The model does not exist", "code": 404}})
     server = net(model_below() | {("POST", "/v1/chat/completions"): missing})
     assert "m is not known at" in (said := call(f"{server.root}/v1")) and "does not exist" in said
+
+
+def test_no_key_goes_unencrypted_where_it_was_not_meant_to(monkeypatch):
+    asked = []
+
+    def get(url, key, timeout_s):
+        asked.append((url, key))
+        return (401, None) if url == "http://gpu.example/v1/models" else (None, None)
+
+    monkeypatch.setattr(addresses, "_get", get)
+    assert addresses.better_address("https://gpu.example/v1", "secret", other_scheme=True) == "http://gpu.example/v1"
+    addresses.better_address("gpu.example/v1", "secret")
+    assert {key for url, key in asked if url.startswith("http:")} == {None}
+    assert {key for url, key in asked if url.startswith("https:")} == {"secret"}
+    addresses.better_address("http://gpu.example", "secret")
+    assert ("http://gpu.example/v1/models", "secret") in asked
 
 
 def test_a_page_in_place_of_an_answer_is_told_with_the_right_address(net):
