@@ -213,7 +213,7 @@ class Endpoint:
         if wait >= self.retry_s:
             return StopRun(
                 f"{self.model} asks to wait {duration(error.retry_after)}, longer than {self.where}.retry_s="
-                f"{self.retry_s:g} s; the same command resumes the run then ({reason(error)})"
+                f"{self.retry_s:g} s; the same command resumes the run then ({reason(error, None)})"
             )
         self.limiter.pause(wait, reason(error))
         error.retry_after = wait

@@ -82,10 +82,10 @@ class Retry:
         log.warning(text, state.attempt_number, self.attempts, state.upcoming_sleep, f"{error.kind}: {error}")
 
 
-def reason(error: TransientError) -> str:
-    """Why a call is tried again, in a few words: "429 rate_limit: m: RateLimitError: ..."."""
+def reason(error: TransientError, chars: int | None = REASON_CHARS) -> str:
+    """Why a call is tried again, in at most so many characters: "429 rate_limit: m: RateLimitError: ..."."""
     status = "" if error.status is None else f"{error.status} "
-    return f"{status}{error.kind}: {error}"[:REASON_CHARS]
+    return f"{status}{error.kind}: {error}"[:chars]
 
 
 def _wait(state: Any) -> float:
