@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
+import httpx
 import pytest
 from conftest import read_json, read_rows, wait_for
 from provider import completion
@@ -77,7 +78,7 @@ HEADERS = [  # (headers, seconds)
 
 @pytest.mark.parametrize(("headers", "seconds"), HEADERS, ids=str)
 def test_the_time_that_a_server_asks_for_is_read_in_every_form(headers, seconds):
-    found = retry_after(later(headers))
+    found = retry_after(httpx.Headers(later(headers)))
     assert found == (seconds if seconds in (None, math.inf) else pytest.approx(seconds, abs=2))
 
 
