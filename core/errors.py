@@ -53,7 +53,13 @@ class InfraError(Exception):
 
 
 class TransientError(InfraError):
-    """An InfraError that another try may avoid. retry_after: seconds that the server asked to wait, or None."""
+    """An InfraError that another try may avoid.
+
+    retry_after   seconds that the server asked to wait, or None
+    status        of its answer, if known
+    """
+
+    status: int | None = None
 
     def __init__(self, message: str, kind: str = "server", retry_after: float | None = None) -> None:
         super().__init__(message, kind)

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from core.errors import InfraError, TransientError, UserError, check_numbers
 from core.models.endpoint import Endpoint, usage_of_response
@@ -182,6 +182,7 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
     batch   maximum texts in one call; above 1 a provider may return other last bits of a vector
     """
 
+    where: ClassVar[str] = "embedder.inner"
     model: str = "text-embedding-3-small"
     api_key_env: str | None = "OPENAI_API_KEY"
     timeout_s: float = 60.0

@@ -7,18 +7,19 @@ import logging
 import os
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError
+from core.models import addresses, network
 from core.models.faults import is_page
 from core.models.limits import Limiter
-from core.models.message import canonical_bytes
-from core.models.retry import Heard, Retry, explain
+from core.models.network import http_client
+from core.models.retry import Heard, Retry, explain, reason, retry_after
 from core.models.servers import Replicas, addresses_of, window_at
+from core.models.waits import duration
 from core.starting import loading
 from core.types import Usage
 
@@ -48,6 +49,7 @@ class Endpoint:
     price_per_mtok    {prompt, completion, cached} in USD per million tokens; None: litellm's table
     """
 
+    where: ClassVar[str] = "llm"  # its place in the configuration, for messages
     model: str
     api_key_env: str | None = None
     api_base: str | list[str] | None = None
@@ -67,7 +69,8 @@ class Endpoint:
     _worked: bool = field(default=False, init=False, repr=False)  # whether it ever answered with a reply
     _blocked: int = field(default=0, init=False, repr=False)  # firewall's pages that came before
     _listed: int | None = field(default=None, init=False, repr=False)  # its context window; 0: unknown; None: not asked
-    _heard: threading.local = field(default_factory=threading.local, init=False, repr=False)  # the thread's last answer
+    _trail: network.Trail = field(default_factory=network.Trail, init=False, repr=False)
+    _checked_addresses: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -123,7 +126,7 @@ class Endpoint:
                 if (
                     error.kind == "unreachable" and not self.addresses.ready()
                 ):  # no server is reachable: further tasks would fail too
-                    raise StopRun(f"{error} Is the server running?") from error
+                    raise _no_server(error) from error
                 error.retries += tries.passed_over
             error.usage = tries.rejected if tries.rejected.tokens else None
             raise
@@ -133,7 +136,7 @@ class Endpoint:
         """One try, at the first reachable server. Unreachable ones are passed over, each counted in `tries`."""
         while True:
             with self.addresses.one() as address:
-                self._heard.answer = None
+                self._trail.hops, self._trail.answer = [], None
                 try:
                     response = self._send(function, address, request)
                 except Exception as error:
@@ -157,7 +160,7 @@ class Endpoint:
 
     def _body(self) -> Any:
         """The body of this thread's last answer, as parsed; None if it is unknown."""
-        answer = getattr(self._heard, "answer", None)
+        answer = self._trail.answer
         try:
             return answer.json() if answer is not None else None
         except ValueError:
@@ -178,25 +181,74 @@ class Endpoint:
 
     def _explained(self, error: Exception, address: str | None, room: int | None = None) -> Exception:
         """The exception to raise for an error of a try; also pauses the server, or the provider's limiter."""
-        answer = getattr(self._heard, "answer", None)
+        answer = self._trail.answer
         known = {"text": answer.text, "status": answer.status_code} if answer is not None else {}
         heard = Heard(**known, worked=self._worked, room=room)
-        explained = explain(error, self.model, address, self.api_key_env, heard)
+        explained = self._on_the_way(error, address)
+        explained = explained or explain(error, self.model, address, self.api_key_env, heard)
         if isinstance(explained, AttemptOver) and not self._worked and is_page(heard.text):
             self._blocked += 1
             if self._blocked >= _MOST_BLOCKED:  # a block of this machine looks the same, and every task would fail
                 return StopRun(f"{explained}. Nothing but such pages has come from it: is this machine blocked?")
         if isinstance(explained, TransientError):
+            self._add_headers(explained)
             others = self.addresses.rest(address, explained.retry_after)
             if explained.kind != "unreachable":
                 self._reached = True
             elif not self._reached and not others:  # never reachable: retries would only make the user wait
-                return StopRun(f"{explained} Is the server running?")
+                return _no_server(explained)
             if others:  # the next try goes to another server, so skip this one's Retry-After
                 explained.retry_after = None
             elif explained.retry_after:
-                self.limiter.pause(explained.retry_after)
+                return self._waited_for(explained, address)
         return explained
+
+    def _on_the_way(self, error: Exception, address: str | None) -> Exception | None:
+        """The exception for a call that a proxy, a certificate, a redirect or a wrong address kept from its server."""
+        hops, ollama = self._trail.hops, self.model.startswith("ollama")
+        if address is not None and not addresses.has_address(address):
+            return StopRun(addresses.no_address(self.where, address, self._key(), ollama=ollama))
+        if fault := network.fault(error, hops, address, reached=self._reached):
+            return _OnTheWay(f"{self.model}: {fault.text}.", "server" if fault.passing else "unreachable")
+        if address is None or self._reached or not self._doubtful(error, address):
+            return None
+        mixed_up = network.speaks_otherwise(error, hops)
+        better = addresses.better_address(address, self._key(), ollama=ollama, other_scheme=mixed_up, called=True)
+        if better is None:
+            return None
+        status = hops[-1].status if hops else None
+        what = f"does not speak {address.partition(':')[0]}" if mixed_up else f"answers {status}"
+        return StopRun(addresses.wrong_address(self.where, address, what, better))
+
+    def _doubtful(self, error: Exception, address: str) -> bool:
+        """Whether an error may come from a wrong address. Each address is doubted once."""
+        last = self._trail.hops[-1] if self._trail.hops else None
+        status = last.status if last else getattr(error, "status_code", None)
+        page = last is not None and last.status in range(200, 500) and not last.is_json
+        wrong = status in (404, 405) or page or network.speaks_otherwise(error, self._trail.hops)
+        with self._lock:
+            doubtful = wrong and address not in self._checked_addresses
+            self._checked_addresses |= {address} if doubtful else set()
+        return doubtful
+
+    def _add_headers(self, error: TransientError) -> None:
+        """Give an error the status of the server's answer, and its Retry-After if litellm has dropped it."""
+        last = self._trail.hops[-1] if self._trail.hops else None
+        if last is not None and last.status is not None and last.status >= 400:
+            error.status = last.status
+            error.retry_after = retry_after(last.headers) if error.retry_after is None else error.retry_after
+
+    def _waited_for(self, error: TransientError, address: str | None) -> Exception:
+        """Let all calls wait as long as the server asks, or until another is ready; StopRun if that is too long."""
+        wait = min(error.retry_after, self.addresses.wait(besides=address))
+        if wait >= self.retry_s:
+            return StopRun(
+                f"{self.model} asks to wait {duration(error.retry_after)}, longer than {self.where}.retry_s="
+                f"{self.retry_s:g} s; the same command resumes the run then ({reason(error, None)})"
+            )
+        self.limiter.pause(wait, reason(error))
+        error.retry_after = wait
+        return error
 
     def _own_client(self, address: str | None) -> Any:
         """A client for litellm, with a time limit on the whole response and closed by `close`; None: litellm's own."""
@@ -211,7 +263,7 @@ class Endpoint:
             if address not in self._clients:
                 from litellm.llms.custom_httpx.http_handler import HTTPHandler
 
-                self._http = self._http or http_client(self._hear)
+                self._http = self._http or http_client(self._trail)
                 self._clients[address] = HTTPHandler(client=self._http)
             return self._clients[address]
 
@@ -220,13 +272,10 @@ class Endpoint:
             if address not in self._clients:
                 import openai
 
-                self._http = self._http or http_client(self._hear)
+                self._http = self._http or http_client(self._trail)
                 how = {"api_key": self._key() or "none", "base_url": address, "max_retries": 0}
                 self._clients[address] = openai.OpenAI(**how, http_client=self._http)
             return self._clients[address]
-
-    def _hear(self, answer: Any) -> None:
-        self._heard.answer = answer
 
     def _key(self) -> str | None:
         return os.environ.get(self.api_key_env) if self.api_key_env else None
@@ -249,6 +298,14 @@ class _Tries:
     rejected: Usage = field(default_factory=Usage)  # usage of rejected responses
 
 
+class _OnTheWay(TransientError):
+    """A proxy, a certificate or a redirect is at fault, and the message says which."""
+
+
+def _no_server(error: TransientError) -> StopRun:
+    return StopRun(str(error) if isinstance(error, _OnTheWay) else f"{error} Is the server running?")
+
+
 def load_litellm() -> Any:
     """Import litellm without its network access and terminal output. Takes seconds the first time."""
     first = "litellm" not in sys.modules
@@ -262,48 +319,6 @@ def load_litellm() -> Any:
     if first:
         gc.freeze()  # keep its classes out of garbage collection, which would stop all calls for a sixth of a second
     return litellm
-
-
-def http_client(hear: Callable[[Any], None]) -> Any:
-    """An httpx client for many threads, with a deadline for the whole response; messages in one form (`canonical`).
-
-    httpx's read timeout alone would let a server send one byte a second for ever.
-
-    hear   is given each response, read to its end, in the thread of its call
-    """
-    import httpx
-
-    class Bounded(httpx.SyncByteStream):
-        def __init__(self, stream: Any, request: Any) -> None:
-            self._stream, self._request = stream, request
-
-        def __iter__(self) -> Iterator[bytes]:
-            for chunk in self._stream:
-                if time.monotonic() > self._request.extensions.get("deadline", float("inf")):
-                    raise httpx.ReadTimeout("the answer took longer than the limit", request=self._request)
-                yield chunk
-
-        def close(self) -> None:
-            self._stream.close()
-
-    def begin(request: Any) -> None:
-        if limit := request.extensions.get("timeout", {}).get("read"):
-            request.extensions["deadline"] = time.monotonic() + limit
-
-    def bound(response: Any) -> None:
-        response.stream = Bounded(response.stream, response.request)
-        if response.is_redirect:
-            return
-        response.read()
-        if response.status_code == 200 and "event-stream" not in response.headers.get("content-type", ""):
-            response._content = canonical_bytes(response.content)  # httpx has no other way to change what was read
-        hear(response)
-
-    return httpx.Client(
-        event_hooks={"request": [begin], "response": [bound]},
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-        follow_redirects=True,
-    )
 
 
 # Cost of a response: by the price in the configuration, else by litellm's table, else unknown (None, never 0).

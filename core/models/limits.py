@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Protocol
 
 from core.errors import InfraError
+from core.models.waits import SHOWN_S, waiting
 
 
 @dataclass(kw_only=True)
@@ -33,14 +35,17 @@ class Limiter:
         self._in_flight = 0
         self._requests = _Bucket(self.requests_per_min, self.clock())
         self._tokens = _Bucket(self.tokens_per_min, self.clock())
-        self._not_before = 0.0
+        self._not_before, self._paused_by = 0.0, ""
+        self._shown_until = 0.0  # of the wait that is shown; 0: none is
 
     @contextmanager
     def slot(self, tokens: int) -> Iterator[_Slot]:
         """Wait until a call of about `tokens` may start; set `used` on the slot to the tokens really used."""
         with self._changed:
-            while (wait := self._wait(tokens)) > 0:
-                self._changed.wait(min(wait, 1.0))  # also woken when a call ends; a second, to notice `closing`
+            with ExitStack() as shown:
+                while (wait := self._wait(tokens)) > 0:
+                    self._show(wait, tokens, shown)
+                    self._changed.wait(min(wait, 1.0))  # also woken when a call ends; a second, to notice `closing`
             self._in_flight += 1
             self._requests.take(1)
             self._tokens.take(tokens)
@@ -53,10 +58,36 @@ class Limiter:
                 self._tokens.take(slot.used - tokens)
                 self._changed.notify_all()
 
-    def pause(self, seconds: float) -> None:
-        """Start no call for the next `seconds`."""
+    def pause(self, seconds: float, why: str = "the server asks for time") -> None:
+        """Start no call for the next `seconds`, a finite number."""
+        if not isfinite(seconds):
+            raise ValueError(f"a pause of {seconds} s would never end")
         with self._changed:
-            self._not_before = max(self._not_before, self.clock() + seconds)
+            until = self.clock() + seconds
+            if until > self._not_before:
+                self._not_before, self._paused_by = until, why
+
+    def _show(self, wait: float, tokens: int, shown: ExitStack) -> None:
+        """Show a long wait while `shown` is open: one for all calls that wait, and anew if it takes longer."""
+        now = self.clock()
+        if wait <= SHOWN_S or now < self._shown_until or (why := self._why(tokens)) is None:
+            return
+        shown.close()
+        self._shown_until = now + wait
+        shown.callback(setattr, self, "_shown_until", 0.0)
+        shown.enter_context(waiting(wait, why))
+
+    def _why(self, tokens: int) -> str | None:
+        """What a call waits for; None: for others to end."""
+        if self.max_in_flight is not None and self._in_flight >= self.max_in_flight:
+            return None
+        now = self.clock()
+        reasons = [
+            (self._not_before - now, self._paused_by),
+            (self._requests.wait(1, now), f"requests_per_min={self.requests_per_min}"),
+            (self._tokens.wait(tokens, now), f"tokens_per_min={self.tokens_per_min}"),
+        ]
+        return max(reasons)[1]
 
     def _wait(self, tokens: int) -> float:
         """Seconds until a call may start; 0: now. Raises InfraError if the model is being closed."""

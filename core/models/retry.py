@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
+import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -19,12 +22,14 @@ from typing import Any, TypeVar
 
 from core.errors import AttemptOver, InfraError, StopRun, TransientError
 from core.models import faults
+from core.models.waits import waiting
 from core.redact import Redactor
 
 Out = TypeVar("Out")
 
 FIRST_WAIT_S = 0.5  # before the second attempt, at most; doubled each time up to LONGEST_WAIT_S
 LONGEST_WAIT_S = 30.0
+REASON_CHARS = 160  # of an error, where it stands beside a wait
 log = logging.getLogger("run.retries")  # one line per retry in main.log; the progress line shows their number
 
 
@@ -43,18 +48,27 @@ class Retry:
         from tenacity import (
             Retrying,
             retry_if_exception_type,
-            sleep_using_event,
             stop_after_attempt,
             stop_before_delay,
             stop_when_event_set,
         )
 
+        failed: list[TransientError] = []  # the latest
+
+        def sleep(seconds: float) -> None:
+            with waiting(seconds, reason(failed[-1])):
+                closing.wait(seconds)
+
+        def before_sleep(state: Any) -> None:
+            failed[:] = [state.outcome.exception()]
+            self._log(state)
+
         retrying = Retrying(
             retry=retry_if_exception_type(TransientError),
             stop=stop_after_attempt(self.attempts) | stop_before_delay(self.total_s) | stop_when_event_set(closing),
             wait=_wait,
-            sleep=sleep_using_event(closing),
-            before_sleep=self._log,
+            sleep=sleep,
+            before_sleep=before_sleep,
             reraise=True,
         )
         try:
@@ -70,6 +84,12 @@ class Retry:
         log.warning(text, state.attempt_number, self.attempts, state.upcoming_sleep, f"{error.kind}: {error}")
 
 
+def reason(error: TransientError, chars: int | None = REASON_CHARS) -> str:
+    """Why a call is tried again, in at most so many characters: "429 rate_limit: m: RateLimitError: ..."."""
+    status = "" if error.status is None else f"{error.status} "
+    return f"{status}{error.kind}: {error}"[:chars]
+
+
 def _wait(state: Any) -> float:
     """Seconds to wait: slightly more than Retry-After, else random below a bound that doubles (full jitter)."""
     from tenacity import wait_random, wait_random_exponential
@@ -81,19 +101,53 @@ def _wait(state: Any) -> float:
 
 
 def retry_after(headers: Any) -> float | None:
-    """Seconds from a Retry-After header, which holds a number or an HTTP date (RFC 9110, 10.2.3); None without one."""
+    """Seconds that a server asks to wait; None if it asks for none that can be read; inf: for ever.
+
+    By Retry-After, a number or an HTTP date (RFC 9110, 10.2.3); by OpenAI's and Azure's headers in milliseconds, which
+    are more exact; where there is none and nothing is left of a limit, by the time at which that begins anew.
+    """
+    named = {str(name).lower(): str(value).strip() for name, value in dict(headers or {}).items()}
+    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
+        if (ms := _seconds(named.get(name, ""))) is not None:
+            return ms / 1000
+    if "retry-after" in named:
+        return _seconds(named["retry-after"])
+    if named.get("x-ratelimit-remaining") in ("0", "0.0"):
+        return _seconds(named.get("x-ratelimit-reset", ""))
+    return None
+
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)[a-z]*")  # one part of "2m59.56s"
+_EPOCH_S, _EPOCH_MS = 1e9, 1e12  # from here on a number is a point in time
+
+
+def _seconds(text: str) -> float | None:
+    """Seconds from now, of a number of them, a length of time ("1m30s") or a point in time."""
+    try:
+        number = float(text)
+    except ValueError:
+        if text and not _LENGTH.sub("", text.lower()).strip(" ,"):
+            return sum(float(n) * _UNITS[unit] for n, unit in _LENGTH.findall(text.lower()))
+        return _until_date(text)
+    if math.isnan(number):
+        return None
+    if _EPOCH_S < number < math.inf:
+        number = (number / 1000 if number >= _EPOCH_MS else number) - time.time()
+    return max(0.0, number)
+
+
+def _until_date(text: str) -> float | None:
+    """Seconds until an HTTP date, or one of ISO 8601; None if it is none."""
     from datetime import UTC, datetime
 
-    text = str((headers or {}).get("retry-after") or "").strip()
-    try:
-        return max(0.0, float(text))
-    except ValueError:
-        pass
-    try:
-        when = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    for read in (parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            when = read(text)
+            return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+        except (ValueError, TypeError, OverflowError):
+            continue
+    return None
 
 
 # Classification of litellm's errors, by status code, class and cause.

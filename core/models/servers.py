@@ -14,9 +14,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from core.errors import StopRun, UserError, meant
+from core.models import addresses
+from core.models.network import Blocked, Hop, Trail, fault, http_client, os_words, speaks_otherwise
 from core.starting import stage
 
 REST_S = 10.0  # how long a server is not chosen after a transient error, unless it sends Retry-After
@@ -75,6 +78,12 @@ class Replicas:
             now = self.clock()
             return any(self._rests.get(url, 0.0) <= now for url in self.urls)
 
+    def wait(self, besides: str | None) -> float:
+        """Seconds until another server than this one is ready; inf if there is no other."""
+        with self._lock:
+            others = [self._rests.get(url, 0.0) for url in self.urls if url != besides]
+            return max(0.0, min(others, default=inf) - self.clock())
+
 
 # litellm's providers that stand for the user's own server. Others (anthropic, dashscope, ...) are not asked for their
 # models: they are always reachable, and their first call rejects an unknown name at no cost.
@@ -98,7 +107,7 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
     ask        False: no server is asked
     """
     listings: dict[str, Listing | None] = {}  # by address: each server is asked once
-    away: dict[str, ConnectionError] = {}  # unreachable addresses
+    away: dict[str, ConnectionError | Blocked] = {}  # unreachable addresses
     for key, node, replaceable in _with_address(nodes):
         model = UNNAMED if node.get("model") in (None, "???") else str(node.get("model"))
         bases, key_env = addresses_of(node.get("api_base")), node.get("api_key_env")
@@ -110,8 +119,9 @@ def name_models(nodes: dict[str, Any], recorded: dict[str, Any], *, ask: bool = 
                 try:
                     if ask and node.get("cache") != "replay":
                         stage(f"asking {base} for its models")
-                        listings[base] = models_at(base, os.environ.get(key_env) if key_env else None)
-                except ConnectionError as error:
+                        key_value = os.environ.get(key_env) if key_env else None
+                        listings[base] = _listing(key, base, key_value, ollama=model.startswith("ollama"))
+                except (ConnectionError, Blocked) as error:
                     away[base] = error
         there = [base for base in bases if base not in away]
         if not there and not replaceable:
@@ -157,7 +167,7 @@ def window_at(model: str, api_base: str | None, key: str | None = None) -> int |
     """The context window in tokens of a model, by litellm's name, as its server lists it; None if it does not."""
     try:
         listing = models_at(api_base, key) if is_asked(model, api_base) else None
-    except (ConnectionError, UserError):
+    except (ConnectionError, UserError, Blocked):
         return None
     name = model.partition("/")[2]
     windows = listing.windows if listing else {}
@@ -180,35 +190,81 @@ def is_asked(model: str, api_base: str | None) -> bool:
 def models_at(api_base: str, key: str | None = None) -> Listing | None:
     """The models of the server at an address; None if it does not list them (404, 401, timeout, no JSON).
 
-    Raises ConnectionError with the cause if it is unreachable, UserError for an invalid address.
+    Raises ConnectionError with the cause if it is unreachable, Blocked if the environment or a redirect keeps it from
+    being asked, UserError for an invalid address.
     """
-    from http.client import HTTPException
-    from ssl import SSLError
-    from urllib.error import HTTPError, URLError
-    from urllib.request import Request, urlopen
+    if not addresses.has_address(api_base):
+        raise UserError(f"api_base={api_base} is no address: give http://HOST:PORT/v1.")
+    return _asked(api_base, key)[0]
 
-    base = api_base.rstrip("/")
-    url = f"{base}/models" if base.rpartition("/")[2].startswith("v") else f"{base}/v1/models"
+
+def _listing(where: str, api_base: str, key: str | None, *, ollama: bool) -> Listing | None:
+    """`models_at`, which also checks the address itself: raises UserError if another one beside it is meant."""
+    if not addresses.has_address(api_base):
+        raise UserError(addresses.no_address(where, api_base, key, ollama=ollama))
+    listing, error, hops = _asked(api_base, key)
+    what, better = "is not where its API is", None
+    if error is not None and speaks_otherwise(error, hops):
+        what = f"does not speak {api_base.partition(':')[0]}"
+        better = addresses.better_address(api_base, key, ollama=ollama, other_scheme=True)
+    elif moved := _moved(api_base, hops):
+        what, better = f"redirects ({hops[0].status})", moved
+    elif not (addresses.is_root(api_base) if ollama else addresses.is_plain(api_base)):
+        better = addresses.better_address(api_base, key, ollama=ollama)
+    if better:
+        raise UserError(addresses.wrong_address(where, api_base, what, better))
+    return listing
+
+
+def _asked(api_base: str, key: str | None) -> tuple[Listing | None, Exception | None, list[Hop]]:
+    """(models, why they are unknown, the requests made) of the server at an address; raises as `models_at`."""
+    import httpx
+
+    url = _models_url(api_base)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
+    trail = Trail()
     try:
-        with urlopen(Request(url, headers=headers), timeout=_TIMEOUT_S) as answer:
-            models = json.loads(answer.read(_MOST_BYTES))["data"]
-            names = tuple(str(each["id"]) for each in models)
-            owners = {str(each.get("owned_by")) for each in models}
-            windows = {str(each["id"]): window for each in models if (window := _window_of(each))}
-    except HTTPError:
-        return None
-    except URLError as error:
-        if isinstance(error.reason, str):
-            raise UserError(f"api_base={api_base} is no address: give http://HOST:PORT/v1.") from error
-        if isinstance(error.reason, SSLError):
-            return None
-        raise ConnectionError(getattr(error.reason, "strerror", None) or str(error.reason)) from error
-    except (OSError, HTTPException, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, ValueError) and "unknown url type" in str(error):
-            raise UserError(f"api_base={api_base} is no address: give http://HOST:PORT/v1.") from error
-        return None
+        with http_client(trail, _TIMEOUT_S) as client, client.stream("GET", url, headers=headers) as answer:
+            answer.raise_for_status()
+            return _listed(json.loads(_beginning(answer))["data"]), None, trail.hops
+    except Exception as error:
+        if (found := fault(error, trail.hops, api_base)) and not found.passing:
+            raise Blocked(found.text) from error
+        unreachable = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+        if unreachable and not speaks_otherwise(error, trail.hops):
+            raise ConnectionError(os_words(error)) from error
+        return None, error, trail.hops
+
+
+def _models_url(api_base: str) -> str:
+    base = api_base.rstrip("/")
+    return f"{base}/models" if base.rpartition("/")[2].startswith("v") else f"{base}/v1/models"
+
+
+def _listed(models: list[dict[str, Any]]) -> Listing:
+    names = tuple(str(each["id"]) for each in models)
+    owners = {str(each.get("owned_by")) for each in models}
+    windows = {str(each["id"]): window for each in models if (window := _window_of(each))}
     return Listing(names=names, any_name=len(names) == 1 and owners <= {"llamacpp", "sglang"}, windows=windows)
+
+
+def _beginning(answer: Any) -> bytes:
+    text = b""
+    for chunk in answer.iter_bytes():
+        text += chunk
+        if len(text) > _MOST_BYTES:
+            break
+    return text
+
+
+def _moved(api_base: str, hops: list[Hop]) -> str | None:
+    """The address to which an `api_base` redirects in such a way that a call would be lost; None if it does not."""
+    if not any(hop.status in (301, 302, 303) for hop in hops[:-1]) or hops[-1].status != 200:
+        return None
+    tail = _models_url(api_base).removeprefix(api_base.rstrip("/"))
+    target = hops[-1].url.rstrip("/")
+    moved = target.removesuffix(tail)
+    return moved if moved not in (target, api_base.rstrip("/")) else None
 
 
 def model_to_ask(where: str, model: str, api_base: str, listing: Listing | None, recorded: str | None) -> str:
@@ -242,8 +298,10 @@ def model_to_ask(where: str, model: str, api_base: str, listing: Listing | None,
     return f"{provider}/{name or listing.names[0]}"
 
 
-def not_running(where: str, model: str, api_base: str, error: ConnectionError) -> StopRun:
+def not_running(where: str, model: str, api_base: str, error: ConnectionError | Blocked) -> StopRun:
     """The error for an unreachable server."""
+    if isinstance(error, Blocked):
+        return StopRun(f"{where}: {error}.")
     start = "ollama serve" if model.startswith("ollama") else "vllm serve MODEL"
     return StopRun(
         f"{where}: nothing answers at {api_base} ({error}): start the server, e.g. `{start}`, "

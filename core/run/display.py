@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from core.models.waits import SHOWN_S, Wait
 from core.run.launch import short
 from core.run.records import evaluated, usage_of
 from core.starting import started
@@ -22,6 +23,7 @@ log = logging.getLogger("run")
 NOTICES = logging.getLogger("run.notices")  # what the user should know: any part may write to it, as often as it likes
 PLAIN_EVERY_S = 5.0
 MOST_BROKEN = 20  # tasks with an infra error that the table of a run lists
+_WAIT_CHARS = 60  # of a wait and its reason in the live line
 _WIDTH = 72  # of a table row's two texts, in a terminal of 80 columns
 UNKNOWN = "not known: the environment did not evaluate; evaluate what the run left"
 MOST_CHARS = 200  # of a task's error in the table
@@ -38,6 +40,7 @@ class RunProgress:
         self._total, self._label, self._quiet = total, label, quiet
         self._known = True
         self._done = self._valid = self._won = self._lessons = self._tokens = self._retries = 0
+        self._waits: set[Wait] = set()  # those in progress
         self._doing = ""  # what the run waits for besides calls, e.g. loading a model
         self._began, self._shown, self._at_start = time.monotonic(), 0.0, len(rows)
         self._warned: set[str] = set()
@@ -47,14 +50,14 @@ class RunProgress:
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}  {task.fields[facts]}"),
+            _Now(lambda task: f"{task.completed:.0f}/{task.total:.0f}  {self._facts()}"),
             TimeRemainingColumn(compact=True),
             console=Console(),
             disable=not self._live,
         )
         for row in rows:
             self._count(row)
-        self._task = self._bar.add_task(label, total=total, completed=self._done, facts=self._facts())
+        self._task = self._bar.add_task(label, total=total, completed=self._done)
 
     def update(self, row: dict) -> None:
         """Count one more episode and refresh the display."""
@@ -64,7 +67,7 @@ class RunProgress:
     def _show(self, last: bool = False) -> None:
         if self._quiet:
             return
-        self._bar.update(self._task, completed=self._done, facts=self._facts())
+        self._bar.update(self._task, completed=self._done)
         now = time.monotonic()
         if not self._live and (now - self._shown >= PLAIN_EVERY_S or last):
             self._shown = now
@@ -73,7 +76,7 @@ class RunProgress:
             print(f"{self._label}  {self._done}/{self._total}  {self._facts()}{about}", flush=True)
 
     def hear(self, record: logging.LogRecord) -> None:
-        """Reflect a log record in the display: a notice, a retry of a call, or a model that is being loaded."""
+        """Reflect a log record in the display: a notice, a retried call, a model that is being loaded, a long wait."""
         if record.name == NOTICES.name:
             self.warn(record.getMessage())
         elif record.name == "run.retries":
@@ -81,7 +84,24 @@ class RunProgress:
             self._show()
         elif hasattr(record, "doing"):
             self._doing = record.doing
-            self._bar.update(self._task, facts=self._facts())
+            self._bar.refresh()
+        elif hasattr(record, "wait_begins"):
+            self._begin_wait(record.wait_begins)
+        elif hasattr(record, "wait_ends"):
+            self._waits.discard(record.wait_ends)
+            self._bar.refresh()
+
+    def _begin_wait(self, wait: Wait) -> None:
+        """Show a wait; without a live line only if it is much longer than what is waited for already."""
+        longest = self._longest_wait()
+        self._waits.add(wait)
+        if self._live:
+            self._bar.refresh()
+        elif longest is None or wait.until > longest.until + SHOWN_S:
+            print(f"{self._label}  {wait.text()}", flush=True)
+
+    def _longest_wait(self) -> Wait | None:
+        return max(tuple(self._waits), key=lambda wait: wait.until, default=None)
 
     def warn(self, text: str) -> None:
         """Print a warning above the bar and log it; a repeated text is ignored."""
@@ -104,6 +124,8 @@ class RunProgress:
     def _facts(self) -> str:
         if self._doing and self._live:  # instead of the counts: the bar has only one line
             return f"{self._doing} ..."
+        if self._live and (wait := self._longest_wait()) is not None:
+            return wait.text()[:_WAIT_CHARS]
         rate = f"{100 * self._won / self._valid:.0f} %" if self._valid and self._known else "- %"
         broken = self._done - self._valid
         counts = {"broken": broken, "retries": self._retries}
@@ -123,6 +145,17 @@ class RunProgress:
         NOTICES.removeHandler(self._ear)
         NOTICES.propagate = True
         self._bar.stop()
+
+
+class _Now(ProgressColumn):
+    """A column whose text is made anew at each refresh, so that it can count down."""
+
+    def __init__(self, text: Callable[[Any], str]) -> None:
+        super().__init__()
+        self._text = text
+
+    def render(self, task: Any) -> Text:
+        return Text(self._text(task))
 
 
 class _Ear(logging.Handler):
