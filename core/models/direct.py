@@ -17,7 +17,6 @@ TAKEN = frozenset("temperature seed max_tokens response_format top_p stop reason
 _ENDS = ("stop", "length", "tool_calls", "function_call", "content_filter")
 _OTHER_ENDS = {"max_tokens": "length", "MAX_TOKENS": "length", "tool_use": "tool_calls", "refusal": "content_filter"}
 _OTHER_ENDS |= dict.fromkeys(("content_filtered", "sensitive", "SAFETY"), "content_filter")
-_DETAILS = ("prompt_tokens_details", "completion_tokens_details")
 _THOUGHT = re.compile(r"<(?:think|thinking|budget:thinking)>(.*?)</(?:think|thinking|budget:thinking)>(.*)", re.DOTALL)
 
 
@@ -51,11 +50,9 @@ def response_of(body: Any) -> Any:
         choices = [_choice(each) for each in body["choices"]]
     except (KeyError, TypeError, AttributeError) as broken:
         raise AnsweredError(f"a choice of the answer is none: {broken!r}", 500) from broken
-    usage = body.get("usage") or {}
-    details = {key: SimpleNamespace(**(usage.get(key) or {})) for key in _DETAILS}
     return SimpleNamespace(
         choices=choices,
-        usage=SimpleNamespace(**{**usage, **details}),
+        usage=body.get("usage"),  # read by token_counts.py, whatever it holds
         model=body.get("model"),
         provider=body.get("provider"),
         system_fingerprint=body.get("system_fingerprint"),
