@@ -142,25 +142,26 @@ def with_readable_usage(content: bytes) -> bytes:
         return content
     if not isinstance(body, dict):
         return content
-    readable = _readable({name: value for name, value in body.items() if name.endswith("eval_count")})
-    readable.pop("unreadable", None)
-    kept = {name: value for name, value in body.items() if not name.endswith("eval_count")} | readable
+    kept, _ = _readable({name: value for name, value in body.items() if name.endswith("eval_count")})  # Ollama's
+    kept = {name: value for name, value in body.items() if not name.endswith("eval_count")} | kept
     if (usage := body.get("usage")) is not None:
-        kept["usage"] = _readable(usage) if isinstance(usage, dict) else None
+        counts, lost = _readable(usage) if isinstance(usage, dict) else (None, False)
+        kept["usage"] = counts | {"unreadable": True} if counts is not None and lost else counts
     return content if kept == body else json.dumps(kept).encode()
 
 
-def _readable(usage: dict[str, Any]) -> dict[str, Any]:
+def _readable(usage: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """(the usage without what should be a count and is none, whether there was such)."""
     kept, lost = {}, False
     for name, value in usage.items():
-        if value is None or not ("token" in name or name.endswith("_count")):
+        of_tokens = "token" in name or name.endswith("_count")
+        if isinstance(value, dict):
+            kept[name], within = _readable(value)
+            lost = lost or within
+        elif value is None or not of_tokens:
             kept[name] = value
-        elif name.endswith("_details"):
-            if isinstance(value, dict):
-                kept[name] = _readable(value)
-            lost = lost or not isinstance(value, dict)
         elif (count := as_count(value)) is not None:
             kept[name] = count
         else:
             lost = True
-    return kept | ({"unreadable": True} if lost else {})
+    return kept, lost

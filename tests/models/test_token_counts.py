@@ -62,6 +62,7 @@ REPORTED = {
     "NaN": (usage(prompt=float("nan"), total=120), (100, 20, 0, 0), True),
     "infinite": (usage(completion=float("inf"), total=120), (100, 20, 0, 0), True),
     "details as a list": (usage(total=120) | {"prompt_tokens_details": [1]}, (100, 20, 0, 0), True),
+    "a word in the details": (usage(total=120, cached="many", reasoning=9), (100, 20, 0, 9), True),
     "details null": (usage(total=120) | {"completion_tokens_details": None}, (100, 20, 0, 0), False),
     "Anthropic": ({"input_tokens": 100, "output_tokens": 920}, (100, 920, 0, 0), False),
     "Anthropic, cached": (
@@ -77,6 +78,11 @@ REPORTED = {
     "DeepSeek": (usage(total=120, prompt_cache_hit_tokens=64, prompt_cache_miss_tokens=36), (100, 20, 64, 0), False),
     "Moonshot": (usage(total=120, cached_tokens=64), (100, 20, 64, 0), False),
     "thinking at the top": (usage(total=1020, reasoning_tokens=900), (100, 920, 0, 900), True),
+    "further counts": (
+        usage(total=120, tokens={"input": 1}, cost=0.1, tier="low", seconds=[1]),
+        (100, 20, 0, 0),
+        False,
+    ),
     "both names": (usage(total=120, input_tokens=100, output_tokens=20), (100, 20, 0, 0), False),
     "empty": ({}, (0, 0, 0, 0), False),
     "null": (None, (0, 0, 0, 0), False),
@@ -252,7 +258,7 @@ def test_cached_tokens_that_are_counted_apart_are_no_cut(serve, reported):
 
 
 def test_the_lower_bound_counts_words_numbers_and_signs():
-    assert least_tokens('It isn\'t 12.50: foo.bar(x) == "y"') == 11
+    assert least_tokens('It isn\'t 12.50: foo.bar(x) == "y"') == 13
     assert least_tokens("") == least_tokens(" \n\t ") == 0
 
 
