@@ -325,11 +325,11 @@ def usage_of_response(response: Any, price: dict[str, float] | None, model: str 
     if price is not None:  # without counts the cost is unknown, unless all prices are 0
         known = reported or not any(price.values())
         cost = expected_cost(model, price, counts.prompt, counts.completion, counts.cached) if known else None
-    elif reported and _priced_otherwise(response, counts):
-        cost = expected_cost(model, None, counts.prompt, counts.completion, counts.cached)
     else:
-        # litellm reports 0 for a model that is not in its table
-        cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost") or None
+        by_litellm = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
+        cost = by_litellm or None  # litellm reports 0 for a model that is not in its table
+        if by_litellm is not None and reported and _priced_otherwise(response, counts):
+            cost = expected_cost(model, None, counts.prompt, counts.completion, counts.cached)
     return Usage(
         calls=1,
         prompt_tokens=counts.prompt,
