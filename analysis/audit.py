@@ -8,7 +8,7 @@ that a run is clean: no check finds a paraphrased answer.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -17,6 +17,7 @@ from analysis import invariants, leaks
 from analysis.evidence import Check, NotChecked, bank_owners, where
 from analysis.lesson_quality import duplicate_lessons, grade, lessons_with_answers
 from analysis.load import VALID, Run, explaining
+from core.jsonl import read_lines
 from core.models.reply_text import storable
 from core.run.manifest import prompt_digests, shown_by
 from core.run.records import changed_leaves
@@ -110,6 +111,23 @@ def unread_replies(run: Run) -> Iterator[str]:
         yield from (f"{where(row)}: {error[:100]}" for error in row["learning_errors"])
 
 
+def cut_prompts(run: Run) -> Iterator[str]:
+    """Prompts that a server cut to its context window, by its own count of their tokens: their front was lost."""
+    calls = run.path / "calls.jsonl"
+    rows = [row for row in read_lines(calls) if not row.get("error")] if calls.is_file() else []
+    made = Counter((row["requested"], row["role"]) for row in rows)
+    cut = defaultdict(list)
+    for row in rows:
+        if row.get("prompt_cut"):
+            cut[row["requested"], row["role"]].append((row["prompt_cut"], row["usage"]["prompt_tokens"]))
+    for (model, role), prompts in sorted(cut.items()):
+        sent, read = max(prompts)
+        yield (
+            f"{model} cut {len(prompts)} of {made[model, role]} prompts of the {role}: it read {read:,} tokens of "
+            f"{sent:,} or more, without the front, where lessons are; give it a larger context window (llm.num_ctx)"
+        )
+
+
 def lost_pairs(runs: list[Run]) -> Iterator[str]:
     """Tasks that count in one run and not in another of the same task set and seed: a comparison drops such pairs."""
     groups = defaultdict(list)
@@ -141,4 +159,5 @@ WORTH_A_LOOK: tuple[Check, ...] = (
     unknown_records,
     other_code,
     unread_replies,
+    cut_prompts,
 )

@@ -160,7 +160,9 @@ def build_roles(cfg: Any, models: dict[str, ChatModel], meter: Meter) -> dict[st
         given = {**cfg.roles[name]}
         given["seed"] = cfg.seed if given.get("seed") is None else given["seed"]
         given = {"_target_": "core.models.base.Role", **given}
-        roles[name] = make(given, name=name, llm=model, meter=meter, prompts=Prompts.of(cfg.get("prompts")))
+        deps = {"meter": meter, "prompts": Prompts.of(cfg.get("prompts"))}
+        deps["inject"] = (cfg.get("agent") or {}).get("inject") or "system"
+        roles[name] = make(given, name=name, llm=model, **deps)
     return roles
 
 

@@ -20,12 +20,13 @@ def play(messages: list[Message], role: str, sample: int) -> str:
 
 
 def _student(messages: list[Message]) -> str:
-    box = _FAMILY.search(messages[1]["content"])
-    if box is None:
-        raise UserError("llm=scripted plays env=toy and nothing else: give env=toy, another llm or another llm.script.")
-    family = box.group(1)
     told = messages[0]["content"]  # lessons, or a whole attempt at another box
-    seen = "\n".join(message["content"] for message in messages[2:] if message["role"] == "user")
+    whole = messages[0]["role"] == "user"  # agent.inject=user: the box stands below them
+    boxes = _FAMILY.findall(told)[-1:] if whole else _FAMILY.findall(messages[1]["content"])
+    if not boxes:
+        raise UserError("llm=scripted plays env=toy and nothing else: give env=toy, another llm or another llm.script.")
+    family = boxes[0]
+    seen = "\n".join(message["content"] for message in messages[2 - whole :] if message["role"] == "user")
     by_feedback = dict(_FEEDBACK.findall(seen))
     known = dict([*_LESSON.findall(told), *_FEEDBACK.findall(told)]) | by_feedback
     if family in known:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
+from core.errors import check_choice
 from core.models.limits import Limiter
 from core.models.meter import Meter
 from core.models.reply_text import storable
+from core.models.system_role import without_system
 from core.types import Message, Usage
 from prompts.registry import PROJECT, Prompts
 
@@ -54,6 +56,8 @@ class Reply:
     fallback: str = ""  # the model of `llm.fallbacks` that answered; "": the first model did
     failed: list[dict[str, str]] = field(default_factory=list)  # {model, error} of the models that failed before it
     retries: int = 0
+    prompt_cut: int = 0  # least tokens of the prompt, if the server read far fewer (core/models/cut_prompts.py)
+    usage_corrected: bool = False  # the reported token counts contradicted each other (core/models/token_counts.py)
     from_cache: bool = False  # served from the cache (the models in `failed` may still have been called)
     paid: Usage | None = None  # with from_cache: actual cost of those failed calls, a part of `usage`; None: nothing
 
@@ -117,6 +121,7 @@ class Role:
     temperature  None: not sent
     max_tokens   None: the model's own `max_tokens`, else the provider's
     seed         the base of this role's seeds; None: the run's
+    inject       system | user: no system message is sent, its text goes in front of the first user message
     prompts      the templates of its prompts
     sent         model and parameters of the last call, for the manifest
 
@@ -139,9 +144,13 @@ class Role:
     reasoning_effort: str | None = None
     thinking_tokens: int | None = None
     extra_body: dict[str, Any] | None = None
+    inject: str = "system"
     meter: Meter = field(default_factory=Meter, repr=False)
     prompts: Prompts = PROJECT
     sent: dict[str, Any] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        check_choice(self, "agent", "inject", ("system", "user"))
 
     def chat(
         self,
@@ -159,8 +168,9 @@ class Role:
 
         Raises OverBudget, without calling, if a budget is used up; else the errors of `ChatModel.chat`.
         """
+        moved = self.inject == "user" and not self.llm.draws and without_system(messages) != messages
         request = Request(
-            messages=messages,
+            messages=without_system(messages) if moved else messages,
             role=self.name,
             sample=sample,
             seed=seed,
@@ -174,6 +184,7 @@ class Role:
         with self.meter.call(facts) as answered:
             reply = self.llm.chat(request)
             reply = replace(reply, text=storable(reply.text or ""), reasoning=storable(reply.reasoning or ""))
+            reply = replace(reply, sent=reply.sent | {"inject": "user"}) if moved else reply
             answered(reply)
         self.sent = {"model": reply.model, **reply.sent}
         return reply

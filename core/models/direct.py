@@ -16,7 +16,6 @@ from core.models.faults import end_of
 PROVIDER = "hosted_vllm"  # its responses are not changed by litellm
 # The parameters of a role that litellm sends to such a server unchanged.
 TAKEN = frozenset("temperature seed max_tokens response_format top_p stop reasoning_effort".split())
-_DETAILS = ("prompt_tokens_details", "completion_tokens_details")
 _THOUGHT = re.compile(r"<(?:think|thinking|budget:thinking)>(.*?)</(?:think|thinking|budget:thinking)>(.*)", re.DOTALL)
 
 
@@ -50,11 +49,9 @@ def response_of(body: Any) -> Any:
         choices = [_choice(each) for each in body["choices"]]
     except (KeyError, TypeError, AttributeError) as broken:
         raise AnsweredError(f"a choice of the answer is none: {broken!r}", 500) from broken
-    usage = body.get("usage") or {}
-    details = {key: SimpleNamespace(**(usage.get(key) or {})) for key in _DETAILS}
     return SimpleNamespace(
         choices=choices,
-        usage=SimpleNamespace(**{**usage, **details}),
+        usage=body.get("usage"),  # read by token_counts.py, whatever it holds
         model=body.get("model"),
         provider=body.get("provider"),
         system_fingerprint=body.get("system_fingerprint"),

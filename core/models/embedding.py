@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from core.errors import InfraError, TransientError, UserError, check_numbers
-from core.models.endpoint import Endpoint, usage_of_response
+from core.models.endpoint import Endpoint
 from core.models.local import share_cores, wheel_file
 from core.starting import loading
 from core.types import Usage
@@ -209,7 +209,7 @@ class OpenAIEmbedder(Endpoint, MeasuredEmbedder):
                 error.usage = paid if paid.tokens else None
                 raise
             rows += vectors
-            usage, retries = usage + usage_of_response(response, self.price_per_mtok) + rejected, retries + again
+            usage, retries = usage + self.usage_of(response) + rejected, retries + again
         return _unit(rows), usage, retries
 
     def _checked(self, response: Any, n: int) -> tuple[Any, list[list[float]]]:

@@ -19,6 +19,7 @@ from core.models.limits import Limiter
 from core.models.network import http_client
 from core.models.retry import Heard, Retry, explain, reason, retry_after
 from core.models.servers import Replicas, addresses_of, window_at
+from core.models.token_counts import Counts, counts_of_response
 from core.models.waits import duration
 from core.starting import loading
 from core.types import Usage
@@ -30,6 +31,7 @@ _HTTP_HANDLER = (
 ).split()
 _MOST_BLOCKED = 5  # firewall's pages, before the first reply, after which the run stops
 log = logging.getLogger("run.retries")
+notices = logging.getLogger("run.notices")  # what the user must know, shown on the screen
 
 
 @dataclass(kw_only=True)
@@ -71,6 +73,7 @@ class Endpoint:
     _listed: int | None = field(default=None, init=False, repr=False)  # its context window; 0: unknown; None: not asked
     _trail: network.Trail = field(default_factory=network.Trail, init=False, repr=False)
     _checked_addresses: set[str] = field(default_factory=set, init=False, repr=False)
+    _noticed: set[str] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.attempts < 1:
@@ -112,11 +115,12 @@ class Endpoint:
         def once() -> Any:
             with self.limiter.slot(tokens) as slot:
                 response = self._once(function, request, tries)
-                slot.used = getattr(getattr(response, "usage", None), "total_tokens", None) or tokens
+                counts = counts_of_response(response)
+                slot.used = counts.prompt + counts.completion or tokens
             try:
                 return check(response)
             except InfraError:
-                tries.rejected += usage_of_rejected(response, self.price_per_mtok)
+                tries.rejected += usage_of_rejected(response, self.price_per_mtok, self.model)
                 raise
 
         try:
@@ -250,6 +254,24 @@ class Endpoint:
         error.retry_after = wait
         return error
 
+    def usage_of(self, response: Any) -> Usage:
+        """Usage of an accepted response. Says once if its counts had to be corrected."""
+        if said := counts_of_response(response).corrected:
+            self.notice(
+                "usage",
+                f"{self.model} reports token counts that do not agree ({said}): the total is taken where there is one, "
+                "and no count is below 0. Such calls are n_usage_corrected in summary.json.",
+            )
+        return usage_of_response(response, self.price_per_mtok, self.model)
+
+    def notice(self, about: str, text: str) -> None:
+        """Tell the user something about this model, once for each `about`."""
+        with self._lock:
+            known = about in self._noticed
+            self._noticed.add(about)
+        if not known:
+            notices.warning(text)
+
     def _own_client(self, address: str | None) -> Any:
         """A client for litellm, with a time limit on the whole response and closed by `close`; None: litellm's own."""
         provider = self.model.split("/")[0]
@@ -335,43 +357,55 @@ def check_price(price: dict[str, float] | None) -> None:
         )
 
 
-def expected_cost(model: str, price: dict[str, float] | None, prompt: int, completion: int) -> float | None:
-    """USD for these tokens, none of them cached; None if the price is unknown."""
+def expected_cost(
+    model: str, price: dict[str, float] | None, prompt: int, completion: int, cached: int = 0
+) -> float | None:
+    """USD for these tokens, `cached` of the prompt's; None if the price is unknown."""
     if price is not None:
-        return (prompt * price["prompt"] + completion * price["completion"]) / 1e6
+        of_prompt = (prompt - cached) * price["prompt"] + cached * price.get("cached", price["prompt"])
+        return (of_prompt + completion * price["completion"]) / 1e6
     known = load_litellm().model_cost
     row = known.get(model) or known.get(model.split("/", 1)[-1]) or {}
     per_token = row.get("input_cost_per_token"), row.get("output_cost_per_token")
-    return None if None in per_token else prompt * per_token[0] + completion * per_token[1]
+    if None in per_token:
+        return None
+    of_cached = row.get("cache_read_input_token_cost") or per_token[0]
+    return (prompt - cached) * per_token[0] + cached * of_cached + completion * per_token[1]
 
 
-def usage_of_response(response: Any, price: dict[str, float] | None) -> Usage:
-    """Usage of a litellm response, as one call."""
-    usage = getattr(response, "usage", None)
-    prompt = getattr(usage, "prompt_tokens", 0) or 0
-    completion = getattr(usage, "completion_tokens", 0) or 0
-    cached = getattr(getattr(usage, "prompt_tokens_details", None), "cached_tokens", 0) or 0
-    reasoning = getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", 0) or 0
-    if price is not None:
-        of_prompt = (prompt - cached) * price["prompt"] + cached * price.get("cached", price["prompt"])
-        reported = (
-            prompt or completion
-        )  # 0: the server did not report tokens, so the cost is unknown unless all prices are 0
-        cost = (of_prompt + completion * price["completion"]) / 1e6 if reported or not any(price.values()) else None
+def usage_of_response(response: Any, price: dict[str, float] | None, model: str = "") -> Usage:
+    """Usage of a litellm response, as one call.
+
+    model   litellm's name, to price counts that litellm itself has read otherwise
+    """
+    counts = counts_of_response(response)
+    reported = counts.prompt or counts.completion
+    if price is not None:  # without counts the cost is unknown, unless all prices are 0
+        known = reported or not any(price.values())
+        cost = expected_cost(model, price, counts.prompt, counts.completion, counts.cached) if known else None
     else:
-        # litellm reports 0 for a model that is not in its table
-        cost = (getattr(response, "_hidden_params", None) or {}).get("response_cost") or None
+        by_litellm = (getattr(response, "_hidden_params", None) or {}).get("response_cost")
+        cost = by_litellm or None  # litellm reports 0 for a model that is not in its table
+        if by_litellm is not None and reported and _priced_otherwise(response, counts):
+            cost = expected_cost(model, None, counts.prompt, counts.completion, counts.cached)
     return Usage(
         calls=1,
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        cached_tokens=cached,
-        reasoning_tokens=reasoning,
+        prompt_tokens=counts.prompt,
+        completion_tokens=counts.completion,
+        cached_tokens=counts.cached,
+        reasoning_tokens=counts.reasoning,
         cost_usd=cost,
     )
 
 
-def usage_of_rejected(response: Any, price: dict[str, float] | None) -> Usage:
+def _priced_otherwise(response: Any, counts: Counts) -> bool:
+    """Whether litellm's cost rests on other counts than ours."""
+    usage = getattr(response, "usage", None)
+    read = tuple(getattr(usage, name, None) or 0 for name in ("prompt_tokens", "completion_tokens"))
+    return bool(counts.corrected) or read != (counts.prompt, counts.completion)
+
+
+def usage_of_rejected(response: Any, price: dict[str, float] | None, model: str = "") -> Usage:
     """Usage of a rejected response, with calls=0; an empty Usage if the server did not report tokens."""
-    used = usage_of_response(response, price)
+    used = usage_of_response(response, price, model)
     return replace(used, calls=0) if used.tokens else Usage()

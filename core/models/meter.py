@@ -18,6 +18,8 @@ from core.types import Task, Usage, content_id
 _REPLY = "model text reasoning finish_reason usage retries sent from_cache".split()
 _WHERE_GIVEN = ("provider", "system_fingerprint")  # further columns, if the provider reports them
 _WHERE_FAILED = ("fallback", "failed")  # further columns, if a fallback answered
+# Further columns, if a reply's token counts tell of a fault of its server, and how their number is called.
+_WHERE_ODD = {"prompt_cut": "n_prompts_cut", "usage_corrected": "n_usage_corrected"}
 _AGENT = ("agent", "embedder")  # roles whose prompts are in episodes.jsonl already
 _PASS = "\x1f"  # separator in an account's name between task id and pass
 _TOKENS = "prompt_tokens cached_tokens completion_tokens reasoning_tokens".split()
@@ -95,6 +97,7 @@ class Meter:
     _used: dict[str, Usage] = field(default_factory=lambda: defaultdict(Usage, total=Usage()), init=False)  # by role
     _counts: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter), init=False)  # likewise
     _fallbacks: Counter = field(default_factory=Counter, init=False)  # calls answered by each model of llm.fallbacks
+    _odd: Counter = field(default_factory=Counter, init=False)  # replies with each of `_WHERE_ODD`
     _served: dict[str, Counter] = field(default_factory=lambda: defaultdict(Counter), init=False)  # by requested model
     _episodes: dict[str, _Account] = field(default_factory=dict, init=False)
     _stopped: dict[str, str] = field(default_factory=dict, init=False)
@@ -164,9 +167,9 @@ class Meter:
                 raise OverBudget(f"budget.episode.{reached}", whole_run=False)
 
     def add(self, facts: dict[str, Any], reply: Any, latency_s: float) -> None:
-        """Log and charge a reply; `facts` as in `call`. Raises StopRun for an unknown price under a budget in USD."""
+        """Log and charge a reply; `facts` as in `call`. Raises StopRun if a budget in USD or tokens cannot be held."""
         row = {name: getattr(reply, name) for name in _REPLY} | {"usage": vars(reply.usage), "error": None}
-        row |= {name: value for name in (*_WHERE_GIVEN, *_WHERE_FAILED) if (value := getattr(reply, name))}
+        row |= {name: value for name in (*_WHERE_GIVEN, *_WHERE_FAILED, *_WHERE_ODD) if (value := getattr(reply, name))}
         row |= {"paid": vars(reply.paid)} if reply.paid else {}
         self._write(facts, latency_s, row)
         self._charge(facts, reply.usage, reply.from_cache and reply.paid is None)
@@ -193,6 +196,11 @@ class Meter:
         """{model of llm.fallbacks: calls that it answered}, over all starts."""
         with self._lock:
             return dict(sorted(self._fallbacks.items()))
+
+    def odd(self) -> dict[str, int]:
+        """{n_prompts_cut, n_usage_corrected}: replies with odd token counts, over all starts."""
+        with self._lock:
+            return {count: self._odd[name] for name, count in _WHERE_ODD.items()}
 
     def close(self) -> None:
         for file in (self.log, self.prompts):
@@ -222,6 +230,7 @@ class Meter:
             fallback = row.get("fallback")
             self._served[fallback or row["requested"]][" ".join(who)] += 1
             self._fallbacks.update([fallback] if fallback else [])
+        self._odd.update(name for name in _WHERE_ODD if row.get(name))
         for name in (row["role"], "total"):
             self._used[name] += used
             self._counts[name].update({kind: 1, "retries": row["retries"], "latency_s": row["latency_s"]})
@@ -234,6 +243,10 @@ class Meter:
         priced = self.episode.usd is not None or (self.run.usd is not None and not from_cache)
         if priced and usage.cost_usd is None:
             raise StopRun("budget: usd cannot be held, the model's price is unknown; give llm.price_per_mtok.")
+        counted = self.episode.tokens is not None or (self.run.tokens is not None and not from_cache)
+        if counted and usage.calls and not usage.tokens and facts["role"] != "embedder":
+            who = facts["requested"]
+            raise StopRun(f"budget: tokens cannot be held, {who} reports no numbers of tokens; give a budget of calls.")
 
 
 def _sums(counts: Counter, used: Usage) -> dict[str, Any]:

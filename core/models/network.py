@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from core.models.message import canonical_bytes
+from core.models.token_counts import with_readable_usage
 
 MOST_REDIRECTS = 5
 _OWN_NETWORK = ("localhost", "host.docker.internal")  # besides addresses that no proxy of a company can reach
@@ -261,7 +262,8 @@ def http_client(trail: Trail | None = None, timeout_s: float | None = 5.0) -> An
         if response.request.method == "POST" and not response.is_redirect:  # a call; others are read as far as needed
             response.read()
             if response.status_code == 200 and "event-stream" not in response.headers.get("content-type", ""):
-                response._content = canonical_bytes(response.content)  # httpx has no other way to change what was read
+                # httpx has no public way to change what was read.
+                response._content = with_readable_usage(canonical_bytes(response.content))
             if trail is not None:
                 trail.answer = response
 

@@ -9,17 +9,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError, check_choice
+from core.errors import AttemptOver, InfraError, StopRun, TransientError, UserError, check_choice, check_numbers
 from core.models import direct
 from core.models.base import CACHE_PATH, ChatModel, Reply, Request
-from core.models.endpoint import Endpoint, expected_cost, load_litellm, usage_of_response
+from core.models.cut_prompts import PromptWatch
+from core.models.endpoint import Endpoint, expected_cost, load_litellm
 from core.models.faults import end_of, reason_given, refused_for, words_of
 from core.models.message import SETTING, misplaced_text
 from core.models.retry import error_within
+from core.models.system_role import refuses_system, without_system
+from core.models.token_counts import counts_of_response
 from core.reply_marks import answer_of
 from core.types import Message, Usage
 
-notices = logging.getLogger("run.notices")  # each text is shown once (core/run/display.py)
+_OLLAMA = ("ollama_chat", "ollama")  # providers that take num_ctx with a call
 _TOKENS_OF_A_REPLY = 1000  # estimate for tokens_per_min, until the real number is known
 _NEARLY_FULL = 0.85  # part of the context window from which on a prompt may be too long: tokens are estimated
 _LEAST_TOKENS = 200  # no window is smaller, so that a shorter prompt is never refused for its length
@@ -32,6 +35,7 @@ class LiteLLMModel(Endpoint, ChatModel):
 
     client        litellm | openai: the openai SDK without litellm, for the user's own server (hosted_vllm/NAME)
     max_tokens    limit of a reply if the role sets none; None: the provider's
+    num_ctx       Ollama's context window in tokens, sent with each call; None: the server's own
     json_schema   constrain the replies of judge and distiller by a JSON schema; only if the server supports it
     cache         off | read_write | replay, see core/models/cache.py
     cache_path    the cache's file
@@ -40,6 +44,7 @@ class LiteLLMModel(Endpoint, ChatModel):
 
     client: str = "litellm"
     max_tokens: int | None = None
+    num_ctx: int | None = None
     json_schema: bool = False
     cache: str = "off"
     cache_path: str = CACHE_PATH
@@ -49,12 +54,17 @@ class LiteLLMModel(Endpoint, ChatModel):
     _params: frozenset[str] | None = field(default=None, init=False, repr=False)
     _longest: int = field(default=0, init=False, repr=False)  # tokens of the longest prompt that was taken
     _not_for_length: set[str] = field(default_factory=set, init=False, repr=False)  # refusals that a cut did not mend
+    _watch: PromptWatch = field(default_factory=PromptWatch, init=False, repr=False)
+    # Whether the system message goes to the user's; None: it was never refused. False: that did not help either.
+    _without_system: bool | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(self, "llm", "client", ("litellm", "openai"))
         if self.client == "openai" and not (self.model.startswith(f"{direct.PROVIDER}/") and self.addresses.urls):
             raise UserError(f"llm.client=openai: {self.model} is no model of a server of your own; take llm=vllm.")
+        if self.num_ctx is not None:
+            self._check_num_ctx()
         self.name, self.supports_schema = self.model, self.json_schema
 
     def chat(self, request: Request) -> Reply:
@@ -67,7 +77,7 @@ class LiteLLMModel(Endpoint, ChatModel):
             json_schema = {"name": request.role, "schema": request.schema}
             wanted["response_format"] = {"type": "json_schema", "json_schema": json_schema}
         sent = self._supported({name: value for name, value in wanted.items() if value is not None})
-        sent |= _as_sent(request.more)
+        sent |= _as_sent(request.more) | ({"num_ctx": self.num_ctx} if self.num_ctx else {})
         self._worked = self._worked or request.proven
         try:
             response, retries, rejected = self._complete(request.messages, sent, request.schema)
@@ -76,13 +86,15 @@ class LiteLLMModel(Endpoint, ChatModel):
                 raise over from error
             raise
         self._longest = max(self._longest, _tokens(request.messages))
-        choice = response.choices[0]
+        choice, counts = response.choices[0], counts_of_response(response)
         declined = not choice.message.content and _refusal(choice.message)
         if "response_format" in sent:
             sent["response_format"] = "json_schema"
+        if self._without_system and without_system(request.messages) != request.messages:
+            sent["inject"] = "user"
         return Reply(
             text=_text(choice.message),
-            usage=usage_of_response(response, self.price_per_mtok) + rejected,
+            usage=self.usage_of(response) + rejected,
             finish_reason="refusal" if declined else choice.finish_reason or "",
             model=response.model or self.model,
             sent=sent,
@@ -90,6 +102,8 @@ class LiteLLMModel(Endpoint, ChatModel):
             system_fingerprint=getattr(response, "system_fingerprint", None) or "",
             reasoning=getattr(choice.message, "reasoning_content", None) or "",
             retries=retries,
+            prompt_cut=self._cut(request.messages, counts.read),
+            usage_corrected=bool(counts.corrected),
         )
 
     def _complete(
@@ -123,12 +137,13 @@ class LiteLLMModel(Endpoint, ChatModel):
         except (InfraError, StopRun):
             self._not_for_length.add(words)
             return None
-        paid = usage_of_response(response, self.price_per_mtok) + rejected
+        paid = self.usage_of(response) + rejected
         return _over(error, f"it took the call with shorter messages, so the {size} tokens were too many", paid)
 
     def identity(self) -> dict[str, Any]:
         first = next(iter(self.addresses.urls), None)  # all servers have the same model, so the first identifies it
-        return {"model": self.model, "api_base": first, "max_tokens": self.max_tokens}
+        window = {"num_ctx": self.num_ctx} if self.num_ctx else {}  # left out if unset, as in older caches
+        return {"model": self.model, "api_base": first, "max_tokens": self.max_tokens, **window}
 
     def price(self, prompt_tokens: int, completion_tokens: int) -> float | None:
         return expected_cost(self.model, self.price_per_mtok, prompt_tokens, completion_tokens)
@@ -169,13 +184,63 @@ class LiteLLMModel(Endpoint, ChatModel):
         """Move a reply that stands in the field for reasoning, and say so; see `misplaced_text`."""
         reasoning = getattr(message, "reasoning_content", None) or ""
         if reasoning.strip() and not answer_of(_text(message)).strip():
-            notices.warning("%s: %s.", self.model, SETTING)
+            self.notice("reasoning field", f"{self.model}: {SETTING}.")
             message.content, message.reasoning_content = misplaced_text(reasoning, schema)
 
     def _send(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
+        """One try. If the server refuses the system message, at once another without it, and so in all later calls."""
+        user_only = request | {"messages": without_system(request["messages"])}
+        if self._without_system or user_only == request:
+            return self._send_as_is(function, address, user_only)
+        try:
+            return self._send_as_is(function, address, request)
+        except Exception as error:
+            if self._without_system is False or not refuses_system(error):
+                raise
+        try:
+            response = self._send_as_is(function, address, user_only)
+        except Exception as error:
+            if refuses_system(error):
+                self._without_system = False
+            raise
+        self._without_system = True
+        self.notice(
+            "system",
+            f"{self.model} takes no system message: the instructions now stand in front of the first user message, in "
+            "every role that it plays, as with agent.inject=user.",
+        )
+        return response
+
+    def _send_as_is(self, function: str, address: str | None, request: dict[str, Any]) -> Any:
         if self.client == "litellm":
             return super()._send(function, address, request)
         return direct.complete(self._openai_client(address), self.model, self.timeout_s, request)
+
+    def _check_num_ctx(self) -> None:
+        if self.model.split("/")[0] not in _OLLAMA:
+            raise UserError(
+                f"llm.num_ctx={self.num_ctx}: {self.model} takes no context window with a call; it is for llm=ollama. "
+                "A server behind /v1 is started with it (Ollama: OLLAMA_CONTEXT_LENGTH, or num_ctx in a Modelfile; "
+                "llama-server: -c; vLLM: --max-model-len)."
+            )
+        check_numbers(self, "llm", "num_ctx", least=1, whole=True)
+
+    def _cut(self, messages: list[dict[str, str]], read: int) -> int:
+        """`PromptWatch.cut`; says once what to change."""
+        if cut := self._watch.cut(messages, read):
+            remedy = (
+                "Give it a larger one: llm.num_ctx=8192, for example."
+                if self.model.split("/")[0] in _OLLAMA
+                else "Start the server with a larger one (Ollama's /v1 ignores num_ctx in a call: take llm=ollama and "
+                "llm.num_ctx, or set OLLAMA_CONTEXT_LENGTH; llama-server: -c, without --context-shift)."
+            )
+            self.notice(
+                "cut",
+                f"{self.model} read only {read:,} tokens of a prompt of {cut:,} or more: what is longer than its "
+                "context window is cut, without an error, at the front, where the lessons are. "
+                f"{remedy} Such calls are n_prompts_cut in summary.json.",
+            )
+        return cut
 
     def _supported(self, wanted: dict[str, Any]) -> dict[str, Any]:
         """The parameters that the model supports; the others are not sent."""

@@ -263,6 +263,8 @@ def _rare(s: dict[str, Any]) -> dict[str, int]:
         "distillations cut off": s["n_extractions_truncated"],
         "verdicts not readable": s["n_verdicts_unparsed"],
         "broken judgements, distillations": s["n_learning_errors"],
+        "prompts cut (llm.num_ctx)": s.get("n_prompts_cut", 0),
+        "token counts corrected": s.get("n_usage_corrected", 0),
     }
 
 

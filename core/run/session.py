@@ -117,6 +117,7 @@ class Session:
         self.summary["broken"] = self.records.safe(self.summary["broken"])
         self.summary |= {"calls": self.meter.totals(), "drift": self.meter.drift()}
         self.summary["fallbacks"] = self.meter.fallbacks()
+        self.summary |= self.meter.odd()
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
         self.summary["label_source"] = label_source(self.records.read_json("manifest.json"), rows)
         about = {"arm": named(*arm_label(self.config)), "setting": self.config["setting"]["name"]}
