@@ -23,7 +23,7 @@ from core.memory.protocol import Memory
 from core.memory.records import EpisodeFeedback, feedback_of, record_of
 from core.memory.store.changes import Change, Items
 from core.memory.store.contract import BankStore, Busy, Search, SearchSettings
-from core.memory.store.hits import best_of_each, each_item_once, in_order, scored
+from core.memory.store.hits import best_of_each, each_item_once, in_order, newest_first, scored
 from core.memory.store.item_key import check_key, key_of_items, note_key
 from core.memory.store.items import item_texts
 from core.memory.uses import after_use
@@ -40,6 +40,7 @@ _CHOICES = {
 MOST_MISSING = 500  # max. records without item vectors that a search embeds on the fly: some seconds, at each start
 OF_TASK = "type"  # memory.domain and memory.tags: the task's type
 MAX_WORDS = 64  # max. words of a query in a full-text search
+CORRECTED = 5  # more records to rank than asked for, because one among them may correct one of the best
 SHOWN_WAIT_S = 0.2  # seconds that a retrieval may wait for other writers, to count the records shown
 
 log = logging.getLogger(__name__)
@@ -152,7 +153,16 @@ class MemoryBank(Contents, Memory):
         if domain is not None and self.policy.domain == SAME:
             where = where or Filter()
             where = replace(where, domain=domain) if where.domain is None else where
-        return self.policy.rank(self, query, top_k, exclude_task, where)
+        return self._rank(self.policy, query, top_k, exclude_task, where)
+
+    def _rank(
+        self, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+    ) -> list[Scored]:
+        """The policy's ranking, with each record that corrects an older one before it."""
+        if self.consolidate is None or not self.consolidate.links_corrections:
+            return policy.rank(self, query, top_k, exclude_task, where)
+        hits = policy.rank(self, query, top_k + CORRECTED, exclude_task, where)
+        return newest_first(hits, self.corrections([hit.record.id for hit in hits]))[:top_k]
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
         """(the records retrieved, how many of the top_k without a threshold were removed by min_score)."""
@@ -160,7 +170,7 @@ class MemoryBank(Contents, Memory):
             return self.retrieve(query, top_k, where=where), 0
         policy = copy(self.policy)
         policy.min_score = None
-        without_threshold = policy.rank(self, query, top_k, None, where)
+        without_threshold = self._rank(policy, query, top_k, None, where)
         n_removed = len(without_threshold) - len(self.policy.good_enough(without_threshold))
         must_rerank = n_removed or self.policy.rank_based
         return (self.retrieve(query, top_k, where=where) if must_rerank else without_threshold), n_removed

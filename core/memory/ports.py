@@ -16,6 +16,7 @@ from core.memory.records import EpisodeFeedback
 from core.models.embedding import Embedder
 from core.types import MemoryRecord, Scored, Usage
 
+CORRECTS = "differs in "  # how the note of a link begins whose source corrects its target, and is retrieved first
 SAME = "same"  # retrieval.domain: the domain of the task that searches
 Steps = Sequence[tuple[str, str]]  # (action, observation) of each step of the attempts that a record was made from
 
@@ -180,11 +181,13 @@ class Consolidates(Protocol):
     confidence       rule for a record's confidence; None: the bank keeps no confidence
     ticks_per_day    tasks of the stream that count as a day
     counts_within    True: usage is counted in the same transaction as the add; False: later, by `learn`
+    links_corrections   whether it links a record to an older one that it corrects (CORRECTS)
     """
 
     confidence: ConfidenceRule | None = None
     ticks_per_day: float = 1.0
     counts_within: ClassVar[bool] = False
+    links_corrections: bool = False
 
     def learn(self, bank: Bank, feedback: EpisodeFeedback | None) -> None:
         """Count an episode and run the rounds that are due; None: only these rounds, as after a crash."""
