@@ -189,7 +189,8 @@ class MemoryBank(Contents, Memory):
             log.warning(
                 f"the embedder {self.embedder.name} reads English alone: texts in other languages are retrieved by "
                 "words, no threshold applies to them, and nothing is merged by meaning. One that reads them: "
-                "embedder=openai, or embedder=huggingface with a multilingual embedder.model, e.g. intfloat/multilingual-e5-small."
+                "embedder=openai, or embedder=huggingface with a multilingual embedder.model, "
+                "e.g. intfloat/multilingual-e5-small."
             )
 
     def _by_policy(
