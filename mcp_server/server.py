@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Iterable
 from typing import Any
 
+import anyio
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.tools import Tool
-from mcp_types import ToolAnnotations
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, ToolAnnotations
 from pydantic import ValidationError
 
 from core.errors import InfraError, UserError
@@ -22,6 +28,7 @@ from mcp_server.tools import MemoryTools
 from mcp_server.tools_ace import AceTools
 
 NAME = "reasoningbank"
+MOST_IGNORED = 100  # names of ignored arguments that are remembered, and each said once
 CORE = (
     "retrieve_memory extract_memory task_status save_lesson mark_helpful mark_harmful get_detail bank_status"
 ).split()
@@ -33,6 +40,7 @@ PROFILES = {"core": CORE, "all": (*CORE, *MORE), "ace": ACE}
 READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
 ASK_A_MODEL = ("extract_memory", "contrast_attempts")
 IDEMPOTENT = (*READ_ONLY, *ASK_A_MODEL, "save_lesson", "add_insight", "delete_insight")
+log = logging.getLogger(__name__)
 DESTRUCTIVE = ("delete_insight", "add_insight")  # with hard, with overwrite
 
 
@@ -41,6 +49,7 @@ class BankServer(MCPServer):
 
     def __init__(self, service: Service, **options: Any) -> None:
         super().__init__(NAME, **options)
+        self.ignored: set[str] = set()  # arguments of clients that no tool takes
         self.service, self.metrics = service, Metrics()
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
@@ -57,8 +66,11 @@ class BankServer(MCPServer):
                 f"there is no tool {name[:60]}: {', '.join(t.name for t in self._tool_manager.list_tools())}."
             )
         known = tool.parameters["properties"]
-        if unknown := [key for key in arguments if key not in known]:
-            raise ToolError(f"{name} takes no argument {unknown[0][:60]}: it takes {', '.join(known)}.")
+        for key in [key for key in arguments if key not in known]:
+            if _is_near(key, (*known, "agent_id")):  # whose memory it is must never be ignored
+                raise ToolError(f"{name} takes no argument {key[:60]}: it takes {', '.join(known)}.")
+            self._ignore(key)
+            del arguments[key]
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -67,6 +79,80 @@ class BankServer(MCPServer):
             if isinstance(error.__cause__, UserError | InfraError):
                 raise ToolError(self.service.redact(str(error.__cause__))) from error
             raise
+
+    def _ignore(self, key: str) -> None:
+        """Ignore an argument that a client adds to every call, such as n8n's toolCallId; say so once."""
+        if key not in self.ignored and len(self.ignored) < MOST_IGNORED:
+            log.warning(f"the client's argument {key[:60]!r} is no tool's: it is ignored, here and from now on.")
+            self.ignored.add(key)
+
+    async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None, context: Any = None) -> Any:
+        """As the SDK's, but what the client did wrong is the protocol's error for that (-32602), in one sentence."""
+        prompt = self._prompt_manager.get_prompt(name)
+        if prompt is None:
+            known = ", ".join(each.name for each in self._prompt_manager.list_prompts())
+            raise MCPError(INVALID_PARAMS, f"there is no prompt {name[:60]}: {known or 'none'}.")
+        given = arguments or {}
+        for argument in prompt.arguments or ():
+            if argument.required and argument.name not in given:
+                raise MCPError(INVALID_PARAMS, f"the prompt {name} needs the argument {argument.name}.")
+        if wrong := [key for key, value in given.items() if not isinstance(value, str)]:
+            raise MCPError(INVALID_PARAMS, f"the prompt {name}: the argument {wrong[0][:60]} must be a text.")
+        try:
+            return await super().get_prompt(name, arguments, context)
+        except ValueError as error:
+            raise MCPError(INVALID_PARAMS, f"the prompt {name}: {str(error)[:300]}") from error
+
+    async def run_stdio_async(self) -> None:
+        """As the SDK's, which drops a line that is no message: here its client gets the protocol's error."""
+        async with stdio_server() as (lines, answers), anyio.create_task_group() as group:
+            into, messages = anyio.create_memory_object_stream(0)
+            group.start_soon(answer_unreadable, lines, into, answers.clone())
+            server = self._lowlevel_server
+            await server.run(messages, answers, server.create_initialization_options())
+            group.cancel_scope.cancel()
+
+
+async def answer_unreadable(lines: Any, into: Any, answers: Any) -> None:
+    """Pass on the messages of a client, and answer each line that is none by a JSON-RPC error."""
+    async with into, answers:
+        async for line in lines:
+            if not isinstance(line, Exception):
+                await into.send(line)
+            elif (error := error_of(line)) is not None:
+                await answers.send(SessionMessage(error))
+
+
+def error_of(unreadable: Exception) -> JSONRPCError | None:
+    """The answer to a line that is no message, with its id if that can be read; None for an empty line."""
+    line = unreadable.errors()[0]["input"] if isinstance(unreadable, ValidationError) else ""
+    text = line if isinstance(line, str) else json.dumps(line, default=str)
+    if not text.strip():
+        return None
+    try:
+        message = json.loads(text)  # takes half a surrogate pair, which the SDK's reader does not
+    except ValueError:
+        message = None
+    id = message.get("id") if isinstance(message, dict) else None
+    id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
+    surrogate = message is not None and any(
+        "\ud800" <= sign <= "\udfff" for sign in json.dumps(message, ensure_ascii=False)
+    )
+    if message is None or surrogate:
+        says = "half a surrogate pair" if surrogate else "no JSON"
+        return JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=PARSE_ERROR, message=f"the line holds {says}."))
+    says = "the line is no message of JSON-RPC 2.0."
+    return JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=INVALID_REQUEST, message=says))
+
+
+def _is_near(key: str, known: Iterable[str]) -> bool:
+    """Whether an argument is a known one written in another way (agentid, topK), or with a typing error."""
+    from rapidfuzz.distance import Levenshtein
+
+    def plain(name: str) -> str:
+        return name.replace("_", "").replace("-", "").lower()
+
+    return any(Levenshtein.distance(plain(key), plain(name), score_cutoff=1) <= 1 for name in known)
 
 
 def caller_of(context: Any) -> str | None:
@@ -130,7 +216,7 @@ def list_tools(profile: str, tools: MemoryTools | AceTools) -> list[Tool]:
             open_world_hint=name in ASK_A_MODEL,
         )
         tool = Tool.from_function(getattr(tools, name), annotations=annotations, structured_output=False)
-        tool.parameters = _slim(tool.parameters)
+        tool.parameters = _slim(tool.parameters) | {"additionalProperties": True}  # clients add their own
         listed.append(tool)
     return listed
 

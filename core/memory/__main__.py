@@ -13,6 +13,7 @@ from core.memory import commands
 from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
 from core.models.embedding import MINILM, NamedEmbedder
+from core.streams import open_standard_streams, reader_is_gone
 
 NAMES = (
     "stats list_ show search add mark status export import_ consolidate reembed snapshot rollback forget compact doctor"
@@ -24,6 +25,7 @@ MAKES = ("add", "import")  # a bank that is not there yet
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code: 0, or 2 with one sentence for bad input."""
+    open_standard_streams()
     given = parser().parse_args(argv)
     try:
         with closing(open_bank(given)) as bank:
@@ -32,8 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+        sys.stdout.flush()
     except BrokenPipeError:
-        sys.stderr.close()
+        return reader_is_gone()
     return 0
 
 

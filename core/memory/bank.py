@@ -23,10 +23,11 @@ from core.memory.protocol import Memory
 from core.memory.records import EpisodeFeedback, feedback_of, record_of
 from core.memory.store.changes import Change, Items
 from core.memory.store.contract import BankStore, Busy, Search, SearchSettings
-from core.memory.store.hits import best_of_each, each_item_once, in_order, scored
+from core.memory.store.hits import best_of_each, each_item_once, in_order, newest_first, scored
 from core.memory.store.item_key import check_key, key_of_items, note_key
 from core.memory.store.items import item_texts
 from core.memory.uses import after_use
+from core.memory.words import ranked_by_words
 from core.models.embedding import Embedder
 from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
 
@@ -40,6 +41,11 @@ _CHOICES = {
 MOST_MISSING = 500  # max. records without item vectors that a search embeds on the fly: some seconds, at each start
 OF_TASK = "type"  # memory.domain and memory.tags: the task's type
 MAX_WORDS = 64  # max. words of a query in a full-text search
+MOST_BY_WORDS = 5_000  # max. records that are compared with a query by their words
+SAME_TEXT = 0.999999  # cosine of a text with itself
+MOST_TIED = 50  # max. further records that are looked at for a tie
+_SAID_UNREAD: set[str] = set()  # names of embedders of which it was said that they do not read a language
+CORRECTED = 5  # more records to rank than asked for, because one among them may correct one of the best
 SHOWN_WAIT_S = 0.2  # seconds that a retrieval may wait for other writers, to count the records shown
 
 log = logging.getLogger(__name__)
@@ -152,15 +158,57 @@ class MemoryBank(Contents, Memory):
         if domain is not None and self.policy.domain == SAME:
             where = where or Filter()
             where = replace(where, domain=domain) if where.domain is None else where
-        return self.policy.rank(self, query, top_k, exclude_task, where)
+        return self._rank(self.policy, query, top_k, exclude_task, where)
+
+    def _rank(
+        self, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+    ) -> list[Scored]:
+        """The policy's ranking, with each record that corrects an older one before it.
+
+        By words alone if the embedder does not read the query's language; ties of a query that is not the records' own,
+        as where an embedder cuts long texts, are broken by words.
+        """
+        if policy.by_meaning and not self.embedder.reads(query):
+            self._say_unread()
+            pool = self.nearest(query, min(max(len(self), 1), MOST_BY_WORDS), exclude_task, policy.within(where))
+            return ranked_by_words(query, pool)[:top_k]
+        hits = self._by_policy(policy, query, top_k, exclude_task, where)
+        if policy.by_meaning and hits and _is_tied(hits[0]) and hits[0].record.original_query != query:
+            wider = self._by_policy(policy, query, top_k + MOST_TIED, exclude_task, where)
+            tied = [hit for hit in wider if _is_tied(hit)]
+            order = ranked_by_words(query, tied, queries_only=True)
+            first = [hit for each in order for hit in tied if hit.record.id == each.record.id]
+            rest = [hit for hit in wider if hit not in first]
+            return (list(dict.fromkeys(first)) + rest)[:top_k] if len(tied) > 1 else hits
+        return hits
+
+    def _say_unread(self) -> None:
+        """Warn once that the embedder does not read a language that it is used for."""
+        if self.embedder.name not in _SAID_UNREAD:
+            _SAID_UNREAD.add(self.embedder.name)
+            log.warning(
+                f"the embedder {self.embedder.name} reads English alone: texts in other languages are retrieved by "
+                "words, no threshold applies to them, and nothing is merged by meaning. One that reads them: "
+                "embedder=openai, or embedder=huggingface with a multilingual embedder.model, "
+                "e.g. intfloat/multilingual-e5-small."
+            )
+
+    def _by_policy(
+        self, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+    ) -> list[Scored]:
+        """The policy's ranking, with each record that corrects an older one before it."""
+        if self.consolidate is None or not self.consolidate.links_corrections:
+            return policy.rank(self, query, top_k, exclude_task, where)
+        hits = policy.rank(self, query, top_k + CORRECTED, exclude_task, where)
+        return newest_first(hits, self.corrections([hit.record.id for hit in hits]))[:top_k]
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
         """(the records retrieved, how many of the top_k without a threshold were removed by min_score)."""
-        if self.policy.min_score is None:
+        if self.policy.min_score is None or (self.policy.by_meaning and not self.embedder.reads(query)):
             return self.retrieve(query, top_k, where=where), 0
         policy = copy(self.policy)
         policy.min_score = None
-        without_threshold = policy.rank(self, query, top_k, None, where)
+        without_threshold = self._rank(policy, query, top_k, None, where)
         n_removed = len(without_threshold) - len(self.policy.good_enough(without_threshold))
         must_rerank = n_removed or self.policy.rank_based
         return (self.retrieve(query, top_k, where=where) if must_rerank else without_threshold), n_removed
@@ -490,3 +538,8 @@ class MemoryBank(Contents, Memory):
         texts = item_texts(record, self._item_vector_key if self.key == "query" else self.key)
         rows = self.embedder.embed([text for _, text in texts]) if texts else ()
         return [(place, row.tobytes()) for (place, _), row in zip(texts, rows)]
+
+
+def _is_tied(hit: Scored) -> bool:
+    """Whether the embedder takes the query and the record's key for the same text."""
+    return hit.similarity is not None and hit.similarity >= SAME_TEXT

@@ -16,6 +16,7 @@ from core.memory.records import EpisodeFeedback
 from core.models.embedding import Embedder
 from core.types import MemoryRecord, Scored, Usage
 
+CORRECTS = "differs in "  # how the note of a link begins whose source corrects its target, and is retrieved first
 SAME = "same"  # retrieval.domain: the domain of the task that searches
 Steps = Sequence[tuple[str, str]]  # (action, observation) of each step of the attempts that a record was made from
 
@@ -116,18 +117,24 @@ class Policy(Protocol):
     domain       domain of the records to search; "same": that of the task
     min_score    records with a lower score are left out; None: no limit
     rank_based   scores depend on ranks (as in RRF), so filtering by min_score changes them
+    by_meaning   records are ranked by embeddings, which say nothing in a language that the embedder does not read
     """
 
     top_k: int
     domain: Any = None
     min_score: float | None = None
     rank_based: ClassVar[bool] = False
+    by_meaning: ClassVar[bool] = True
 
     def rank(
         self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         """The top_k records for a query, best first; fewer, or none, if the others do not reach min_score."""
         ...
+
+    def within(self, where: Filter | None) -> Filter:
+        """The policy's own filter joined with the caller's."""
+        return where or Filter()
 
     def good_enough(self, hits: list[Scored]) -> list[Scored]:
         """The hits that reach min_score."""
@@ -180,11 +187,13 @@ class Consolidates(Protocol):
     confidence       rule for a record's confidence; None: the bank keeps no confidence
     ticks_per_day    tasks of the stream that count as a day
     counts_within    True: usage is counted in the same transaction as the add; False: later, by `learn`
+    links_corrections   whether it links a record to an older one that it corrects (CORRECTS)
     """
 
     confidence: ConfidenceRule | None = None
     ticks_per_day: float = 1.0
     counts_within: ClassVar[bool] = False
+    links_corrections: bool = False
 
     def learn(self, bank: Bank, feedback: EpisodeFeedback | None) -> None:
         """Count an episode and run the rounds that are due; None: only these rounds, as after a crash."""

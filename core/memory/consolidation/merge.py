@@ -16,6 +16,7 @@ from core.memory.consolidation.context import (
     lesson_for_prompt,
     none_if_broken,
 )
+from core.memory.consolidation.differences import CONTRADICTS, difference
 from core.memory.moment import now as wall_clock
 from core.setting import joined
 from core.types import Lesson, MemoryRecord, content_id
@@ -137,9 +138,9 @@ def groups(
 class Merge(ConsolidationPolicy):
     """Merges groups of similar records (the ReasoningBank MCP server: at least 3 above 0.85, by `llm` or `voting`).
 
-    Every pair of a group is similar and has the same outcome and domain: a success is never merged with a failure. The
-    merged record names its parents, has their lowest trust and all sources of their labels, and is embedded from its
-    own query.
+    Every pair of a group is similar, contradicts in nothing (`differences.py`) and has the same outcome and domain: a
+    success is never merged with a failure. The merged record names its parents, has their lowest trust and all sources
+    of their labels, and is embedded from its own query.
 
     least, most     min. and max. number of records in a group
     min_score       least cosine of the lessons' texts of every pair
@@ -170,7 +171,8 @@ class Merge(ConsolidationPolicy):
 
         def alike(one: MemoryRecord, other: MemoryRecord) -> bool:
             same_kind = (one.outcome, one.domain) == (other.outcome, other.domain)
-            return same_kind and ctx.similarity(one, other) >= self.min_score
+            near = same_kind and ctx.similarity(one, other) >= self.min_score
+            return near and (difference(one.text, other.text) or ("",))[0] != CONTRADICTS
 
         neighbours = partial(ctx.similar, least=self.min_score)
         found = groups(ctx.fresh_records(), neighbours, alike, self.least, self.most)
