@@ -28,21 +28,26 @@ def terms(text: str) -> set[str]:
     return found
 
 
-def ranked_by_words(query: str, hits: Iterable[Scored], *, queries_only: bool = False) -> list[Scored]:
-    """The hits that share a word with a query, best first; ties keep their order.
+def has_no_blanks(text: str) -> bool:
+    """Whether a text holds a script without blanks between words, of which a full-text index knows whole sentences."""
+    return _RUN.search(text) is not None
 
-    The score, in [0, 1], is the share of the query's words that a record has, rare words weighing more. Their
-    similarity is None: it was not measured.
 
-    queries_only   compare with the records' queries alone, not with their lessons
+def word_shares(query: str, texts: list[str]) -> list[float]:
+    """The share of a query's words that each text has, in [0, 1]; words that few of the texts have weigh more."""
+    found = [terms(text) for text in texts]
+    asked, count = sorted(terms(query)), Counter(term for text in found for term in text)
+    weight = {term: math.log(1 + (len(found) + 1) / (count[term] + 0.5)) for term in asked}
+    most = sum(weight.values()) or 1.0
+    return [round(sum(weight[term] for term in asked if term in text) / most, 6) for text in found]
+
+
+def ranked_by_words(query: str, hits: Iterable[Scored]) -> list[Scored]:
+    """The hits that share a word with a query, by `word_shares` of query and lessons; ties keep their order.
+
+    Their similarity is None: it was not measured.
     """
     found = list(hits)
-    texts = [
-        terms(h.record.original_query if queries_only else f"{h.record.original_query} {h.record.text}") for h in found
-    ]
-    asked, count = terms(query), Counter(term for text in texts for term in text)
-    weight = {term: math.log(1 + (len(found) + 1) / (count[term] + 0.5)) for term in asked}
-    most = sum(weight[term] for term in sorted(asked)) or 1.0
-    scores = [round(sum(weight[term] for term in sorted(asked & text)) / most, 6) for text in texts]
-    pairs = sorted(zip(scores, found, strict=True), key=lambda pair: -pair[0])
-    return [replace(hit, score=score, similarity=None) for score, hit in pairs if score > 0]
+    shares = word_shares(query, [f"{hit.record.original_query} {hit.record.text}" for hit in found])
+    pairs = sorted(zip(shares, found, strict=True), key=lambda pair: -pair[0])
+    return [replace(hit, score=share, similarity=None) for share, hit in pairs if share > 0]
