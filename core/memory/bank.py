@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from copy import copy
@@ -45,8 +46,8 @@ MAX_WORDS = 64  # max. words of a query in a full-text search
 MOST_BY_WORDS = 5_000  # max. records that are compared with a query by their words
 SAME_TEXT = 0.999999  # cosine of a text with itself
 MOST_TIED = 50  # max. further records that are looked at for a tie
+LOOKED_AT = 20  # records of an addition whose language is looked at
 LONG = 500  # characters of a text that an embedder may not read to its end
-UNREAD = "unread"  # a warning, said once
 SHOWN_WAIT_S = 0.2  # seconds that a retrieval may wait for other writers, to count the records shown
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,8 @@ class MemoryBank(Contents, Memory):
     run          name of the run, on a bank that other runs have filled: its ticks continue after the bank's last tick
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
+    counts       what happened since the bank was opened, shared by its views: "retrieved by words" is the number of
+                 retrievals whose query is in a language that the embedder does not read
     """
 
     path: str
@@ -96,10 +99,10 @@ class MemoryBank(Contents, Memory):
     consolidate: Consolidates | None = None
     run: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter, init=False, repr=False)
     _store: BankStore = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
     _item_vector_key: str = field(init=False, repr=False)  # item | both: key of the item vectors
-    _said: list[str] = field(default_factory=list, init=False, repr=False)  # warnings; shared by the bank's views
     _closed: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -182,6 +185,7 @@ class MemoryBank(Contents, Memory):
         If no record shares a word with such a query, the policy ranks after all, but nothing can reach a threshold.
         """
         if policy.by_meaning and not self.embedder.reads(query):
+            self.counts["retrieved by words"] += 1
             self._say_unread()
             by_words = True
         else:
@@ -219,8 +223,8 @@ class MemoryBank(Contents, Memory):
 
     def _say_unread(self) -> None:
         """Warn once that the embedder does not read a language that it is used for."""
-        if not self._said:
-            self._said.append(UNREAD)
+        self.counts["said"] += 1
+        if self.counts["said"] == 1:
             log.warning(
                 f"the embedder {self.embedder.name} reads English alone: texts in other languages are retrieved by "
                 "words, no threshold applies to them, and nothing is merged by meaning. One that reads them: "
@@ -351,6 +355,8 @@ class MemoryBank(Contents, Memory):
         """
         if not records:
             return 0
+        if not all(self.embedder.reads(record.original_query) for record in records[:LOOKED_AT]):
+            self._say_unread()
         own = {} if keep_namespaces else {"namespace": self.namespace}
         began, noted = self._first_tick(), self.provenance
         records = [

@@ -8,24 +8,30 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 from core.types import Scored
 
-# Scripts that put no blanks between words: their texts are compared by pairs of neighbouring characters.
+# Scripts that put no blanks between words: their texts are compared by pairs of neighbouring characters. So are those
+# in Hangul, where particles are written together with short words.
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-_TERM = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
+_PAIRED = f"{_UNSPACED}\uac00-\ud7af"
+_MARKS = "\u0300-\u036f\u0900-\u0963\u0966-\u0dff"  # written with letters, but for Python no part of a word
+_TERM = re.compile(rf"[{_PAIRED}]+|(?:[^\W_{_PAIRED}]|[{_MARKS}])+")
 _RUN = re.compile(rf"[{_UNSPACED}]+")
+_PAIRS = re.compile(rf"[{_PAIRED}]+")
+PART = 4  # characters of the parts of words in other scripts: inflected forms of a word share some of them
 
 
-def terms(text: str) -> set[str]:
-    """The words of a text; of scripts without blanks between words the pairs of neighbouring characters."""
+@lru_cache(maxsize=16_384)  # the texts of a bank, which each query is compared with
+def terms(text: str) -> frozenset[str]:
+    """The words of a text and their parts of 4 characters; of scripts without blanks between words those of 2."""
     found: set[str] = set()
     for term in _TERM.findall(unicodedata.normalize("NFKC", text).lower()):
-        if _RUN.match(term) and len(term) > 2:
-            found.update(term[at : at + 2] for at in range(len(term) - 1))
-        else:
-            found.add(term)
-    return found
+        size = 2 if _PAIRS.match(term) else PART
+        found.add(term)
+        found.update(term[at : at + size] for at in range(len(term) - size + 1))
+    return frozenset(found)
 
 
 def has_no_blanks(text: str) -> bool:
