@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import takewhile
 from typing import Any, Self
 
 from core.errors import InfraError, UserError, check_choice
@@ -27,7 +29,7 @@ from core.memory.store.hits import best_of_each, each_item_once, in_order, newes
 from core.memory.store.item_key import check_key, key_of_items, note_key
 from core.memory.store.items import item_texts
 from core.memory.uses import after_use
-from core.memory.words import ranked_by_words
+from core.memory.words import has_no_blanks, ranked_by_words, word_shares
 from core.models.embedding import Embedder
 from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
 
@@ -44,8 +46,8 @@ MAX_WORDS = 64  # max. words of a query in a full-text search
 MOST_BY_WORDS = 5_000  # max. records that are compared with a query by their words
 SAME_TEXT = 0.999999  # cosine of a text with itself
 MOST_TIED = 50  # max. further records that are looked at for a tie
-_SAID_UNREAD: set[str] = set()  # names of embedders of which it was said that they do not read a language
-CORRECTED = 5  # more records to rank than asked for, because one among them may correct one of the best
+LOOKED_AT = 20  # records of an addition whose language is looked at
+LONG = 500  # characters of a text that an embedder may not read to its end
 SHOWN_WAIT_S = 0.2  # seconds that a retrieval may wait for other writers, to count the records shown
 
 log = logging.getLogger(__name__)
@@ -75,6 +77,8 @@ class MemoryBank(Contents, Memory):
     run          name of the run, on a bank that other runs have filled: its ticks continue after the bank's last tick
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
+    counts       what happened since the bank was opened, shared by its views: "retrieved by words" is the number of
+                 retrievals whose query is in a language that the embedder does not read
     """
 
     path: str
@@ -95,6 +99,7 @@ class MemoryBank(Contents, Memory):
     consolidate: Consolidates | None = None
     run: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter, init=False, repr=False)
     _store: BankStore = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
     _item_vector_key: str = field(init=False, repr=False)  # item | both: key of the item vectors
@@ -163,44 +168,69 @@ class MemoryBank(Contents, Memory):
     def _rank(
         self, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
     ) -> list[Scored]:
-        """The policy's ranking, with each record that corrects an older one before it.
+        """The policy's ranking, with each record that corrects an older one before it."""
+        rank = partial(self._ranking, policy, query, exclude_task=exclude_task, where=where)
+        hits, known = rank(top_k), set()
+        while pairs := self.corrections([hit.record.id for hit in hits]) - known:
+            known |= pairs
+            if missing := {newer for newer, _ in pairs} - {hit.record.id for hit in hits}:
+                hits += [hit for hit in rank(max(len(self), top_k)) if hit.record.id in missing]
+        return newest_first(hits, known)[:top_k]
 
-        By words alone if the embedder does not read the query's language; ties of a query that is not the records' own,
-        as where an embedder cuts long texts, are broken by words.
+    def _ranking(
+        self, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+    ) -> list[Scored]:
+        """The policy's ranking; by words where the policy or the embedder does not read the query's language.
+
+        If no record shares a word with such a query, the policy ranks after all, but nothing can reach a threshold.
         """
         if policy.by_meaning and not self.embedder.reads(query):
+            self.counts["retrieved by words"] += 1
             self._say_unread()
-            pool = self.nearest(query, min(max(len(self), 1), MOST_BY_WORDS), exclude_task, policy.within(where))
-            return ranked_by_words(query, pool)[:top_k]
-        hits = self._by_policy(policy, query, top_k, exclude_task, where)
-        if policy.by_meaning and hits and _is_tied(hits[0]) and hits[0].record.original_query != query:
-            wider = self._by_policy(policy, query, top_k + MOST_TIED, exclude_task, where)
-            tied = [hit for hit in wider if _is_tied(hit)]
-            order = ranked_by_words(query, tied, queries_only=True)
-            first = [hit for each in order for hit in tied if hit.record.id == each.record.id]
-            rest = [hit for hit in wider if hit not in first]
-            return (list(dict.fromkeys(first)) + rest)[:top_k] if len(tied) > 1 else hits
-        return hits
+            by_words = True
+        else:
+            by_words = policy.by_words and has_no_blanks(query)
+        if by_words:
+            found = ranked_by_words(query, self._all_near(query, exclude_task, policy.within(where)))
+            if found or not policy.by_meaning or policy.min_score is not None:
+                return found[:top_k]
+        hits = policy.rank(self, query, top_k, exclude_task, where)
+        return self._untied(policy, query, hits, top_k, exclude_task, where) if policy.by_meaning else hits
+
+    def _all_near(self, query: str, exclude_task: str | None, where: Filter | None) -> list[Scored]:
+        """The records that a query is compared with by words: all of them, in a large bank the nearest."""
+        most = min(max(len(self), 1), MOST_BY_WORDS)
+        if len(self) > most:
+            return self.nearest(query, most, exclude_task, where)
+        import numpy as np
+
+        if (dim := self.dim()) is None:
+            return []
+        return self.nearest(np.zeros(dim, dtype=np.float32), most, exclude_task, where)  # a zero vector: near to none
+
+    def _untied(
+        self, policy: Policy, query: str, hits: list[Scored], top_k: int, exclude_task: str | None, where: Filter | None
+    ) -> list[Scored]:
+        """The hits; of a long text those first, and equal, whose keys are the same text to the embedder, by words."""
+        if len(query) < LONG or not hits or hits[0].record.original_query == query:
+            return hits
+        if len(tied := _tied(hits)) == top_k:  # further ones may be as near
+            hits = policy.rank(self, query, top_k + MOST_TIED, exclude_task, where)
+            tied = _tied(hits)
+        shares = word_shares(query, [hit.record.original_query for hit in tied])
+        ordered = sorted(zip(shares, tied, strict=True), key=lambda pair: -pair[0])
+        return ([hit for _, hit in ordered] + hits[len(tied) :])[:top_k]
 
     def _say_unread(self) -> None:
         """Warn once that the embedder does not read a language that it is used for."""
-        if self.embedder.name not in _SAID_UNREAD:
-            _SAID_UNREAD.add(self.embedder.name)
+        self.counts["said"] += 1
+        if self.counts["said"] == 1:
             log.warning(
                 f"the embedder {self.embedder.name} reads English alone: texts in other languages are retrieved by "
                 "words, no threshold applies to them, and nothing is merged by meaning. One that reads them: "
-                "embedder=openai, or embedder=huggingface with a multilingual embedder.model, "
-                "e.g. intfloat/multilingual-e5-small."
+                "embedder=openai, or embedder=huggingface with a multilingual embedder.model, e.g. "
+                "intfloat/multilingual-e5-small."
             )
-
-    def _by_policy(
-        self, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
-    ) -> list[Scored]:
-        """The policy's ranking, with each record that corrects an older one before it."""
-        if self.consolidate is None or not self.consolidate.links_corrections:
-            return policy.rank(self, query, top_k, exclude_task, where)
-        hits = policy.rank(self, query, top_k + CORRECTED, exclude_task, where)
-        return newest_first(hits, self.corrections([hit.record.id for hit in hits]))[:top_k]
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
         """(the records retrieved, how many of the top_k without a threshold were removed by min_score)."""
@@ -325,6 +355,8 @@ class MemoryBank(Contents, Memory):
         """
         if not records:
             return 0
+        if not all(self.embedder.reads(record.original_query) for record in records[:LOOKED_AT]):
+            self._say_unread()
         own = {} if keep_namespaces else {"namespace": self.namespace}
         began, noted = self._first_tick(), self.provenance
         records = [
@@ -540,6 +572,7 @@ class MemoryBank(Contents, Memory):
         return [(place, row.tobytes()) for (place, _), row in zip(texts, rows)]
 
 
-def _is_tied(hit: Scored) -> bool:
-    """Whether the embedder takes the query and the record's key for the same text."""
-    return hit.similarity is not None and hit.similarity >= SAME_TEXT
+def _tied(hits: list[Scored]) -> list[Scored]:
+    """The first hits, all of the same score, if the embedder takes the query and their keys for the same text."""
+    alike = (hit.similarity is not None and hit.similarity >= SAME_TEXT and hit.score == hits[0].score for hit in hits)
+    return [hit for hit, _ in zip(hits, takewhile(bool, alike))]

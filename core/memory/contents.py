@@ -81,9 +81,12 @@ class Contents:
         return self._store.rows(query, (self.namespace, id))
 
     def corrections(self, ids: list[str]) -> set[tuple[str, str]]:
-        """(newer, older) of the links (CORRECTS) to these records from others that correct them."""
+        """(newer, older) of the links (CORRECTS) to these records from active ones that correct them."""
         among = ", ".join(f"${number}" for number in range(3, 3 + len(ids)))
-        query = f"SELECT source, target FROM links WHERE namespace = $1 AND note LIKE $2 AND target IN ({among})"
+        query = (
+            "SELECT l.source, l.target FROM links l JOIN records r ON (r.namespace, r.id) = (l.namespace, l.source) "
+            f"WHERE l.namespace = $1 AND l.note LIKE $2 AND l.target IN ({among}) AND r.status = 'active'"
+        )
         return set(self._store.rows(query, (self.namespace, f"{CORRECTS}%", *ids))) if ids else set()
 
     def link_details(self, id: str) -> list[dict[str, Any]]:

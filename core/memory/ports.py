@@ -118,6 +118,7 @@ class Policy(Protocol):
     min_score    records with a lower score are left out; None: no limit
     rank_based   scores depend on ranks (as in RRF), so filtering by min_score changes them
     by_meaning   records are ranked by embeddings, which say nothing in a language that the embedder does not read
+    by_words     records are ranked by words, which a full-text index does not find in scripts without blanks
     """
 
     top_k: int
@@ -125,6 +126,7 @@ class Policy(Protocol):
     min_score: float | None = None
     rank_based: ClassVar[bool] = False
     by_meaning: ClassVar[bool] = True
+    by_words: ClassVar[bool] = False
 
     def rank(
         self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
@@ -187,13 +189,11 @@ class Consolidates(Protocol):
     confidence       rule for a record's confidence; None: the bank keeps no confidence
     ticks_per_day    tasks of the stream that count as a day
     counts_within    True: usage is counted in the same transaction as the add; False: later, by `learn`
-    links_corrections   whether it links a record to an older one that it corrects (CORRECTS)
     """
 
     confidence: ConfidenceRule | None = None
     ticks_per_day: float = 1.0
     counts_within: ClassVar[bool] = False
-    links_corrections: bool = False
 
     def learn(self, bank: Bank, feedback: EpisodeFeedback | None) -> None:
         """Count an episode and run the rounds that are due; None: only these rounds, as after a crash."""

@@ -29,11 +29,13 @@ class Embedder(Protocol):
     name          identifies the vectors: embedders of the same name return the same vectors
     former_name   its name in earlier versions, which older banks store; None: the same
     dim           length of a vector, if known without embedding a text
+    long_texts    number of texts so far that were longer than the model reads, and were embedded in windows
     """
 
     name: str
     former_name: str | None = None
     dim: int | None = None
+    long_texts: int = 0
 
     def embed(self, texts: list[str]) -> Any:
         """float32 (len(texts), d), each row of length 1. A text's vector does not depend on its neighbours."""
@@ -111,6 +113,7 @@ class _SentenceTransformer(MeasuredEmbedder):
                 for text in part
             ]
             tokens = sum(len(self._model.tokenizer(text)["input_ids"]) for part in parts for text in part)
+            self.long_texts += sum(len(part) > 1 for part in parts)
         return joined(_unit(rows), [len(part) for part in parts]), Usage(calls=len(texts), prompt_tokens=tokens), 0
 
     def _windows(self, text: str) -> list[str]:
@@ -263,6 +266,10 @@ class NamedEmbedder(MeasuredEmbedder):
 
     def reads(self, text: str) -> bool:
         return self.name != MINILM or is_english(text)
+
+    @property
+    def long_texts(self) -> int:
+        return 0 if self._made is None else self._made.long_texts
 
     def _make(self) -> MeasuredEmbedder:
         return embedder_named(self.name)

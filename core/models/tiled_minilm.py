@@ -55,6 +55,7 @@ class TiledMiniLM(MiniLMEmbedder):
             run = map if len(batches) < 2 else self._threads.map
             rows = [row for vectors in run(self._model.embed, batches) for row in vectors]
             tokens = sum(map(len, self._model.tokens(flat)))
+            self.long_texts += sum(len(part) > 1 for part in parts)
         return joined(np.stack(rows), [len(part) for part in parts]), Usage(calls=len(texts), prompt_tokens=tokens), 0
 
     def _load(self) -> Any:

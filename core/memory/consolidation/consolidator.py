@@ -114,7 +114,6 @@ class Consolidator(Consolidates):
         check_numbers(self, "consolidate", "every", "candidates", least=1, whole=True)
         check_positive(self, "consolidate", "ticks_per_day")
         self._on_add = self.deduplicate is not None and self.deduplicate.on_add
-        self.links_corrections = self.deduplicate is not None
         self._policies = [p for p in (self.deduplicate, self.merge, self.contradict, self.prune) if p is not None]
 
     def learn(self, bank: Bank, feedback: EpisodeFeedback | None) -> None:

@@ -83,8 +83,8 @@ class Deduplicate(ConsolidationPolicy):
         if (one.outcome, one.domain) != (other.outcome, other.domain):
             return None
         older, newer = sorted((one, other), key=lambda record: (record.tick, record.created_at, record.id))
-        near = ((a.text, b.text) for a in older.items for b in newer.items if self.near(ctx, a, b))
-        relation, what = next(filter(None, (difference(*texts) for texts in near)), (None, ""))
+        near = ((a, b) for a in older.items for b in newer.items if self.near(ctx, a, b))
+        relation, what = next(filter(None, (difference(*pair) for pair in near)), (None, ""))
         if relation is None or any(link[:3] == (newer.id, relation, older.id) for link in ctx.bank.links(newer.id)):
             return None
         return ProposedChange(
@@ -112,7 +112,7 @@ class Deduplicate(ConsolidationPolicy):
         """Whether two lessons are the same; cheap checks first."""
         if content_hash(one) == content_hash(other):
             return True
-        return self.near(ctx, one, other) and difference(one.text, other.text) is None
+        return self.near(ctx, one, other) and difference(one, other) is None
 
     def near(self, ctx: ConsolidationContext, one: Lesson, other: Lesson) -> bool:
         """Whether the titles or the embeddings of two lessons are near enough for them to be the same."""

@@ -172,7 +172,7 @@ class Merge(ConsolidationPolicy):
         def alike(one: MemoryRecord, other: MemoryRecord) -> bool:
             same_kind = (one.outcome, one.domain) == (other.outcome, other.domain)
             near = same_kind and ctx.similarity(one, other) >= self.min_score
-            return near and (difference(one.text, other.text) or ("",))[0] != CONTRADICTS
+            return near and not _contradict(ctx, one, other, self.min_score)
 
         neighbours = partial(ctx.similar, least=self.min_score)
         found = groups(ctx.fresh_records(), neighbours, alike, self.least, self.most)
@@ -234,6 +234,12 @@ class Merge(ConsolidationPolicy):
             share = max(1, self.max_key_chars // len(texts))  # so that a long query does not displace others
             text = "\n".join(text[:share] for text in texts)
         return text[: self.max_key_chars]
+
+
+def _contradict(ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord, least: float) -> bool:
+    """Whether two lessons of the records, at least so near, say different things."""
+    near = ((a, b) for a in one.items for b in other.items if ctx.cosine(a.text, b.text) >= least)
+    return any((difference(a, b) or ("",))[0] == CONTRADICTS for a, b in near)
 
 
 def _lineage(group: list[MemoryRecord], name: str, own: str) -> list[str]:

@@ -19,6 +19,7 @@ class Lexical(Ranking):
     """
 
     by_meaning: ClassVar[bool] = False
+    by_words: ClassVar[bool] = True
 
     def relevance(self, score: float) -> float:
         """s / (1 + s), because BM25 has no upper limit; the order stays the same."""
