@@ -15,9 +15,9 @@ _ENGLISH = frozenset(
 _OTHERS = (
     frozenset(
         "der die das und nicht mit für auf ist ein eine einen einem einer zu den dem des von im wird wenn bei vor nach"
-        " immer nur         "aber oder ich wir man zur zum beim vom kann soll sich wie sind als auch durch über werden muss "  # German
+        " immer nur aber oder ich wir man zur zum beim vom kann soll sich wie sind als auch durch über werden muss "  # German
         "le la les une et est dans pour avec pas que qui du au aux sur ce cette il elle être sont mais ou"
-        " toujours avant après         "vous nous doit "  # French
+        " toujours avant après vous nous doit "  # French
         "el los las una y es en para con por se del al no lo su más pero como"
         " siempre antes después debe cuando "  # Spanish
         "o os um uma e é em não dos das ao à mais mas sempre antes depois deve quando "  # Portuguese
