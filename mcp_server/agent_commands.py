@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any
 
 from core.errors import UserError
 
@@ -19,6 +20,8 @@ HOW = (
     "and wherever an argument is just {memory} or {prompt}."
 )
 _WORD = re.compile(r"[\w:.-]+")  # what may be a subcommand that is not known here, and hardly is a prompt
+_SLASH = re.compile(r"/[\w:.-]+(?=\s|$)")  # "/review 12" is a command of the agent's own, if nothing stands before it
+PLACEHOLDERS = ("{memory}", "{prompt}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,8 @@ class Grammar:
     before       number of arguments before the prompt, e.g. 1 for a model's name
     takes        arguments that are the prompt: none | one | all (joined by the program with blanks)
     certain      flags with which even a single word is a prompt, though the program has subcommands
+    never        options with which the arguments are no prompt, such as the name of a command that takes them
+    attached     -pVALUE is -p with VALUE; False: these are flags and only -p=VALUE is one, as yargs has it
     commands     its subcommands with a prompt
     others       those without one
     """
@@ -47,6 +52,8 @@ class Grammar:
     before: int = 0
     takes: str = "none"
     certain: str = ""
+    never: str = ""
+    attached: bool = True
     commands: Mapping[str, Grammar] = field(default_factory=dict)
     others: str = ""
 
@@ -58,7 +65,7 @@ class Grammar:
     def within(self, outer: Grammar) -> Grammar:
         """This subcommand's grammar with the options of the program, which may stand behind it as well."""
         both = {kind: f"{getattr(self, kind)} {getattr(outer, kind)}" for kind in ("flags", "values", "lists", "maybe")}
-        return Grammar(**{**vars(self), **both})
+        return Grammar(**{**vars(self), **both, "attached": outer.attached})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,59 +88,68 @@ class Prompt:
 
 _CODEX_VALUES = (
     "-m --model -c --config -p --profile -C --cd -s --sandbox -a --ask-for-approval --add-dir --enable --disable "
-    "--local-provider --color --output-schema -o --output-last-message"
+    "--local-provider --color --output-schema -o --output-last-message --remote --remote-auth-token-env "
+    "--thread-source --cyber-access-program"
 )
 _CODEX_FLAGS = (
     "--oss --full-auto --dangerously-bypass-approvals-and-sandbox --yolo --search --no-alt-screen "
-    "--skip-git-repo-check --json --experimental-json --ephemeral --include-plan-tool --last --all"
+    "--skip-git-repo-check --json --experimental-json --ephemeral --include-plan-tool --last --all --strict-config "
+    "--approve-for-me --dangerously-bypass-hook-trust --worktree --no-daemon --trust --ignore-user-config "
+    "--ignore-rules"
 )
 _CODEX = {"flags": _CODEX_FLAGS, "values": _CODEX_VALUES, "lists": "-i --image"}
-_GEMINI = Grammar(
-    prompt="-p --prompt -i --prompt-interactive",
-    flags="-d --debug -s --sandbox -y --yolo -l --list-extensions --list-sessions --experimental-acp --acp "
-    "--checkpointing -c -a --all-files --show-memory-usage --screen-reader --telemetry --raw-output "
-    "--accept-raw-output-risk --continue",
-    values="-m --model --approval-mode -o --output-format --sandbox-image --delete-session --telemetry-target "
-    "--telemetry-otlp-endpoint --proxy --openai-api-key --openai-base-url --auth-type --input-format "
-    "--max-session-turns",
-    lists="-e --extensions --allowed-mcp-server-names --allowed-tools --include-directories --policy --core-tools "
-    "--exclude-tools",
-    maybe="-r --resume",
-    takes="all",
-    others="mcp extensions extension skills skill hooks hook auth channel",
-)
+_GEMINI = {
+    "prompt": "-p --prompt -i --prompt-interactive",
+    "flags": "-d --debug -s --sandbox -y --yolo -l --list-extensions --experimental-acp --acp --checkpointing "
+    "--screen-reader",
+    "values": "-m --model --approval-mode -o --output-format --sandbox-image --telemetry-target "
+    "--telemetry-otlp-endpoint --telemetry-otlp-protocol --telemetry-outfile --proxy --session-id",
+    "lists": "-e --extensions --allowed-mcp-server-names --allowed-tools --include-directories",
+    "takes": "all",
+    "attached": False,
+}
 _MINI = Grammar(
     prompt="-t --task",
     flags="-y --yolo -v --visual -b --exit-immediately",
     values="-m --model --model-class --agent-class --environment-class -l --cost-limit -c --config -o "
     "--output --output-path",
 )
+
+
+def _joined(shared: Mapping[str, Any], **more: str) -> dict[str, Any]:
+    """The fields that programs share, each with what one of them has besides."""
+    return {**shared, **{kind: f"{shared.get(kind, '')} {names}" for kind, names in more.items()}}
+
+
 _LLM = {
     "flags": "--td --tools-debug --ta --tools-approve --no-stream -n --no-log --log -c --continue -u --usage -x "
-    "--extract --xl --extract-last --async -R --hide-reasoning",
+    "--extract --xl --extract-last --async -R --hide-reasoning --json --options",
     "values": "-s --system -m --model -d --database -q --query -a --attachment -T --tool --functions --cl "
     "--chain-limit --schema --schema-multi -f --fragment --sf --system-fragment -t --template --cid --conversation "
     "--key --save",
     "pairs": "--at --attachment-type -o --option -p --param",
     "takes": "one",
+    "never": "--save",  # into a template
 }
 AGENTS: dict[str, Grammar] = {
     "claude": Grammar(  # Claude Code
         flags="-p --print -c --continue --verbose --dangerously-skip-permissions --allow-dangerously-skip-permissions "
         "--include-partial-messages --replay-user-messages --fork-session --ide --strict-mcp-config --mcp-debug --bare "
         "--no-session-persistence --disable-slash-commands --chrome --no-chrome --init --init-only --maintenance "
-        "--brief",
+        "--brief --ax-screen-reader --bg --background --exclude-dynamic-system-prompt-sections --include-hook-events "
+        "--safe-mode",
         values="--model --fallback-model --output-format --input-format --max-turns --max-budget-usd --permission-mode "
         "--permission-prompt-tool --append-system-prompt --append-system-prompt-file --system-prompt "
         "--system-prompt-file --session-id --settings --setting-sources --agent --agents --json-schema --effort "
-        "--debug-file -n --name",
+        "--debug-file -n --name --plugin-url --remote-control-session-name-prefix",
         lists="--allowedTools --allowed-tools --disallowedTools --disallowed-tools --tools --mcp-config --add-dir "
         "--betas --plugin-dir --file",
-        maybe="-r --resume -d --debug -w --worktree --from-pr --teleport --remote --tmux",
+        maybe="-r --resume -d --debug -w --worktree --from-pr --teleport --remote --tmux "
+        "--remote-control --prompt-suggestions",
         takes="one",
         certain="-p --print",
         others="mcp config update upgrade doctor install plugin plugins auth setup-token agents migrate-installer "
-        "remote-control auto-mode server",
+        "remote-control auto-mode server gateway project ultrareview",
     ),
     "codex": Grammar(
         **_CODEX,
@@ -143,19 +159,44 @@ AGENTS: dict[str, Grammar] = {
                 **_CODEX,
                 takes="one",
                 commands={"resume": Grammar(**_CODEX, before=1, takes="one")},
-                others="review help",
+                others="review fork help",
             )
             for name in ("exec", "e")
         },
         others="login logout mcp mcp-server app-server app completion sandbox debug apply a resume fork cloud features "
-        "review execpolicy help generate-ts proto",
+        "review execpolicy help generate-ts proto agents plugin remote-control update doctor queue archive delete "
+        "unarchive migrate-rollouts migrate-nfs-db exec-server",
     ),
-    "gemini": _GEMINI,
-    "qwen": _GEMINI,  # Qwen Code, which began as Gemini CLI
+    "gemini": Grammar(
+        **_joined(
+            _GEMINI,
+            flags="-a --all-files -c --show-memory-usage --telemetry "
+            "--telemetry-log-prompts --list-sessions --raw-output --accept-raw-output-risk --skip-trust",
+            values="--delete-session --session-file",
+            lists="--policy --admin-policy",
+            maybe="-r --resume -w --worktree",
+        ),
+        others="mcp extensions extension skills skill hooks hook gemma",
+    ),
+    "qwen": Grammar(
+        **_joined(
+            _GEMINI,  # Qwen Code, which began as Gemini CLI
+            flags="-a --all-files -c --continue --show-memory-usage --telemetry --telemetry-log-prompts --bare "
+            "--chat-recording --experimental-lsp --experimental-skills --openai-logging --include-partial-messages",
+            values="--openai-api-key --openai-base-url --openai-logging-dir --auth-type --input-format "
+            "--max-session-turns --system-prompt --append-system-prompt --mcp-config --channel --json-fd --json-file "
+            "--json-schema --input-file",
+            lists="--add-dir --core-tools --exclude-tools --disabled-slash-commands",
+            maybe="-r --resume",
+        ),
+        others="mcp extensions extension hooks hook auth channel review",
+    ),
     "opencode": Grammar(
         prompt="-p --prompt",
-        flags="--print-logs -c --continue --fork --pure",
-        values="--log-level -m --model -s --session --agent --port --hostname",
+        flags="--print-logs -c --continue --fork --pure --mdns --auto --mini --no-replay",
+        values="--log-level -m --model -s --session --agent --port --hostname --mdns-domain --replay-limit",
+        lists="--cors",
+        attached=False,
         commands={
             "run": Grammar(
                 flags="-c --continue --share --fork --thinking -i --interactive --dangerously-skip-permissions --auto",
@@ -163,10 +204,11 @@ AGENTS: dict[str, Grammar] = {
                 "--username -p --password",
                 lists="-f --file",
                 takes="all",
+                never="--command",
             ),
         },
         others="completion acp mcp attach debug auth providers agent upgrade uninstall serve web models stats export "
-        "import github pr session plugin db",
+        "import github pr session plugin plug db",
     ),
     "ollama": Grammar(
         commands={
@@ -210,7 +252,9 @@ AGENTS: dict[str, Grammar] = {
         "models create-chat generate-rule rule agent ls resume about sandbox worker help",
     ),
     "copilot": Grammar(
-        prompt="-p --prompt -i --interactive", values="--model --agent --log-dir --add-dir --allow-tool"
+        prompt="-p --prompt -i --interactive",
+        values="--model --agent --log-dir --add-dir --allow-tool -n --name -C --session-id "
+        "--reasoning-effort --context",
     ),
     "crush": Grammar(
         flags="-d --debug -y --yolo",
@@ -252,14 +296,14 @@ class _Reader:
     def prompt(self) -> Prompt:
         """The only prompt. Raises UserError if there is none, more than one, or any doubt."""
         self.grammar = AGENTS[self.name]
-        by_option, arguments, subcommand = [], [], False
+        by_option, arguments = [], []
         for kind, found in self._parts():
             if kind == "prompt":
                 by_option.append(found)
             elif kind != "argument":
                 continue
             elif not arguments and found.text in self.grammar.commands:
-                self.grammar, subcommand = self.grammar.commands[found.text].within(self.grammar), True
+                self.grammar = self.grammar.commands[found.text].within(self.grammar)
             elif not arguments and found.text in self.grammar.others.split():
                 raise UserError(f"{self.name} {found.text} takes no prompt. {HOW}")
             else:
@@ -267,18 +311,18 @@ class _Reader:
         arguments = arguments[self.grammar.before :] if self.grammar.takes != "none" else []
         if len(by_option) + bool(arguments) != 1:
             raise UserError(f"{self.name} has {'two prompts' if by_option else 'no prompt'} in its arguments. {HOW}")
+        if never := self.seen & set(self.grammar.never.split()):
+            raise UserError(f"with {never.pop()} the arguments of {self.name} are no prompt. {HOW}")
         if by_option:
             return self._certain(by_option[0], not by_option[0].start and by_option[0].text.startswith("-"))
         single = len(arguments) == 1 and _WORD.fullmatch(arguments[0].text)
-        perhaps_a_command = (
-            single and self.grammar.others and not subcommand and not self.seen & set(self.grammar.certain.split())
-        )
+        perhaps_a_command = single and self.grammar.others and not self.seen & set(self.grammar.certain.split())
         several = self.grammar.takes == "one" and len(arguments) > 1
         whole = Prompt(text=" ".join(each.text for each in arguments), place=arguments[0].place)
         return self._certain(whole, several or perhaps_a_command or whole.text == "-")
 
     def _certain(self, found: Prompt, doubt: object) -> Prompt:
-        if doubt:
+        if doubt or _SLASH.match(found.text) or found.text.strip() in PLACEHOLDERS:
             raise UserError(f"whether {found.text[:80]!r} is the prompt of {self.name} is not certain. {HOW}")
         return found
 
@@ -325,5 +369,7 @@ class _Reader:
                 return word, 0
             if kind != "flags":
                 start = at + 1 + (word[at + 1 : at + 2] == "=")
+                if at + 1 == start < len(word) and not self.grammar.attached:
+                    return word, 0
                 return f"-{word[at]}", start if start < len(word) else 0
         return f"-{word[-1]}", 0

@@ -156,8 +156,8 @@ def _refused(status: int, error: str, says: str, headers: dict[str, str] | None 
 
 def _bearer(given: bytes) -> bytes:
     """The bearer token of an Authorization header; empty if it holds none."""
-    scheme, _, token = given.partition(b" ")
-    return token.strip() if scheme.lower() == b"bearer" else b""
+    scheme, *token = given.split(maxsplit=1)[:2] or [b""]
+    return token[0].strip() if token and scheme.lower() == b"bearer" else b""
 
 
 def _user(tenant: str) -> Any:

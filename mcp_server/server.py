@@ -15,7 +15,15 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, ToolAnnotations
+from mcp_types import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    ToolAnnotations,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
 
 from core.errors import InfraError, UserError
@@ -28,6 +36,7 @@ from mcp_server.tools import MemoryTools
 from mcp_server.tools_ace import AceTools
 
 NAME = "reasoningbank"
+WHOSE = ("agent_id", "agent")  # names for whose memory it is: such an argument is never ignored
 MOST_IGNORED = 100  # names of ignored arguments that are remembered, and each said once
 CORE = (
     "retrieve_memory extract_memory task_status save_lesson mark_helpful mark_harmful get_detail bank_status"
@@ -67,10 +76,10 @@ class BankServer(MCPServer):
             )
         known = tool.parameters["properties"]
         for key in [key for key in arguments if key not in known]:
-            if _is_near(key, (*known, "agent_id")):  # whose memory it is must never be ignored
+            if _is_near(key, (*known, *WHOSE)):
                 raise ToolError(f"{name} takes no argument {key[:60]}: it takes {', '.join(known)}.")
             self._ignore(key)
-            del arguments[key]
+        arguments = {key: value for key, value in arguments.items() if key in known}
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -119,40 +128,67 @@ async def answer_unreadable(lines: Any, into: Any, answers: Any) -> None:
         async for line in lines:
             if not isinstance(line, Exception):
                 await into.send(line)
+            elif (message := without_mark(line)) is not None:
+                await into.send(SessionMessage(message))
             elif (error := error_of(line)) is not None:
                 await answers.send(SessionMessage(error))
 
 
-def error_of(unreadable: Exception) -> JSONRPCError | None:
-    """The answer to a line that is no message, with its id if that can be read; None for an empty line."""
-    line = unreadable.errors()[0]["input"] if isinstance(unreadable, ValidationError) else ""
-    text = line if isinstance(line, str) else json.dumps(line, default=str)
-    if not text.strip():
+def without_mark(unreadable: Exception) -> Any:
+    """The message of a line that begins with a byte order mark, as PowerShell writes it; None for any other line."""
+    text, message = _read(unreadable)
+    if message is not None or not text.startswith("\ufeff"):
         return None
     try:
-        message = json.loads(text)  # takes half a surrogate pair, which the SDK's reader does not
-    except ValueError:
-        message = None
-    id = message.get("id") if isinstance(message, dict) else None
-    id = id if isinstance(id, str | int) and not isinstance(id, bool) else None
-    surrogate = message is not None and any(
-        "\ud800" <= sign <= "\udfff" for sign in json.dumps(message, ensure_ascii=False)
-    )
-    if message is None or surrogate:
-        says = "half a surrogate pair" if surrogate else "no JSON"
-        return JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=PARSE_ERROR, message=f"the line holds {says}."))
-    says = "the line is no message of JSON-RPC 2.0."
-    return JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=INVALID_REQUEST, message=says))
+        return jsonrpc_message_adapter.validate_json(text.lstrip("\ufeff"), by_name=False)
+    except ValidationError:
+        return None
+
+
+def error_of(unreadable: Exception) -> JSONRPCError | None:
+    """The answer to a line that is no message, with its id if that can be read; None for an empty line."""
+    text, message = _read(unreadable)
+    if not text.strip() and message is None:
+        return None
+    code, says, id = INVALID_REQUEST, "the line is no message of JSON-RPC 2.0.", None
+    try:
+        message = json.loads(text) if message is None else message[0]  # takes half a surrogate pair, unlike the SDK
+        id = message.get("id") if isinstance(message, dict) else None
+        if any("\ud800" <= sign <= "\udfff" for sign in json.dumps(message, ensure_ascii=False)):
+            code, says = PARSE_ERROR, "the line holds half a surrogate pair."
+    except (ValueError, RecursionError):
+        code, says = PARSE_ERROR, "the line holds no JSON that can be read."
+    return JSONRPCError(jsonrpc="2.0", id=id if _can_be_sent(id) else None, error=ErrorData(code=code, message=says))
+
+
+def _can_be_sent(id: Any) -> bool:
+    """Whether the client's id can stand in an answer: half a surrogate pair cannot."""
+    if isinstance(id, str):
+        return not any("\ud800" <= sign <= "\udfff" for sign in id)
+    return isinstance(id, int) and not isinstance(id, bool) and abs(id) < 2**63
+
+
+def _read(unreadable: Exception) -> tuple[str, tuple[Any] | None]:
+    """(the line, its value in a tuple if it is JSON): what pydantic says that it could not read."""
+    errors = unreadable.errors() if isinstance(unreadable, ValidationError) else []
+    if not errors or errors[0]["type"] == "json_invalid":
+        return (str(errors[0]["input"]) if errors else ""), None
+    # A message of no kind lacks a field of some kind, and that error holds all of it; the first may hold a part.
+    whole = next((each for each in errors if each["type"] == "missing" and len(each["loc"]) == 2), errors[0])
+    return "", (whole["input"],)
 
 
 def _is_near(key: str, known: Iterable[str]) -> bool:
     """Whether an argument is a known one written in another way (agentid, topK), or with a typing error."""
-    from rapidfuzz.distance import Levenshtein
+    from rapidfuzz.distance import OSA  # counts two letters in the wrong order as one error
 
     def plain(name: str) -> str:
         return name.replace("_", "").replace("-", "").lower()
 
-    return any(Levenshtein.distance(plain(key), plain(name), score_cutoff=1) <= 1 for name in known)
+    def errors(name: str) -> int:
+        return 1 if len(name) > 2 else 0  # one letter from `id` are names of all kinds
+
+    return any(OSA.distance(plain(key), plain(name)) <= errors(name) for name in known)
 
 
 def caller_of(context: Any) -> str | None:

@@ -31,10 +31,10 @@ def main(argv: list[str] | None = None) -> int:
         with closing(open_bank(given)) as bank:
             for line in COMMANDS[given.command](bank, given):
                 print(line)
+        sys.stdout.flush()
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-        sys.stdout.flush()
     except BrokenPipeError:
         return reader_is_gone()
     return 0
