@@ -16,16 +16,25 @@ _NAMED = (
 )
 _REFUSED = (
     r"(?:(?:\bnot|n't|\bcannot|\bno longer)\b[\w\s]{0,20}?\b(?:support|allow|enabl|accept|permit|implement|valid"
-    r"|recogni|availabl|one of|handl)\w*|\bunsupported|\bdisallowed|\bforbidden|\bdisabled|\binvalid|\bunexpected"
-    r"|\bunknown|\bunrecogni\w+|\bno support|\bliteral_error|\bonly (?:the )?(?:roles? )?['\"]?user)"
+    r"|recogni|availabl|one of|handl|have|take)\w*|\bunsupported|\bdisallowed|\bforbidden|\bdisabled|\binvalid"
+    r"|\bunexpected|\bunknown|\bunrecogni\w+|\bno support|\bliteral_error|\bbut (?:got|found|was)\b)"
 )
-_ROLE_REFUSED = re.compile(rf"{_NAMED}[^\n]{{0,80}}?{_REFUSED}|{_REFUSED}[^\n]{{0,60}}?{_NAMED}", re.IGNORECASE)
+_ROLE_REFUSED = re.compile(
+    rf"{_NAMED}[^\n]{{0,80}}?{_REFUSED}|\bno (?:system|developer) (?:role|message)"
+    rf"|{_REFUSED}(?:(?!supported|permitted|allowed|expected|one of|must be)[^\n]){{0,60}}?{_NAMED}",
+    re.IGNORECASE,
+)
+# The roles that there are, as a list without the system's.
+_ROLES_LISTED = re.compile(
+    r"\b(?:only|must|should|permitted|allowed|expected|supported|valid|one of)\b(?:(?!system|developer)[^\n]){0,40}?"
+    r"\buser\b['\"`]?(?: roles?)?(?:,|/|\s|and|or)+['\"`]?(?:assistant|model)\b"
+    r"(?![\s,'\"`]*(?:and|or)?[\s'\"`]*(?:system|developer))",
+    re.IGNORECASE,
+)
 # Only user and assistant, in turns: said by templates that count a system message as one of them.
 _TURNS = re.compile(
     r"\broles? (?:must|should|need to) alternate|\balternat\w+ (?:between )?['\"]?user"
-    r"|\bonly ['\"]?user['\"]?(?: role)?,? (?:and|or) ['\"]?(?:assistant|model)\b"
-    r"|\bvalid roles?\W{1,4}['\"]?user\b|\bshould be ['\"]user['\"] or ['\"]assistant"
-    r"|\b(?:first (?:message|turn)|conversations?)\b[^.\n]{0,40}\bmust (?:be|start|begin|come)\b[^.\n]{0,20}\buser\b",
+    r"|\b(?:first (?:message|turn)|conversations?)\b[^.\n]{0,40}\b(?:must|should|has to)\b[^.\n]{0,20}\buser\b",
     re.IGNORECASE,
 )
 _ELSE = re.compile(
@@ -41,7 +50,9 @@ def refuses_system(error: Exception) -> bool:
     if getattr(error, "status_code", None) in _OTHER_CAUSES:
         return False
     said = f"{error} {getattr(error, 'body', None) or ''}"[:_READ_CHARS]
-    return not _ELSE.search(said) and bool(_ROLE_REFUSED.search(said) or _TURNS.search(said))
+    if _ELSE.search(said):
+        return False
+    return any(form.search(said) for form in (_ROLE_REFUSED, _ROLES_LISTED, _TURNS))
 
 
 def without_system(messages: Sequence[Message]) -> list[Message]:

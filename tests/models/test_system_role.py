@@ -12,7 +12,7 @@ from core.errors import InfraError, StopRun
 from core.models import retry
 from core.models.base import Request
 from core.models.remote import LiteLLMModel
-from core.models.system_role import without_system
+from core.models.system_role import refuses_system, without_system
 
 ASK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello."}]
 TURNS = "Conversation roles must alternate user/assistant/user/assistant/..."
@@ -55,6 +55,77 @@ OTHERS = {
     "memory": (500, "The operating system could not allocate memory"),
     "a model": (404, "The model `m` does not exist in this system"),
 }
+
+
+IN_OTHER_WORDS = (
+    "System messages are not supported by this model",
+    "system role is unsupported",
+    "Role 'system' is not supported for model gemma-2b",
+    "The model does not support a system prompt.",
+    "Error: system prompts not supported",
+    "messages.0.role: unexpected value; permitted: 'user', 'assistant'",
+    "Only 'user' and 'assistant' roles are allowed",
+    "Roles must be one of: user, assistant",
+    "Chat template error: System role is not supported by this template",
+    "developer messages are not supported with this model",
+    "Unsupported role: developer",
+    "This model does not allow system instructions",
+    "`system` role is not permitted for deepseek-r1-zero",
+    "Invalid 'messages[0].role': must be 'user' or 'assistant'",
+    "messages must alternate between user and assistant",
+    "Expected role 'user' but got 'system'",
+    "The first message should have role user",
+    "System instruction is not enabled for this model",
+    "roles must alternate between 'user' and 'assistant'",
+    "After the optional system message, conversation roles must alternate user/assistant/user/assistant/...",
+    "System role not supported by chat template: raise_exception",
+    "role `system` is not recognized",
+    "Invalid role 'system' in message 0",
+    "TemplateError: Conversations must start with a user prompt",
+    "invalid message role: system",
+    "input validation error: `system` is not a valid role",
+    "no system role in the chat template",
+    "Message role must be user or assistant",
+    "Gemma does not have a system role",
+    "Model cannot take system messages",
+    "System prompts aren't available for this model",
+)
+ELSE = (
+    "System error: invalid request",
+    "The system is unavailable",
+    "Unsupported system architecture",
+    "invalid api key for system user",
+    "System prompt exceeds 2048 characters",
+    "The system fingerprint is unknown",
+    "prompt is too long: 5000 tokens",
+    "invalid model: not available on this system",
+    "stop is not supported",
+    "response_format json_schema is not supported with this model",
+    "You must provide at least one user message",
+    "tool role not supported",
+    "unexpected end of JSON input",
+    "the user is not allowed to use this model",
+    "Unknown parameter: 'seed'",
+    "max_tokens must be at least 1",
+    "Invalid 'user': string too long",
+    "Your organization must be verified to use this model",
+    "logprobs not supported for role assistant",
+    "Content flagged: system prompt injection is not allowed (safety)",
+    "n must be 1: multiple choices are not supported by the system",
+    "template not found: chat",
+    "Only one user may use this model at a time",
+    "user and assistant names must differ",
+    "Invalid value: 'tool'. Supported values are: 'system', 'user', 'assistant'",
+    "role must be one of 'user', 'assistant', 'system'",
+    "valid roles are user and assistant and system",
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"), [*((each, True) for each in IN_OTHER_WORDS), *((each, False) for each in ELSE)]
+)
+def test_a_refusal_is_known_by_its_sense(words, refused):
+    assert refuses_system(Exception(words)) == refused
 
 
 @pytest.fixture(autouse=True)
