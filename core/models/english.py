@@ -24,8 +24,8 @@ _OTHERS = (
         "immer nur aber oder ich wir man zur zum beim vom kann soll sich wie sind als auch durch über werden muss "
         "bevor sonst keine kein diese dieser dieses mehrere dann damit dass noch schon mehr sehr mein ihr "  # German
         "le la les une et est dans pour avec pas que qui du au aux sur ce cette il elle être sont mais ou toujours "
-        "avant après vous nous doit jamais faut comment quand plusieurs sans moins trouver tout tous leur donc alors peut "
-        "faire entre cher "  # French
+        "avant après vous nous doit jamais faut comment quand plusieurs sans moins trouver tout tous leur donc alors "
+        "peut faire entre cher "  # French
         "el los las una y es en para con por se del al no lo su más pero como siempre antes después debe cuando "
         "nunca hay qué cómo cuál este esta está hacer puede ser entre cada donde "  # Spanish
         "o os um uma e é em não dos das ao à mais mas sempre antes depois deve quando nunca sem como que devo fica "
