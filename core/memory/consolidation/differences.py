@@ -194,8 +194,10 @@ def _other_words(one: Lesson, other: Lesson) -> tuple[str, str] | None:
     a, b = _left_over(mine, whole[1]), _left_over(theirs, whole[0])
     framed = _frame(mine, theirs, a, b)
     turned = _opposites(_all_words(mine), _all_words(theirs), framed)
-    negated = _is_negated(mine, theirs, framed)
-    if (turned or negated) and not (negated and len(turned) == 1):  # "not before" is "only after"
+    negated = _is_negated(mine, theirs)
+    if (turned or negated or (framed and _is_held_back(mine, theirs))) and not (
+        negated and len(turned) == 1
+    ):  # "not before" is "only after"
         return CONTRADICTS, f"words: {_listed(turned[0])}" if turned else "a negation"
     cancelled = {_stem(word) for pair in turned for word in pair}
     a, b = _unlike(a, b, framed) - cancelled, _unlike(b, a, framed) - cancelled
@@ -260,12 +262,16 @@ def _is_part(one: str, other: str) -> bool:
     return all(word in left for word in short)
 
 
-def _is_negated(one: str, other: str, framed: bool) -> bool:
-    """Whether one of two texts negates what the other says."""
+def _is_negated(one: str, other: str) -> bool:
+    """Whether one of two texts negates what the other says; a contrast in the other may say the same."""
     hard, soft = zip(*(_negations(text) for text in (one, other)), strict=True)
-    if hard[0] != hard[1]:
-        return not soft[hard.index(False)]
-    return framed and not hard[0] and soft[0] != soft[1]
+    return hard[0] != hard[1] and not soft[hard.index(False)]
+
+
+def _is_held_back(one: str, other: str) -> bool:
+    """Whether one of two texts without a negation has a word of contrast, and the other none."""
+    hard, soft = zip(*(_negations(text) for text in (one, other)), strict=True)
+    return not any(hard) and soft[0] != soft[1]
 
 
 def _negations(text: str) -> tuple[bool, bool]:
