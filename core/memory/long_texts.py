@@ -32,5 +32,13 @@ def own_part(query: str, keys: Iterable[str]) -> str | None:
     return "\n".join(own)
 
 
+def both_ends(text: str, most: int) -> str:
+    """At most so many characters of a text: of a longer one beginning and end; a task may stand in either."""
+    if len(text) <= most:
+        return text
+    half = (most - 1) // 2
+    return f"{text[:half]}\n{text[len(text) - half :]}"
+
+
 def _sentences(text: str) -> list[str]:
     return [sentence for part in _SENTENCE.split(text) if (sentence := " ".join(part.split()))]
