@@ -239,8 +239,8 @@ class MemoryBank(Contents, Memory):
             log.warning(
                 f"the embedder {self.embedder.name} reads English alone: texts in other languages are retrieved by "
                 "words, no threshold applies to them, and nothing is merged by meaning. One that reads them: "
-                "embedder=openai, or embedder=huggingface with a multilingual embedder.model, e.g. "
-                "intfloat/multilingual-e5-small."
+                "embedder=openai, or embedder=huggingface with a multilingual embedder.inner.model, e.g. "
+                "intfloat/multilingual-e5-small (docs/memory.md)."
             )
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:

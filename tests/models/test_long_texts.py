@@ -269,7 +269,7 @@ def test_a_hook_finds_each_task(service, monkeypatch, capsys):
 
 def test_run_finds_each_task(service, tmp_path, capfd):
     for k, task in enumerate(REWORDED[:2]):
-        line = ["run", "--bank", service.bank.path, "--k", "1", "--task", behind(task, 1670, "front"), "--no-learn"]
+        line = ["run", "--bank", service.bank.path, "--k", "1", "--task", behind(task, 1670, "front")]
         main([*line, "--", sys.executable, "-c", "print('done')"])
         assert f"title {k}" in capfd.readouterr().err
 

@@ -140,9 +140,9 @@ def groups(
 class Merge(ConsolidationPolicy):
     """Merges groups of similar records (the ReasoningBank MCP server: at least 3 above 0.85, by `llm` or `voting`).
 
-    Every pair of a group is similar, corrects one another in nothing (`differences.py`) and has the same outcome and domain: a
-    success is never merged with a failure. The merged record names its parents, has their lowest trust and all sources
-    of their labels, and is embedded from its own query.
+    Every pair of a group is similar and has the same outcome and domain: a success is never merged with a failure. No
+    lesson of a group corrects another (`differences.py`). The merged record names its parents, has their lowest trust
+    and all sources of their labels, and is embedded from its own query.
 
     least, most     min. and max. number of records in a group
     min_score       least cosine of the lessons' texts of every pair
