@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import InfraError, UserError
+from core.memory.long_texts import both_ends
 from mcp_server.cli import call_tool
 from mcp_server.config import bank_or_server_options
 
+MAX_QUERY = 8000  # characters of a task that are compared with those of the lessons
 MAX_TURN = 4000  # characters kept of one turn
 MAX_TURNS = 400  # only the last ones are sent
 MAX_CHARS = 900_000  # of all turns together: below the server's limit for a trajectory
@@ -69,7 +71,7 @@ def run_hook(argv: list[str]) -> int:
 
 def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:
     """The lessons for the prompt that was just submitted, as text for the model's context; "" when none fit."""
-    query = said_by_user(event["prompt"])[:8000]
+    query = both_ends(said_by_user(event["prompt"]), MAX_QUERY)
     if not query:
         return ""
     answer = call_tool(given, "retrieve_memory", {"query": query, "top_k": given.top_k, "agent_id": given.agent_id})
@@ -83,7 +85,7 @@ def extract(given: argparse.Namespace, event: dict[str, Any]) -> None:
     query = next((turn["content"] for turn in turns if turn["role"] == "user"), "")
     if not any(turn["role"] == "assistant" for turn in turns) or not query.strip():
         return
-    arguments = {"query": query[:8000], "trajectory": last_turns(turns), "agent_id": given.agent_id}
+    arguments = {"query": both_ends(query, MAX_QUERY), "trajectory": last_turns(turns), "agent_id": given.agent_id}
     call_tool(given, "extract_memory", arguments | {"async_mode": True}, queue_without_model=True)
 
 

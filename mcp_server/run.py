@@ -23,6 +23,7 @@ from core.errors import InfraError, UserError
 from core.learning.judges import heuristic_verdict
 from core.learning.transcript import without_lessons
 from core.memory.citations import cited
+from core.memory.long_texts import both_ends
 from core.models.reply_text import storable
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server import run_warnings
@@ -262,8 +263,8 @@ class TaskMemory:
 
     @property
     def query(self) -> str:
-        """The task's text, cut to server.max_query_chars."""
-        return storable(self.task)[: self.service().settings.max_query_chars]
+        """The task's text, its two ends if it is longer than server.max_query_chars."""
+        return both_ends(storable(self.task), self.service().settings.max_query_chars)
 
     def service(self) -> Service:
         """The service of the bank, opened at the first call; raises the errors of `open_service`."""

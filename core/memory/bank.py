@@ -18,6 +18,7 @@ from core.errors import InfraError, UserError, check_choice
 from core.memory.contents import Contents
 from core.memory.filter import Filter, normal_tag
 from core.memory.history import History
+from core.memory.long_texts import LONG, own_part
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
 from core.memory.ports import SAME, Consolidates, Hygiene, Policy, Steps
@@ -45,9 +46,8 @@ OF_TASK = "type"  # memory.domain and memory.tags: the task's type
 MAX_WORDS = 64  # max. words of a query in a full-text search
 MOST_BY_WORDS = 5_000  # max. records that are compared with a query by their words
 SAME_TEXT = 0.999999  # cosine of a text with itself
-MOST_TIED = 50  # max. further records that are looked at for a tie
+MORE = 50  # further records that a long query is compared with
 LOOKED_AT = 20  # records of an addition whose language is looked at
-LONG = 500  # characters of a text that an embedder may not read to its end
 SHOWN_WAIT_S = 0.2  # seconds that a retrieval may wait for other writers, to count the records shown
 
 log = logging.getLogger(__name__)
@@ -195,7 +195,9 @@ class MemoryBank(Contents, Memory):
             if found or not policy.by_meaning or policy.min_score is not None:
                 return found[:top_k]
         hits = policy.rank(self, query, top_k, exclude_task, where)
-        return self._untied(policy, query, hits, top_k, exclude_task, where) if policy.by_meaning else hits
+        if not policy.by_meaning or len(query) < LONG or not hits or hits[0].record.original_query == query:
+            return hits
+        return self._of_long_text(policy, query, top_k, exclude_task, where)
 
     def _all_near(self, query: str, exclude_task: str | None, where: Filter | None) -> list[Scored]:
         """The records that a query is compared with by words: all of them, in a large bank the nearest."""
@@ -208,16 +210,25 @@ class MemoryBank(Contents, Memory):
             return []
         return self.nearest(np.zeros(dim, dtype=np.float32), most, exclude_task, where)  # a zero vector: near to none
 
-    def _untied(
-        self, policy: Policy, query: str, hits: list[Scored], top_k: int, exclude_task: str | None, where: Filter | None
+    def _of_long_text(
+        self, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
     ) -> list[Scored]:
-        """The hits; of a long text those first, and equal, whose keys are the same text to the embedder, by words."""
-        if len(query) < LONG or not hits or hits[0].record.original_query == query:
-            return hits
-        if len(tied := _tied(hits)) == top_k:  # further ones may be as near
-            hits = policy.rank(self, query, top_k + MOST_TIED, exclude_task, where)
-            tied = _tied(hits)
-        shares = word_shares(query, [hit.record.original_query for hit in tied])
+        """The ranking for a long query: by the part of it that others do not have, ties by words.
+
+        The records are those that reach min_score with the whole query or with that part.
+        """
+        hits = policy.rank(self, query, top_k + MORE, exclude_task, where)
+        if own := own_part(query, [hit.record.original_query for hit in hits]):
+            known = {_place(hit): hit for hit in hits}
+            unbound = copy(policy)
+            unbound.min_score = None
+            ranked = unbound.rank(self, own, top_k + MORE, exclude_task, where)
+            ranked = [
+                known.pop(_place(hit), hit) for hit in ranked if _place(hit) in known or policy.good_enough([hit])
+            ]
+            hits = ranked + list(known.values())
+        tied = _tied(hits)
+        shares = word_shares(own or query, [hit.record.original_query for hit in tied])
         ordered = sorted(zip(shares, tied, strict=True), key=lambda pair: -pair[0])
         return ([hit for _, hit in ordered] + hits[len(tied) :])[:top_k]
 
@@ -228,8 +239,8 @@ class MemoryBank(Contents, Memory):
             log.warning(
                 f"the embedder {self.embedder.name} reads English alone: texts in other languages are retrieved by "
                 "words, no threshold applies to them, and nothing is merged by meaning. One that reads them: "
-                "embedder=openai, or embedder=huggingface with a multilingual embedder.model, e.g. "
-                "intfloat/multilingual-e5-small."
+                "embedder=openai, or embedder=huggingface with a multilingual embedder.inner.model, e.g. "
+                "intfloat/multilingual-e5-small (docs/memory.md)."
             )
 
     def retrieve_and_count(self, query: str, top_k: int, where: Filter | None = None) -> tuple[list[Scored], int]:
@@ -570,6 +581,11 @@ class MemoryBank(Contents, Memory):
         texts = item_texts(record, self._item_vector_key if self.key == "query" else self.key)
         rows = self.embedder.embed([text for _, text in texts]) if texts else ()
         return [(place, row.tobytes()) for (place, _), row in zip(texts, rows)]
+
+
+def _place(hit: Scored) -> tuple[str, str, tuple[Lesson, ...]]:
+    """What a hit is of: with unit=item several are of one record."""
+    return hit.record.namespace, hit.record.id, hit.record.items
 
 
 def _tied(hits: list[Scored]) -> list[Scored]:

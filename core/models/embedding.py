@@ -312,10 +312,12 @@ def windows(text: str, offsets: list[tuple[int, int]], words: list[int | None], 
 
 def joined(rows: Any, counts: list[int]) -> Any:
     """One unit row for each text, the mean of the rows of its parts. counts: number of parts of each text."""
+    import numpy as np
+
     if all(count == 1 for count in counts):
         return rows
-    ends = [sum(counts[: number + 1]) for number in range(len(counts))]
-    return _unit([rows[end - count : end].mean(axis=0) for end, count in zip(ends, counts, strict=True)])
+    of_texts = np.split(rows, np.cumsum(counts)[:-1])
+    return np.stack([part[0] if len(part) == 1 else _unit([part.mean(axis=0)])[0] for part in of_texts])
 
 
 def _unit(rows: Any) -> Any:

@@ -30,7 +30,8 @@ _OTHERS = (
         "nunca hay qué cómo cuál este esta está hacer puede ser entre cada donde "  # Spanish
         "o os um uma e é em não dos das ao à mais mas sempre antes depois deve quando nunca sem como que devo fica "
         "pela pelo numa num qual são está onde cada "  # Portuguese
-        "il gli un di che non per sono della nel alla più sempre prima dopo deve mai senza quando "  # Italian
+        "il gli un di che non per sono della nel alla più sempre prima dopo deve mai senza quando "
+        "si come nel dei delle degli questo questa anche cosa perché "  # Italian
         "het een van niet voor op te zijn dat met naar wordt altijd moet nooit wanneer "  # Dutch
         "och att det som på är inte av med till ett eller aldrig alltid innan ikke og "  # Swedish, Danish, Norwegian
         "nie jest się na z w do przed po oraz ale zawsze nigdy "  # Polish

@@ -5,8 +5,7 @@ of 0.98. So lessons that are near by embedding are compared by their words. What
 
 - Facts: numbers with their units, names, files, flags, quoted texts, signs of a formula. Each lesson has one that the
   other has not: they say different things, in whatever words.
-- A negation that only one has, and words for opposites; but two of them may cancel each other in another wording ("not
-  before" is "only after").
+- A negation that only one has, and words for opposites; but the two cancel each other ("not before" is "only after").
 - Words: a correction keeps the frame of the sentence and exchanges a word or two; a rewording changes the frame too.
 - Order: a word has changed its place with another: "from A to B" and "from B to A".
 """
@@ -65,7 +64,7 @@ _CODE = re.compile(
     r"(?<!\w)--?[A-Za-z][\w-]*|[\w.~*-]*[\\/][\w./\\*~-]*\w|\w+(?:[._:@=]\w+)+|\b[a-z]+[A-Z]\w*|\b\w*_\w+"
     r"|`[^`\n]{1,80}`"
 )
-_NAME = re.compile(r"(?<=[\w,;] )[A-Z][a-z]+\b|\b[A-Z]{2,}\w*|[\"\u201c]([^\"\u201c\u201d\n]{1,60})[\"\u201d]")
+_NAME = re.compile(r"(?<=[\w,;] )[A-Z][a-z]\w*|\b[A-Z]{2,}\w*|[\"\u201c]([^\"\u201c\u201d\n]{1,60})[\"\u201d]")
 _SIGN = re.compile(r"(?<=[\w\s)\]}])(?:[<>=!]=|[<>=\u2260\u2264\u2265]|(?<=\s)[-+*/%\u2212\u00b1](?=\s))(?=[\w\s(\[{])")
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\d_]+(?:['\u2019][^\W\d_]+)?")
 _CLAUSE = re.compile(r"[.,;:!?()\n]+")
@@ -114,7 +113,8 @@ _SYNONYMS = [
         "say/tell/state/explain"
     ).split()
 ]
-_ARTICLES = ("a", "an", "the")
+_ARTICLES = frozenset(("a", "an", "the"))
+_TURNS = _ARTICLES | _NEGATIONS | frozenset(word for pair in _OPPOSITES + _SHADES for word in pair)
 _PLACES = frozenset("from to into onto in on at before after until then than over under by with for of via".split())
 _SUBORDINATES = frozenset("because since so when whenever if while although but that which who".split())
 _TIMES = frozenset("before after until while during".split())  # fillers only where the frame differs as well
@@ -124,7 +124,7 @@ _FILLERS = _PLACES - _TIMES | frozenset(
     "their there here and or nor but also so as if when whenever once which who whose what whatever where while "
     "because since due very out any some each every all both own otherwise else therefore thus hence still yet "
     "however though although first firstly later next finally afterwards up back rather instead not no never do "
-    "don't cannot order get got again e g i.e etc".split()
+    "don't cannot order get got again only e g i.e etc".split()
 )
 
 
@@ -190,16 +190,20 @@ def _all_words(text: str) -> set[str]:
 def _other_words(one: Lesson, other: Lesson) -> tuple[str, str] | None:
     """The words that make two lessons with the same facts say different things, if any."""
     mine, theirs = _body(one), _body(other)
-    a, b = _left_over(mine, other.text), _left_over(theirs, one.text)
+    whole = (one.text, other.text) if one.title != other.title else (mine, theirs)
+    a, b = _left_over(mine, whole[1]), _left_over(theirs, whole[0])
     framed = _frame(mine, theirs, a, b)
     turned = _opposites(_all_words(mine), _all_words(theirs), framed)
-    negated = _is_negated(mine, theirs, framed)
-    if (turned or negated) and (framed or len(turned) + negated != 2):  # in other words two of them cancel each other
+    negated = _is_negated(mine, theirs)
+    if (turned or negated or (framed and _is_held_back(mine, theirs))) and not (
+        negated and len(turned) == 1
+    ):  # "not before" is "only after"
         return CONTRADICTS, f"words: {_listed(turned[0])}" if turned else "a negation"
-    a, b = _unlike(a, b, framed), _unlike(b, a, framed)
+    cancelled = {_stem(word) for pair in turned for word in pair}
+    a, b = _unlike(a, b, framed) - cancelled, _unlike(b, a, framed) - cancelled
     if a and b and (framed or _is_exchange(mine, theirs, a, b)):
         return CONTRADICTS, f"words: {_listed(a | b)}"
-    if bool(a) != bool(b) and (framed or len(a | b) >= MUCH_MORE):
+    if bool(a) != bool(b) and (framed or len(a | b) >= MUCH_MORE or _is_part(mine, theirs)):
         return REFINES, f"words: {_listed(a | b)}"
     return _changed_order(mine, theirs)
 
@@ -238,18 +242,36 @@ def _has_kin(word: str, others: Iterable[str]) -> bool:
 
 
 def _frame(one: str, other: str, mine: set[str], theirs: set[str]) -> bool:
-    """Whether two texts are one sentence, in which some words (`mine`, `theirs`) were exchanged."""
-    a, b = ([_stem(word) for word in _WORD.findall(text) if word.lower() not in _ARTICLES] for text in (one, other))
-    a, b = [word for word in a if word not in mine], [word for word in b if word not in theirs]
+    """Whether two texts are one sentence, in which some words (`mine`, `theirs`) were exchanged or turned around."""
+    a, b = (
+        [word for word in _tokens(one) if word not in mine],
+        [word for word in _tokens(other) if word not in theirs],
+    )
     return SequenceMatcher(None, a, b, autojunk=False).ratio() >= SAME_FRAME
 
 
-def _is_negated(one: str, other: str, framed: bool) -> bool:
-    """Whether one of two texts negates what the other says."""
+def _tokens(text: str) -> list[str]:
+    """All words but articles and those that turn a sentence around."""
+    return [_stem(word) for word in _WORD.findall(text) if word.lower() not in _TURNS]
+
+
+def _is_part(one: str, other: str) -> bool:
+    """Whether the shorter of two texts is the longer one with something left out."""
+    short, long = sorted((_tokens(one), _tokens(other)), key=len)
+    left = iter(long)
+    return all(word in left for word in short)
+
+
+def _is_negated(one: str, other: str) -> bool:
+    """Whether one of two texts negates what the other says; a contrast in the other may say the same."""
     hard, soft = zip(*(_negations(text) for text in (one, other)), strict=True)
-    if hard[0] != hard[1]:
-        return not soft[hard.index(False)]
-    return framed and not hard[0] and soft[0] != soft[1]
+    return hard[0] != hard[1] and not soft[hard.index(False)]
+
+
+def _is_held_back(one: str, other: str) -> bool:
+    """Whether one of two texts without a negation has a word of contrast, and the other none."""
+    hard, soft = zip(*(_negations(text) for text in (one, other)), strict=True)
+    return not any(hard) and soft[0] != soft[1]
 
 
 def _negations(text: str) -> tuple[bool, bool]:
@@ -278,7 +300,7 @@ def _opposites(one: set[str], other: set[str], framed: bool) -> list[set[str]]:
 
 def _unlike(words: set[str], others: set[str], framed: bool) -> set[str]:
     """The words for which the others have no synonym."""
-    words = words if framed else words - _TIMES
+    words = words if framed else words - _SOFT
     return {
         word
         for word in words
@@ -299,10 +321,17 @@ def _changed_order(one: str, other: str) -> tuple[str, str] | None:
         mine, theirs = a[place] - b[place], b[place] - a[place]
         if mine and theirs and mine <= _elsewhere(b, place) and theirs <= _elsewhere(a, place):
             return CONTRADICTS, f"order: {place} {_listed(mine | theirs)}"
-    mine, theirs = (_sequence(text) for text in (one, other))
-    if sorted(mine) == sorted(theirs) and mine != theirs and _function_words(one) == _function_words(other):
+    if _function_words(one) == _function_words(other) and _has_swapped(_sequence(one), _sequence(other)):
         return CONTRADICTS, "order"
     return None
+
+
+def _has_swapped(one: list[str], other: list[str]) -> bool:
+    """Whether two words have changed places around another one, as a subject and an object around a verb."""
+    places = [place for place, (a, b) in enumerate(zip(one, other)) if a != b]
+    if len(one) != len(other) or len(places) != 2 or places[1] - places[0] < 2:
+        return False
+    return one[places[0]] == other[places[1]] and one[places[1]] == other[places[0]]
 
 
 def _phrases(text: str) -> dict[str, set[str]]:
@@ -335,11 +364,12 @@ def _sequence(text: str) -> list[str]:
 
 def _function_words(text: str) -> list[str]:
     words = [word.lower() for word in _WORD.findall(text)]
-    return [word for word in words if not _stems([word])]
+    return [word for word in words if word not in _ARTICLES and not _stems([word])]
 
 
 def _listed(words: Iterable[str]) -> str:
     return ", ".join(sorted(words)[:6])
 
 
+_SOFT = set(map(_stem, _TIMES | _CONTRASTS))
 _SYNONYM_STEMS = [frozenset(map(_stem, group)) for group in _SYNONYMS]
