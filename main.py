@@ -9,10 +9,11 @@ import sys
 
 from core.run import help as help_text
 from core.starting import begin, stage, started
-from core.streams import open_standard_streams
+from core.streams import go_on_without_readers, open_standard_streams
 
 if __name__ == "__main__":  # before the imports below, which take seconds
     open_standard_streams()
+    go_on_without_readers()
     if help_text.asked(sys.argv[1:]):
         sys.exit(help_text.show_help(sys.argv[1:]))
     begin("loading the configuration")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from core.errors import InfraError, UserError
-from core.streams import open_standard_streams, reader_is_gone
+from core.streams import cannot_print, open_standard_streams, reader_is_gone
 from mcp_server.config import TOKEN_ENV, bank_options
 
 EXAMPLES = """\
@@ -46,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
         return failed
     except BrokenPipeError:
         return reader_is_gone()
+    except OSError as error:
+        return cannot_print(error)
     except KeyboardInterrupt:
         return 130
 

@@ -58,7 +58,7 @@ def run_hook(argv: list[str]) -> int:
     try:
         given = top.parse_intermixed_args(argv)
         name += f" {given.what}"
-        event = json.loads(sys.stdin.buffer.read().decode("utf-8-sig", "replace"))
+        event = json.loads(read_stdin())
         if given.what == "retrieve":
             print(retrieve(given, event), end="")
         else:
@@ -67,6 +67,12 @@ def run_hook(argv: list[str]) -> int:
         print(f"{name}: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def read_stdin() -> str:
+    """The text on stdin, which clients send as UTF-8 whatever the encoding of this process."""
+    data = getattr(sys.stdin, "buffer", sys.stdin).read()
+    return data.decode("utf-8-sig", "replace") if isinstance(data, bytes) else data
 
 
 def retrieve(given: argparse.Namespace, event: dict[str, Any]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -257,17 +258,26 @@ def list_tools(profile: str, tools: MemoryTools | AceTools) -> list[Tool]:
     return listed
 
 
-def _slim(schema: Any) -> Any:
-    """A JSON schema without the titles that pydantic derives from names, and without empty defaults."""
+def _slim(schema: Any, parts: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """A JSON schema without titles that pydantic derives from names, empty defaults, what is so anyway, and references.
+
+    parts   the schemas that it refers to, which are put in their place: some clients do not follow references
+    """
     if isinstance(schema, list):
-        return [_slim(part) for part in schema]
+        return [_slim(part, parts) for part in schema]
     if not isinstance(schema, dict):
         return schema
+    if "$ref" in schema:
+        return _slim(parts[schema["$ref"].rpartition("/")[2]], parts)
+    parts = {**parts, **schema.get("$defs", {})}
     schema = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    schema.pop("$defs", None)
     if schema.get("default", 0) in (None, "", [], {}):
         schema.pop("default")
+    if schema.get("additionalProperties") is True:
+        del schema["additionalProperties"]
     kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
     if len(kinds) == 1:
         del schema["anyOf"]
         schema |= kinds[0]
-    return {key: _slim(value) for key, value in schema.items()}
+    return {key: _slim(value, parts) for key, value in schema.items()}

@@ -13,7 +13,7 @@ from core.memory import commands
 from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
 from core.models.embedding import MINILM, NamedEmbedder
-from core.streams import open_standard_streams, reader_is_gone
+from core.streams import cannot_print, open_standard_streams, reader_is_gone
 
 NAMES = (
     "stats list_ show search add mark status export import_ consolidate reembed snapshot rollback forget compact doctor"
@@ -37,6 +37,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         return reader_is_gone()
+    except OSError as error:
+        return cannot_print(error)
     return 0
 
 
@@ -53,7 +55,8 @@ def open_bank(given: argparse.Namespace) -> Any:
             repair(file, reason)
         if not file.exists() and given.command not in MAKES:
             raise UserError(f"there is no bank {file}.")
-    read_only = given.command not in WRITES
+    lists_snapshots = given.command == "snapshot" and given.name is None
+    read_only = given.command not in WRITES or lists_snapshots
     name = getattr(given, "embedder", None) or embedder_of(path, read_only=read_only) or MINILM
     namespace = getattr(given, "namespace", None) or "default"
     embedder = NamedEmbedder(name=name)

@@ -16,7 +16,13 @@ from core.types import MemoryRecord
 # One slash, because Path() collapses // to /. +psycopg, +asyncpg: as SQLAlchemy writes it. A drive (C:/) is no URL.
 _POSTGRES = re.compile(r"\s*postgres(?:ql)?(?:\+\w+)?:/+", re.IGNORECASE)
 _URL = re.compile(r"\s*((?:[A-Za-z][A-Za-z0-9+.-]+:)+)/")
-_VARIABLE = re.compile(r"\$\{[^}]*\}|%[A-Za-z_]\w*%")
+_NAMED = re.compile(  # other ways to name a database: sqlite:FILE, user:password@host, host=H password=P, :memory:
+    r"(?i)\s*((?:postgres(?:ql)?|sqlite3?|mysql|mariadb|jdbc|file):|[^/\\\s:@]+:[^/\\\s@]+@|"
+    r"(?:host|hostaddr|port|dbname|user|password)\s*=|:memory:)"
+)
+_VARIABLE = re.compile(  # ${X}, $(X), {{X}}, %X%, $X as a folder
+    r"\$\{[^}]*\}|\$\([^)]*\)|\{\{[^}]*\}\}|%[A-Za-z_]\w*%|(?<![^/\\])\$[A-Za-z_][\w:]*"
+)
 
 
 def open_store(path: str | Path, *, read_only: bool = False, how: Any = None) -> BankStore:
@@ -44,6 +50,9 @@ def file_of(path: str | Path) -> Path | None:
         raise UserError(  # not the whole URL: it may hold a password
             f"a bank at {url[1]}//... cannot be opened: give the path of a file, or postgresql://USER@HOST/DATABASE."
         )
+    if named := _NAMED.match(text):
+        what = named[1] if named[1].endswith(":") else "that is no path"
+        raise UserError(f"a bank {what} cannot be opened: give the path of a file, or postgresql://USER@HOST/DATABASE.")
     if not text.strip() or "\x00" in text:
         raise UserError("the bank's path is empty: give the path of a file, or postgresql://USER@HOST/DATABASE.")
     if variable := _VARIABLE.search(text):
