@@ -33,7 +33,7 @@ PARTS = ("tuned", "held", "fresh")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
+class LessonPair:
     """Two lessons, the later one last. kind: `repetition`, or what the later one corrects."""
 
     kind: str
@@ -43,10 +43,10 @@ class Pair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged:
+class JudgedPair:
     """A pair, whether it is near by the rules of `Deduplicate`, and the difference found (None: the same)."""
 
-    pair: Pair
+    pair: LessonPair
     near: bool
     difference: tuple[str, str] | None
 
@@ -66,20 +66,20 @@ class Cosines:
         return round(float(rows[0] @ rows[1]), 6)
 
 
-def pairs(half: str | None = None) -> list[Pair]:
+def pairs(half: str | None = None) -> list[LessonPair]:
     """The pairs of one half, or of both."""
     found = []
     for line in DATA.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         one, other = (Lesson(title=title, description="", content=text) for title, text in (row["one"], row["other"]))
-        found.append(Pair(kind=row["kind"], half=row["half"], one=one, other=other))
+        found.append(LessonPair(kind=row["kind"], half=row["half"], one=one, other=other))
     return [pair for pair in found if half in (None, pair.half)]
 
 
-def judged(given: list[Pair]) -> list[Judged]:
+def judged(given: list[LessonPair]) -> list[JudgedPair]:
     rule, cosines = Deduplicate(), Cosines()
     return [
-        Judged(
+        JudgedPair(
             pair=pair,
             near=rule.near(cosines, pair.one, pair.other),
             difference=difference(pair.one, pair.other),
@@ -88,7 +88,7 @@ def judged(given: list[Pair]) -> list[Judged]:
     ]
 
 
-def table(found: list[Judged]) -> dict[str, dict[str, int]]:
+def table(found: list[JudgedPair]) -> dict[str, dict[str, int]]:
     """{kind: {n, near, before, after}}; before, after: pairs of which one lesson is superseded."""
     rows: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(("n", "near", "before", "after"), 0))
     for each in found:
