@@ -9,8 +9,11 @@ import sys
 
 from core.run import help as help_text
 from core.starting import begin, stage, started
+from core.streams import go_on_without_readers, open_standard_streams
 
 if __name__ == "__main__":  # before the imports below, which take seconds
+    open_standard_streams()
+    go_on_without_readers()
     if help_text.asked(sys.argv[1:]):
         sys.exit(help_text.show_help(sys.argv[1:]))
     begin("loading the configuration")
@@ -46,6 +49,7 @@ OmegaConf.register_new_resolver("cell", cell_folder, replace=True)
 @hydra.main(version_base="1.3", config_path="config", config_name="config")
 def main(cfg: DictConfig) -> float | None:
     """One run. Returns the success rate, for sweepers."""
+    log_to_file()
     run_dir = Path(HydraConfig.get().runtime.output_dir)
     interrupts = Interrupts(partial(stopped, run_dir, at_once=True))
     try:
@@ -83,6 +87,14 @@ def run(cfg: DictConfig, run_dir: Path, interrupts: Interrupts, stack: ExitStack
             session.episode(episode)
         assembled.write_answers()
     return session.summary["success_rate"]
+
+
+def log_to_file() -> None:
+    """Send what happened in a run to its main.log alone, if hydra/job_logging writes one."""
+    files = [handler for handler in logging.getLogger().handlers if isinstance(handler, logging.FileHandler)]
+    log.handlers[:] = files or [logging.NullHandler()]
+    log.propagate = False
+    log.setLevel(logging.INFO)
 
 
 def quiet_logs(redact: Redactor) -> None:

@@ -19,19 +19,19 @@ MARKS = (
 GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"  # how such files begin
 
 
-def read_text(path: Path) -> str:
-    """The text of a file. UserError, in one sentence, if it cannot be read."""
-    return decoded(str(path), read_bytes(path))
+def read_text(path: Path, name: str | None = None) -> str:
+    """The text of a file. UserError, in one sentence with the name, if it cannot be read. name: None: its path."""
+    return decoded(name or str(path), read_bytes(path, name))
 
 
-def read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path, name: str | None = None) -> bytes:
     """The bytes of a file, unpacked if it is packed by gzip. UserError if it cannot be read."""
     try:
         data = path.read_bytes()
         return gzip.decompress(data) if data.startswith(GZIP) or path.suffix == ".gz" else data
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or error
-        raise UserError(f"{path} cannot be read: {why}.") from error
+        raise UserError(f"{name or path} cannot be read: {why}.") from error
 
 
 def decoded(name: str, data: bytes) -> str:

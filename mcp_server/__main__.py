@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from core.errors import InfraError, UserError
+from core.streams import cannot_print, open_standard_streams, reader_is_gone
 from mcp_server.config import TOKEN_ENV, bank_options
 
 EXAMPLES = """\
@@ -26,11 +27,14 @@ EXAMPLES = """\
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code: 0, or 2 with one sentence on stderr for bad input; of a hook 1, as 2 would stop its client."""
+    open_standard_streams()
     argv = sys.argv[1:] if argv is None else argv
     failed = 1 if argv[:1] == ["hook"] else 2
     try:
         if argv and not argv[0].startswith("-") and "=" not in argv[0]:
-            return dispatch(argv)
+            status = dispatch(argv)
+            sys.stdout.flush()
+            return status
         return serve_bank(parser().parse_intermixed_args(argv))
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -40,6 +44,10 @@ def main(argv: list[str] | None = None) -> int:
             raise
         print('error: the SDK of MCP is not installed: pip install -c constraints.txt -e ".[mcp]".', file=sys.stderr)
         return failed
+    except BrokenPipeError:
+        return reader_is_gone()
+    except OSError as error:
+        return cannot_print(error)
     except KeyboardInterrupt:
         return 130
 
@@ -108,7 +116,8 @@ def serve_bank(given: argparse.Namespace) -> int:
             app = http.build_app(server, *how)
         if service.cfg.get("llm") is not None:
             service.roles()  # a model that cannot be called is an error now, not at the first extraction
-            worker.start()
+            if not service.bank.read_only:
+                worker.start()
         try:
             server.run("stdio") if app is None else http.serve_http(app, given.host, given.port, proxies)
         finally:

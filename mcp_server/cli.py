@@ -20,6 +20,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult
 
 from core.errors import InfraError, UserError
+from core.textfile import read_text
 from mcp_server.config import bank_or_server_options
 from mcp_server.server import build_server, list_tools
 from mcp_server.service import open_service
@@ -84,10 +85,8 @@ def parse_argument(name: str, text: str, schema: dict[str, Any]) -> Any:
         if text == "-":
             text = sys.stdin.read()
         elif text.startswith("@"):
-            text = Path(text[1:]).read_text(encoding="utf-8")
+            text = read_text(Path(text[1:]), f"--{name.replace('_', '-')} {text[:100]}")
         return json.loads(text)
-    except OSError as error:
-        raise UserError(f"--{name.replace('_', '-')} {text[:100]} cannot be read: {error.strerror}.") from error
     except ValueError:
         raise UserError(f"--{name.replace('_', '-')} is no JSON: give a {schema['type']}.") from None
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory.open import file_of
+from core.textfile import read_text
 
 FOLDER = Path(__file__).parent / "config"  # a link to the repository's config/, so that a wheel carries it too
 SETTINGS_ENV = "REASONINGBANK_SETTINGS"  # names another settings file, or `none` to read none
@@ -95,11 +96,7 @@ def settings_file() -> Path | None:
 
 def read_settings(path: Path) -> list[str]:
     """The file's keys as overrides, choices of a group's option first. Raises UserError if it cannot be read."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the settings {path} cannot be read: {error}.") from error
-    settings = parse_yaml(text, f"the settings {path} are") or {}
+    settings = parse_yaml(read_text(path, f"the settings {path}"), f"the settings {path} are") or {}
     if not isinstance(settings, dict):
         raise UserError(f"the settings {path} hold no keys: give lines like `retrieval.top_k: 3`.")
     return sorted(_overrides(settings), key=lambda word: "." in word.partition("=")[0])
@@ -241,7 +238,7 @@ def bank_file(given: argparse.Namespace) -> Path:
 
 def bank_path(given: argparse.Namespace) -> str:
     """Where the bank lies: its file, or the URL of its database."""
-    path = given.bank or str(default_bank())
+    path = str(default_bank()) if given.bank is None else given.bank
     return path if file_of(path) is None else str(Path(path).expanduser())
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.textfile import read_text
 from mcp_server.config import parse_yaml, quoted
 
 PROVIDERS = {"llm": ("dashscope", "openai", "anthropic"), "embedding": ("dashscope", "openai")}
@@ -93,13 +94,7 @@ def read_foreign(path: Path) -> list[str]:
 
 
 def _load(path: Path) -> Any:
-    try:
-        text = path.expanduser().read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"--config {path} cannot be read: {error.strerror or error}.") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"--config {path} cannot be read: {error}.") from error
-    return parse_yaml(text, f"--config {path} is")
+    return parse_yaml(read_text(path.expanduser(), f"--config {path}"), f"--config {path} is")
 
 
 def _leaves(path: Path, node: Any, above: str = "") -> dict[str, Any]:

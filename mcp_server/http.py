@@ -16,12 +16,12 @@ from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from core.errors import InfraError, StopRun, UserError
 from mcp_server import metrics
 from mcp_server.config import ServerSettings
-from mcp_server.server import BankServer, redact_logs
+from mcp_server.server import NAME, BankServer, redact_logs
 from mcp_server.sessions import IDLE_S, FairSessions
 from mcp_server.tokens import Tenants, is_loopback
 
@@ -62,6 +62,9 @@ class Gate:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "http":  # no websockets here
+            scope["headers"] = [
+                (name, value.strip()) for name, value in scope["headers"]
+            ]  # RFC 9110, 5.5: no part of it
             own = await self.own_answer(scope, receive)
 
             async def counted(message: dict) -> None:
@@ -75,6 +78,8 @@ class Gate:
         """A refusal, or the response for /health or /metrics; None: the SDK responds."""
         if scope["path"] == "/health":  # proxies poll it without a token
             return await self.health()
+        if scope["path"].startswith("/.well-known/"):  # clients with OAuth look here first, and go on without it
+            return _refused(404, "not_found", "this server has no OAuth login; it takes a bearer token, or none")
         if (refused := self.refusal(scope)) is not None:
             return refused
         return await self.metrics_page(Request(scope, receive)) if scope["path"] == "/metrics" else None
@@ -89,11 +94,14 @@ class Gate:
             tenant = self.tenants.agent(_bearer(given)) if self.tenants is not None else None
         except UserError as error:  # an unreadable list of tokens lets nobody in
             log.error(str(error))
-            return PlainTextResponse("The list of tokens cannot be read", 503)
+            return _refused(503, "temporarily_unavailable", "the list of tokens cannot be read")
         if not self.within_rate(f"tenant {tenant}" if tenant else address):
-            return PlainTextResponse("Too many requests", 429, {"retry-after": "1"})
+            return _refused(429, "too_many_requests", "too many requests", {"retry-after": "1"})
         if not (tenant or (self.tenants is None and self.allowed(given))):
-            return PlainTextResponse("Unauthorized", 401, {"www-authenticate": "Bearer"})
+            error = 'error="invalid_token", ' if given else ""  # RFC 6750, 3: no error code without a token
+            says = "this server takes the header Authorization: Bearer TOKEN, with the token that its operator gave out"
+            header = f'Bearer realm="{NAME}", {error}error_description="{says}"'
+            return _refused(401, "invalid_token", says, {"www-authenticate": header})
         if tenant:
             scope["user"] = _user(tenant)
         return None
@@ -141,10 +149,15 @@ class Gate:
         return Response(text, headers={"content-type": metrics.CONTENT_TYPE})
 
 
+def _refused(status: int, error: str, says: str, headers: dict[str, str] | None = None) -> Response:
+    """An error response as OAuth clients read it: JSON with `error` and `error_description`."""
+    return JSONResponse({"error": error, "error_description": says}, status, headers)
+
+
 def _bearer(given: bytes) -> bytes:
     """The bearer token of an Authorization header; empty if it holds none."""
-    scheme, _, token = given.partition(b" ")
-    return token.strip() if scheme.lower() == b"bearer" else b""
+    scheme, *token = given.split(maxsplit=1)[:2] or [b""]
+    return token[0].strip() if token and scheme.lower() == b"bearer" else b""
 
 
 def _user(tenant: str) -> Any:
@@ -188,7 +201,7 @@ def build_app(
         how = {"stateless_http": settings.stateless, "json_response": settings.json_response}
         kept = {"max_sessions": settings.max_sessions, "session_idle_timeout": IDLE_S}
         app = server.streamable_http_app(**kept, **how, **shared)
-        app = app if tenants is None else FairSessions(app, settings.max_sessions)
+        app = FairSessions(app, settings.max_sessions)
     checked = TransportSecurityMiddleware(security)
     return Gate(app, token, settings.requests_per_min, tenants=tenants, server=server, security=checked)
 

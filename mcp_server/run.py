@@ -23,9 +23,11 @@ from core.errors import InfraError, UserError
 from core.learning.judges import heuristic_verdict
 from core.learning.transcript import without_lessons
 from core.memory.citations import cited
+from core.memory.long_texts import both_ends
 from core.models.reply_text import storable
 from core.types import UNJUDGED, Lesson, Scored, Task, Trajectory, Verdict, content_id
 from mcp_server import run_warnings
+from mcp_server.agent_commands import Prompt, prompt_in
 from mcp_server.config import bank_file, bank_options
 from mcp_server.extraction import as_trajectory
 from mcp_server.run_command import CommandResult, run_command, with_memory
@@ -41,8 +43,6 @@ EXAMPLES = """\
   %(prog)s --bank ~/lessons.sqlite --task "Deploy the site" --judge exit-code -- ./deploy.sh {memory}
   %(prog)s --bank ~/lessons.sqlite --task-file TASK.md --stdin prompt -- my-agent
 """
-# Options after which a command line names its own task, in the print mode of the usual agents.
-PROMPT_OPTIONS = ("-p", "--print", "--prompt", "-m", "--message", "-t", "--task", "-q", "--query", "exec", "run")
 JUDGES = ("heuristic", "llm", "exit-code", "none")
 CLOSING = 2_000  # characters kept of the command's last paragraph
 
@@ -111,7 +111,8 @@ def run_around(argv: list[str]) -> int:
     best_effort = BestEffort(bank=given.bank)
     for name in ("core", "mcp_server"):
         logging.getLogger(name).addHandler(WarningHandler(best_effort))
-    task, place = find_task(given, command)
+    task, prompt = find_task(given, command)
+    prompt = None if given.stdin else prompt  # the lessons are handed over once
     task = task.replace("\x00", "")  # neither a variable nor an argument can hold one
     if not task:
         best_effort.warn("task", "none was found, so that there is nothing to recall: give --task TEXT")
@@ -121,7 +122,7 @@ def run_around(argv: list[str]) -> int:
     text = memory.text(hits).replace("\x00", "")
     if given.memory_file is not None:
         best_effort.do("memory file", 10, lambda: given.memory_file.write_text(text, encoding="utf-8"))
-    with_lessons, plain = (hand_over(command, place, task, words) for words in (text, ""))
+    with_lessons, plain = (hand_over(command, prompt, task, words) for words in (text, ""))
     done = run_command(with_lessons, plain, task, text, given.stdin)
     if done.too_long:
         why = "it is too long for this system with the lessons in it: they were in their file alone"
@@ -181,7 +182,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--domain", default="", metavar="NAME", help="retrieve and store within this domain only")
     top.add_argument("--agent-id", default="", metavar="NAME", help="whose memory")
     task = top.add_mutually_exclusive_group()
-    task.add_argument("--task", metavar="TEXT", help="what is asked; else the command's own prompt argument")
+    task.add_argument("--task", metavar="TEXT", help="what is asked; else the prompt of an agent that is known here")
     task.add_argument("--task-file", type=Path, metavar="FILE", help="a file that says it")
     top.add_argument("--stdin", choices=("memory", "prompt"), help="give the lessons, or lessons and task, to stdin")
     top.add_argument("--memory-file", type=Path, metavar="FILE", help="write the lessons here as well")
@@ -194,28 +195,41 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def find_task(given: argparse.Namespace, command: list[str]) -> tuple[str, int | None]:
-    """(what is asked, its place in the command where it is the command's own argument, else None)."""
-    if given.task is not None:
-        return given.task.strip(), None
-    if given.task_file is not None:
-        try:
-            return given.task_file.read_text(encoding="utf-8", errors="replace").strip(), None
-        except OSError as error:
-            raise UserError(f"--task-file {given.task_file}: {error.strerror}.") from error
-    after = [place for place, word in enumerate(command[1:-1], 1) if word in PROMPT_OPTIONS]
-    values = [place + 1 for place in after if not command[place + 1].startswith("-")]
-    spaced = [place for place, word in enumerate(command[1:], 1) if len(word.split()) > 1]
-    likely = [place for place in values if len(command[place].split()) > 1] or values or spaced[-1:]
-    return (command[likely[0]].strip(), likely[0]) if likely else ("", None)
+def find_task(given: argparse.Namespace, command: list[str]) -> tuple[str, Prompt | None]:
+    """(what is asked, the command's own prompt if its place is known).
+
+    The task is what the options say, else the command's own prompt, else $REASONINGBANK_TASK. Raises UserError without.
+    """
+    said = task_given(given)
+    if said is None and "{prompt}" in command:
+        raise UserError(
+            "{prompt} stands for the lessons and the task: give the task as --task TEXT or --task-file FILE."
+        )
+    try:
+        prompt = prompt_in(command)
+    except UserError:
+        said, prompt = os.environ.get("REASONINGBANK_TASK") if said is None else said, None
+        if said is None:
+            raise
+    return (prompt.text if said is None else said).strip(), prompt
 
 
-def hand_over(command: list[str], place: int | None, task: str, memory: str) -> list[str]:
-    """The command with the lessons in it: at {memory} or {prompt}, else before its own prompt argument."""
-    prompt = with_memory(task, memory)
-    if any("{memory}" in word or "{prompt}" in word for word in command):
-        return [word.replace("{memory}", memory).replace("{prompt}", prompt) for word in command]
-    return [prompt if number == place and memory else word for number, word in enumerate(command)]
+def task_given(given: argparse.Namespace) -> str | None:
+    """The task that the options name; None without one."""
+    if given.task_file is None:
+        return given.task
+    try:
+        return given.task_file.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise UserError(f"--task-file {given.task_file}: {error.strerror}.") from error
+
+
+def hand_over(command: list[str], prompt: Prompt | None, task: str, memory: str) -> list[str]:
+    """The command with the lessons: in place of the arguments {memory} and {prompt}, else before its own prompt."""
+    filled = {"{memory}": memory, "{prompt}": with_memory(task, memory)}
+    if filled.keys() & set(command):
+        return [filled.get(word, word) for word in command]
+    return prompt.with_text(command, with_memory("", memory)) if prompt and memory else command
 
 
 def list_lessons(hits: list[Scored]) -> None:
@@ -249,8 +263,8 @@ class TaskMemory:
 
     @property
     def query(self) -> str:
-        """The task's text, cut to server.max_query_chars."""
-        return storable(self.task)[: self.service().settings.max_query_chars]
+        """The task's text, its two ends if it is longer than server.max_query_chars."""
+        return both_ends(storable(self.task), self.service().settings.max_query_chars)
 
     def service(self) -> Service:
         """The service of the bank, opened at the first call; raises the errors of `open_service`."""

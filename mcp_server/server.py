@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
+import anyio
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.prompts import Prompt
 from mcp.server.mcpserver.tools import Tool
-from mcp_types import ToolAnnotations
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    ToolAnnotations,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
 
 from core.errors import InfraError, UserError
@@ -22,6 +37,8 @@ from mcp_server.tools import MemoryTools
 from mcp_server.tools_ace import AceTools
 
 NAME = "reasoningbank"
+WHOSE = ("agent_id", "agent")  # names for whose memory it is: such an argument is never ignored
+MOST_IGNORED = 100  # names of ignored arguments that are remembered, and each said once
 CORE = (
     "retrieve_memory extract_memory task_status save_lesson mark_helpful mark_harmful get_detail bank_status"
 ).split()
@@ -33,6 +50,7 @@ PROFILES = {"core": CORE, "all": (*CORE, *MORE), "ace": ACE}
 READ_ONLY = "retrieve_memory task_status get_detail bank_status list_index search_insights export_memory".split()
 ASK_A_MODEL = ("extract_memory", "contrast_attempts")
 IDEMPOTENT = (*READ_ONLY, *ASK_A_MODEL, "save_lesson", "add_insight", "delete_insight")
+log = logging.getLogger(__name__)
 DESTRUCTIVE = ("delete_insight", "add_insight")  # with hard, with overwrite
 
 
@@ -41,6 +59,7 @@ class BankServer(MCPServer):
 
     def __init__(self, service: Service, **options: Any) -> None:
         super().__init__(NAME, **options)
+        self.ignored: set[str] = set()  # arguments of clients that no tool takes
         self.service, self.metrics = service, Metrics()
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
@@ -57,8 +76,11 @@ class BankServer(MCPServer):
                 f"there is no tool {name[:60]}: {', '.join(t.name for t in self._tool_manager.list_tools())}."
             )
         known = tool.parameters["properties"]
-        if unknown := [key for key in arguments if key not in known]:
-            raise ToolError(f"{name} takes no argument {unknown[0][:60]}: it takes {', '.join(known)}.")
+        for key in [key for key in arguments if key not in known]:
+            if _is_near(key, (*known, *WHOSE)):
+                raise ToolError(f"{name} takes no argument {key[:60]}: it takes {', '.join(known)}.")
+            self._ignore(key)
+        arguments = {key: value for key, value in arguments.items() if key in known}
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -67,6 +89,107 @@ class BankServer(MCPServer):
             if isinstance(error.__cause__, UserError | InfraError):
                 raise ToolError(self.service.redact(str(error.__cause__))) from error
             raise
+
+    def _ignore(self, key: str) -> None:
+        """Ignore an argument that a client adds to every call, such as n8n's toolCallId; say so once."""
+        if key not in self.ignored and len(self.ignored) < MOST_IGNORED:
+            log.warning(f"the client's argument {key[:60]!r} is no tool's: it is ignored, here and from now on.")
+            self.ignored.add(key)
+
+    async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None, context: Any = None) -> Any:
+        """As the SDK's, but what the client did wrong is the protocol's error for that (-32602), in one sentence."""
+        prompt = self._prompt_manager.get_prompt(name)
+        if prompt is None:
+            known = ", ".join(each.name for each in self._prompt_manager.list_prompts())
+            raise MCPError(INVALID_PARAMS, f"there is no prompt {name[:60]}: {known or 'none'}.")
+        given = arguments or {}
+        for argument in prompt.arguments or ():
+            if argument.required and argument.name not in given:
+                raise MCPError(INVALID_PARAMS, f"the prompt {name} needs the argument {argument.name}.")
+        if wrong := [key for key, value in given.items() if not isinstance(value, str)]:
+            raise MCPError(INVALID_PARAMS, f"the prompt {name}: the argument {wrong[0][:60]} must be a text.")
+        try:
+            return await super().get_prompt(name, arguments, context)
+        except ValueError as error:
+            raise MCPError(INVALID_PARAMS, f"the prompt {name}: {str(error)[:300]}") from error
+
+    async def run_stdio_async(self) -> None:
+        """As the SDK's, which drops a line that is no message: here its client gets the protocol's error."""
+        async with stdio_server() as (lines, answers), anyio.create_task_group() as group:
+            into, messages = anyio.create_memory_object_stream(0)
+            group.start_soon(answer_unreadable, lines, into, answers.clone())
+            server = self._lowlevel_server
+            await server.run(messages, answers, server.create_initialization_options())
+            group.cancel_scope.cancel()
+
+
+async def answer_unreadable(lines: Any, into: Any, answers: Any) -> None:
+    """Pass on the messages of a client, and answer each line that is none by a JSON-RPC error."""
+    async with into, answers:
+        async for line in lines:
+            if not isinstance(line, Exception):
+                await into.send(line)
+            elif (message := without_mark(line)) is not None:
+                await into.send(SessionMessage(message))
+            elif (error := error_of(line)) is not None:
+                await answers.send(SessionMessage(error))
+
+
+def without_mark(unreadable: Exception) -> Any:
+    """The message of a line that begins with a byte order mark, as PowerShell writes it; None for any other line."""
+    text, message = _read(unreadable)
+    if message is not None or not text.startswith("\ufeff"):
+        return None
+    try:
+        return jsonrpc_message_adapter.validate_json(text.lstrip("\ufeff"), by_name=False)
+    except ValidationError:
+        return None
+
+
+def error_of(unreadable: Exception) -> JSONRPCError | None:
+    """The answer to a line that is no message, with its id if that can be read; None for an empty line."""
+    text, message = _read(unreadable)
+    if not text.strip() and message is None:
+        return None
+    code, says, id = INVALID_REQUEST, "the line is no message of JSON-RPC 2.0.", None
+    try:
+        message = json.loads(text) if message is None else message[0]  # takes half a surrogate pair, unlike the SDK
+        id = message.get("id") if isinstance(message, dict) else None
+        if any("\ud800" <= sign <= "\udfff" for sign in json.dumps(message, ensure_ascii=False)):
+            code, says = PARSE_ERROR, "the line holds half a surrogate pair."
+    except (ValueError, RecursionError):
+        code, says = PARSE_ERROR, "the line holds no JSON that can be read."
+    return JSONRPCError(jsonrpc="2.0", id=id if _can_be_sent(id) else None, error=ErrorData(code=code, message=says))
+
+
+def _can_be_sent(id: Any) -> bool:
+    """Whether the client's id can stand in an answer: half a surrogate pair cannot."""
+    if isinstance(id, str):
+        return not any("\ud800" <= sign <= "\udfff" for sign in id)
+    return isinstance(id, int) and not isinstance(id, bool) and abs(id) < 2**63
+
+
+def _read(unreadable: Exception) -> tuple[str, tuple[Any] | None]:
+    """(the line, its value in a tuple if it is JSON): what pydantic says that it could not read."""
+    errors = unreadable.errors() if isinstance(unreadable, ValidationError) else []
+    if not errors or errors[0]["type"] == "json_invalid":
+        return (str(errors[0]["input"]) if errors else ""), None
+    # A message of no kind lacks a field of some kind, and that error holds all of it; the first may hold a part.
+    whole = next((each for each in errors if each["type"] == "missing" and len(each["loc"]) == 2), errors[0])
+    return "", (whole["input"],)
+
+
+def _is_near(key: str, known: Iterable[str]) -> bool:
+    """Whether an argument is a known one written in another way (agentid, topK), or with a typing error."""
+    from rapidfuzz.distance import OSA  # counts two letters in the wrong order as one error
+
+    def plain(name: str) -> str:
+        return name.replace("_", "").replace("-", "").lower()
+
+    def errors(name: str) -> int:
+        return 1 if len(name) > 2 else 0  # one letter from `id` are names of all kinds
+
+    return any(OSA.distance(plain(key), plain(name)) <= errors(name) for name in known)
 
 
 def caller_of(context: Any) -> str | None:
@@ -130,22 +253,31 @@ def list_tools(profile: str, tools: MemoryTools | AceTools) -> list[Tool]:
             open_world_hint=name in ASK_A_MODEL,
         )
         tool = Tool.from_function(getattr(tools, name), annotations=annotations, structured_output=False)
-        tool.parameters = _slim(tool.parameters)
+        tool.parameters = _slim(tool.parameters) | {"additionalProperties": True}  # clients add their own
         listed.append(tool)
     return listed
 
 
-def _slim(schema: Any) -> Any:
-    """A JSON schema without the titles that pydantic derives from names, and without empty defaults."""
+def _slim(schema: Any, parts: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """A JSON schema without titles that pydantic derives from names, empty defaults, what is so anyway, and references.
+
+    parts   the schemas that it refers to, which are put in their place: some clients do not follow references
+    """
     if isinstance(schema, list):
-        return [_slim(part) for part in schema]
+        return [_slim(part, parts) for part in schema]
     if not isinstance(schema, dict):
         return schema
+    if "$ref" in schema:
+        return _slim(parts[schema["$ref"].rpartition("/")[2]], parts)
+    parts = {**parts, **schema.get("$defs", {})}
     schema = {key: value for key, value in schema.items() if key != "title" or not isinstance(value, str)}
+    schema.pop("$defs", None)
     if schema.get("default", 0) in (None, "", [], {}):
         schema.pop("default")
+    if schema.get("additionalProperties") is True:
+        del schema["additionalProperties"]
     kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
     if len(kinds) == 1:
         del schema["anyOf"]
         schema |= kinds[0]
-    return {key: _slim(value) for key, value in schema.items()}
+    return {key: _slim(value, parts) for key, value in schema.items()}

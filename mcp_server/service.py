@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -78,7 +79,10 @@ class Service:
             raise UserError("memory.path: the server's bank is named with --bank.")
         if part(self.cfg.memory) is NoMemory:
             raise UserError("memory=none: a server needs a bank, e.g. memory=reasoning_bank.")
-        name = embedder or embedder_of(path) or MINILM
+        read_only = (file := file_of(path)) is not None and file.is_file() and not is_writable(file)
+        if read_only:
+            log.warning(f"the bank {path} cannot be written to: it is only read.")
+        name = embedder or embedder_of(path, read_only=read_only) or MINILM
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
         elif self.settings.batch == 1:
@@ -89,7 +93,7 @@ class Service:
         memory = self.cfg.memory
         asks_model = memory.get("consolidate") is not None or (memory.get("hygiene") or {}).get("opinion") is not None
         roles = self.roles() if asks_model and self.cfg.get("llm") is not None else {}
-        bank = build_bank(self.cfg, chosen, roles, str(path), consolidator_run="mcp")
+        bank = build_bank(self.cfg, chosen, roles, str(path), read_only=read_only, consolidator_run="mcp")
         self._stack.callback(bank.close)
         return bank
 
@@ -195,6 +199,11 @@ class Service:
     def close(self) -> None:
         """Close the bank and the model."""
         self._stack.close()
+
+
+def is_writable(file: Path) -> bool:
+    """Whether a bank's file, and the files that SQLite makes beside it, can be written."""
+    return os.access(file, os.W_OK) and os.access(file.parent, os.W_OK)
 
 
 def feedback_on(

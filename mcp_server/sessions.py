@@ -1,4 +1,7 @@
-"""A fair limit on open sessions: when all are taken, the tenant with the most loses one to a tenant that asks."""
+"""A fair limit on open sessions: when all are taken, the one that was idle longest gives way to a client that asks.
+
+Clients often leave without ending their session. With tokens the tenant with the most sessions loses one.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,8 @@ class _Session:
 class FairSessions:
     """ASGI middleware around the SDK's application, which limits the sessions of all tenants together to `most`.
 
+    Without tokens of tenants all clients count as one tenant.
+
     A request for a session beyond `most` gets one: of the tenant with the most sessions, the session that was idle
     longest is ended, as if its client had done so; a session with a call in progress only if all of that tenant's have
     one. The client of an ended session gets a 404 and opens a new one. Sessions that are being opened count as well but
@@ -55,7 +60,7 @@ class FairSessions:
         self._coming: Counter[str] = Counter()  # sessions that are being opened, by tenant
 
     async def __call__(self, scope: dict, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope.get("user") is None:
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
         elif (id := (_first(scope["headers"], _HEADER) or b"").decode("latin-1")) == "":
             await self._opening(scope, receive, send)
@@ -141,8 +146,8 @@ class FairSessions:
             # An open GET stream waits for nothing that would be lost; the answer to a POST would be.
             id = min(theirs, key=lambda id: self._open[id].served["POST"] > 0)
             log.warning(
-                f"server.max_sessions={self._most} are open: the one of {tenant} that was silent longest gives way, "
-                f"as {tenant} has {count[tenant]}."
+                f"server.max_sessions={self._most} are open: the one that was silent longest gives way"
+                + (f", of {tenant}, which has {count[tenant]}." if tenant else ".")
             )
             await self._end(id, self._open.pop(id))
         self._coming[asker] += 1
@@ -162,7 +167,9 @@ class FairSessions:
 
 
 def _tenant(scope: dict) -> str:
-    return scope["user"].access_token.client_id
+    """The tenant of a request's token; "" without tokens of tenants."""
+    user = scope.get("user")
+    return "" if user is None else user.access_token.client_id
 
 
 def _first(headers: Any, name: bytes) -> bytes | None:

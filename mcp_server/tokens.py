@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 
 from core.errors import UserError
+from core.textfile import read_text
 from mcp_server import checks
 
 SHORTEST_TOKEN = 16
@@ -39,10 +40,7 @@ def read_token(host: str, env: str, file: Path | None) -> str | None:
 
     Raises UserError for a token that is too short, and for a missing one unless `host` is a loopback address.
     """
-    try:
-        token = file.read_text(encoding="utf-8").strip() if file is not None else os.environ.get(env, "").strip()
-    except OSError as error:
-        raise UserError(f"--token-file {file} cannot be read: {error.strerror}.") from error
+    token = (read_text(file, f"--token-file {file}") if file is not None else os.environ.get(env, "")).strip()
     if not token and is_loopback(host) and file is None:
         return None
     if len(token) < SHORTEST_TOKEN or not token.isascii():
@@ -73,7 +71,7 @@ class Tenants:
                 if stamp != self._stamp:
                     self._stamp, self._agents = None, parsed(self._path)
                     self._stamp = stamp
-            except (OSError, UnicodeDecodeError) as error:
+            except OSError as error:
                 self._stamp = None
                 raise UserError(f"--tokens {self._path} cannot be read: {error}.") from error
             return self._agents
@@ -91,7 +89,7 @@ class Tenants:
 def parsed(path: Path) -> dict[bytes, str]:
     """Parse a file of tokens: {hash: agent_id}. Raises UserError, which names the line that is malformed."""
     agents = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(read_text(path, f"--tokens {path}").splitlines(), 1):
         if not (text := line.partition("#")[0].strip()):
             continue
         if not (match := _LINE.fullmatch(text)):
@@ -114,7 +112,7 @@ def run_token(argv: list[str]) -> int:
         with os.fdopen(os.open(given.tokens, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "r+b") as file:
             before = file.read()
             file.write((b"" if before[-1:] in (b"", b"\n") else b"\n") + line.encode())
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise UserError(f"--tokens {given.tokens} cannot be written: {error}.") from error
     print(token)
     return 0

@@ -170,6 +170,10 @@ class MemoryTools:
             "clock": bank.clock,
             "changes": bank.history.seq(),
         }
+        if embedder.long_texts:  # since the server was started
+            status["embedder"]["texts_in_windows"] = embedder.long_texts
+        if bank.counts["retrieved by words"]:
+            status["retrieved_by_words"] = bank.counts["retrieved by words"]
         if warnings := run_warnings.count(Path(bank.path)):
             status["warnings"] = warnings
         return result(status)

@@ -32,9 +32,15 @@ def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
 
             stop_in_order()
             from core.errors import UserError  # here, because scripts.doctor runs where core cannot be imported
+            from core.streams import open_standard_streams, reader_is_gone
 
+            open_standard_streams()
             try:
-                return main(arguments) or 0
+                status_of_main = main(arguments) or 0
+                sys.stdout.flush()
+                return status_of_main
+            except BrokenPipeError:
+                return reader_is_gone()
             except (UserError, OSError) as error:
                 print(f"error: {error}", file=sys.stderr)
                 return status

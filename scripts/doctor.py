@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 
+from core.streams import open_standard_streams, reader_is_gone
 from scripts import doctor_checks as checks
 from scripts.command_line import REPO, command_of, parser
 from scripts.doctor_checks import BROKEN, OK, OPTIONAL, SETUP, Check
@@ -133,6 +134,8 @@ def show(found: list[Check]) -> None:
 
 
 def main() -> int:
+    """0 if `python main.py` can run."""
+    open_standard_streams()
     options = parser(__doc__)
     options.add_argument("--quick", action="store_true", help="load no model")
     options.add_argument("--json", action="store_true", help="print one JSON object: ok, checks")
@@ -151,4 +154,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        status = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        status = reader_is_gone()
+    sys.exit(status)

@@ -13,6 +13,7 @@ from core.memory import commands
 from core.memory.filter import STATUSES
 from core.memory.formats import FORMATS
 from core.models.embedding import MINILM, NamedEmbedder
+from core.streams import cannot_print, open_standard_streams, reader_is_gone
 
 NAMES = (
     "stats list_ show search add mark status export import_ consolidate reembed snapshot rollback forget compact doctor"
@@ -24,16 +25,20 @@ MAKES = ("add", "import")  # a bank that is not there yet
 
 def main(argv: list[str] | None = None) -> int:
     """The exit code: 0, or 2 with one sentence for bad input."""
+    open_standard_streams()
     given = parser().parse_args(argv)
     try:
         with closing(open_bank(given)) as bank:
             for line in COMMANDS[given.command](bank, given):
                 print(line)
+        sys.stdout.flush()
     except (UserError, InfraError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        sys.stderr.close()
+        return reader_is_gone()
+    except OSError as error:
+        return cannot_print(error)
     return 0
 
 
@@ -50,7 +55,8 @@ def open_bank(given: argparse.Namespace) -> Any:
             repair(file, reason)
         if not file.exists() and given.command not in MAKES:
             raise UserError(f"there is no bank {file}.")
-    read_only = given.command not in WRITES
+    lists_snapshots = given.command == "snapshot" and given.name is None
+    read_only = given.command not in WRITES or lists_snapshots
     name = getattr(given, "embedder", None) or embedder_of(path, read_only=read_only) or MINILM
     namespace = getattr(given, "namespace", None) or "default"
     embedder = NamedEmbedder(name=name)

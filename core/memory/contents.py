@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from core.errors import UserError
+from core.memory.ports import CORRECTS
 from core.memory.store.changes import weight_of
 from core.memory.store.contract import BankStore
 from core.memory.store.jobs import Jobs
@@ -78,6 +79,15 @@ class Contents:
             return self._store.rows(f"{query} ORDER BY 1, 2, 3", (self.namespace,))
         query = f"{query} AND source = $2 UNION {query} AND target = $2 ORDER BY 1, 2, 3"
         return self._store.rows(query, (self.namespace, id))
+
+    def corrections(self, ids: list[str]) -> set[tuple[str, str]]:
+        """(newer, older) of the links (CORRECTS) to these records from active ones that correct them."""
+        among = ", ".join(f"${number}" for number in range(3, 3 + len(ids)))
+        query = (
+            "SELECT l.source, l.target FROM links l JOIN records r ON (r.namespace, r.id) = (l.namespace, l.source) "
+            f"WHERE l.namespace = $1 AND l.note LIKE $2 AND l.target IN ({among}) AND r.status = 'active'"
+        )
+        return set(self._store.rows(query, (self.namespace, f"{CORRECTS}%", *ids))) if ids else set()
 
     def link_details(self, id: str) -> list[dict[str, Any]]:
         """{source, relation, target, note, weight, created_at} of the links from or to a record.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,16 @@ from core.memory.store.contract import BankStore
 from core.memory.store.schema import BARE, to_record
 from core.types import MemoryRecord
 
-_SCHEMES = ("postgresql:/", "postgres:/")  # one slash, because Path() collapses // to /
+# One slash, because Path() collapses // to /. +psycopg, +asyncpg: as SQLAlchemy writes it. A drive (C:/) is no URL.
+_POSTGRES = re.compile(r"\s*postgres(?:ql)?(?:\+\w+)?:/+", re.IGNORECASE)
+_URL = re.compile(r"\s*((?:[A-Za-z][A-Za-z0-9+.-]+:)+)/")
+_NAMED = re.compile(  # other ways to name a database: sqlite:FILE, user:password@host, host=H password=P, :memory:
+    r"(?i)\s*((?:postgres(?:ql)?|sqlite3?|mysql|mariadb|jdbc|file):|[^/\\\s:@]+:[^/\\\s@]+@|"
+    r"(?:host|hostaddr|port|dbname|user|password)\s*=|:memory:)"
+)
+_VARIABLE = re.compile(  # ${X}, $(X), {{X}}, %X%, $X as a folder
+    r"\$\{[^}]*\}|\$\([^)]*\)|\{\{[^}]*\}\}|%[A-Za-z_]\w*%|(?<![^/\\])\$[A-Za-z_][\w:]*"
+)
 
 
 def open_store(path: str | Path, *, read_only: bool = False, how: Any = None) -> BankStore:
@@ -23,7 +33,7 @@ def open_store(path: str | Path, *, read_only: bool = False, how: Any = None) ->
     if (file := file_of(path)) is None:
         from core.memory.postgres.store import Postgres
 
-        return (how or Postgres()).open(str(path), read_only=read_only)
+        return (how or Postgres()).open(_POSTGRES.sub("postgresql://", str(path)).strip(), read_only=read_only)
     if how is not None:
         raise UserError(
             f"memory/store=postgres: memory.path={path} is no URL; give memory.path=postgresql://USER@HOST/DATABASE."
@@ -32,8 +42,24 @@ def open_store(path: str | Path, *, read_only: bool = False, how: Any = None) ->
 
 
 def file_of(path: str | Path) -> Path | None:
-    """The SQLite file that a path names; None for a PostgreSQL URL."""
-    return None if str(path).startswith(_SCHEMES) else Path(path)
+    """The SQLite file that a path names; None for a PostgreSQL URL. UserError for any other URL, and for no path."""
+    text = str(path)
+    if _POSTGRES.match(text):
+        return None
+    if url := _URL.match(text):
+        raise UserError(  # not the whole URL: it may hold a password
+            f"a bank at {url[1]}//... cannot be opened: give the path of a file, or postgresql://USER@HOST/DATABASE."
+        )
+    if named := _NAMED.match(text):
+        what = named[1] if named[1].endswith(":") else "that is no path"
+        raise UserError(f"a bank {what} cannot be opened: give the path of a file, or postgresql://USER@HOST/DATABASE.")
+    if not text.strip() or "\x00" in text:
+        raise UserError("the bank's path is empty: give the path of a file, or postgresql://USER@HOST/DATABASE.")
+    if variable := _VARIABLE.search(text):
+        raise UserError(
+            f"the bank's path holds {variable[0]}, which nothing has replaced by a value: give the path itself."
+        )
+    return Path(path)
 
 
 def embedder_of(path: str | Path, *, read_only: bool = False) -> str | None:

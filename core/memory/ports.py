@@ -16,6 +16,7 @@ from core.memory.records import EpisodeFeedback
 from core.models.embedding import Embedder
 from core.types import MemoryRecord, Scored, Usage
 
+CORRECTS = "differs in "  # how the note of a link begins whose source corrects its target, and is retrieved first
 SAME = "same"  # retrieval.domain: the domain of the task that searches
 Steps = Sequence[tuple[str, str]]  # (action, observation) of each step of the attempts that a record was made from
 
@@ -116,18 +117,26 @@ class Policy(Protocol):
     domain       domain of the records to search; "same": that of the task
     min_score    records with a lower score are left out; None: no limit
     rank_based   scores depend on ranks (as in RRF), so filtering by min_score changes them
+    by_meaning   records are ranked by embeddings, which say nothing in a language that the embedder does not read
+    by_words     records are ranked by words, which a full-text index does not find in scripts without blanks
     """
 
     top_k: int
     domain: Any = None
     min_score: float | None = None
     rank_based: ClassVar[bool] = False
+    by_meaning: ClassVar[bool] = True
+    by_words: ClassVar[bool] = False
 
     def rank(
         self, bank: Bank, query: str, top_k: int, exclude_task: str | None, where: Filter | None = None
     ) -> list[Scored]:
         """The top_k records for a query, best first; fewer, or none, if the others do not reach min_score."""
         ...
+
+    def within(self, where: Filter | None) -> Filter:
+        """The policy's own filter joined with the caller's."""
+        return where or Filter()
 
     def good_enough(self, hits: list[Scored]) -> list[Scored]:
         """The hits that reach min_score."""

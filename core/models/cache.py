@@ -149,6 +149,13 @@ class CachedEmbedder(Embedder):
             path=self.path, what="the embedding cache", table="embeddings", columns=columns
         )
 
+    def reads(self, text: str) -> bool:
+        return self.inner.reads(text)
+
+    @property
+    def long_texts(self) -> int:
+        return self.inner.long_texts
+
     def embed(self, texts: list[str]) -> Any:
         """As in Embedder; the meter gets the usage of texts that are not in the cache."""
         import numpy as np

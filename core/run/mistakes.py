@@ -37,6 +37,11 @@ def run_with_plain_hydra_errors(main: Callable[[], Any]) -> None:
         OSError,
         ValueError,
     ) as error:  # the run directory or its log cannot be written; errors within a run are reported there
+        if str(error).startswith("Unable to configure"):  # Python's logging, of what job_logging or hydra_logging hold
+            why = f"{error}: {error.__cause__}".rstrip(".")
+            sys.exit(
+                f"error: hydra/job_logging or hydra/hydra_logging: {why}. Choose default, stdout, disabled or none."
+            )
         if not isinstance(cause := error if isinstance(error, OSError) else error.__cause__, OSError):
             raise
         sentence = f"error: {cause.filename or 'run_dir'} cannot be written: {cause.strerror}. Give another run_dir."

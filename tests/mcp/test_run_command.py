@@ -18,6 +18,7 @@ import pytest
 from conftest import REPO
 from mcp_kit import ENV, MODEL, here
 
+from core.errors import UserError
 from mcp_server.run import find_task, hand_over, parser, split
 from mcp_server.run_command import HEAD, TAIL, HeadAndTail
 from mcp_server.tools import MemoryTools
@@ -37,9 +38,11 @@ TASK = "Export the orders of March to a file"
 
 @pytest.fixture
 def agent(tmp_path):
-    file = tmp_path / "agent.py"
-    file.write_text(AGENT)
-    return [sys.executable, str(file)]
+    """A stand-in with the command line of an agent that is known: AGENT -p PROMPT."""
+    file = tmp_path / "claude"
+    file.write_text(f"#!{sys.executable}\n{AGENT}")
+    file.chmod(0o755)
+    return [str(file)]
 
 
 def around(bank, *words, command, status=0, stdin=None, env=None):
@@ -83,14 +86,14 @@ def test_exit_status_output_and_judges_are_the_commands_own(tmp_path, agent):
     )
     assert found["verdict"] == found["verdict"] | {"label": "failure", "source": "exit_code"}
     assert found["exit_status"] == 3 and found["success"] is False
-    failing = ["bash", "-c", "echo 'FAILED tests/test_export.py'; echo '2 failed, 10 passed in 3 s' >&2", "-p", TASK]
-    _, found = around(bank, command=failing)  # the status of a pipe, for instance, hides it
+    failing = ["bash", "-c", "echo 'FAILED tests/test_export.py'; echo '2 failed, 10 passed in 3 s' >&2"]
+    _, found = around(bank, "--task", TASK, command=failing)  # the status of a pipe, for instance, hides it
     assert found["verdict"]["label"] == "failure" and found["exit_status"] == 0 and found["success"] is False
     _, found = around(bank, "--judge", "none", "--closing-words", command=[*agent, "-p", TASK])
     assert found["verdict"]["label"] is None and found["memories_learned"] == 0
     _, found = around(bank, *MODEL, command=[*agent, "-p", TASK])
     assert found["verdict"]["source"] == "llm" and found["memories_learned"] == 1
-    assert around(bank, command=["no-such-command", "-p", TASK], status=127)[1]["exit_status"] == 127
+    assert around(bank, "--task", TASK, command=["no-such-command"], status=127)[1]["exit_status"] == 127
 
 
 def test_lessons_by_placeholder_file_variable_and_stdin(tmp_path, agent):
@@ -118,23 +121,33 @@ def test_agents_and_domains_are_apart(tmp_path, agent):
         assert around(bank, *words, command=[*agent, "-p", TASK])[1]["memories_retrieved"] == expected, words
 
 
-@pytest.mark.parametrize(
-    ("command", "task"),
-    [
-        (["claude", "-p", "Fix the bug"], "Fix the bug"),
-        (["claude", "-p", "--model", "x", "Fix the bug"], "Fix the bug"),
-        (["codex", "exec", "--full-auto", "Fix the bug"], "Fix the bug"),
-        (["gemini", "--prompt", "Fix the bug", "--yolo"], "Fix the bug"),
-        (["aider", "--message", "Fix the bug", "src/a file.py"], "Fix the bug"),
-        (["mini", "-t", "Fix", "-y"], "Fix"),
-        (["make"], ""),
-    ],
-)
-def test_the_task_is_the_commands_own_prompt_argument(command, task):
-    given = parser().parse_args(["--bank", "b"])
-    found, place = find_task(given, command)
-    assert found == task and (place is None or command[place] == task)
-    assert hand_over(command, place, found, "") == command
+FOREIGN = [  # programs that take no prompt, with what was once taken for one, and a placeholder in the user's own words
+    ["psql", "-c", "SELECT 1 FROM orders"],
+    ["docker", "run", "-p", "80:80", "-t", "the image"],
+    ["npm", "run", "build"],
+    ["bash", "-c", "echo one two"],
+    ["git", "commit", "-m", "Say {memory} and {prompt} in the docs"],
+    ["python", "-m", "http.server"],
+]
+
+
+@pytest.mark.parametrize("command", FOREIGN, ids=" ".join)
+def test_a_command_that_takes_no_prompt_is_left_as_it_is(command, monkeypatch):
+    monkeypatch.delenv("REASONINGBANK_TASK", raising=False)
+    task, prompt = find_task(parser().parse_args(["--bank", "b", "--task", TASK]), command)
+    assert (task, prompt) == (TASK, None) and hand_over(command, prompt, task, "Lessons.") == command
+    with pytest.raises(UserError, match="--task TEXT"):
+        find_task(parser().parse_args(["--bank", "b"]), command)
+    monkeypatch.setenv("REASONINGBANK_TASK", "the outer task")
+    assert find_task(parser().parse_args(["--bank", "b"]), command) == ("the outer task", None)
+
+
+def test_placeholders_are_arguments_of_their_own():
+    command = ["agent", "--system", "{memory}", "--ask", "{prompt}", "--note", "of {memory}"]
+    filled = ["agent", "--system", "L", "--ask", f"L\n\nTask: {TASK}", "--note", "of {memory}"]
+    assert hand_over(command, None, TASK, "L") == filled
+    with pytest.raises(UserError, match="{prompt} stands for"):
+        find_task(parser().parse_args(["--bank", "b"]), ["claude", "-p", "{prompt}"])
 
 
 @pytest.mark.parametrize("n", [0, HEAD, HEAD + TAIL, HEAD + TAIL + 1, 5 * TAIL])
@@ -243,7 +256,7 @@ def test_a_shell_loop_around_the_local_model(tmp_path):
     )
     loop = (
         'for city in Paris Rome; do "$0" -m mcp_server run --bank "$1" --embedder hashing-256 --closing-words '
-        '--result "$1.$city" -- "$0" "$2" "Name one sight of $city"; done'
+        '--result "$1.$city" --task "Name one sight of $city" -- "$0" "$2" {prompt}; done'
     )
     line = ["bash", "-ec", loop, sys.executable, str(tmp_path / "b.sqlite"), str(agent)]
     done = subprocess.run(line, cwd=REPO, env={**os.environ, **ENV}, capture_output=True, text=True, timeout=300)

@@ -31,11 +31,21 @@ from core.run.resume import restore
 from core.types import Episode, Trajectory, Verdict
 from envs.toy_script import play
 
+ADVICE = {  # so that lessons of two families are not one sentence with another word, which is never merged
+    "amber": "Old boxes like to be spoken to slowly, and answer in their own time.",
+    "birch": "Whoever whispers here wakes nobody; a clear voice is enough for the hinge.",
+    "cedar": "Its lid is heavy, so stand aside while it swings open by itself.",
+    "dune": "Sand in the lock is no reason to try twice: listen until it clicks.",
+}
+
 
 def merging(messages, role, sample):
     """The players of the toy world, who also merge lessons."""
-    merges = role == "extractor" and "You look after the lessons" in messages[-1]["content"]
-    return merged_reply() if merges else play(messages, role, sample)
+    if role == "extractor" and "You look after the lessons" in messages[-1]["content"]:
+        return merged_reply()
+    reply = play(messages, role, sample)
+    family = role == "extractor" and re.search(r"word of the (\w+) family is", reply)
+    return reply.replace('".\n', f'". {ADVICE.get(family[1], "")}\n') if family else reply
 
 
 def episode(index, made=None, used=(), label="success", status=None, confidence=None):

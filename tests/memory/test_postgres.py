@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import lzma
 import random
 import subprocess
@@ -668,3 +669,38 @@ def test_rounds_run_in_the_background_and_what_two_processes_plan_is_made_once(o
         bank.consolidate.close()  # raises what has ended a round
     assert [bank.consolidate.progress(bank).round for bank in banks] == [(), ()]
     assert banks[0].consolidate.usage(banks[0]).calls == 1
+
+
+@pytest.mark.parametrize("sign", ["x", "é", "日"])
+def test_ids_of_any_length_move_between_both_databases_with_their_links(url, tmp_path, sign):
+    """Random ids, which PostgreSQL cannot compress: an entry of its b-tree holds 2704 bytes."""
+    file, back = str(tmp_path / "a.sqlite"), str(tmp_path / "b.sqlite")
+    made = random.Random(7)
+    ids = [
+        "".join(made.choice(f"{sign}abcdefghijklmnopqrstuvwxyz0123456789/:.- ") for _ in range(length))
+        for length in (1, 2, 64, 255, 880, 1000, 1350, 2689, 2690, 2705, 4096, 5000)
+    ]
+    bank = MemoryBank(path=file, embedder=HashingEmbedder(), policy=Cosine())
+    bank.add_many([record(id, item(n), query=f"@{n}", task_id=f"task {id}") for n, id in enumerate(ids)])
+    with bank.change("links") as change:
+        for one, other in itertools.pairwise(ids):
+            change.link(one, "refines", other, f"note of {other[:9]}")
+            change.link(other, "contradicts", one, "")
+    bank.close()
+    for source, target, name in ((file, url, "1"), (url, back, "2")):
+        assert main(["export", source, str(tmp_path / name)]) == 0
+        assert main(["import", target, str(tmp_path / name), "--embedder", "hashing-256"]) == 0
+    assert main(["export", back, str(tmp_path / "3")]) == 0
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes() == (tmp_path / "3").read_bytes()
+    there = MemoryBank(path=url, embedder=HashingEmbedder(), policy=Cosine())
+    assert not there.add(record(ids[-1], item(3), query="@3"))  # it is there
+    hits = there.retrieve("@1", 20, exclude_task=f"task {ids[-1]}")
+    assert {hit.record.id for hit in hits} == set(ids[:-1])
+    before = there.history.seq()
+    with there.change("more") as change:
+        change.update(ids[-1], status="archived")
+        change.unlink(ids[-1], "contradicts", ids[-2])
+    there.history.rollback(before)
+    assert there.get(ids[-1]).status == "active" and len(there.links()) == 2 * (len(ids) - 1)
+    assert there.history.forget(id=ids[-1]) == [ids[-1]] and len(there.links()) == 2 * (len(ids) - 2)
+    there.close()

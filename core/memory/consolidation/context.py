@@ -141,7 +141,9 @@ class ConsolidationContext:
         return (one.id, relation, other.id, f"{why}, {weight}" if why else weight)
 
     def cosine(self, one: str, other: str) -> float:
-        """Cosine of two texts under the bank's embedder, rounded to 6 digits."""
+        """Cosine of two texts under the bank's embedder, rounded to 6 digits; 0 if it does not read one of them."""
+        if not (self.bank.embedder.reads(one) and self.bank.embedder.reads(other)):
+            return 0.0
         return round(float(self.vector(one) @ self.vector(other)), 6)
 
     def vector(self, text: str) -> np.ndarray:

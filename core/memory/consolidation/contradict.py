@@ -133,6 +133,7 @@ class NLIChecker:
         return encoder
 
 
+N_MERITS = 4  # confidence, marks, uses in successes, trust: the first of `rank_key`
 Related = tuple[MemoryRecord, MemoryRecord, str, str]  # (one, other, relation, why)
 
 
@@ -211,7 +212,7 @@ class Contradict(ConsolidationPolicy):
         one, other, relation, why = pair
         updates = {}
         if relation == "contradicts" and not {one.id, other.id} & set(overruled):
-            weaker = min((one, other), key=ctx.rank_key)
+            weaker = min((one, other), key=partial(_standing, ctx))
             before = lowered.get(weaker.id, ctx.confidence.of(weaker))
             lowered[weaker.id] = round(before * self.factor, 9)
             updates = {weaker.id: {"confidence": lowered[weaker.id]}}
@@ -230,3 +231,8 @@ class Contradict(ConsolidationPolicy):
             fields |= {"status": "quarantined", "provenance": new.provenance | {"quarantine": [why]}}
         reason = f"{new.id} contradicts often-used {', '.join(each.id for each in old)}"
         return ProposedChange(reason=reason, seen=(new, *old), updates={new.id: fields})
+
+
+def _standing(ctx: ConsolidationContext, record: MemoryRecord) -> tuple:
+    """A sort key, larger for the one of two contradicting records to keep: by merit; of equals the newer."""
+    return (*ctx.rank_key(record)[:N_MERITS], record.tick, record.created_at, record.id)

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from core.errors import check_numbers
 from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
+from core.memory.consolidation.differences import difference
 from core.memory.filter import normalised
+from core.memory.ports import CORRECTS
 from core.types import Lesson, MemoryRecord
 
 # Comparison of two lessons by their texts alone.
@@ -35,10 +37,13 @@ def titles_near(one: str, other: str, distance: int) -> bool:
 class Deduplicate(ConsolidationPolicy):
     """Of records that teach the same, the best stays; the others are superseded and linked `duplicate_of` to it.
 
+    Records that are near, but differ in a number, a name, a negation or the like (`differences.py`), both stay: the
+    newer one is linked to the older one, `contradicts` or `refines`, and the bank retrieves it first (`corrections`).
+
     Sources: agentic-flow's ReasoningBank (cosine 0.87), the ReasoningBank MCP server (content hash, cosine 0.90). Two
-    lessons are the same if their contents are equal, their titles are nearly equal, or their cosine is high enough. A
-    record is a duplicate if each of its lessons is the same as one in a single other record of the same outcome and
-    domain.
+    lessons are the same if their contents are equal; or if they are near, by their titles or by their cosine, and
+    differ in nothing that an embedding does not see. A record is a duplicate if each of its lessons is the same as one
+    in a single other record of the same outcome and domain.
 
     title_distance   titles fewer edits apart than this are nearly equal (Levenshtein); 0: titles are not compared
     title_min_score  least cosine of the lessons for nearly equal titles to count; 0: the title alone decides
@@ -57,15 +62,36 @@ class Deduplicate(ConsolidationPolicy):
         check_numbers(self, "deduplicate", "title_min_score", "min_score", least=0, most=1)
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
-        """One change per record to supersede."""
+        """One change per record to supersede, and per pair of which one record corrects the other."""
         found: dict[str, tuple[MemoryRecord, MemoryRecord]] = {}  # id of a duplicate -> (the duplicate, its keeper)
+        apart: dict[tuple[str, str], ProposedChange] = {}  # (newer, older) of each pair that is near and differs
         for record in ctx.fresh_records():
             for other in ctx.near(record):
                 if record.id in found:
                     break
-                if other.id not in found and (pair := self.duplicate_and_keeper(ctx, record, other)):
+                if other.id in found:
+                    continue
+                if pair := self.duplicate_and_keeper(ctx, record, other):
                     found[pair[0].id] = pair
-        return [self.propose(ctx, duplicate, _last_keeper(keeper, found)) for duplicate, keeper in found.values()]
+                elif correction := self.correction(ctx, record, other):
+                    apart[correction.links[0][0], correction.links[0][2]] = correction
+        superseded = [self.propose(ctx, duplicate, _last_keeper(keeper, found)) for duplicate, keeper in found.values()]
+        return superseded + [change for ids, change in apart.items() if not found.keys() & set(ids)]
+
+    def correction(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> ProposedChange | None:
+        """The link from the newer to the older of two records with near lessons that differ; None: not such a pair."""
+        if (one.outcome, one.domain) != (other.outcome, other.domain):
+            return None
+        older, newer = sorted((one, other), key=lambda record: (record.tick, record.created_at, record.id))
+        near = ((a, b) for a in older.items for b in newer.items if self.near(ctx, a, b))
+        relation, what = next(filter(None, (difference(*pair) for pair in near)), (None, ""))
+        if relation is None or any(link[:3] == (newer.id, relation, older.id) for link in ctx.bank.links(newer.id)):
+            return None
+        return ProposedChange(
+            reason=f"{newer.id} {relation} {older.id}",
+            seen=(older, newer),
+            links=(ctx.link(newer, relation, older, f"{CORRECTS}{what}"),),
+        )
 
     def duplicate_and_keeper(
         self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord
@@ -86,6 +112,10 @@ class Deduplicate(ConsolidationPolicy):
         """Whether two lessons are the same; cheap checks first."""
         if content_hash(one) == content_hash(other):
             return True
+        return self.near(ctx, one, other) and difference(one, other) is None
+
+    def near(self, ctx: ConsolidationContext, one: Lesson, other: Lesson) -> bool:
+        """Whether the titles or the embeddings of two lessons are near enough for them to be the same."""
         near = self.title_distance > 0 and titles_near(one.title, other.title, self.title_distance)
         if not near and self.min_score is None:
             return False

@@ -13,6 +13,7 @@ from core.errors import UserError
 from core.memory.filter import STATUSES
 from core.memory.store.changes import RELATIONS
 from core.memory.store.schema import NOT_SEARCHED
+from core.textfile import read_text
 from core.types import MemoryRecord
 
 if TYPE_CHECKING:
@@ -135,20 +136,19 @@ def _vector(bank: MemoryBank, record: MemoryRecord) -> Any:
 
 def rows(path: Path) -> Iterator[tuple[int, Any]]:
     """(line number, value) of a file of JSON lines; empty lines are skipped. UserError names a damaged one."""
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                try:
-                    yield number, json.loads(line)
-                except ValueError as error:
-                    raise UserError(f"{path} line {number} is damaged: {error}.") from error
+    for number, line in enumerate(read_text(path).split("\n"), 1):  # a line of JSON may hold other ends of lines
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path} line {number} is damaged: {error}.") from error
 
 
 def whole(path: Path) -> Any:
     """The value of a JSON file. UserError if it is damaged."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: {error}.") from error
 
 

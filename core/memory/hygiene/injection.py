@@ -43,13 +43,24 @@ def imitations(text: str) -> tuple[str, ...]:
     """Names in a text that imitate a package's, sorted; except plurals and singulars, and names of known packages."""
     least = 5 if _CONTEXT.search(text) else _LONG + 1
     words = {word for word in _NAME.findall(text.lower()) if len(word) >= least - 1} - _NO_IMITATIONS
-    return tuple(sorted(word for word in words if word.replace("_", "-") not in known() and _imitates(word, least)))
+    return tuple(sorted(word for word in words if word.replace("_", "-") not in real() and _imitates(word, least)))
+
+
+def known() -> frozenset[str]:
+    """The packages whose names are imitated."""
+    return _names("packages.txt")
 
 
 @cache
-def known() -> frozenset[str]:
-    """The names of packages.txt."""
-    lines = (Path(__file__).parent / "packages.txt").read_text(encoding="utf-8").splitlines()
+def real() -> frozenset[str]:
+    """All packages that are known: the names of none of them are imitations."""
+    return known() | _names("real_packages.txt")
+
+
+@cache
+def _names(file: str) -> frozenset[str]:
+    """The names in a file of this folder."""
+    lines = (Path(__file__).parent / file).read_text(encoding="utf-8").splitlines()
     return frozenset(name for line in lines if not line.startswith("#") for name in line.split())
 
 

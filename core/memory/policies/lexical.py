@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from core.memory.filter import Filter
 from core.memory.policies.base import Ranking
@@ -16,6 +17,9 @@ class Lexical(Ranking):
 
     The task is not embedded. min_score is compared with the BM25 score, whose scale depends on the bank.
     """
+
+    by_meaning: ClassVar[bool] = False
+    by_words: ClassVar[bool] = True
 
     def relevance(self, score: float) -> float:
         """s / (1 + s), because BM25 has no upper limit; the order stays the same."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from core.errors import check_positive
 from core.memory.filter import Filter, normalised
@@ -56,6 +57,9 @@ class Points(Ranking):
     least_decay: float = 0.1
     ticks_per_day: float = 1.0
     warn: bool = True
+
+    by_meaning: ClassVar[bool] = False
+    by_words: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

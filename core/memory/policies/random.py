@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from core.memory.filter import Filter
 from core.memory.policies.base import Ranking
@@ -23,6 +24,8 @@ class Random(Ranking):
     record's cosine: the draw ignores it, but min_score is compared with it. Reads every record of the namespace, so it
     is for benchmarks, not for a service.
     """
+
+    by_meaning: ClassVar[bool] = False
 
     seed: int = 0
 

@@ -35,7 +35,8 @@ _TO_WRITE = _SET_NAMESPACE + (
     ", set_config('lock_timeout', $2, true), set_config('synchronous_commit', 'off', true), "
     "set_config('plan_cache_mode', 'auto', true)"
 )
-DIALECT = Dialect(vector_row="r.vector_row", differs="IS DISTINCT FROM", names_conflicts=True)
+_KEYS = {"records": "rowid", "links": "namespace, md5(source), relation, md5(target)", "facts": "namespace, key"}
+DIALECT = Dialect(vector_row="r.vector_row", differs="IS DISTINCT FROM", keys=_KEYS)  # keys.sql
 _CHANGES = ("INSERT", "UPDATE", "DELETE")
 
 

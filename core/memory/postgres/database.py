@@ -34,11 +34,11 @@ class PostgresDatabase:
                 self._shared.warn_of_superuser(db)
             if found is None and read_only:
                 raise UserError(f"memory.path={url} holds no bank, and a frozen bank is only read.")
-            if found == setup.OLDER and read_only:
+            if found in setup.OLDER and read_only:
                 raise UserError(
                     f"the bank {url} is of an older version: let the owner of its tables open it to write once."
                 )
-            if found in (None, setup.OLDER):
+            if found in (None, *setup.OLDER):
                 with self.unjournaled(lock=setup.LOCK) as db:
                     setup.create(db)
             elif found != setup.SCHEMA:

@@ -11,7 +11,7 @@ from typing import Any
 from core.errors import UserError
 from core.memory.store.schema import TRACKED, column_of_tags
 
-SCHEMA, OLDER = "3", "2"
+SCHEMA, OLDER = "4", ("2", "3")
 LOCK = "hashtext('reasoningbank:' || current_schema())"
 GRAPHS = {"vectors": "vectors_graph", "item_vectors": "item_vectors_graph"}  # table: its index
 TENANTS = (  # tables whose rows belong to a namespace
@@ -52,8 +52,8 @@ def create(db: Any) -> None:
     Does nothing if another process has just done it.
     """
     if (found := version(db)) is not None:
-        if found == OLDER:
-            _upgrade(db)
+        if found in OLDER:
+            _upgrade(db, found)
         return
     known = {row[0] for row in db.execute("SELECT collname::text FROM pg_collation").fetchall()}
     letters = next((name for name in LETTERS if name in known), "default")
@@ -61,14 +61,28 @@ def create(db: Any) -> None:
     run(_file("tables.sql").replace("{words}", f'"{letters}"'))
     run(_file("triggers.sql"))
     for table, (columns, n_key) in _TRACKED.items():
-        run(_undo(table, columns, n_key) + _keep_undo(table, columns, n_key))
+        run(_undo(table, columns[n_key:]) + _keep_undo(table, columns, n_key))
+    run(_file("keys.sql"))
     for table in TENANTS:
         run(_held_apart(table))
     db.execute("INSERT INTO meta VALUES ('schema', $1)", (SCHEMA,))
 
 
-def _upgrade(db: Any) -> None:
-    """Upgrade from schema 2: adds folded_tags, tags normalised for comparison."""
+def _upgrade(db: Any, found: str) -> None:
+    """Upgrade from schema 2 or 3: folded_tags (tags normalised for comparison) came with 3, keys.sql with 4."""
+    if found == "2":
+        _add_folded_tags(db)
+    db.script(
+        "ALTER TABLE records DROP CONSTRAINT records_namespace_id_key,"
+        "DROP CONSTRAINT records_rowid_id_namespace_key; ALTER TABLE lineage DROP CONSTRAINT lineage_pkey;"
+        "ALTER TABLE links DROP CONSTRAINT links_pkey;"
+        "DROP INDEX records_by_task, links_by_target, undo_records_by_key, undo_links_by_key, undo_facts_by_key;"
+    )
+    db.script(_file("keys.sql"))
+    db.execute("UPDATE meta SET value = $1 WHERE key = 'schema'", (SCHEMA,))
+
+
+def _add_folded_tags(db: Any) -> None:
     db.script(
         "LOCK TABLE records, undo_records;"
         "ALTER TABLE records ADD folded_tags text NOT NULL DEFAULT '[]', DISABLE TRIGGER USER;"
@@ -80,21 +94,22 @@ def _upgrade(db: Any) -> None:
         folded = [(column_of_tags(json.loads(tags)), tags) for (tags,) in known]
         db.executemany(f"UPDATE {table} SET folded_tags = $1 WHERE tags = $2", folded)
     db.script("ALTER TABLE records ENABLE TRIGGER USER;" + _keep_undo("records", *_TRACKED["records"]))
-    db.execute("UPDATE meta SET value = $1 WHERE key = 'schema'", (SCHEMA,))
 
 
 def _file(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-def _undo(table: str, columns: tuple[str, ...], n_key: int) -> str:
-    """SQL of a table's undo table. As in SQLite (core/memory/sqlite/setup.py): old rows, or the key of a new row."""
+def _undo(table: str, values: tuple[str, ...]) -> str:
+    """SQL of a table's undo table. As in SQLite (core/memory/sqlite/setup.py): old rows, or the key of a new row.
+
+    values   the columns that are no part of the key
+    """
     made = f"CREATE TABLE undo_{table} (step bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, seq bigint NOT NULL, "
     made += f"was_there boolean NOT NULL, LIKE {table});"
-    for name in columns[n_key:]:
+    for name in values:
         made += f"ALTER TABLE undo_{table} ALTER COLUMN {name} DROP NOT NULL;"
-    made += f"CREATE INDEX undo_{table}_by_seq ON undo_{table} (seq);"
-    return made + f"CREATE INDEX undo_{table}_by_key ON undo_{table} ({', '.join(columns[:n_key])});"
+    return made + f"CREATE INDEX undo_{table}_by_seq ON undo_{table} (seq);"
 
 
 def _keep_undo(table: str, columns: tuple[str, ...], n_key: int) -> str:

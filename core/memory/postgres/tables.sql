@@ -1,5 +1,5 @@
 -- The bank's tables in PostgreSQL. Comments here are on differences from core/memory/sqlite/tables.sql. {words} is a
--- collation that knows the letters of every script.
+-- collation that knows the letters of every script. Keys of tables with ids are in keys.sql.
 
 CREATE TABLE meta (key text COLLATE "C" PRIMARY KEY, value text NOT NULL);
 
@@ -33,11 +33,8 @@ CREATE TABLE records (
     parents text NOT NULL,
     provenance text NOT NULL,
     folded_tags text NOT NULL, -- JSON list of tags normalised for comparison
-    vector_row bigint NOT NULL, -- row id in `vectors`; never changes, and set even if that row does not exist
-    UNIQUE (namespace, id),
-    UNIQUE (rowid, id, namespace) -- conflict target of `restore_rows`
+    vector_row bigint NOT NULL -- row id in `vectors`; never changes, and set even if that row does not exist
 );
-CREATE INDEX records_by_task ON records (namespace, task_id);
 CREATE INDEX records_by_tick ON records (tick);
 
 -- A table of its own, so that changing a record does not touch the vector index; with its own row ids, so that vectors,
@@ -60,16 +57,14 @@ CREATE TABLE item_vectors (
 CREATE INDEX item_vectors_by_namespace ON item_vectors (namespace);
 
 CREATE TABLE lineage (
-    task_id text COLLATE "C" NOT NULL, record bigint NOT NULL, namespace text COLLATE "C" NOT NULL,
-    PRIMARY KEY (task_id, record)
+    task_id text COLLATE "C" NOT NULL, record bigint NOT NULL, namespace text COLLATE "C" NOT NULL
 );
 CREATE INDEX lineage_by_record ON lineage (record);
 
 CREATE TABLE links (
     namespace text COLLATE "C" NOT NULL, source text COLLATE "C" NOT NULL, relation text COLLATE "C" NOT NULL,
-    target text COLLATE "C" NOT NULL, note text COLLATE "C" NOT NULL, PRIMARY KEY (namespace, source, relation, target)
+    target text COLLATE "C" NOT NULL, note text COLLATE "C" NOT NULL
 );
-CREATE INDEX links_by_target ON links (namespace, target);
 
 CREATE TABLE facts (
     namespace text COLLATE "C" NOT NULL, key text COLLATE "C" NOT NULL, value text NOT NULL,

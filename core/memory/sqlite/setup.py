@@ -9,7 +9,7 @@ from typing import Any
 from core.memory.store.schema import TRACKED, Dialect
 
 SCHEMA = 4  # migrations.py brings older ones to it
-DIALECT = Dialect(vector_row="r.rowid", differs="IS NOT", names_conflicts=False)
+DIALECT = Dialect(vector_row="r.rowid", differs="IS NOT", keys={})
 
 
 def create(db: Any) -> None:

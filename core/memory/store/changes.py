@@ -286,7 +286,8 @@ def restore_rows(db: SqlSession, found: Rows) -> None:
         columns, n_key = TRACKED[table]
         key, names = ", ".join(columns[:n_key]), ", ".join(columns)
         new = ", ".join(f"excluded.{name}" for name in columns)
-        target = f"({key}) " if db.dialect.names_conflicts else ""  # without it: on a conflict with any key
+        keys = db.dialect.keys
+        target = f"({keys[table]}) " if keys else ""  # without it: on a conflict with any key
         old = ", ".join(f"{table}.{name}" for name in columns)
         gone = f"DELETE FROM {table} WHERE ({key}) = ({placeholders(n_key)})"
         db.executemany(gone, [row[1 : n_key + 1] for row in rows if not row[0]])

@@ -64,3 +64,12 @@ def each_item_once(hits: list[Scored]) -> list[Scored]:
     for hit in hits:
         found.setdefault((hit.record.namespace, hit.record.id, hit.record.items), hit)
     return list(found.values())
+
+
+def newest_first(hits: list[Scored], corrections: set[tuple[str, str]]) -> list[Scored]:
+    """The hits in their order, but each before those that it corrects. corrections: (newer, older) ids."""
+    ordered: list[Scored] = []
+    for hit in hits:
+        corrected = (n for n, other in enumerate(ordered) if (hit.record.id, other.record.id) in corrections)
+        ordered.insert(next(corrected, len(ordered)), hit)
+    return ordered

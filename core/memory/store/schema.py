@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -39,12 +39,12 @@ class Dialect:
 
     vector_row        expression for the row id in `vectors` of a record `r`
     differs           null-safe inequality operator
-    names_conflicts   whether ON CONFLICT DO UPDATE must name the key
+    keys              {table: its key as ON CONFLICT DO UPDATE must name it}; {}: it need not
     """
 
     vector_row: str
     differs: str
-    names_conflicts: bool
+    keys: Mapping[str, str]
 
     @cached_property
     def records(self) -> str:

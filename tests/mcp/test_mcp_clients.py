@@ -1,0 +1,252 @@
+"""Clients as they are: lines that are no messages, arguments of their own, blanks in headers, sessions left open."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
+from mcp_kit import ENV, HELLO, READY, REPO, TOKEN, ask, call, command, here, http_server, refused, run
+
+from mcp_server.server import PROFILES
+
+ACCEPT = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+PING = b'{"jsonrpc":"2.0","id":99,"method":"ping"}'
+ODD_LINES = [  # (the line, the id in the answer, its code)
+    (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"bank_status","arguments":{"a":"\\ud83d"}}}',
+        1,
+        -32700,
+    ),
+    (b'{"jsonrpc":"2.0","id":"two","method":"ping \\udc00"}', "two", -32700),
+    (b'{"jsonrpc":"2.0","id":3,"method":"ping","\\udfff":1}', 3, -32700),
+    (b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}', None, -32700),
+    (b'{"jsonrpc":"2.0","method":"notifications/x \\ud800"}', None, -32700),
+    (b"{", None, -32700),
+    (b'{"jsonrpc":"2.0","id":4,"method":"ping"', None, -32700),
+    (b"Content-Length: 20", None, -32700),
+    (b"\xff\xfe\x80", None, -32700),
+    (b"\x00", None, -32700),
+    (b"[" * 100_000, None, -32700),
+    (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, None, -32700),
+    (b'{"jsonrpc":"2.0","id":' + b"9" * 5000 + b',"method":"ping"}', None, -32700),
+    (b'{"jsonrpc":"1.0","id":5,"method":"ping"}', 5, -32600),
+    (b'{"id":6,"method":"ping"}', 6, -32600),
+    (b'{"jsonrpc":"2.0","id":7}', 7, -32600),
+    (b'{"jsonrpc":"2.0","id":8,"method":5}', 8, -32600),
+    (b'{"jsonrpc":"2.0","id":9,"method":"ping","params":[1]}', 9, -32600),
+    (b'[{"jsonrpc":"2.0","id":10,"method":"ping"}]', None, -32600),
+    (b"[]", None, -32600),
+    (b"null", None, -32600),
+    (b'"ping"', None, -32600),
+    (b"17", None, -32600),
+    (b'{"jsonrpc":"2.0","id":11,"method":"nope"}', 11, -32601),
+]
+
+
+def test_each_line_over_stdio_is_answered_and_the_server_goes_on(tmp_path):
+    line = command(tmp_path / "b.sqlite", "--embedder", "hashing-256")
+    process = subprocess.Popen(
+        line, cwd=REPO, env=ENV, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+    def answer(sent):
+        process.stdin.write(sent + b"\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    answer(b"\xef\xbb\xbf" + json.dumps(HELLO).encode())  # with a byte order mark, as PowerShell sends it
+    process.stdin.write(json.dumps(READY).encode() + b"\n\n   \n")  # empty lines get no answer
+    for sent, id, code in ODD_LINES:
+        got = answer(sent)
+        assert (got["id"], got["error"]["code"]) == (id, code), sent[:80]
+        assert answer(PING) == {"jsonrpc": "2.0", "id": 99, "result": {}}
+    assert answer(PING + b"\r")["id"] == 99
+    long = json.dumps(call(12, "retrieve_memory", query="x" * 5_000_000)).encode()
+    assert "give at most" in answer(long)["result"]["content"][0]["text"]
+    out, errors = process.communicate(timeout=30)
+    assert (process.returncode, out, errors) == (0, b"", b"")
+
+
+ADDED = (  # what clients add: n8n, Cursor, LangChain and others
+    {"toolCallId": "call_1"},
+    {"sessionId": "s", "action": "sendMessage", "chatInput": "hi"},
+    {"_meta": {"progressToken": 1}},
+    {"random_string": "dummy"},
+    {"requestId": 1, "traceId": 2.5, "threadId": []},
+    {"task_progress": "- [ ] one"},
+    {"explanation": "why"},
+    {"reasoning": "so", "thought": "x"},
+    {"parentId": "p"},
+)
+NEAR = ("agentId", "agentid", "agent-id", "AGENT_ID", "agnet_id", "agent_ids", "_agent_id", "agent")
+TOOLS = {
+    "retrieve_memory": ({"query": "q"}, ("topK", "top-k", "topk", "tpo_k", "Domain", "domian")),
+    "bank_status": ({}, ()),
+    "list_index": ({}, ("Limit", "limits", "ofset", "tags")),
+    "search_insights": ({"query": "q"}, ("topK", "tag", "tgas")),
+    "export_memory": ({}, ("formt", "Format")),
+    "save_lesson": ({"query": "q", "title": "t", "content": "c"}, ("sucess", "tag", "descripton", "domain_")),
+    "get_detail": ({"memory_id": "x"}, ("memoryId",)),
+    "mark_helpful": ({"memory_id": "x"}, ("memoryId",)),
+    "mark_harmful": ({"memory_id": "x"}, ("memory-id",)),
+    "delete_insight": ({"memory_id": "x"}, ("Hard",)),
+    "task_status": ({"task_id": "x"}, ("taskId",)),
+    "add_insight": ({"title": "t", "content": "c", "tags": ["a"]}, ("source_url", "overwrit")),
+    "extract_memory": ({"query": "q", "trajectory": []}, ("asyncMode", "success_signals")),
+    "contrast_attempts": ({"query": "q", "attempts": []}, ("patern", "asyncMode")),
+}
+
+
+@pytest.mark.parametrize("tool", PROFILES["all"])
+def test_arguments_that_clients_add_are_ignored_and_a_near_miss_is_refused(tool, tmp_path, caplog):
+    given, near = TOOLS[tool]
+
+    async def go(server):
+        async with Client(server) as client:
+            [listed] = [each for each in (await client.list_tools()).tools if each.name == tool]
+            assert listed.input_schema["additionalProperties"] is True
+            plain = await client.call_tool(tool, given)
+            for added in ADDED:
+                result = await client.call_tool(tool, given | added)
+                assert result.is_error == plain.is_error and "takes no argument" not in result.content[0].text
+            for name in (*NEAR, *near):
+                assert "takes no argument" in await refused(client, tool, **given | {name: "x"}), name
+
+    with here(tmp_path / "b.sqlite") as (server, _):
+        run(go(server))
+    said = [each.getMessage() for each in caplog.records if "it is ignored" in each.getMessage()]
+    assert len(said) == len({key for added in ADDED for key in added})  # each is said once
+
+
+def test_a_wrong_prompt_is_the_clients_error_in_one_sentence(tmp_path, caplog):
+    wrong = (
+        ("nope", None, "there is no prompt nope: start_task"),
+        ("", {}, "there is no prompt"),
+        ("start_task ", {"task": "x"}, "there is no prompt"),
+        ("x" * 5000, {}, "there is no prompt"),
+        ("start_task", None, "needs the argument task"),
+        ("start_task", {}, "needs the argument task"),
+        ("start_task", {"Task": "x"}, "needs the argument task"),
+        ("finish_task", {"other": "x"}, "needs the argument task"),
+    )
+
+    async def go(server):
+        async with Client(server) as client:
+            for name, arguments, sentence in wrong:
+                with pytest.raises(MCPError, match=sentence) as error:
+                    await client.get_prompt(name, arguments)
+                assert error.value.error.code == -32602 and len(error.value.error.message) < 300
+            assert (await client.get_prompt("start_task", {"task": "hello"})).messages
+
+    with here(tmp_path / "b.sqlite") as (server, _):
+        run(go(server))
+    assert not caplog.records
+
+
+def sent(url, headers, path="/mcp", method="POST", message=HELLO):
+    """(status, headers, body) of a request written as it stands: clients of Python drop blanks around values."""
+    host = urlsplit(url)
+    body = json.dumps(message).encode() if message is not None else b""
+    lines = [f"{method} {path} HTTP/1.1", f"Host:{headers.get('Host', host.netloc)}", f"Content-Length: {len(body)}"]
+    lines += [f"{name}:{value}" for name, value in headers.items() if name != "Host"] + ["Connection: close", "", ""]
+    with socket.create_connection((host.hostname, host.port), timeout=20) as line:
+        line.sendall("\r\n".join(lines).encode() + body)
+        data = b""
+        while part := line.recv(65536):
+            data += part
+    head, _, body = data.partition(b"\r\n\r\n")
+    first, *rest = head.decode().split("\r\n")
+    return int(first.split()[1]), {k.lower(): v for k, v in (each.split(": ", 1) for each in rest)}, body
+
+
+def test_blanks_around_values_of_headers_and_refusals_that_oauth_clients_read(tmp_path):
+    with http_server(tmp_path / "b.sqlite", token=TOKEN) as url:
+        host = urlsplit(url).netloc
+        plain = {
+            "Authorization": f"Bearer {TOKEN}",
+            "Accept": ACCEPT["accept"],
+            "Content-Type": "application/json",
+            "Host": host,
+            "Origin": f"http://{host}",
+        }
+        for blanks in (" {}", "  {}", "{} ", " {}  ", "\t{}\t", " \t {} \t "):
+            status, _, _ = sent(url, {name: blanks.format(value) for name, value in plain.items()})
+            assert status == 200, blanks
+        for value in (f"bearer {TOKEN}", f"Bearer   {TOKEN}", f"BEARER\t{TOKEN} "):
+            assert sent(url, plain | {"Authorization": f" {value}"})[0] == 200, value
+        status, got, _ = sent(url, plain)
+        later = plain | {"Mcp-Session-Id": f" {got['mcp-session-id']}  ", "MCP-Protocol-Version": "  2025-06-18\t"}
+        assert sent(url, later, message=READY)[0] == 202
+        assert sent(url, later, message=call(2, "bank_status"))[0] == 200
+        for value, code in (
+            ("", ""),
+            (" Bearer", "invalid_token"),
+            (" Bearer wrong", "invalid_token"),
+            (f" {TOKEN}", "invalid_token"),
+        ):
+            status, got, body = sent(url, plain | {"Authorization": value})
+            assert (status, got["content-type"]) == (401, "application/json"), value
+            assert (
+                json.loads(body)["error"] == "invalid_token" and "Bearer TOKEN" in json.loads(body)["error_description"]
+            )
+            assert got["www-authenticate"].startswith('Bearer realm="reasoningbank", ')
+            assert (f'error="{code}"' in got["www-authenticate"]) == bool(code)
+        for name in ("oauth-protected-resource", "oauth-protected-resource/mcp", "oauth-authorization-server", "x"):
+            status, got, body = sent(url, {"Host": host}, f"/.well-known/{name}", "GET", None)
+            assert status == 404 and got["content-type"] == "application/json" and json.loads(body)["error"]
+
+
+@contextmanager
+def served(tmp_path, *options, **how):
+    with http_server(tmp_path / "b.sqlite", "server.max_sessions=3", *options, **how) as url, httpx2.Client() as http:
+
+        def ask_for(message, session=None, **headers):
+            headers = ACCEPT | headers | ({"mcp-session-id": session} if session else {})
+            return http.post(f"{url}/mcp", json=message, headers=headers, timeout=30)
+
+        yield ask_for, url
+
+
+@pytest.mark.parametrize("token", ["", TOKEN])
+def test_sessions_that_are_never_closed_give_way_the_longest_idle_first(tmp_path, token):
+    mine = {"authorization": f"Bearer {token}"} if token else {}
+    with served(tmp_path, token=token) as (ask_for, _):
+        busy = ask_for(HELLO, **mine).headers["mcp-session-id"]
+        ask_for(READY, busy, **mine)
+        left = []
+        for _ in range(12):
+            answer = ask_for(HELLO, **mine)
+            assert answer.status_code == 200
+            left.append(answer.headers["mcp-session-id"])
+            assert ask_for(call(1, "bank_status"), busy, **mine).status_code == 200  # works all the time, and stays
+        assert [ask_for(READY, id, **mine).status_code for id in left] == [404] * 10 + [202] * 2
+
+
+def test_old_clients_over_sse_go_on_without_a_close(tmp_path):
+    with http_server(tmp_path / "b.sqlite", transport="sse") as url:
+        for _ in range(12):
+            with httpx2.stream("GET", f"{url}/sse", timeout=20) as stream:
+                lines = stream.iter_lines()
+                path = next(line for line in lines if line.startswith("data: ")).removeprefix("data: ")
+                answer = httpx2.post(f"{url}{path}", json=HELLO)
+                assert answer.status_code == 202
+                got = next(line for line in lines if line.startswith("data: "))
+                assert json.loads(got.removeprefix("data: "))["result"]["serverInfo"]["name"] == "reasoningbank"
+
+
+def test_the_client_of_the_sdk_is_served_beside_them(tmp_path):
+    async def go(url):
+        async with Client(f"{url}/mcp") as client:
+            return await ask(client, "bank_status", toolCallId="x")
+
+    with served(tmp_path) as (ask_for, url):
+        for _ in range(4):
+            ask_for(HELLO)
+        assert run(go(url))["agent_id"] == "default"
