@@ -225,6 +225,8 @@ def run_columns(run: Run) -> dict[str, Any]:
         "run": run.path.name,
         "cell": run.cell,
         "task_set": run.task_set,
+        "task_order": content_id(run.manifest["task_ids"]),
+        "given_bank": given_bank(run),
         "arm": run.arm or "unknown",
         "overridden": " ".join(run.overridden),
         "env": choices.get("env") or "unknown",
@@ -254,6 +256,13 @@ def run_columns(run: Run) -> dict[str, Any]:
         "data": run.manifest["fingerprint"]["dataset"].get("sha256"),
         "settings": run.settings,
     }
+
+
+def given_bank(run: Run) -> str | None:
+    """An id of the bank that a run was given: of its content where it is only read, else of where it is; None: none."""
+    if not (path := run.memory.get("path")):
+        return None
+    return content_id(run.manifest["fingerprint"].get("frozen_bank") or path, run.memory.get("namespace"))
 
 
 def part_of(env: dict[str, Any]) -> str | None:
@@ -288,6 +297,7 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "task_id": storable(row["task_id"]),
         "task_type": storable(row["task_type"]),
         "status": row["status"],
+        "retried": "retries" in row,  # it broke, and this is the try at the end of the stream
         "success": float(row["status"] == "success") if row["status"] in VALID else float("nan"),
         "reward": row["reward"],
         "steps": steps(row),
