@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LEVEL = 0.05  # significance level: a difference counts as one where Holm's p over the table is below it
+WORST_OF = (("p_worst_holm", "p_holm"), ("difference_worst", "difference"))
 VERDICTS = ("better", "worse")
 OUTCOME_WORDS = {
     "better": "better",
@@ -40,7 +41,8 @@ def comparison_outcome(row: dict[str, Any]) -> str:
         return "untested"
     if row["p_holm"] >= LEVEL:
         return "same"
-    lost = row["p_worst_holm"] >= LEVEL or row["difference"] * row["difference_worst"] <= 0
+    p_worst, worst = (row.get(name, row[usual]) for name, usual in WORST_OF)  # no worst case where nothing broke
+    lost = p_worst >= LEVEL or row["difference"] * worst <= 0
     return "undecided" if lost else "better" if row["difference"] > 0 else "worse"
 
 
@@ -60,7 +62,7 @@ def reason(row: dict[str, Any]) -> str:
     if outcome == "undecided":
         worst = f"{_points(row['difference_worst'])} points (Holm's p = {row['p_worst_holm']:.3f})"
         return f"{_had(row)}, the difference would be {worst}"
-    if outcome == "same" and row["p"] < LEVEL:
+    if outcome == "same" and row["p"] < LEVEL and row.get("n_compared", 1) > 1:
         return (
             f"the interval leaves out 0, but it and p = {row['p']:.3f} are of this comparison alone; the verdict goes "
             f"by Holm's p = {row['p_holm']:.3f}, as with {row['n_compared']} comparisons one has such a p by chance "
@@ -79,7 +81,7 @@ def _had(row: dict[str, Any]) -> str:
 
 def over_types(row: dict[str, Any]) -> str:
     """The difference with each type of task counting once, and its interval; "" where there is none."""
-    if row["over_types_low"] is None:
+    if row.get("over_types_low") is None:
         return ""
     ends = " to ".join(_points(row[f"over_types_{end}"]) for end in ("low", "high"))
     return f"over the {row['n_types']:.0f} types, each counting once, {_points(row['over_types'])} points, 95 % {ends}"

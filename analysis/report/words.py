@@ -54,7 +54,7 @@ def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, st
     elif n_compared > 1:
         tests += f" ({p_value(cell['p_holm'])} after Holm's correction for {n_compared} comparisons)"
     tests += f"; of these banks alone, exact over tasks, {p_value(cell['p_tasks'])}"
-    outcome, scope = _verdict(cell)
+    outcome, scope = _verdict(cell | {"n_compared": n_compared})
     if said := over_types(cell):
         tests += f"; {said}"
     return {
@@ -86,7 +86,7 @@ def _verdict(row: dict[str, Any]) -> tuple[str, str]:
     """(outcome, what it speaks of or, where a difference looks like one and has no verdict, why)."""
     outcome = comparison_outcome(row)
     why = reason(row)
-    return outcome, row["scope"] if outcome in VERDICTS else why and f"({why})"
+    return outcome, row.get("scope", "") if outcome in VERDICTS else why and f"({why})"
 
 
 def tally(found: list[dict[str, str]]) -> str:
