@@ -130,14 +130,17 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     return list(found.values())
 
 
-def read_run(path: str | Path) -> Run:
-    """One run directory, read only: a run that is still going may be read. Raises UserError when it is damaged."""
+def read_run(path: str | Path, *, episodes: bool = True) -> Run:
+    """One run directory, read only: a run that is still going may be read. Raises UserError when it is damaged.
+
+    episodes   read them; else `rows` is empty
+    """
     path = Path(path)
-    episodes, manifest = path / "episodes.jsonl", _read(path / "manifest.json")
+    file, manifest = path / "episodes.jsonl", _read(path / "manifest.json")
     if "config" not in manifest:
         raise UserError(f"{path} is no run: its manifest.json is missing or is another program's.")
     with explaining(path):
-        rows = read_episodes(episodes) if episodes.is_file() else []
+        rows = read_episodes(file) if episodes and file.is_file() else []
         return Run(
             path=path,
             manifest=upgraded_manifest(manifest),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
 from analysis.columns import HEADINGS, broken, success
+from analysis.looks import look
 from analysis.tables import EXPERIMENTS, TABLES, gaps, load_episodes, published, typed, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
 from analysis.verdict import LEVEL, UNTESTED, comparison_outcome, of_banks, orders
@@ -59,7 +60,9 @@ def print_matrix(folder: Path, console: Console) -> None:
 
     command = shlex.join(["python", "-m", "scripts.tables", str(folder)])
     try:
-        _, texts = build_matrix(load_episodes([str(folder)]), command=command)
+        frame = load_episodes([str(folder)])
+        _, texts = build_matrix(frame, command=command)
+        texts[0].notes.extend(look([folder], frame))
     except UserError as error:
         console.print(f"no table: {error}", markup=False, highlight=False, soft_wrap=True)
         return
