@@ -45,7 +45,7 @@ WORST = ("difference_worst", "p_worst", "n_broke", "n_broke_base")
 CORRECTED = ("p_holm", "p_worst_holm", "n_compared")  # from analysis.verdict.correct
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline: late in the stream minus early
 OVER_TYPES = ("n_types", "over_types", "over_types_low", "over_types_high")  # the mean of the differences of each type
-SCOPE = ("n_orders", "n_banks", "scope")
+SCOPE = ("n_orders", "n_banks", "scope", "alike")  # from analysis.verdict.scope
 SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *DISTINGUISHING_KEYS]
 MAX_LABEL_SETTINGS, MAX_LABEL_CHARS = 2, 60  # more settings than this, or longer ones, are not written into a label
 

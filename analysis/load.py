@@ -104,8 +104,12 @@ class Run:
     @cached_property
     def trace(self) -> str:
         """An id of what was said and done in every attempt, made from the words: recorded ids could be changed."""
-        said = [(row["task_id"], [_words(attempt) for attempt in row["trajectories"]]) for row in self.rows]
-        return content_id(sorted(content_id(*each) for each in said))
+        return content_id(sorted(self.said))
+
+    @cached_property
+    def said(self) -> list[str]:
+        """For each row an id of its task and of what was said and done in its attempts."""
+        return [content_id(row["task_id"], [_words(each) for each in row["trajectories"]]) for row in self.rows]
 
     @cached_property
     def task_set(self) -> str:
@@ -204,8 +208,8 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
         with explaining(run.path):
             facts.append(run_columns(run))
             kinds = kinds_of(run.rows, partial(read_banks, run, must=False))
-            for row in run.rows:
-                about = {"lesson_step": lesson_step(row, kinds), "visit": seen[row["task_id"]]}
+            for row, said in zip(run.rows, run.said, strict=True):
+                about = {"lesson_step": lesson_step(row, kinds), "visit": seen[row["task_id"]], "said": said}
                 episodes.append(episode_columns(row) | about)
                 seen[row["task_id"]] += 1
         if not run.rows:

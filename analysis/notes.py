@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from analysis.verdict import OUTCOME_WORDS, VERDICTS, comparison_outcome, over_types, reason
+from analysis.verdict import ALIKE, OUTCOME_WORDS, VERDICTS, comparison_outcome, over_types, reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +69,11 @@ def verdicts(rows: Rows) -> list[str]:
             continue
         row |= {"base_partial": base_partial[row["base"]]}
         outcome = comparison_outcome(row)
+        if row["alike"] > ALIKE:
+            lines.append(
+                f"{row['label']}: no verdict: {100 * row['alike']:.0f} % of its or the baseline's episodes are word "
+                "for word those of another seed, so the seeds are largely one and share the luck of its bank."
+            )
         if why := reason(row):
             lines.append(f"{row['label']}: {OUTCOME_WORDS[outcome]}: {why}.")
         if outcome in VERDICTS and over_types(row) and not row["over_types_low"] * row["over_types_high"] > 0:

@@ -14,6 +14,7 @@ from analysis.stats import holm
 if TYPE_CHECKING:
     import pandas as pd
 
+ALIKE = 1 / 3  # share of an arm's attempts that repeat another seed's, above which its seeds share their bank's luck
 LEVEL = 0.05  # significance level: a difference counts as one where Holm's p over the table is below it
 WORST_OF = (("p_worst_holm", "p_holm"), ("difference_worst", "difference"))
 VERDICTS = ("better", "worse")
@@ -32,12 +33,13 @@ def comparison_outcome(row: dict[str, Any]) -> str:
     """The outcome of a row's comparison with its baseline: better | worse | undecided | same | untested | unfinished.
 
     It is "undecided" if the worst case of what broke (`analysis.stats.paired_worst`) turns the difference round, or
-    takes p over the level; "unfinished" while runs of the row or of its baseline go on (`partial`, `base_partial`):
-    testing at every look would find a difference by chance.
+    takes p over the level; "untested" with one seed, or with seeds that are largely one (`alike`); "unfinished" while
+    runs of the row or of its baseline go on (`partial`, `base_partial`): testing at every look would find a difference
+    by chance.
     """
     if row.get("partial") or row.get("base_partial"):
         return "unfinished"
-    if row["p_holm"] is None:
+    if row["p_holm"] is None or row.get("alike", 0) > ALIKE:
         return "untested"
     if row["p_holm"] >= LEVEL:
         return "same"
@@ -88,17 +90,36 @@ def over_types(row: dict[str, Any]) -> str:
 
 
 def scope(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any]:
-    """Of what the comparison of a cell with its baseline speaks, from their runs: {n_orders, n_banks, scope}.
+    """Of what the comparison of a cell with its baseline speaks, from their runs: {n_orders, n_banks, scope, alike}.
 
     n_orders   different orders of the tasks over the seeds
     n_banks    banks that were given to more than one seed: what is found may be their luck; 0: each seed has its own
     scope      both in words
+    alike      the higher `alike` of the two
     """
     n_orders = mine["task_order"].nunique()
     shared = [n for cell in (mine, other) if (n := shared_banks(cell))]
     orders = "in this order" if n_orders == 1 else f"in {n_orders} orders"
     banks = "" if not shared else of_banks(max(shared))
-    return {"n_orders": n_orders, "n_banks": max(shared, default=0), "scope": f"for these tasks {orders}{banks}"}
+    return {
+        "n_orders": n_orders,
+        "n_banks": max(shared, default=0),
+        "scope": f"for these tasks {orders}{banks}",
+        "alike": max(map(alike, (mine, other))),
+    }
+
+
+def alike(episodes: pd.DataFrame) -> float:
+    """The share of a cell's episodes that are word for word those of another seed; 0 for a cell without lessons.
+
+    Such seeds have in part the same bank, and so the same luck, of which the variance between them tells nothing. Seeds
+    that repeat another one throughout are counted once elsewhere, and are not counted here.
+    """
+    if not episodes["n_retrieved"].sum():
+        return 0.0
+    firsts = episodes.drop_duplicates("run_dir").drop_duplicates("trace")["run_dir"]
+    own = episodes[episodes["run_dir"].isin(firsts)]
+    return float(own.duplicated(["said", "visit"], keep=False).mean())
 
 
 def orders(rows: list[dict[str, Any]]) -> str:
