@@ -145,7 +145,7 @@ def test_attempts_that_break_where_they_would_fail_change_no_bound(copy):
     assert row["avg_at_k"] > honest["avg_at_k"] and row["n_infra_error"] == 0
     low, high = row["attempts_if_failed"], row["attempts_if_solved"]
     assert low["avg_at_k"] == pytest.approx(honest["avg_at_k"]) and low["pass_at"] == pytest.approx(honest["pass_at"])
-    assert low["best_of_n"] < honest["best_of_n"] <= high["best_of_n"] and high["avg_at_k"] > row["avg_at_k"]
+    assert low["best_of_n"] < honest["best_of_n"] <= high["best_of_n"] and high["avg_at_k"] >= row["avg_at_k"]
     n = row["n_broken_attempts"]
     assert f"0 + {n} attempts broken" in cell
     assert f"matts_parallel: {n} attempts broke in {row['n_with_broken_attempts']} episodes that count; " in said
@@ -230,7 +230,7 @@ def test_compare_tells_the_worst_case_of_what_broke(timeouts, capsys):
 def test_every_table_says_in_which_order_and_of_which_bank(sweep, here, tmp_path):
     bank = shutil.copy(runs_of(sweep, "reasoningbank")[0] / "bank.sqlite", tmp_path / "bank.sqlite")
     for seed in (0, 1, 2):
-        words = (*TOY, f"limit={N}", f"seed={seed}", "stream.order=shuffled")
+        words = (*TOY, "env.boxes_per_family=3", f"seed={seed}", "stream.order=shuffled")
         shutil.copy(bank, tmp_path / f"bank{seed}.sqlite")
         frozen = ("setting=frozen", f"memory.path={tmp_path}/bank${{seed}}.sqlite")
         here(*words, "arm=no_memory", run_dir=tmp_path / "runs" / f"none{seed}")
