@@ -20,7 +20,7 @@ from analysis.load import VALID, Run, explaining
 from core.jsonl import read_lines
 from core.models.reply_text import storable
 from core.run.manifest import prompt_digests, shown_by
-from core.run.records import changed_leaves
+from core.run.records import changed_leaves, outcomes_of
 
 ALIKE = 95  # two tasks' queries are near-duplicates from this rapidfuzz ratio (0 to 100) on
 MOST_TASKS = 2000  # tasks whose queries are compared, each with every other
@@ -128,6 +128,17 @@ def cut_prompts(run: Run) -> Iterator[str]:
         )
 
 
+def broken_attempts(run: Run) -> Iterator[str]:
+    """Attempts that broke in episodes that count, and tasks that broke and were tried again with the whole bank."""
+    valid = [row for row in run.rows if row["status"] in VALID]
+    within = [n for row in valid if (n := outcomes_of(row).count("infra_error"))]
+    if within:
+        yield f"{sum(within)} attempts broke in {len(within)} of {len(valid)} episodes that count: no rate has them"
+    if again := [where(row) for row in valid if "retries" in row]:
+        named = ", ".join(again[:5])
+        yield f"{len(again)} tasks broke and were tried again at the stream's end, with the whole bank: {named}"
+
+
 def lost_pairs(runs: list[Run]) -> Iterator[str]:
     """Tasks that count in one run and not in another of the same task set and seed: a comparison drops such pairs."""
     groups = defaultdict(list)
@@ -160,4 +171,5 @@ WORTH_A_LOOK: tuple[Check, ...] = (
     other_code,
     unread_replies,
     cut_prompts,
+    broken_attempts,
 )
