@@ -56,6 +56,7 @@ class Agent:
     def begin(self, env: Any, role: Role, task: str) -> Responder:
         """The function that returns the replies of one attempt; here it calls the role's model.
 
+        env    what the agent may ask of its env (`EnvView` in envs/base.py)
         task   the account of the episode (`account_of`)
         """
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from core.errors import UserError
 from core.types import MemoryRecord
@@ -19,6 +20,8 @@ MEANING = {  # name: (learn, use_gold, show_answer)
     "frozen": (False, False, False),
     TOLD: (False, True, True),
 }
+# What an attempt holds of the truth, apart from what the agent saw: whether it solved its task, and the answer.
+OUTCOME, ANSWER = "outcome", "answer"
 TRUE_LABELS = tuple(name for name, (_, use_gold, _) in MEANING.items() if use_gold)
 
 
@@ -60,6 +63,19 @@ class Setting:
                 f"{'the answers shown' if ANSWERS in labels else 'labels of the environment'} (labels: "
                 f"{joined(labels)}); give another bank, or setting.allow_oracle_bank=true, which every table will note."
             )
+
+
+def kept_from(attempt: Mapping[str, Any], kept_back: frozenset[str]) -> dict[str, Any]:
+    """{field: value} of an attempt's fields that are not told, as they stand in its place.
+
+    attempt     the fields of a Trajectory, as an object has them or a row
+    kept_back   OUTCOME, ANSWER, both or neither
+    """
+    told: dict[str, Any] = {}
+    if OUTCOME in kept_back:
+        told |= {"success": None, "reward": None, "info": {}}
+        told |= {"ended_by": "end"} if attempt["ended_by"] == "goal" else {}
+    return told | ({"gold": None} if ANSWER in kept_back else {})
 
 
 def labels_of(record: MemoryRecord) -> set[str]:

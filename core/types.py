@@ -85,7 +85,10 @@ CUT_OFF = ("budget", "context", "content_filter", "time")
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
-    """One attempt at a task. `opening` and the steps together are the whole conversation."""
+    """One attempt at a task. `opening` and the steps together are the whole conversation.
+
+    Judges, selectors and distillers are handed copies in which what the setting does not tell them is None.
+    """
 
     id: str
     sample: int  # which of the k rollouts
@@ -93,9 +96,9 @@ class Trajectory:
     steps: tuple[Step, ...]
     answer: str | None
     ended_by: str  # goal | end (over, not solved) | step_limit | stuck | one of CUT_OFF | infra_error
-    reward: float  # sum over the steps
-    success: bool  # by the env's own evaluation; in setting=test_time only metrics use it
-    gold: str  # the env's reference answer; in setting=test_time only metrics use it
+    reward: float | None  # sum over the steps
+    success: bool | None  # by the env's own evaluation; in setting=test_time only metrics use it
+    gold: str | None  # the env's reference answer; in setting=test_time only metrics use it
     info: dict[str, Any] = field(default_factory=dict)  # plain facts of the env's last step: score, parse rule, ...
     usage: Usage = Usage()
     error: str | None = None  # the error, as "kind: message"; for an attempt in CUT_OFF the limit's message

@@ -39,7 +39,7 @@ from core.reply_marks import answer_of
 from core.run.growth import rewind
 from core.run.launch import in_sweep
 from core.run.manifest import fingerprint, recorded_config
-from core.run.records import RunRecords
+from core.run.records import RunRecords, as_told
 from core.run.resume import restore
 from core.run.session import Session
 from core.setting import TOLD
@@ -119,7 +119,8 @@ def assemble(
     bank_labels = labels_given(cfg, config, bank)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter)
     if learn:
-        restore(bank, [*records.rows[:consolidated], *records.ahead.in_order()], own=own_bank)
+        rows = [*records.rows[:consolidated], *records.ahead.in_order()]
+        restore(bank, [as_told(row, workflow.kept_back) for row in rows], own=own_bank)
     session = Session(
         composed=cfg,
         config=config,

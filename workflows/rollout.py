@@ -15,7 +15,7 @@ from core.models.meter import account_of
 from core.reply_marks import own_turn
 from core.seeding import derive_seed
 from core.types import NOT_TAKEN, Message, Scored, Step, Task, Trajectory, Usage, content_id
-from envs.base import BaseEnv
+from envs.base import BaseEnv, EnvView
 from prompts import registry
 
 log = logging.getLogger("run.attempts")
@@ -106,7 +106,7 @@ class Rollout:
     def _finish(self, env: BaseEnv, attempt: _Attempt) -> None:
         """Play from the attempt's opening to its end, then let the env evaluate it."""
         try:
-            self._play(env, attempt, self.agent.begin(env, self.role, account_of(attempt.task)))
+            self._play(env, attempt, self._responder(env, attempt.task))
         except AttemptOver as error:  # the env evaluates the state reached, as at the step limit
             attempt.cut_off(error)
         attempt.success = env.evaluate(attempt.answer)
@@ -118,11 +118,14 @@ class Rollout:
         if attempt.ended_by == "end" and attempt.success:
             attempt.ended_by = "goal"
 
+    def _responder(self, env: BaseEnv, task: Task) -> Responder:
+        return self.agent.begin(EnvView(env, uses_gold=self.agent.uses_gold), self.role, account_of(task))
+
     def _note(self, env: BaseEnv, attempt: _Attempt, before: Trajectory) -> Trajectory:
         """Let the model write a note on an attempt that is over; the attempt's outcome stays."""
         seed = derive_seed(self.seed, *attempt.task.seeded_by, attempt.sample, 0, "agent")
         told = self.agent.seen(attempt.opening)
-        reply = self.agent.begin(env, self.role, account_of(attempt.task))(told, attempt.sample, seed)
+        reply = self._responder(env, attempt.task)(told, attempt.sample, seed)
         note = replace(self._read(reply)[0], observation=NOT_TAKEN, valid=True)
         made = replace(before, sample=attempt.sample, opening=tuple(attempt.opening), steps=(note,), usage=reply.usage)
         return with_id(attempt.task.id, made)
