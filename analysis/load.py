@@ -168,14 +168,18 @@ def read_banks(run: Run, *, must: bool) -> list[MemoryRecord]:
 
     must   raise UserError for a file that is no bank, or damaged; else it is passed over
     """
-    found: list[MemoryRecord] = []
-    for path in (*own_banks(run), run.memory.get("path")):
-        try:
-            found += read_records(path, run.memory.get("namespace", "default")) if path else []
-        except UserError:
-            if must:
-                raise
-    return found
+    paths = filter(None, (*own_banks(run), run.memory.get("path")))
+    return [record for path in paths for record in read_records_of(run, path, must=must)]
+
+
+def read_records_of(run: Run, path: str | Path, *, must: bool = False) -> list[MemoryRecord]:
+    """The records of one bank of the run, in its namespace; `must` as in `read_banks`."""
+    try:
+        return read_records(path, run.memory.get("namespace", "default"))
+    except UserError:
+        if must:
+            raise
+        return []
 
 
 def own_banks(run: Run) -> list[Path]:

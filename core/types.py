@@ -109,6 +109,16 @@ class Trajectory:
         return any(step.text.strip() for step in self.steps)
 
 
+def trajectory_id(task_id: str, made: Trajectory) -> str:
+    """The id of an attempt, which depends only on the task and on what was said and done.
+
+    Two names are hashed as schema 1 had them, so that runs made then and now have the same ids.
+    """
+    steps = [{"aside" if name == "hint_chars" else name: value for name, value in vars(s).items()} for s in made.steps]
+    ended_by = "error" if made.ended_by == "infra_error" else made.ended_by
+    return content_id(task_id, made.sample, made.opening, steps, ended_by)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """A judge's label for an attempt, which may be wrong."""

@@ -31,7 +31,7 @@ from core.errors import AttemptOver, InfraError, UserError
 from core.interrupt import Interrupts
 from core.memory.by_type import BANKS, BankByType
 from core.memory.protocol import Memory
-from core.memory.records import tell
+from core.memory.records import id_in_bank, tell
 from core.models.base import Role
 from core.models.meter import Meter
 from core.redact import Redactor
@@ -44,7 +44,7 @@ from core.run.resume import restore
 from core.run.session import Session
 from core.setting import TOLD
 from core.starting import stage
-from core.types import Episode, Lesson, Task, content_id
+from core.types import Episode, Lesson, Task
 from envs.base import BaseEnv
 from envs.pool import EnvPool
 from workflows.reasoningbank import ReasoningBank
@@ -175,7 +175,7 @@ def open_bank(
         raise UserError("setting=told makes a bank of its own: leave out memory.path.")
     if given is None and not setting["learn"] and env_lessons is None and part(config["workflow"]).has_memory:
         raise UserError(f"setting={setting['name']} reads a bank that exists: give memory.path=BANK.")
-    bank_run_id = "" if given is None else content_id(str(records.path.resolve()))
+    bank_run_id = "" if given is None else id_in_bank(str(records.path.resolve()))
     models = {name: role.llm.name for name, role in roles.items()}
     build = partial(
         build_bank,

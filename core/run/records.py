@@ -229,6 +229,12 @@ def read_episodes(path: Path) -> list[dict]:
     return rows
 
 
+def every_try(run_dir: Path) -> list[dict]:
+    """Every line of a run's episodes, those of tasks that were tried again included, without a stopped one."""
+    file = run_dir / "episodes.jsonl"
+    return [row for row in read_episodes(file) if row["status"] != "stopped"] if file.is_file() else []
+
+
 def place_of(row: dict) -> int:
     """The stream position of an episode's task. (`index` is the episode's own position; a retry has a later one.)"""
     return row.get("place", row.get("retries", row["index"]))
