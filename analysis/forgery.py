@@ -47,15 +47,25 @@ def changed_prompts(run: Run) -> Iterator[str]:
             yield f"prompts.jsonl: {row['id']} is not what its id was made from"
 
 
+def odd_endings(run: Run) -> Iterator[str]:
+    """Attempts that ended by reaching the goal and are stored as a failure, or without it and as a success."""
+    for row in every_try(run.path):
+        for attempt in row["trajectories"]:
+            if attempt["ended_by"] in ("goal", "end") and attempt["success"] != (attempt["ended_by"] == "goal"):
+                said = "success" if attempt["success"] else "failure"
+                yield f"{where(row)}: attempt {attempt['sample']} is a {said}, ended_by is {attempt['ended_by']}"
+
+
 def changed_lessons(run: Run) -> Iterator[str]:
     """A record in the bank, or one that was retrieved, with other lessons than those that its id was made from."""
     made = {record.id: record for row in every_try(run.path) for record in records_of(row)}
     for stored in read_banks(run, must=False):
         if stored.id in made and is_altered(stored, made[stored.id]):
             yield f"record {stored.id} in the bank holds other lessons than its episode"
+    records = known_records(run)
     retrieved = {hit["id"] for row in run.rows for hit in row["retrieved"]} - made.keys()
     for id in sorted(retrieved):
-        for record in known_records(run)[id]:
+        for record in records[id]:
             if not came_from(record):
                 yield f"record {id}, which was retrieved, is not what its id was made from"
 
@@ -161,5 +171,5 @@ def require_unscrubbed(run: Run) -> None:
         raise NotChecked("scrub_episodes=true changed the texts that ids were made from")
 
 
-LOOK: tuple[Check, ...] = (changed_prompts,)
+LOOK: tuple[Check, ...] = (changed_prompts, odd_endings)
 BROKEN: tuple[Check, ...] = (content_ids, changed_lessons, recorded_replies)

@@ -76,14 +76,16 @@ def regraded(run: Run) -> Iterator[str]:
             for attempt in row["trajectories"]:
                 if attempt["ended_by"] == "infra_error":
                     continue
-                truth = grade(attempt)
-                if truth is not None and truth != attempt["success"]:
-                    said, now = ("success" if each else "failure" for each in (attempt["success"], truth))
+                truths = {grade(attempt), attempt["info"].get("won")} - {None}
+                if truths - {attempt["success"]}:
+                    said, now = (
+                        "success" if each else "failure" for each in (attempt["success"], not attempt["success"])
+                    )
                     yield f"{where(row)}: attempt {attempt['sample']} is stored as a {said}, and graded again a {now}"
                 elif attempt["success"] != (attempt["reward"] >= FULL):
                     stored = f"reward {attempt['reward']} and success {attempt['success']}"
                     yield f"{where(row)}: attempt {attempt['sample']} has {stored}"
-                unread += truth is None
+                unread += not truths
     if unread:
         raise NotChecked(f"{unread} attempts: the env has noted nothing to grade them by")
 

@@ -52,6 +52,12 @@ class Setting:
                 f"show_answer={self.show_answer}: choose setting={', '.join(MEANING)} as a whole."
             )
 
+    @property
+    def kept_back(self) -> frozenset[str]:
+        """OUTCOME and ANSWER, as far as no judge, distiller or memory is told them."""
+        told = {OUTCOME: self.use_gold, ANSWER: self.show_answer}
+        return frozenset(name for name, is_told in told.items() if not is_told)
+
     def check_bank(self, labels: Iterable[str], path: str) -> None:
         """Raise UserError for a bank made with gold labels or answers, unless the setting allows them.
 

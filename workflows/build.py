@@ -204,10 +204,15 @@ def workflow_notes(workflow: dict[str, Any]) -> dict[str, Any]:
 
 
 def gold_notes(config: dict[str, Any]) -> dict[str, bool]:
-    """The gold part of each record's provenance: `use_gold` if the judge knew the answers, `show_answer` if the
-    extractor was shown them; {} if neither.
+    """The gold part of each record's provenance: `use_gold` if judge or extractor knew the outcomes, `show_answer` if
+    the extractor was shown the answers; {} if neither.
+
+    A part from outside may read the outcomes that the setting hands it (`Setting.kept_back`).
     """
-    notes = {"use_gold": part(config["judge"]).uses_gold, "show_answer": config["setting"].get("show_answer")}
+    parts = [config[key]["_target_"] for key in ("judge", "distiller", "contrast") if config.get(key)]
+    foreign = config["setting"]["use_gold"] and not all(target.startswith("core.") for target in parts)
+    knows = part(config["judge"]).uses_gold or foreign
+    notes = {"use_gold": knows, "show_answer": config["setting"].get("show_answer")}
     return {name: True for name, noted in notes.items() if noted}
 
 

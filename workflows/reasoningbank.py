@@ -22,7 +22,7 @@ from core.models.meter import Meter, account_of
 from core.run.metrics import Follows
 from core.run.records import RunRecords, as_told, did_in, records_of, shown_in
 from core.run.unfinished import Begun
-from core.setting import ANSWER, OUTCOME, Setting
+from core.setting import Setting
 from core.types import UNJUDGED, Episode, Extraction, Scored, Selection, Task, Trajectory, Usage, Verdict
 from envs.pool import EnvPool
 from workflows.episode import build_episode, retrieved_rows
@@ -85,9 +85,7 @@ class ReasoningBank:
         self.check_sizes()
         self.learns = self.setting.learn and self.has_memory and self.bank.learns
         self.judges = self.learns
-        # What is told is what the records' labels and provenance say: a judge that is to know declares `uses_gold`.
-        told = {OUTCOME: self.judge.uses_gold, ANSWER: self.setting.show_answer}
-        self.kept_back = frozenset(name for name, is_told in told.items() if not is_told)
+        self.kept_back = self.setting.kept_back
         self.check_parts()
 
     def run_task(self, turn: Turn) -> Episode:
