@@ -15,12 +15,16 @@ from analysis.evidence import Check, NotChecked, known_records, where
 from analysis.load import Run, read_banks
 from core.build import part
 from core.conversation import conversation
+from core.errors import UserError
 from core.jsonl import read_lines
 from core.memory.records import is_altered, ticked, was_told
 from core.redact import HIDDEN
 from core.run.records import every_try, records_of
 from core.run.unfinished import trajectory_of
 from core.types import MemoryRecord, Trajectory, content_id, trajectory_id
+
+MODULES = {"agent": "core.agent", "judge": "core.learning.judges"}
+MODULES |= dict.fromkeys(("distiller", "contrast"), "core.learning.lessons")
 
 
 def content_ids(run: Run) -> Iterator[str]:
@@ -155,9 +159,16 @@ def messages_of(run: Run, agent: Any) -> Any:
 
 
 def own_class(run: Run, key: str) -> Any:
-    """The class of this project that a part of the run is; None for one from outside, and where there is none."""
-    target = (run.config.get(key) or {}).get("_target_", "")
-    return part({"_target_": target}) if target.startswith("core.") else None
+    """The class of this project that a part of the run is; None for one from outside, or gone, and for no part.
+
+    It is known by its name, as its module may have moved since the run was made.
+    """
+    recorded = (run.config.get(key) or {}).get("_target_", "")
+    module, _, name = recorded.rpartition(".")
+    try:
+        return part({"_target_": f"{MODULES.get(key, module)}.{name}"}) if recorded.startswith("core.") else None
+    except UserError:
+        return None
 
 
 def hidden(value: Any) -> bool:

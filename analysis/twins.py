@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from analysis.evidence import Check, known_records, stored_before, where
 from analysis.load import Run, read_records_of
+from core.memory.records import was_told
 from core.types import MemoryRecord
 
 ALIKE = 95  # two queries are nearly the same from this rapidfuzz ratio (0 to 100) on
@@ -70,7 +71,8 @@ def twins_of(queries: list[tuple[str, str]], records: list[MemoryRecord]) -> lis
     scores = np.maximum(*(process.cdist(*texts, scorer=scorer) for scorer in (fuzz.ratio, fuzz.token_sort_ratio)))
     found = []
     for (task, query), text, row in zip(queries, texts[0], scores, strict=True):
-        alike = [number for number, record in enumerate(records) if row[number] >= ALIKE and record.task_id != task]
+        others = (n for n, record in enumerate(records) if record.task_id != task and not was_told(record))
+        alike = [number for number in others if row[number] >= ALIKE]
         if text and alike:
             found.append((task, query, records[max(alike, key=lambda number: row[number])]))
     return found
