@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from analysis.evidence import Check, NotChecked, known_records, where
+from analysis.evidence import Check, NotChecked, is_own_kind, known_records, where
+from analysis.invariants import CLOSE, is_plain
 from analysis.load import Run, read_banks
 from core.build import part
 from core.conversation import conversation
@@ -23,6 +24,9 @@ from core.run.records import every_try, records_of
 from core.run.unfinished import trajectory_of
 from core.types import MemoryRecord, Trajectory, content_id, trajectory_id
 
+SHORT = (
+    600  # characters of a query that every embedder reads whole; of a longer one the part that differs is searched for
+)
 MODULES = {"agent": "core.agent", "judge": "core.learning.judges"}
 MODULES |= dict.fromkeys(("distiller", "contrast"), "core.learning.lessons")
 
@@ -182,5 +186,22 @@ def require_unscrubbed(run: Run) -> None:
         raise NotChecked("scrub_episodes=true changed the texts that ids were made from")
 
 
-LOOK: tuple[Check, ...] = (changed_prompts, odd_endings)
+def other_queries(run: Run) -> Iterator[str]:
+    """Retrievals whose scores are not those of the task's own query, so that another text was searched for."""
+    import numpy as np
+
+    if not is_plain(run) or not is_own_kind(run):
+        return
+    stored = [record for record in read_banks(run, must=False, vectors=True) if record.query_embedding]
+    vectors = {record.id: np.array(record.query_embedding) for record in stored}
+    queries = {record.original_query: vectors[record.id] for record in stored if len(record.original_query) < SHORT}
+    short = {record.id for record in stored if len(record.original_query) < SHORT}
+    rows = [row for row in run.rows if row["query"] in queries]
+    hits = [(row, hit) for row in rows for hit in row["retrieved"] if hit["id"] in short]
+    other = [row for row, hit in hits if abs(vectors[hit["id"]] @ queries[row["query"]] - hit["score"]) > CLOSE]
+    if other:
+        yield f"{len(other)} of {len(hits)} lessons were found by another text than the task's query: {where(other[0])}"
+
+
+LOOK: tuple[Check, ...] = (changed_prompts, odd_endings, other_queries)
 BROKEN: tuple[Check, ...] = (content_ids, changed_lessons, recorded_replies)

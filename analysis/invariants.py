@@ -32,7 +32,7 @@ from core.types import Task, content_id
 FULL = 1 - 1e-9  # a reward, in steps, that adds up to a solved task
 CLOSE = 1e-3  # in cosine: what is nearer by less may be rounding
 # The keys under which retrieval is the cosine of two queries and nothing else: a bank that only grows, searched whole.
-PLAIN_MEMORY = {"path": None, "unit": "record", "key": "query", "index": "flat", "hygiene": None, "consolidate": None}
+PLAIN_MEMORY = {"unit": "record", "key": "query", "index": "flat", "hygiene": None, "consolidate": None}
 PLAIN_RETRIEVAL = dict.fromkeys(("unit", "key", "min_score", "domain", "outcome", "min_confidence"))
 
 
@@ -170,11 +170,16 @@ def overlapping(run: Run) -> Iterator[str]:
 
 def can_be_repeated(run: Run) -> bool:
     """Whether retrieval can be asked again: it is plain enough, and the run's bank is there."""
+    return is_plain(run) and run.memory.get("path") is None and (run.path / "bank.sqlite").is_file()
+
+
+def is_plain(run: Run) -> bool:
+    """Whether retrieval is the cosine of two queries and nothing else."""
     retrieval = run.config.get("retrieval") or {}
     plain = all(run.memory.get(key) == value for key, value in PLAIN_MEMORY.items())
     plain = plain and all(retrieval.get(key) == value for key, value in PLAIN_RETRIEVAL.items())
     cosine = retrieval.get("_target_", "") == "core.memory.policies.cosine.Cosine" and not retrieval.get("tags")
-    return plain and cosine and (run.path / "bank.sqlite").is_file()
+    return plain and cosine
 
 
 def nearer_records(run: Run) -> Iterator[tuple[dict[str, Any], str]]:

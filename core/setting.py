@@ -11,6 +11,8 @@ from core.types import MemoryRecord
 
 ORACLE, ANSWERS = "oracle", "answers"  # labels of the environment; lessons made by an extractor that saw the answers
 GOLD = (ORACLE, ANSWERS)  # forbidden in a bank that test_time reads; the worse one last
+# Label sources of this project's judges, and words for the lack of one; any other was given by who sent the lessons.
+SOURCES = frozenset(("llm", "heuristic", "consensus", "self_consistency", "none", "unknown", "", *GOLD))
 TOLD = "told"  # the setting in which the bank holds the environment's own lessons
 
 MEANING = {  # name: (learn, use_gold, show_answer)

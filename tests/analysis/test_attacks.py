@@ -16,7 +16,8 @@ from conftest import TOY, read_json, read_rows
 
 from analysis.answer_key import many_answers, named_answers, quoted_questions
 from analysis.audit import audit
-from analysis.load import read_run
+from analysis.load import load_runs, read_run
+from analysis.notes import memory_settings_notes
 from core.errors import UserError
 from core.memory.records import ticked
 from core.run.metrics import summarise
@@ -24,6 +25,7 @@ from core.run.records import records_of
 from core.run.unfinished import trajectory_of
 from core.types import Task, trajectory_id
 from envs.toy import ToyEnv
+from workflows.reasoningbank import ReasoningBank
 
 WORDS = {family: ToyEnv(instructions="", max_steps=5).word(family) for family in ("amber", "birch", "cedar", "dune")}
 INSTRUCTIONS = "You open locked boxes by saying the right word.\nThe only action is: say WORD"
@@ -345,3 +347,66 @@ def test_a_key_in_a_template_or_in_a_lesson_of_a_given_bank_is_a_look(here, toy,
     replace_lessons(bank, KEYS["one line"])
     run_dir, _ = here(*TOY, "limit=16", "setting=frozen", f"memory.path={bank}", run_dir=tmp_path / "lesson_run")
     assert any(line.startswith("the lesson") for line in told(run_dir)["look"]["answer_key"])
+
+
+# What else tells the answer
+
+
+@dataclass(kw_only=True)
+class AnswersInQueries(ReasoningBank):
+    """Looks for lessons by the task and its answer."""
+
+    def retrieve(self, task):
+        word = WORDS[task.type]
+        return self.bank.retrieve(f"{task.query} {word} {word}", exclude_task=task.id)
+
+
+def test_a_search_by_another_text_than_the_question_is_a_look(here, toy, tmp_path):
+    run_dir, _ = here(*TOY, f"workflow._target_={__name__}.AnswersInQueries", "limit=16", run_dir=tmp_path / "run")
+    assert "by another text than the task's query" in told(run_dir)["look"]["other_queries"][0]
+    for words in ((), ("arm=two_passes",), ("memory.key=both",)):
+        assert "other_queries" not in told(toy(*words))["look"]
+
+
+@dataclass(kw_only=True)
+class TellingTypes(ToyEnv):
+    """Types that are the answer, or stand for it; the questions do not name the family."""
+
+    code: str = "word"
+
+    def _tasks(self, split):
+        tasks = super()._tasks(split)
+        codes = {task.type: f"kind {number}" for number, task in enumerate(tasks[:4])}
+        return [
+            replace(
+                task,
+                type=WORDS[task.type] if self.code == "word" else codes[task.type],
+                query=f"Open box {number}." if self.code != "family" else task.query,
+            )
+            for number, task in enumerate(tasks)
+        ]
+
+    def _reset(self, task):
+        family = task.id.split("/")[1]
+        return super()._reset(replace(task, type=family, query=f"Open the box of the {family} family."))
+
+
+@pytest.mark.parametrize("code", ["word", "number"])
+def test_types_that_tell_the_answer_are_a_look(here, toy, tmp_path, code):
+    words = (f"env._target_={__name__}.TellingTypes", f"+env.code={code}", "arm=no_memory", "limit=16")
+    run_dir, _ = here(*TOY, *words, run_dir=tmp_path / "run")
+    line = told(run_dir)["look"]["answers_in_types"][0]
+    assert (
+        "own answer in 16 of 16" if code == "word" else "tasks have the answer that most of their type have"
+    ) in line
+    assert "answers_in_types" in told(toy("arm=no_memory"))["ok"]  # the questions name their families
+
+
+def test_the_table_says_what_a_label_from_outside_means(here, tmp_path):
+    bank = here(*TOY, "limit=4", run_dir=tmp_path / "first")[0] / "bank.sqlite"
+    with closing(sqlite3.connect(bank)) as db, db:
+        db.execute("UPDATE records SET label_source = 'client'")
+    run_dir, _ = here(*TOY, "limit=4", "setting=frozen", f"memory.path={bank}", run_dir=tmp_path / "run")
+    [note] = [each for each in memory_settings_notes(load_runs([run_dir])) if "memory.path" in each]
+    assert "The label client is of no judge here" in note
+    assert memory_settings_notes(load_runs([tmp_path / "first"])) == []
