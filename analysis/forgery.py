@@ -24,9 +24,7 @@ from core.run.records import every_try, records_of
 from core.run.unfinished import trajectory_of
 from core.types import MemoryRecord, Trajectory, content_id, trajectory_id
 
-SHORT = (
-    600  # characters of a query that every embedder reads whole; of a longer one the part that differs is searched for
-)
+SHORT = 600  # characters of a query that is embedded whole; of a longer one the part that others do not share counts
 MODULES = {"agent": "core.agent", "judge": "core.learning.judges"}
 MODULES |= dict.fromkeys(("distiller", "contrast"), "core.learning.lessons")
 
