@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analysis.evidence import Check, NotChecked, is_own_kind, known_records, where
-from analysis.invariants import CLOSE, is_plain
+from analysis.invariants import CLOSE, is_plain, made_elsewhere
 from analysis.load import Run, read_banks
 from core.build import part
 from core.conversation import conversation
@@ -33,15 +33,10 @@ def content_ids(run: Run) -> Iterator[str]:
     """An attempt or a record whose id is not the hash of its content, or that is of another episode."""
     require_unscrubbed(run)
     for row in every_try(run.path):
-        ids = {attempt["id"] for attempt in row["trajectories"]}
         for attempt in row["trajectories"]:
             if not hidden(attempt) and trajectory_id(row["task_id"], trajectory_of(attempt)) != attempt["id"]:
                 yield f"{where(row)}: attempt {attempt['sample']} is not what its id was made from"
-        for record in records_of(row):
-            of_this = record.source_trajectory_id in ids and record.task_id == row["task_id"]
-            whole = ticked(record, row["index"]).id == record.id and record.original_query == row["query"]
-            if not hidden(record.text) and not (whole and of_this):
-                yield f"{where(row)}: record {record.id} was not made by this episode"
+        yield from made_elsewhere(row)
 
 
 def changed_prompts(run: Run) -> Iterator[str]:

@@ -19,10 +19,11 @@ from analysis.evidence import (
 )
 from analysis.load import VALID, Run, own_banks
 from core.memory.open import read_records
-from core.memory.records import was_told
+from core.memory.records import ticked, was_told
+from core.redact import HIDDEN
 from core.run.manifest import identity
 from core.run.metrics import followed, rate
-from core.run.records import changed_leaves, differences, evaluated, every_try, outcomes_of, place_of
+from core.run.records import changed_leaves, differences, evaluated, every_try, outcomes_of, place_of, records_of
 from core.run.resume import faults
 from core.run.unfinished import trajectory_of
 from core.run.upgrade import completed
@@ -161,11 +162,25 @@ def overlapping(run: Run) -> Iterator[str]:
         return
     wrong = list(faults(every_try(run.path), stream["window"]))
     yield from wrong
+    if run.config.get("scrub_episodes"):
+        raise NotChecked("scrub_episodes=true changed the texts that say which episode made a record")
     again = not wrong and has_ended(run) and is_own_kind(run) and can_be_repeated(run)
     for row, id in nearer_records(run) if again else ():
         yield f"{where(row)}: was not shown record {id}, which was nearer, of an episode that it had seen"
+    for row in run.rows:
+        yield from made_elsewhere(row)
     if not wrong and not again:
         raise NotChecked("whether what was shown was the nearest: the run goes on, or its retrieval is not the paper's")
+
+
+def made_elsewhere(row: dict) -> Iterator[str]:
+    """Records of an episode's row that this episode, at its place in the run, did not make."""
+    ids = {attempt["id"] for attempt in row["trajectories"]}
+    for record in records_of(row):
+        own = record.source_trajectory_id in ids and record.task_id == row["task_id"]
+        whole = ticked(record, row["index"]).id == record.id and record.original_query == row["query"]
+        if HIDDEN not in record.text + record.original_query and not (own and whole):
+            yield f"{where(row)}: record {record.id} was not made by this episode"
 
 
 def can_be_repeated(run: Run) -> bool:
