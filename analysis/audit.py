@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from analysis import invariants, leaks
+from analysis import answer_key, forgery, invariants, leaks, twins
 from analysis.evidence import Check, NotChecked, bank_owners, where
 from analysis.lesson_quality import duplicate_lessons, grade, lessons_with_answers
 from analysis.load import VALID, Run, explaining
@@ -21,9 +21,6 @@ from core.jsonl import read_lines
 from core.models.reply_text import storable
 from core.run.manifest import prompt_digests, shown_by
 from core.run.records import changed_leaves, outcomes_of
-
-ALIKE = 95  # two tasks' queries are near-duplicates from this rapidfuzz ratio (0 to 100) on
-MOST_TASKS = 2000  # tasks whose queries are compared, each with every other
 
 
 def audit(run: Run) -> dict[str, Any]:
@@ -61,18 +58,6 @@ def together(runs: list[Run]) -> dict[str, list[str]]:
     """Checks across several runs, all of the kind WORTH_A_LOOK: {check: lines}, without checks that found nothing."""
     checks = {"lost_pairs": lost_pairs(runs), "identical_replicates": identical_replicates(runs)}
     return {name: found for name, lines in checks.items() if (found := list(map(storable, lines)))}
-
-
-def near_duplicate_tasks(run: Run) -> Iterator[str]:
-    """Tasks whose queries are nearly the same: a lesson from one may hold the answer of the other."""
-    from rapidfuzz import fuzz, process
-
-    queries = list({row["task_id"]: row["query"] for row in run.rows}.items())[:MOST_TASKS]
-    scores = process.cdist([query for _, query in queries], [query for _, query in queries], scorer=fuzz.ratio)
-    for one, (name, _) in enumerate(queries):
-        like = [other for other in range(one) if scores[one][other] >= ALIKE]
-        if like:
-            yield f"{name} is like {queries[like[0]][0]}" + (f" and {len(like) - 1} others" if len(like) > 1 else "")
 
 
 def unknown_records(run: Run) -> Iterator[str]:
@@ -161,10 +146,12 @@ def identical_replicates(runs: list[Run]) -> Iterator[str]:
             yield f"{run.path} (seed {run.config['seed']}) repeats {first.path} (seed {first.config['seed']})"
 
 
-BROKEN: tuple[Check, ...] = (leaks.gold_in_prompts, *invariants.CHECKS, *leaks.BROKEN)
+BROKEN: tuple[Check, ...] = (leaks.gold_in_prompts, *invariants.CHECKS, *leaks.BROKEN, *forgery.BROKEN)
 WORTH_A_LOOK: tuple[Check, ...] = (
     *leaks.LOOK,
-    near_duplicate_tasks,
+    *answer_key.LOOK,
+    *forgery.LOOK,
+    *twins.LOOK,
     lessons_with_answers,
     duplicate_lessons,
     unknown_records,

@@ -170,19 +170,24 @@ def explaining(path: Path) -> Iterator[None]:
         raise UserError(f"{path} is no whole run: its manifest.json or an episode {what}.") from error
 
 
-def read_banks(run: Run, *, must: bool) -> list[MemoryRecord]:
+def read_banks(run: Run, *, must: bool, vectors: bool = False) -> list[MemoryRecord]:
     """The records of the run's bank and of the one it was given, as far as they are there.
 
-    must   raise UserError for a file that is no bank, or damaged; else it is passed over
+    must      raise UserError for a file that is no bank, or damaged; else it is passed over
+    vectors   with embeddings
     """
-    found: list[MemoryRecord] = []
-    for path in (*own_banks(run), run.memory.get("path")):
-        try:
-            found += read_records(path, run.memory.get("namespace", "default")) if path else []
-        except UserError:
-            if must:
-                raise
-    return found
+    paths = filter(None, (*own_banks(run), run.memory.get("path")))
+    return [record for path in paths for record in read_records_of(run, path, must=must, vectors=vectors)]
+
+
+def read_records_of(run: Run, path: str | Path, *, must: bool = False, vectors: bool = False) -> list[MemoryRecord]:
+    """The records of one bank of the run, in its namespace; arguments as in `read_banks`."""
+    try:
+        return read_records(path, run.memory.get("namespace", "default"), vectors=vectors)
+    except UserError:
+        if must:
+            raise
+        return []
 
 
 def own_banks(run: Run) -> list[Path]:

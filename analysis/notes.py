@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from analysis.verdict import ALIKE, OUTCOME_WORDS, VERDICTS, comparison_outcome, over_types, reason
+from core.setting import SOURCES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -233,6 +234,11 @@ def non_default_memory_settings(config: dict[str, Any]) -> dict[str, str]:
     }
 
 
+FROM_OUTSIDE = (
+    " The label {} is of no judge here: whoever sent those lessons said how the attempts ended, and may have known it."
+)
+
+
 def memory_settings_notes(used: pd.DataFrame) -> list[str]:
     """A line for each arm and each of its non-default MEMORY_SETTINGS, with the values over the arm's runs."""
     runs, lines = used.drop_duplicates("run_dir"), []
@@ -248,5 +254,7 @@ def memory_settings_notes(used: pd.DataFrame) -> list[str]:
             labels = ""
             if key in ("memory.path", "setting.allow_oracle_bank"):
                 labels = f" (labels: {', '.join(dict.fromkeys(labels for _, labels in rows))})"
-            lines.append(f"{arm}: {key}={', '.join(values[:MOST_VALUES])}{more}{some}{labels}.")
+            given = {each for _, text in rows for each in text.split("+")} - SOURCES if key == "memory.path" else ()
+            meaning = "".join(map(FROM_OUTSIDE.format, sorted(given)))
+            lines.append(f"{arm}: {key}={', '.join(values[:MOST_VALUES])}{more}{some}{labels}.{meaning}")
     return lines

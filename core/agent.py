@@ -47,6 +47,7 @@ class Agent:
     inject: str = "system"
     prompts: Prompts = PROJECT
     uses_gold: ClassVar[bool] = False
+    asks_model: ClassVar[bool] = True  # whether its replies are a model's, and so in calls.jsonl
     thinks: ClassVar[bool] = True  # whether a reply contains a thought besides the action
     keep_observations: ClassVar[int | None] = None  # how many of the newest pages a prompt contains; None: all
 
@@ -56,6 +57,7 @@ class Agent:
     def begin(self, env: Any, role: Role, task: str) -> Responder:
         """The function that returns the replies of one attempt; here it calls the role's model.
 
+        env    what the agent may ask of its env (`EnvView` in envs/base.py)
         task   the account of the episode (`account_of`)
         """
 
@@ -202,6 +204,7 @@ class WebAgent(ReActAgent):
 class Player(Agent):
     """An agent whose whole reply is the action."""
 
+    asks_model: ClassVar[bool] = False
     answer_format: str = ""
 
     def parse(self, text: str) -> tuple[str, str | None]:

@@ -10,6 +10,7 @@ from core.errors import UserError
 from core.learning.attempts import Attempts
 from core.learning.lessons import Contrast, Distills
 from core.learning.selectors import Selector
+from core.setting import ANSWER, OUTCOME
 from core.types import Extraction, Scored, Selection
 from workflows.reasoningbank import ReasoningBank, guarded
 
@@ -47,10 +48,15 @@ class MattsParallel(ReasoningBank):
             return Selection(index=whole[0] if whole else 0, by="only")
         picked = guarded(
             "selector",
-            partial(self.selector.pick, attempts.only(whole)),
+            partial(self.selector.pick, self.to_select(attempts, whole)),
             lambda error: Selection(index=0, by="first", parsed=False, error=error),
         )
         return replace(picked, index=whole[picked.index])
+
+    def to_select(self, attempts: Attempts, numbers: list[int]) -> Attempts:
+        """The attempts with these numbers for the selector: in no setting does the truth choose the answer."""
+        handed = replace(attempts, kept_back=frozenset((OUTCOME, ANSWER)), evaluate=lambda _: attempts.verdicts())
+        return handed.only(numbers, verdicts=not self.judge.uses_gold)
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
         """One self-contrast over all attempts; with fewer than two to contrast, each is distilled by itself."""

@@ -9,7 +9,7 @@ from core.models.base import Reply, Role
 from core.models.meter import account_of
 from core.models.reply_text import storable
 from core.seeding import derive_seed
-from core.types import Extraction, Task
+from core.types import Extraction, Lesson, Task
 
 
 @dataclass(kw_only=True)
@@ -36,6 +36,11 @@ class Learner:
         seed = derive_seed(self.seed, *task.seeded_by, *names)
         message = {"role": "user", "content": prompt}
         return self.role.chat([message], task=account_of(task), sample=sample or 0, seed=seed, schema=schema)
+
+    @classmethod
+    def lessons_in(cls, reply: str) -> list[Lesson] | None:
+        """All lessons that a recorded reply to `lessons` holds."""
+        return parse_lessons(reply, len(reply))[0]
 
     def lessons(
         self,

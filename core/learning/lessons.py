@@ -40,6 +40,11 @@ class Distills(Protocol):
         """
         ...
 
+    @classmethod
+    def lessons_in(cls, reply: str) -> list[Lesson] | None:
+        """The lessons in a recorded reply of its model, so that an audit can compare; None: it cannot be told."""
+        return None
+
 
 @dataclass(kw_only=True)
 class Distiller(Learner, Distills):
