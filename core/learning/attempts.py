@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from core.concurrency import once
 from core.learning.transcript import without_lessons
-from core.types import Scored, Task, Trajectory, Verdict
+from core.types import Scored, Selection, Task, Trajectory, Verdict
 
 
 @dataclass(kw_only=True)
@@ -18,6 +18,7 @@ class Attempts:
     evaluate       judges all attempts; runs once, at the first call of `verdicts()`, which returns its result
     memories       the retrieved records that the attempts were shown
     strip_lessons  verbatim quotes from `memories` are removed before judges, selectors and distillers read an attempt
+    select         chooses the answer; runs once, at the first call of `selection()`. None: there is nothing to choose
     refused        the run's budget refused a call before any attempt began: the episode's status is stopped
     """
 
@@ -26,10 +27,12 @@ class Attempts:
     evaluate: Callable[[Attempts], list[Verdict]] = field(repr=False)
     memories: list[Scored] = field(default_factory=list)
     strip_lessons: bool = True
+    select: Callable[[Attempts], Selection | None] | None = field(default=None, repr=False)
     refused: bool = False
 
     def __post_init__(self) -> None:
         self.verdicts: Callable[[], list[Verdict]] = once(lambda: self.evaluate(self))
+        self.selection: Callable[[], Selection | None] = once(lambda: self.select and self.select(self))
 
     def __len__(self) -> int:
         return len(self.trajectories)
