@@ -67,6 +67,11 @@ TABLES = {
         columns=("steps", "tokens", "tokens_per_success", "cost", "cost_per_success"),
     ),
     "ab": Table(title="A/B", experiment="ab", columns=(*EFFECT, "tokens", "cost", "cost_per_success")),
+    "authors_release": Table(
+        title="Main table, details as in the authors' release",
+        experiment="authors_release",
+        columns=(*EFFECT, "steps", "tokens"),
+    ),
     "types": Table(title="Success by task type, %", experiment="main_table", columns=("types",)),
     "measures": Table(title="Further measures", experiment="", columns=("reward", "measures", "published")),
     "matts_scaling": Table(
@@ -105,6 +110,11 @@ TABLES = {
     "positive_control": Table(
         title="Positive control",
         experiment="positive_control",
+        columns=("shown", "relevant", "followed", "solved", *EFFECT, "lessons", "tokens"),
+    ),
+    "details_control": Table(
+        title="Positive control, by detail",
+        experiment="details_control",
         columns=("shown", "relevant", "followed", "solved", *EFFECT, "lessons", "tokens"),
     ),
     "scenarios": Table(

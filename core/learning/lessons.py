@@ -78,9 +78,7 @@ class Distiller(Extractor, Reads, Distills):
     def __post_init__(self) -> None:
         check_choice(self, "distiller", "style", ("paper", *registry.STYLES))
         if self.style in registry.STYLES and not self.rule_exception:
-            raise UserError(
-                f"distiller.style={self.style} keeps rules literally: it needs details.rule_exception=true."
-            )
+            raise UserError(f"distiller.style={self.style} keeps stated rules: it needs details.rule_exception=true.")
         if self.style == registry.QUOTE and (self.raw_replies or not self.observations):
             raise UserError(
                 "distiller.style=quote needs observations, and lessons that are read: give details.observations=true "
