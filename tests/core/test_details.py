@@ -282,7 +282,7 @@ def test_all_are_judged_where_labels_are_needed(here, select, words):
         *TOY, OPENS, "arm=matts_parallel", f"select={select}", "details.judge_all=false", "limit=1", *words
     )
     [row] = read_rows(run_dir)
-    n_judged = 3 if len(words) > 4 or select == "judge" else 1
+    n_judged = 3 if words or select == "judge" else 1
     assert sum(verdict["label"] is not None for verdict in row["verdicts"]) == n_judged
 
 
