@@ -81,7 +81,7 @@ def other_code(run: Run) -> Iterator[str]:
         for name, old, new in sorted(changed_leaves(before["packages"], after["packages"])):
             yield f"went on with {name} {new} after {old}"
     form = shown_by(run.config.get("prompts")).memory_block
-    now = prompt_digests({"folder": None, "memory_block": form}, (run.config.get("distiller") or {}).get("style", ""))
+    now = prompt_digests({"folder": None, "memory_block": form}, run.config)
     for name, digest in run.manifest["fingerprint"]["prompts"].items():
         if now.get(name) != digest:
             yield f"prompt {name} is another one today"

@@ -121,7 +121,7 @@ def learned(run: Run, row: dict, calls: dict[tuple[str, str], list[dict]]) -> It
         if asked and verdict["label"] is not None and verdict["label"] not in labels:
             yield f"no reply of the judge says {verdict['label']}, as the verdict on attempt {number} does"
     replies = [call["text"] for call in calls["extractor", row["task_id"]]]
-    told = [maker.lessons_in(reply) for maker in filter(None, extractors) for reply in [*replies, ""]]
+    told = [maker.lessons_in(reply, row["query"]) for maker in filter(None, extractors) for reply in [*replies, ""]]
     if extractors[0] is None or None in told:
         return
     for record in records_of(row):

@@ -68,6 +68,11 @@ TABLES = {
         columns=("steps", "tokens", "tokens_per_success", "cost", "cost_per_success"),
     ),
     "ab": Table(title="A/B", experiment="ab", columns=(*EFFECT, "tokens", "cost", "cost_per_success")),
+    "authors_release": Table(
+        title="Main table, details as in the authors' release",
+        experiment="authors_release",
+        columns=(*EFFECT, "steps", "tokens"),
+    ),
     "types": Table(title="Success by task type, %", experiment="main_table", columns=("types",)),
     "over_types": Table(
         title="Difference over types of task", experiment="", columns=("difference", "p_holm", "n_types", "over_types")
@@ -109,6 +114,11 @@ TABLES = {
     "positive_control": Table(
         title="Positive control",
         experiment="positive_control",
+        columns=("shown", "relevant", "followed", "solved", *EFFECT, "lessons", "tokens"),
+    ),
+    "details_control": Table(
+        title="Positive control, by detail",
+        experiment="details_control",
         columns=("shown", "relevant", "followed", "solved", *EFFECT, "lessons", "tokens"),
     ),
     "scenarios": Table(

@@ -35,14 +35,14 @@ class Agent:
 
     answer_format      instructions on the reply's format; part of the system prompt
     max_memory_chars   maximum characters of all retrieved lessons; the first that does not fit and all after it are
-                       left out
+                       left out; None: no such limit
     max_memory_tokens  the same in tokens, by a cautious estimate (`estimate_tokens`); None: no such limit
     inject             system (the paper) | user: the message that holds the retrieved lessons
     prompts            the templates of its messages
     """
 
     answer_format: str
-    max_memory_chars: int = 24000
+    max_memory_chars: int | None = 24000
     max_memory_tokens: int | None = None
     inject: str = "system"
     prompts: Prompts = PROJECT
@@ -87,12 +87,13 @@ class Agent:
 
     def shown(self, memories: list[Scored]) -> list[int]:
         """For each record, the number of its lessons that fit into the prompt, taken in order."""
-        counts, chars, tokens, most = [0] * len(memories), 0, 0, self.max_memory_tokens
+        counts, chars, tokens = [0] * len(memories), 0, 0
+        most_chars, most = self.max_memory_chars, self.max_memory_tokens
         for number, memory in enumerate(memories):
             for texts in _texts(memory):
                 chars += sum(map(len, texts))
                 tokens += sum(map(estimate_tokens, texts))
-                if chars > self.max_memory_chars or (most is not None and tokens > most):
+                if (most_chars is not None and chars > most_chars) or (most is not None and tokens > most):
                     return counts
                 counts[number] += 1
         return counts

@@ -21,6 +21,7 @@ from core.build import (
     build_meter,
     build_models,
     build_roles,
+    details_for,
     make,
     make_with,
     part,
@@ -240,17 +241,17 @@ def build_workflow(
         "envs": envs,
         "rollout": Rollout(agent=build_agent(cfg), role=agent, seed=agent.seed, **limits),
         "bank": bank,
-        "judge": build_learner(cfg.judge, roles["judge"]),
-        "distiller": build_learner(cfg.distiller, roles["extractor"]),
-        "contrast": cfg.contrast and build_learner(cfg.contrast, roles["extractor"]),
-        "selector": build_learner(cfg.select, roles["selector"]),
+        "judge": build_learner(cfg.judge, roles["judge"], cfg),
+        "distiller": build_learner(cfg.distiller, roles["extractor"], cfg),
+        "contrast": cfg.contrast and build_learner(cfg.contrast, roles["extractor"], cfg),
+        "selector": build_learner(cfg.select, roles["selector"], cfg),
         "setting": make(cfg.setting),
         "records": records,
         "follows": part(cfg.env).follows,
         "meter": meter,
         "strip_lessons": cfg.strip_lessons,
     }
-    return make_with(cfg.workflow, parts)
+    return make_with(cfg.workflow, details_for(cfg.workflow, cfg) | parts)
 
 
 def grader_of(judge: Role) -> Callable[[str, str], str]:

@@ -98,7 +98,7 @@ class ReasoningBank:
             memories, attempts = [], self.nothing_attempted(turn.task, error)
         with side_by_side(len(attempts) > 1) as start:  # with several attempts these three run concurrently
             get_verdicts = start(attempts.verdicts)  # Evaluation (calls self.evaluate): what the learner believes
-            get_answer = start(self.select, attempts)  # which attempt is the task's answer
+            get_answer = start(attempts.selection)  # (calls self.select) which attempt is the task's answer
             get_lessons = start(self.extract, attempts, memories)  # Extraction
         episode = self.episode(turn, attempts, get_verdicts(), get_answer(), get_lessons())
         if not turn.stream_consolidates:
@@ -289,6 +289,7 @@ class ReasoningBank:
             evaluate=self.evaluate,
             memories=list(memories),
             strip_lessons=self.strip_lessons,
+            select=self.select,
             refused=refused,
             kept_back=self.kept_back,
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from core.concurrency import once
 from core.learning.transcript import without_lessons
 from core.setting import kept_from
-from core.types import UNJUDGED, Scored, Task, Trajectory, Verdict
+from core.types import UNJUDGED, Scored, Selection, Task, Trajectory, Verdict
 
 
 @dataclass(kw_only=True)
@@ -19,6 +19,7 @@ class Attempts:
     evaluate       judges all attempts; runs once, at the first call of `verdicts()`, which returns its result
     memories       the retrieved records that the attempts were shown
     strip_lessons  verbatim quotes from `memories` are removed before judges, selectors and distillers read an attempt
+    select         chooses the answer; runs once, at the first call of `selection()`. None: there is nothing to choose
     refused        the run's budget refused a call before any attempt began: the episode's status is stopped
     kept_back      OUTCOME and ANSWER (core/setting.py), as far as judges, selectors and distillers are not told them
     """
@@ -28,11 +29,13 @@ class Attempts:
     evaluate: Callable[[Attempts], list[Verdict]] = field(repr=False)
     memories: list[Scored] = field(default_factory=list)
     strip_lessons: bool = True
+    select: Callable[[Attempts], Selection | None] | None = field(default=None, repr=False)
     refused: bool = False
     kept_back: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.verdicts: Callable[[], list[Verdict]] = once(lambda: self.evaluate(self))
+        self.selection: Callable[[], Selection | None] = once(lambda: self.select and self.select(self))
 
     def __len__(self) -> int:
         return len(self.trajectories)
