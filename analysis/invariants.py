@@ -185,7 +185,8 @@ def made_elsewhere(row: dict) -> Iterator[str]:
 
 def can_be_repeated(run: Run) -> bool:
     """Whether retrieval can be asked again: it is plain enough, and the run's bank is there."""
-    return is_plain(run) and run.memory.get("path") is None and (run.path / "bank.sqlite").is_file()
+    bare = (run.config.get("details") or {}).get("query_instruction") is None  # as the stored queries are embedded
+    return bare and is_plain(run) and run.memory.get("path") is None and (run.path / "bank.sqlite").is_file()
 
 
 def is_plain(run: Run) -> bool:
