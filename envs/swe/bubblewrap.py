@@ -38,6 +38,7 @@ from envs.swe.sandbox import (
     as_bytes,
     collect,
     ran_as,
+    said_to,
     unusable,
 )
 from envs.swe.seccomp import filter_file
@@ -123,11 +124,11 @@ class Bubblewrap(Sandbox):
         except OSError as error:
             raise InfraError(f"{GIVEN}/{name} could not be written: {error.strerror}") from error
 
-    def run(self, command: str, timeout_s: float) -> Ran:
+    def run(self, command: str, timeout_s: float, told: str = "") -> Ran:
         if (refused := unusable(command)) is not None:
             return refused
         folder = self._open_folder()
-        process, first = self._start(command, folder)
+        process, first = self._start(command, folder, told)
         watch = UsageWatch(limits=self.limits, root=first.pid, folder=folder, before=self._used)
         try:
             data, killed = collect(process, timeout_s, self.limits.output_mb << 20, watch, first.kill)
@@ -212,12 +213,12 @@ class Bubblewrap(Sandbox):
                 for path in (place, *place.rglob("*")):
                     os.chown(path, self._uid, self._uid, follow_symlinks=False)
 
-    def _start(self, command: str, folder: Path) -> tuple[subprocess.Popen, FirstProcess]:
+    def _start(self, command: str, folder: Path, told: str) -> tuple[subprocess.Popen, FirstProcess]:
         """(bubblewrap, the first process inside)."""
         read, low = os.pipe()
         write = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, FILTER + 1)  # not the number of the filter
         os.close(low)
-        with os.fdopen(read, "rb") as report:
+        with os.fdopen(read, "rb") as report, said_to(told) as source:
             try:
                 full = bool(passed(self.limits, self._used, self._given))
                 kept = limited(self.limits, may_write=not full)
@@ -225,7 +226,7 @@ class Bubblewrap(Sandbox):
                 # a session of its own: Ctrl-C is for the harness, which then closes its sandboxes
                 process = self._process = subprocess.Popen(
                     words,
-                    stdin=subprocess.DEVNULL,
+                    stdin=source.fileno(),
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     pass_fds=[write],

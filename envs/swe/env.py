@@ -149,6 +149,8 @@ class SweEnv(BaseEnv):
         result = self._evaluated(patch)
         self._solved = result.solved
         info |= {"patch": result.patch, "n_failed": result.failed, "tests_killed": result.killed}
+        info |= {"touched": ", ".join(result.touched)} if result.touched else {}
+        info |= {"tampered": result.tampered} if result.tampered else {}
         return self._received(patch), float(result.solved), True, info | {"won": result.solved}
 
     def _evaluated(self, patch: str) -> Result:
