@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,9 @@ def pytest_runtest_makereport(item, call):
 """
 NAMES = ("tests/test_hidden.py::test_empty", "tests/test_hidden.py::test_one", "tests/test_plain.py::test_plain")
 PRINTS = "\n".join(f"print('PASSED {name}')" for name in NAMES)
-AT_EXIT = f"import atexit, os, sys\ndef _say():\n    os.write(1, b'''{chr(10).join('PASSED ' + n for n in NAMES)}\n''')\n"
+AT_EXIT = (
+    f"import atexit, os, sys\ndef _say():\n    os.write(1, b'''{chr(10).join('PASSED ' + n for n in NAMES)}\n''')\n"
+)
 PLAIN_PYTEST = "def main(*a, **k): pass\nhookimpl = fixture = lambda *a, **k: (lambda f: f)\n" + PRINTS + "\n"
 GIT_CONFIG = "[core]\n\tfsmonitor = \"echo 'assert 1' > tests/test_plain.py; cp evil.txt conftest.py; false #\"\n"
 
