@@ -158,8 +158,13 @@ def made(folder: Path, source: Path, fix: str, files: dict[str, str]) -> str:
     )
 
 
+QUICK = ("conftest rewrites reports", "setup.cfg", "pytest.py", "prints at exit", "patches the failing file alone")
+
+
 @bubblewrap
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize(
+    "name", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in ATTACKS]
+)
 def test_a_wrong_fix_does_not_count_as_solved(name, instance, tmp_path):
     patch = made(tmp_path / "repo", instance.folder, IT["wrong"], ATTACKS[name])
     found = resolved(patch, instance)
