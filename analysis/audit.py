@@ -96,6 +96,15 @@ def unread_replies(run: Run) -> Iterator[str]:
         yield from (f"{where(row)}: {error[:100]}" for error in row["learning_errors"])
 
 
+def tampered(run: Run) -> Iterator[str]:
+    """Attempts that forged their result (they count as failure), and lessons from them."""
+    for row in run.rows:
+        found = (made.get("info", {}).get("tampered") for made in row["trajectories"])
+        forged = [why for why in found if why]
+        if forged:
+            yield f"{where(row)}: {len(forged)} tampered: {forged[0]}; {len(row['lessons'])} lessons were made here"
+
+
 def cut_prompts(run: Run) -> Iterator[str]:
     """Prompts that a server cut to its context window, by its own count of their tokens: their front was lost."""
     calls = run.path / "calls.jsonl"
@@ -157,6 +166,7 @@ WORTH_A_LOOK: tuple[Check, ...] = (
     unknown_records,
     other_code,
     unread_replies,
+    tampered,
     cut_prompts,
     broken_attempts,
 )

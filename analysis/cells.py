@@ -113,7 +113,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     table.insert(0, "label", _labels(table, settings))
     table = _in_order(table)
     rows = _for_notes(table)
-    for note in (notes.unevaluated, notes.broken, notes.replicates, notes.fallbacks):
+    for note in (notes.unevaluated, notes.broken, notes.tampered, notes.replicates, notes.fallbacks):
         lines += note(rows)
     lines += notes.one_bank(rows)
     cells = Cells(table=table, frame=counted, notes=lines)
@@ -148,6 +148,7 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
         "n_unsure": int(unsure(episodes).sum()),
         "n_shared_banks": shared_banks(episodes),
         "n_bank_names": episodes["knobs"].nunique(),  # several, where one bank was given under several
+        "n_tampered": int(episodes["n_tampered"].sum()),
         "label_source": joined(episodes["label_source"]),
     }
     facts |= answered(episodes.drop_duplicates("run_dir"))

@@ -23,7 +23,7 @@ from core.models.reply_text import storable
 from core.run.arms import overridden
 from core.run.keys import ARM_KEYS, WRITTEN_INTO_OTHERS
 from core.run.manifest import flat, identity, label_source, without
-from core.run.metrics import VALID, steps, tokens
+from core.run.metrics import VALID, n_tampered, steps, tokens
 from core.run.records import answer_of, current, evaluated, outcomes_of, place_of, read_episodes
 from core.run.upgrade import upgraded_manifest
 from core.setting import labels_of
@@ -315,6 +315,7 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "steps": steps(row),
         "measures": json.dumps(chosen.get("info", {}).get("measures", {})),  # {name: [sum, over how many]}
         "n_invalid": sum(not step["valid"] for step in chosen["steps"]),
+        "n_tampered": n_tampered(row),
         "ended_by": chosen["ended_by"],
         "error": storable((chosen["error"] or "").split(":")[0]),
         "attempts": outcomes_of(row),

@@ -98,6 +98,15 @@ def unevaluated(rows: Rows) -> list[str]:
     ]
 
 
+def tampered(rows: Rows) -> list[str]:
+    """For each cell with attempts that forged their result."""
+    return [
+        f"{row['label']}: {row['n_tampered']} attempts were tampered: they forged their result, and count as failures."
+        for row in rows
+        if row["n_tampered"]
+    ]
+
+
 def replicates(rows: Rows) -> list[str]:
     """For each cell with seeds whose attempts are identical."""
     return [

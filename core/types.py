@@ -104,6 +104,11 @@ class Trajectory:
     error: str | None = None  # the error, as "kind: message"; for an attempt in CUT_OFF the limit's message
 
     @property
+    def tampered(self) -> bool:
+        """Whether the env found that the attempt forged its result: a failure, whatever the result said."""
+        return bool(self.info.get("tampered"))
+
+    @property
     def has_output(self) -> bool:
         """Whether the model said anything at all."""
         return any(step.text.strip() for step in self.steps)
