@@ -11,6 +11,8 @@ import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from core.run.keys import NOTED
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -150,48 +152,31 @@ def different_code_or_data(used: pd.DataFrame, block: Iterable[str]) -> list[str
     return list(dict.fromkeys(lines))
 
 
-# {key: default, which needs no note}: settings that change which lessons a task may see, or which parts of them.
-MEMORY_SETTINGS = {
-    "memory.path": None,
-    "memory.namespace": "default",
-    "memory.allow_self": False,
-    "memory.unit": "record",
-    "memory.key": "query",
-    "memory.domain": None,
-    "memory.tags": None,
-    "memory.uses": None,
-    "memory.inject": "system",
-    "memory.max_tokens": None,
-    "setting.allow_oracle_bank": False,
-    "stream.batch": 1,
-    "stream.mode": "in_order",
-    "stream.window": None,
-}
 MOST_VALUES = 3  # values that a note lists for one arm and key: memory.path may have one for each seed
 
 
 def non_default_memory_settings(config: dict[str, Any]) -> dict[str, str]:
-    """{key: value} of the MEMORY_SETTINGS that a run's configuration sets otherwise than by default.
+    """{key: value} of the NOTED that a run's configuration sets otherwise than by default.
 
     With a given bank (memory.path) its namespace is there even if it is the default.
     """
     values = {
         key: (config.get(key.split(".")[0]) or {}).get(key.split(".")[1], default)
-        for key, default in MEMORY_SETTINGS.items()
+        for key, default in NOTED.items()
     }
     given = values["memory.path"] is not None
     return {
         key: str(value)
         for key, value in values.items()
-        if value != MEMORY_SETTINGS[key] or (given and key == "memory.namespace" and value is not None)
+        if value != NOTED[key] or (given and key == "memory.namespace" and value is not None)
     }
 
 
 def memory_settings_notes(used: pd.DataFrame) -> list[str]:
-    """A line for each arm and each of its non-default MEMORY_SETTINGS, with the values over the arm's runs."""
+    """A line for each arm and each of its non-default NOTED, with the values over the arm's runs."""
     runs, lines = used.drop_duplicates("run_dir"), []
     for arm, group in runs.groupby("arm", sort=False):
-        for key in MEMORY_SETTINGS:
+        for key in NOTED:
             settings = zip(map(json.loads, group["knobs"]), group["label_source"])
             rows = [(each, labels) for each, labels in settings if key in each]
             values = list(dict.fromkeys(each[key] for each, _ in rows))
