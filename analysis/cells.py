@@ -17,6 +17,7 @@ import numpy as np
 
 from analysis import notes
 from analysis.funnel_steps import lesson_counts
+from analysis.made_of import cells_differ
 from analysis.stats import calibration, confusion, holm, late_minus_early, paired, rate_interval
 from core.errors import UserError
 from core.run.arms import named
@@ -85,7 +86,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     if (frame["index"] < 0).all():
         raise UserError("none of the runs has finished an episode yet.")
     used, lines = _chosen(frame)
-    lines += notes.different_code_or_data(used, BLOCK) + notes.memory_settings_notes(used)
+    lines += notes.different_data(used, BLOCK) + notes.memory_settings_notes(used)
     counted = used if partial else used[used["complete"]]
     rows = []
     for cell, runs in used.groupby("cell", sort=False):
@@ -102,6 +103,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     for note in (notes.unevaluated, notes.broken, notes.replicates, notes.fallbacks):
         lines += note(rows)
     lines += notes.one_bank(rows, counted)
+    lines += cells_differ(used, dict(zip(table["cell"], table["label"], strict=True)), BLOCK)
     cells = Cells(table=table, frame=counted, notes=lines)
     return cells if baseline is None else _compared(cells, baseline, command)
 
@@ -321,7 +323,9 @@ def _compared(cells: Cells, baseline: str, command: str) -> Cells:
     for block, group in table.groupby(list(BLOCK), sort=False):
         words = [baseline in label.split()[1:] for label in group["label"]]
         shared = set.intersection(*({*words.split()} for words in group["overridden"]))  # tells no cell apart
-        as_named = (group["arm"] == baseline) & group["overridden"].map(lambda words: {*words.split()} <= shared)
+        as_named = (group["arm"] == baseline) & group["overridden"].map(
+            lambda words, shared=shared: {*words.split()} <= shared
+        )
         ways = (group["label"] == baseline, as_named, words)
         candidates = next((fitting for way in ways if len(fitting := group[way])), group[:0])
         bases[block] = candidates.iloc[0]["cell"] if len(candidates) == 1 and candidates.iloc[0]["n"] else None

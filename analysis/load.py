@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.funnel_steps import kinds_of, lesson_step
+from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
 from core.build import LLMS, ROLES
 from core.errors import UserError
@@ -253,7 +254,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "n_calls": n_calls,  # of models, where some of them have fallbacks
         "fallbacks": json.dumps(fallbacks),  # {model: calls that it answered}
         "command": shlex.join(run.manifest["command"][1:]),
-        "code": str(run.manifest["git"]["sha"])[:8],
+        **made_of(run.manifest),
         "data": run.manifest["fingerprint"]["dataset"].get("sha256"),
         "settings": run.settings,
     }

@@ -141,11 +141,9 @@ def left_out(runs: pd.DataFrame) -> list[str]:
     return [f"{run.run_dir} is left out: another run of {run.arm}, seed {run.seed}." for run in runs.itertuples()]
 
 
-def different_code_or_data(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
-    """Warns if the runs have different code versions, or if runs of one block and seed have different task data."""
-    runs = used.drop_duplicates("run_dir")
-    codes = sorted(set(runs["code"]))
-    lines = [f"the runs were made by {len(codes)} versions of the code: {', '.join(codes)}."] if len(codes) > 1 else []
+def different_data(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
+    """Warns if runs of one block and seed have different task data."""
+    runs, lines = used.drop_duplicates("run_dir"), []
     for (env, *_), group in runs.groupby([*block, "seed"], sort=False):
         if group["data"].nunique() > 1:
             lines.append(f"{env}: the data of these tasks is not the same in {', '.join(sorted(set(group['arm'])))}.")
@@ -161,8 +159,7 @@ def non_default_memory_settings(config: dict[str, Any]) -> dict[str, str]:
     With a given bank (memory.path) its namespace is there even if it is the default.
     """
     values = {
-        key: (config.get(key.split(".")[0]) or {}).get(key.split(".")[1], default)
-        for key, default in NOTED.items()
+        key: (config.get(key.split(".")[0]) or {}).get(key.split(".")[1], default) for key, default in NOTED.items()
     }
     given = values["memory.path"] is not None
     return {

@@ -44,7 +44,9 @@ class Name:
 
     def recorded(self) -> dict[str, Any]:
         """The manifest's entries."""
-        return {"arm": self.arm, "overridden": list(self.words)} | ({"chosen": list(self.chosen)} if self.chosen else {})
+        return {"arm": self.arm, "overridden": list(self.words)} | (
+            {"chosen": list(self.chosen)} if self.chosen else {}
+        )
 
 
 def named(arm: str, words: Iterable[str]) -> str:
@@ -103,7 +105,10 @@ class _Naming:
         shared = [
             f"{group}={_text(option)}"
             for group, option in self.choices.items()
-            if option is not None and group not in (*NAMED_BY, *promised) and "/" not in group and _top(group) not in ARM_KEYS
+            if option is not None
+            and group not in (*NAMED_BY, *promised)
+            and "/" not in group
+            and _top(group) not in ARM_KEYS
         ]
         base = (*shared, f"arm={arm}") if promised or arm == self.arm else (*shared, f"workflow={arm}")
         keys = tuple(dict.fromkeys([*ARM_KEYS, *(_top(key) for key in promised if _top(key) not in ARM_KEYS)]))
@@ -219,7 +224,9 @@ def _compose(folders: tuple[str, ...], words: tuple[str, ...]) -> tuple[DictConf
     return cfg, {group: option for group, option in cfg.hydra.runtime.choices.items() if not group.startswith("hydra/")}
 
 
-def _promised(group: str, name: str | None, folders: Iterable[Path], inside: bool = False) -> dict[str, tuple[str, Any]]:
+def _promised(
+    group: str, name: str | None, folders: Iterable[Path], inside: bool = False
+) -> dict[str, tuple[str, Any]]:
     """{group: ("choice", option)} and {dotted key: ("value", value)} of an option's file; {} if there is no such file.
 
     inside   the file's keys lie in the group, unless it says that its package is _global_
