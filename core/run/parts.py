@@ -45,7 +45,7 @@ def foreign_parts(config: dict[str, Any]) -> dict[str, str]:
 def _targets(node: Any) -> Iterator[str]:
     if isinstance(node, dict):
         if isinstance(name := node.get("_target_"), str):
-            yield name
+            yield node["path"] if name.startswith("hydra.utils.get_") else name  # a function that is handed on
         yield from (name for value in node.values() for name in _targets(value))
     elif isinstance(node, list):
         yield from (name for value in node for name in _targets(value))
@@ -53,7 +53,7 @@ def _targets(node: Any) -> Iterator[str]:
 
 def _foreign(target: str) -> str | None:
     """The hash of a part's source; None for a part of the project."""
-    if target.partition(".")[0] in PACKAGES:
+    if target.partition(".")[0] in PACKAGES or target.startswith("hydra."):  # instantiates what others name
         return None
     made = part({"_target_": target})
     module = sys.modules.get(getattr(made, "__module__", None) or target.rpartition(".")[0])
@@ -73,8 +73,8 @@ def _collect(spec: ModuleSpec | None, files: set[Path], must: bool = False) -> N
     must   whether an installed one counts as well
     """
     for path in _files(spec):
-        inside = any(path.is_relative_to(folder) for folder in INSTALLED)
-        own = path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in (*PACKAGES, "main.py")
+        inside = "site-packages" in path.parts or any(path.is_relative_to(folder) for folder in INSTALLED)
+        own = path.is_relative_to(ROOT) and "tests" not in path.parts
         if path in files or own or (inside and not must):
             continue
         files.add(path)
