@@ -17,9 +17,10 @@ from analysis import answer_key, forgery, invariants, leaks, twins
 from analysis.evidence import Check, NotChecked, bank_owners, where
 from analysis.lesson_quality import duplicate_lessons, grade, lessons_with_answers
 from analysis.load import VALID, Run, explaining
+from analysis.made_of import differ, made_of, other_parts
 from core.jsonl import read_lines
 from core.models.reply_text import storable
-from core.run.manifest import prompt_digests, shown_by
+from core.run.manifest import code_of, prompt_digests, shown_by
 from core.run.records import changed_leaves, outcomes_of
 
 
@@ -57,6 +58,7 @@ def outcome(lines: Iterator[str]) -> tuple[list[str], str | None]:
 def together(runs: list[Run]) -> dict[str, list[str]]:
     """Checks across several runs, all of the kind WORTH_A_LOOK: {check: lines}, without checks that found nothing."""
     checks = {"lost_pairs": lost_pairs(runs), "identical_replicates": identical_replicates(runs)}
+    checks["made_of_other_things"] = made_of_other_things(runs)
     return {name: found for name, lines in checks.items() if (found := list(map(storable, lines)))}
 
 
@@ -76,10 +78,11 @@ def other_code(run: Run) -> Iterator[str]:
         if start["git"]["dirty"]:
             yield f"changed files at {str(start['git']['sha'])[:8]}: {', '.join(start['git']['dirty'][:5])}"
     for before, after in pairwise(starts):
-        if before["git"]["sha"] != after["git"]["sha"]:
-            yield f"went on at {str(after['git']['sha'])[:8]} after {str(before['git']['sha'])[:8]}"
+        if (now := code_of(after["git"])) != (then := code_of(before["git"])):
+            yield f"went on at {now} after {then}"
         for name, old, new in sorted(changed_leaves(before["packages"], after["packages"])):
             yield f"went on with {name} {new} after {old}"
+    yield from other_parts(starts)
     form = shown_by(run.config.get("prompts")).memory_block
     now = prompt_digests({"folder": None, "memory_block": form}, run.config)
     for name, digest in run.manifest["fingerprint"]["prompts"].items():
@@ -144,6 +147,15 @@ def lost_pairs(runs: list[Run]) -> Iterator[str]:
         for run, own in zip(group, counted, strict=True):
             if lost := sorted(everyone - own):
                 yield f"{run.path}: {len(lost)} tasks count in another run of its seed, not here: {', '.join(lost[:5])}"
+
+
+def made_of_other_things(runs: list[Run]) -> Iterator[str]:
+    """Runs of the same tasks that were made with other prompts, other code or other parts from outside the project."""
+    groups = defaultdict(list)
+    for run in runs:
+        groups[run.task_set].append((str(run.path), made_of(run.manifest)))
+    for group in groups.values():
+        yield from differ(group)
 
 
 def identical_replicates(runs: list[Run]) -> Iterator[str]:

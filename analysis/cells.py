@@ -17,6 +17,7 @@ import numpy as np
 
 from analysis import notes
 from analysis.funnel_steps import lesson_counts
+from analysis.made_of import cells_differ
 from analysis.stats import (
     calibration,
     confusion,
@@ -29,6 +30,7 @@ from analysis.stats import (
 from analysis.verdict import correct, scope, shared_banks
 from core.errors import UserError
 from core.run.arms import named
+from core.run.keys import COLUMNS
 from core.run.metrics import averages, pass_at_k
 from core.setting import joined
 
@@ -36,9 +38,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK = ("env", "model", "task_set")
-DISTINGUISHING_KEYS = tuple(
-    "k r top_k learn_from memory retrieval judge setting order batch passes mode window agent llm workflow".split()
-)
 PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # from analysis.stats.paired
 # The same in the worst case of what broke, and how many of the paired tasks of the cell and its baseline that concerns.
 WORST = ("difference_worst", "p_worst", "n_broke", "n_broke_base")
@@ -46,8 +45,9 @@ CORRECTED = ("p_holm", "p_worst_holm", "n_compared")  # from analysis.verdict.co
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline: late in the stream minus early
 OVER_TYPES = ("n_types", "over_types", "over_types_low", "over_types_high")  # the mean of the differences of each type
 SCOPE = ("n_orders", "n_banks", "scope", "alike")  # from analysis.verdict.scope
-SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *DISTINGUISHING_KEYS]
+SHARED = ["cell", "arm", "overridden", "chosen", *BLOCK, "part", "version", "n_tasks", "evaluated", *COLUMNS]
 MAX_LABEL_SETTINGS, MAX_LABEL_CHARS = 2, 60  # more settings than this, or longer ones, are not written into a label
+MAX_LABEL_VALUE = 40  # characters of a value in a label
 
 # The order of arms in every table: the paper's, then those that this project adds, then the user's own by name.
 PAPER = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel", "matts_sequential")
@@ -99,7 +99,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     if (frame["index"] < 0).all():
         raise UserError("none of the runs has finished an episode yet.")
     used, lines = _chosen(frame)
-    lines += notes.different_code_or_data(used, BLOCK) + notes.memory_settings_notes(used)
+    lines += notes.different_data(used, BLOCK) + notes.memory_settings_notes(used)
     counted = used if partial else used[used["complete"]]
     rows = []
     for cell, runs in used.groupby("cell", sort=False):
@@ -116,6 +116,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     for note in (notes.unevaluated, notes.broken, notes.tampered, notes.replicates, notes.fallbacks):
         lines += note(rows)
     lines += notes.one_bank(rows)
+    lines += cells_differ(used, dict(zip(table["cell"], table["label"], strict=True)), BLOCK)
     cells = Cells(table=table, frame=counted, notes=lines)
     return cells if baseline is None else _compared(cells, baseline, command)
 
@@ -301,16 +302,12 @@ def _labels(table: pd.DataFrame, settings: dict[str, dict[str, str]]) -> list[st
     get a suffix: the other settings in which they differ, or the first characters of the cell's id.
     """
     label_of: dict[str, str] = {}  # by cell
-    for _, arm in table.groupby(["arm", "overridden"], dropna=False):
+    for _, arm in table.groupby(["arm", table["overridden"].map(_without_columns)], dropna=False):
         blocks = [block for _, block in arm.groupby(list(BLOCK), dropna=False)]
-        differing = [
-            key for key in DISTINGUISHING_KEYS if any(block[key].astype(str).nunique() > 1 for block in blocks)
-        ]
+        differing = [key for key in COLUMNS if any(block[key].astype(str).nunique() > 1 for block in blocks)]
         for block in blocks:
             rows = rows_of(block)
-            labels = [
-                named(row["arm"], row["overridden"].split() + _distinguishing_words(row, differing)) for row in rows
-            ]
+            labels = [named(row["arm"], _label_words(row, differing)) for row in rows]
             for label in set(labels):
                 cells = [row["cell"] for row, other in zip(rows, labels, strict=True) if other == label]
                 label_of |= {cell: f"{label}{more}" for cell, more in _suffixes(cells, settings).items()}
@@ -336,10 +333,24 @@ def _suffixes(cells: list[str], settings: dict[str, dict[str, str]]) -> dict[str
     return dict(zip(cells, words, strict=True))
 
 
-def _distinguishing_words(row: dict[str, Any], keys: list[str]) -> list[str]:
-    """The given settings of a cell as words "key=value", without those that its overridden settings name already."""
-    said = {word.partition("=")[0].removeprefix("workflow.") for word in row["overridden"].split()}
-    return [f"{key}={short(row[key])}" for key in keys if key not in said]
+def _without_columns(overridden: str) -> str:
+    """The words by which a run departs from its arm, without those that a column has; with its workflow in any case."""
+    told = {*COLUMNS.values()} - {"workflow"}
+    return " ".join(word for word in overridden.split() if word.partition("=")[0] not in told)
+
+
+def _label_words(row: dict[str, Any], differing: list[str]) -> list[str]:
+    """How a cell departs from its arm, and the columns in which cells of the arm differ, as words "key=value"."""
+    said = {word.partition("=")[0]: _shortened(word) for word in row["overridden"].split()}
+    more = {key: f"{key}={short(row[key])}" for key in differing if not {key, f"workflow.{key}"} & {*said}}
+    told = {COLUMNS[key] for key in more}
+    return [*(word for key, word in said.items() if key not in told), *more.values()]
+
+
+def _shortened(word: str) -> str:
+    """A word with at most the end of a long value, such as a path."""
+    key, _, value = word.partition("=")
+    return word if len(value) <= MAX_LABEL_VALUE else f"{key}=…{value[1 - MAX_LABEL_VALUE :]}"
 
 
 def _in_order(table: pd.DataFrame) -> pd.DataFrame:
@@ -358,7 +369,10 @@ def _compared(cells: Cells, baseline: str, command: str) -> Cells:
     bases = {}
     for block, group in table.groupby(list(BLOCK), sort=False):
         words = [baseline in label.split()[1:] for label in group["label"]]
-        as_named = (group["arm"] == baseline) & (group["overridden"] == "")
+        shared = set.intersection(*({*words.split()} for words in group["overridden"]))  # tells no cell apart
+        as_named = (group["arm"] == baseline) & group["overridden"].map(
+            lambda words, shared=shared: {*words.split()} <= shared
+        )
         ways = (group["label"] == baseline, as_named, words)
         candidates = next((fitting for way in ways if len(fitting := group[way])), group[:0])
         bases[block] = candidates.iloc[0]["cell"] if len(candidates) == 1 and candidates.iloc[0]["n"] else None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.funnel_steps import kinds_of, lesson_step
+from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
 from core.build import LLMS, ROLES
 from core.errors import UserError
@@ -21,7 +22,7 @@ from core.memory.by_type import BANKS
 from core.memory.open import read_records
 from core.models.reply_text import storable
 from core.run.arms import overridden
-from core.run.keys import ARM_KEYS, WRITTEN_INTO_OTHERS
+from core.run.keys import ARM_KEYS, COLUMNS, RUN_KEYS, WRITTEN_INTO_OTHERS
 from core.run.manifest import flat, identity, label_source, without
 from core.run.metrics import VALID, n_tampered, steps, tokens
 from core.run.records import answer_of, current, evaluated, outcomes_of, place_of, read_episodes
@@ -32,7 +33,9 @@ from core.types import MemoryRecord, content_id
 if TYPE_CHECKING:
     import pandas as pd
 
-STREAM = {"order": "file", "batch": 1, "passes": 1, "mode": "in_order", "window": None}  # with the usual values
+STREAM = {  # {column: the usual value}
+    column: RUN_KEYS[key].usual for column, key in COLUMNS.items() if key.startswith("stream.")
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,15 +70,15 @@ class Run:
 
     @cached_property
     def overridden(self) -> list[str]:
-        """The overrides of the run that change its arm's settings (core/run/arms.py)."""
+        """How the run departs from its arm, as command-line words (core/run/arms.py)."""
         if "overridden" in self.manifest:
             return self.manifest["overridden"]
         return overridden(self.choices.get("arm"), self.hydra, self.config)  # of a run before this was noted
 
     @property
     def arm(self) -> str | None:
-        """The arm that was chosen, or the workflow."""
-        return self.choices.get("arm") or self.choices.get("workflow")
+        """The arm that the run is (core/run/arms.py); in runs of before this was recorded the one that was chosen."""
+        return self.manifest.get("arm") or self.choices.get("arm") or self.choices.get("workflow")
 
     @property
     def n_tasks(self) -> int:
@@ -241,6 +244,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "given_bank": given_bank(run),
         "arm": run.arm or "unknown",
         "overridden": " ".join(run.overridden),
+        "chosen": " ".join(run.manifest.get("chosen", ())),
         "env": choices.get("env") or "unknown",
         **{group: choices.get(group) or "-" for group in ("agent", "workflow", "memory", "retrieval", "judge", "llm")},
         "model": run.manifest["models"]["agent"]["model"],
@@ -264,7 +268,7 @@ def run_columns(run: Run) -> dict[str, Any]:
         "n_calls": n_calls,  # of models, where some of them have fallbacks
         "fallbacks": json.dumps(fallbacks),  # {model: calls that it answered}
         "command": shlex.join(run.manifest["command"][1:]),
-        "code": str(run.manifest["git"]["sha"])[:8],
+        **made_of(run.manifest),
         "data": run.manifest["fingerprint"]["dataset"].get("sha256"),
         "settings": run.settings,
     }

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from analysis.verdict import ALIKE, OUTCOME_WORDS, VERDICTS, comparison_outcome, over_types, reason
+from core.run.keys import NOTED
 from core.setting import SOURCES
 
 if TYPE_CHECKING:
@@ -195,51 +196,31 @@ def left_out(runs: pd.DataFrame) -> list[str]:
     return [f"{run.run_dir} is left out: another run of {run.arm}, seed {run.seed}." for run in runs.itertuples()]
 
 
-def different_code_or_data(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
-    """Warns if the runs have different code versions, or if runs of one block and seed have different task data."""
-    runs = used.drop_duplicates("run_dir")
-    codes = sorted(set(runs["code"]))
-    lines = [f"the runs were made by {len(codes)} versions of the code: {', '.join(codes)}."] if len(codes) > 1 else []
+def different_data(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
+    """Warns if runs of one block and seed have different task data."""
+    runs, lines = used.drop_duplicates("run_dir"), []
     for (env, *_), group in runs.groupby([*block, "seed"], sort=False):
         if group["data"].nunique() > 1:
             lines.append(f"{env}: the data of these tasks is not the same in {', '.join(sorted(set(group['arm'])))}.")
     return list(dict.fromkeys(lines))
 
 
-# {key: default, which needs no note}: settings that change which lessons a task may see, or which parts of them.
-MEMORY_SETTINGS = {
-    "memory.path": None,
-    "memory.namespace": "default",
-    "memory.allow_self": False,
-    "memory.unit": "record",
-    "memory.key": "query",
-    "memory.domain": None,
-    "memory.tags": None,
-    "memory.uses": None,
-    "memory.inject": "system",
-    "memory.max_tokens": None,
-    "setting.allow_oracle_bank": False,
-    "stream.batch": 1,
-    "stream.mode": "in_order",
-    "stream.window": None,
-}
 MOST_VALUES = 3  # values that a note lists for one arm and key: memory.path may have one for each seed
 
 
 def non_default_memory_settings(config: dict[str, Any]) -> dict[str, str]:
-    """{key: value} of the MEMORY_SETTINGS that a run's configuration sets otherwise than by default.
+    """{key: value} of the NOTED that a run's configuration sets otherwise than by default.
 
     With a given bank (memory.path) its namespace is there even if it is the default.
     """
     values = {
-        key: (config.get(key.split(".")[0]) or {}).get(key.split(".")[1], default)
-        for key, default in MEMORY_SETTINGS.items()
+        key: (config.get(key.split(".")[0]) or {}).get(key.split(".")[1], default) for key, default in NOTED.items()
     }
     given = values["memory.path"] is not None
     return {
         key: str(value)
         for key, value in values.items()
-        if value != MEMORY_SETTINGS[key] or (given and key == "memory.namespace" and value is not None)
+        if value != NOTED[key] or (given and key == "memory.namespace" and value is not None)
     }
 
 
@@ -249,10 +230,10 @@ FROM_OUTSIDE = (
 
 
 def memory_settings_notes(used: pd.DataFrame) -> list[str]:
-    """A line for each arm and each of its non-default MEMORY_SETTINGS, with the values over the arm's runs."""
+    """A line for each arm and each of its non-default NOTED, with the values over the arm's runs."""
     runs, lines = used.drop_duplicates("run_dir"), []
     for arm, group in runs.groupby("arm", sort=False):
-        for key in MEMORY_SETTINGS:
+        for key in NOTED:
             settings = zip(map(json.loads, group["knobs"]), group["label_source"])
             rows = [(each, labels) for each, labels in settings if key in each]
             values = list(dict.fromkeys(each[key] for each, _ in rows))

@@ -198,10 +198,17 @@ class RunRecords:
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{self.path / 'manifest.json'} is damaged: {error}.") from error
         then, now = before["fingerprint"], self.safe(fingerprint)
+        if "parts" not in then:  # an earlier version did not hash them
+            now = {key: value for key, value in now.items() if key != "parts"}
         if not (changes := differences(then, now)):
             return None
         if not differences(without_limit(then), without_limit(now)):
             return before
+        if {change.partition(".")[0] for change in changes} == {"parts"}:
+            names = ", ".join(change.removeprefix("parts.").partition(":")[0] for change in changes)
+            raise UserError(
+                f"run_dir={self.path} was made with another source of {names}: give another run_dir, or that source."
+            )
         raise UserError(
             f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"
             + "\n".join(f"  {change}" for change in changes)
