@@ -45,9 +45,8 @@ CORRECTED = ("p_holm", "p_worst_holm", "n_compared")  # from analysis.verdict.co
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline: late in the stream minus early
 OVER_TYPES = ("n_types", "over_types", "over_types_low", "over_types_high")  # the mean of the differences of each type
 SCOPE = ("n_orders", "n_banks", "scope", "alike")  # from analysis.verdict.scope
-SHARED = ["cell", "arm", "overridden", "chosen", *BLOCK, "part", "version", "n_tasks", "evaluated", *COLUMNS]
+SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *COLUMNS]
 MAX_LABEL_SETTINGS, MAX_LABEL_CHARS = 2, 60  # more settings than this, or longer ones, are not written into a label
-MAX_LABEL_VALUE = 40  # characters of a value in a label
 
 # The order of arms in every table: the paper's, then those that this project adds, then the user's own by name.
 PAPER = ("no_memory", "synapse", "awm", "reasoningbank", "matts_parallel", "matts_sequential")
@@ -341,16 +340,10 @@ def _without_columns(overridden: str) -> str:
 
 def _label_words(row: dict[str, Any], differing: list[str]) -> list[str]:
     """How a cell departs from its arm, and the columns in which cells of the arm differ, as words "key=value"."""
-    said = {word.partition("=")[0]: _shortened(word) for word in row["overridden"].split()}
+    said = {word.partition("=")[0]: word for word in row["overridden"].split()}
     more = {key: f"{key}={short(row[key])}" for key in differing if not {key, f"workflow.{key}"} & {*said}}
     told = {COLUMNS[key] for key in more}
     return [*(word for key, word in said.items() if key not in told), *more.values()]
-
-
-def _shortened(word: str) -> str:
-    """A word with at most the end of a long value, such as a path."""
-    key, _, value = word.partition("=")
-    return word if len(value) <= MAX_LABEL_VALUE else f"{key}=…{value[1 - MAX_LABEL_VALUE :]}"
 
 
 def _in_order(table: pd.DataFrame) -> pd.DataFrame:

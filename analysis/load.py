@@ -77,8 +77,8 @@ class Run:
 
     @property
     def arm(self) -> str | None:
-        """The arm that the run is (core/run/arms.py); in runs of before this was recorded the one that was chosen."""
-        return self.manifest.get("arm") or self.choices.get("arm") or self.choices.get("workflow")
+        """The arm that was chosen, or the workflow."""
+        return self.choices.get("arm") or self.choices.get("workflow")
 
     @property
     def n_tasks(self) -> int:
@@ -244,7 +244,6 @@ def run_columns(run: Run) -> dict[str, Any]:
         "given_bank": given_bank(run),
         "arm": run.arm or "unknown",
         "overridden": " ".join(run.overridden),
-        "chosen": " ".join(run.manifest.get("chosen", ())),
         "env": choices.get("env") or "unknown",
         **{group: choices.get(group) or "-" for group in ("agent", "workflow", "memory", "retrieval", "judge", "llm")},
         "model": run.manifest["models"]["agent"]["model"],

@@ -155,22 +155,14 @@ def swept(key: str, values: str) -> list[str]:
 
 
 def is_cell(row: dict[str, Any], cell: dict[str, str], also: Container[str] = ()) -> bool:
-    """Whether a row (of cells or of runs) is the wanted cell, by its own name or by the arm that was chosen for it.
-
-    Judged by the columns that the row has.
+    """Whether a row (of cells or of runs) is the wanted cell, judged by the columns that the row has.
 
     also   keys in which the row may depart from its arm beside those of the cell: see `set_for_all`
     """
-    columns = {COLUMN.get(key, key): value for key, value in cell.items() if key != "arm"}
-    if not all(short(row[column]) == value for column, value in columns.items() if column in row):
-        return False
-    names = [[row["arm"], *row["overridden"].split()], (row.get("chosen") or "").split()]
-    return any(
-        name[0] == cell.get("arm", name[0])
-        and all((key := word.partition("=")[0]) in cell or key in also for word in name[1:])
-        for name in names
-        if name
-    )
+    columns = {COLUMN.get(key, key): value for key, value in cell.items()}
+    others = [key for word in row["overridden"].split() if (key := word.partition("=")[0]) not in cell]
+    known = all(short(row[column]) == value for column, value in columns.items() if column in row)
+    return known and all(key in also for key in others)
 
 
 def set_for_all(experiment: str, command: str = "") -> set[str]:

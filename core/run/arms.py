@@ -1,52 +1,53 @@
 """Name a run by its whole configuration: an arm, and the words by which the run departs from it.
 
 The name of an arm promises everything that belongs to an arm (`arm` in core/run/keys.py) and everything that the arm's
-file sets. `name_of` composes the arm with the run's other choices (benchmark, models, agent) and compares each value.
-Nothing is composed for a run in which nothing of the kind was typed, or set by its experiment.
+file sets. `name_of` composes the arm once more, with the run's benchmark, models and experiment but without what was
+typed for the arm, and compares each value. Nothing is composed where nothing of the kind was typed.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.run.keys import ARM_KEYS, RUN_KEYS, WRITTEN_INTO_OTHERS
+from core.build import part, takes
+from core.run.keys import ARM_KEYS, METHOD_KEYS, WRITTEN_INTO_OTHERS
+from core.run.manifest import flat, identity
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 OWN = Path(__file__).parents[2] / "config"  # the project's arms; --config-dir adds folders with others
-NAMED_BY = ("arm", "experiment")
-SIZES = tuple(key for key in ARM_KEYS if key in WRITTEN_INTO_OTHERS)  # k, r, refine
-# A run that departs from its arm in numbers alone keeps the arm's name: "matts_parallel k=5" is a point on its line.
+# A run that departs from its arm in numbers alone may be meant by the arm's name: "matts_parallel k=5" is on its line.
 NUMBERS = ("k", "r", "retrieval.top_k", "stream.batch", "stream.passes")
+GIVEN_BANK = ("memory.path", "memory.namespace")  # may differ from seed to seed: a note names it, not the run's name
+NOT_SHARED = (
+    "seed",
+    "limit",
+    "run_dir",
+)  # of no consequence here: the cells of a sweep share what is composed
+FIELDS = {"contrast": "contrast", "select": "selector"}  # {key: the field of the workflows in which it has an effect}
+MOST_VALUE = 40  # characters of a value in a name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Name:
     """The name of a run.
 
-    arm      the arm that the run is; its workflow if it is none
-    words    how it departs from the arm, as command-line words, e.g. "retrieval.top_k=4"
-    chosen   the arm that was chosen and the words for this one, if the run is another arm; else ()
+    arm     the arm that was chosen, else the workflow
+    words   how the run departs from it, as words of the command line, e.g. "retrieval.top_k=4"
     """
 
     arm: str
     words: tuple[str, ...] = ()
-    chosen: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return named(self.arm, self.words)
-
-    def recorded(self) -> dict[str, Any]:
-        """The manifest's entries."""
-        return {"arm": self.arm, "overridden": list(self.words)} | (
-            {"chosen": list(self.chosen)} if self.chosen else {}
-        )
 
 
 def named(arm: str, words: Iterable[str]) -> str:
@@ -58,132 +59,85 @@ def name_of(hydra: dict[str, Any], composed: DictConfig) -> Name:
     """The name of a run.
 
     hydra      Hydra's own configuration of the run, as in .hydra/hydra.yaml
-    composed   the run's configuration, with its interpolations as written
+    composed   the run's configuration
     """
-    run = _Naming(hydra, composed)
-    if not run.touched:
-        return Name(arm=run.chosen)
-    words = run.words(run.chosen)
-    if not _numbers(words):
-        others = {arm: run.words(arm, groups=False) for arm in run.candidates()}
-        others = {arm: more for arm, more in others.items() if _numbers(more)}
-        if others:
-            arm = min(others, key=lambda name: len(others[name]))
-            return Name(arm=arm, words=others[arm], chosen=(run.chosen, *words))
-    return Name(arm=run.chosen, words=words)
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.to_container(composed, resolve=True)
+    chosen = hydra["runtime"]["choices"]
+    name = chosen["arm"] or chosen["workflow"]
+    return Name(arm=name, words=(*_departures(chosen, hydra, config), *_own_prompts(config)))
 
 
-def _numbers(words: Iterable[str]) -> bool:
-    return all(_key(word) in NUMBERS for word in words)
+def _departures(chosen: dict[str, Any], hydra: dict[str, Any], config: dict[str, Any]) -> list[str]:
+    """The settings in which a run departs from its arm. What another option of a group explains is one word."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    arm, folders, typed = chosen["arm"], tuple(_folders(hydra["runtime"])), hydra["overrides"]["task"]
+    kept = [*ARM_KEYS, *(key for key, (kind, _) in _promised(arm, folders).items() if kind == "value")]
+    mine = [word for word in typed if _is_of(word, kept) and (arm or _key(word) != "workflow")]
+    if not mine:
+        return []
+    others = tuple(word for word in typed if word not in mine and _key(word) not in NOT_SHARED)
+    try:
+        plain, options = _composed(folders, others)
+        groups = {key: option for key, option in chosen.items() if _top(key) in kept and option != options.get(key)}
+        if groups:  # the other settings are compared with those of the chosen options
+            plain, _ = _composed(folders, (*others, *(word for word in mine if _key(word) in groups)))
+    except (HydraException, OmegaConfBaseException):  # without what was typed for it this is no valid configuration
+        return [f"{_key(word)}={_short(word.partition('=')[2])}" for word in mine]
+    compared = [key for key in kept if key not in WRITTEN_INTO_OTHERS]  # k is compared as workflow.k
+    here, there = _settings(config, compared), _settings(plain, compared)
+    leaves = {key: here.get(key) for key in sorted(here | there) if here.get(key) != there.get(key)}
+    words = {_as_typed(key, value, config): value for key, value in (groups | leaves).items() if _acts(key, config)}
+    return [f"{key}={_short(value)}" for key, value in words.items()]
 
 
-class _Naming:
-    """What is needed to name one run: its configuration, and the one that an arm would have in its place."""
+@cache
+def _composed(folders: tuple[Path, ...], words: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(the resolved configuration that words of the command line make, {config group: option})."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf, open_dict
 
-    def __init__(self, hydra: dict[str, Any], composed: DictConfig) -> None:
-        runtime, self.composed = hydra["runtime"], composed
-        self.folders = _folders(runtime)
-        self.choices = {key: option for key, option in runtime["choices"].items() if not key.startswith("hydra/")}
-        self.arm = self.choices.get("arm")
-        self.chosen = self.arm or self.choices["workflow"]
-        self.typed = [word.lstrip("+") for word in hydra["overrides"]["task"]]
-        experiment = _promised("experiment", self.choices.get("experiment"), self.folders)
-        promised = _promised("arm", self.arm, self.folders)
-        tops = {_top(key) for key in (*ARM_KEYS, *promised)}
-        said = [_key(word) for word in self.typed] + [*experiment]
-        without_arm = () if self.arm else ("workflow",)  # it names a run without an arm
-        self.touched = any(_top(key) in tops and key not in without_arm for key in said if key not in NAMED_BY)
+    more = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in folders)}]"] if folders else []
+    current = GlobalHydra.instance()
+    ours, current.hydra = current.hydra, None  # one at a time: that of the run goes on afterwards
+    try:
+        with initialize_config_dir(str(OWN), version_base="1.3", job_name="main"):
+            cfg = compose("config", overrides=[*words, *more], return_hydra_config=True)
+    finally:
+        current.hydra = ours
+    options = OmegaConf.to_container(cfg.hydra.runtime.choices)
+    with open_dict(cfg):
+        del cfg["hydra"]
+    return OmegaConf.to_container(cfg, resolve=True), options
 
-    def words(self, arm: str, groups: bool = True) -> tuple[str, ...]:
-        """How the run departs from an arm, or from the workflow of that name: as few words as explain each value.
 
-        groups   whether another option of a group is a word; else its values are
-        """
-        from hydra.errors import HydraException
+def _settings(config: dict[str, Any], kept: Iterable[str]) -> dict[str, str]:
+    """{dotted key: value as text} of these keys and of all below them that can change an outcome."""
+    node, found = identity(config, *GIVEN_BANK), {}
+    for key in kept:
+        found |= flat(_at(node, key), key)
+    return found
 
-        promised = _promised("arm", arm, self.folders)
-        shared = [
-            f"{group}={_text(option)}"
-            for group, option in self.choices.items()
-            if option is not None
-            and group not in (*NAMED_BY, *promised)
-            and "/" not in group
-            and _top(group) not in ARM_KEYS
-        ]
-        base = (*shared, f"arm={arm}") if promised or arm == self.arm else (*shared, f"workflow={arm}")
-        keys = tuple(dict.fromkeys([*ARM_KEYS, *(_top(key) for key in promised if _top(key) not in ARM_KEYS)]))
-        plain, _ = self._compose(base)
-        sizes = [key for key in SIZES if self.composed.get(key) != plain.get(key)]
-        more = self._groups(base) if groups else []
 
-        def apart(more: list[str], sizes: list[str]) -> dict[str, str]:
-            return self._apart(keys, promised, self._compose((*base, *more))[0], sizes)
+def _acts(key: str, config: dict[str, Any]) -> bool:
+    """Whether a key has an effect with the run's workflow and memory."""
+    workflow, top = part(config["workflow"]), _top(key)
+    if top in FIELDS:
+        return takes(config["workflow"], FIELDS[top])
+    if top in ("workflow", "stream", *METHOD_KEYS):
+        return True
+    return workflow.has_memory and (top == "memory" or part(config["memory"]).learns)
 
-        left = apart(more, sizes)
-        for key in list(sizes):
-            if apart(more, rest := [other for other in sizes if other != key]) == left:
-                sizes = rest
-        for word in list(more):
-            try:
-                if apart(rest := [other for other in more if other != word], sizes) == left:
-                    more = rest
-            except HydraException:  # another word is valid only with this one
-                continue
-        return (*more, *(f"{key}={_text(self.composed[key])}" for key in sizes), *left.values())
 
-    def candidates(self) -> list[str]:
-        """The other arms whose files agree with the run, those that set the least first."""
-        names = {path.stem for folder in self.folders for path in (folder / "arm").glob("*.yaml")} - {self.arm}
-        promised = {name: _promised("arm", name, self.folders) for name in sorted(names)}
-        fitting = [name for name, values in promised.items() if all(self._holds(k, v) for k, v in values.items())]
-        return sorted(fitting, key=lambda name: len(promised[name]))
-
-    def _holds(self, key: str, promise: tuple[str, Any]) -> bool:
-        from omegaconf import OmegaConf
-
-        kind, value = promise
-        if kind == "value":
-            return key in NUMBERS or OmegaConf.select(self.composed, key) == value
-        if self.choices.get(key) == value:
-            return True
-        inside = _promised(key, value, self.folders, inside=True)
-        return bool(inside) and all(self._holds(name, each) for name, each in inside.items() if each[0] == "value")
-
-    def _groups(self, base: tuple[str, ...]) -> list[str]:
-        """The options of the arm's groups that the run has and the arm has not, those typed first, as words."""
-        theirs = self._compose(base)[1]
-        typed = [word for word in self.typed if "." not in (key := _key(word)) and _is_group(key, self.choices)]
-        typed = [word for word in typed if _key(word) not in NAMED_BY and f"{_key(word)}={_value(word)}" not in base]
-        typed = [word for word in typed if _top(_key(word)) in ARM_KEYS or _key(word) in theirs]
-        typed = [word for word in typed if theirs.get(_key(word)) != _value(word)]
-        names = {_key(word) for word in typed}
-        others = [group for group in theirs if "/" not in group and group not in (*NAMED_BY, *names)]
-        set_otherwise = [group for group in others if theirs[group] != self.choices.get(group)]
-        return typed[::-1] + [f"{group}={_text(self.choices.get(group))}" for group in set_otherwise][::-1]
-
-    def _compose(self, words: tuple[str, ...]) -> tuple[DictConfig, dict[str, Any]]:
-        return _compose(tuple(map(str, self.folders)), words)
-
-    def _apart(self, keys: tuple[str, ...], promised: dict, reference: DictConfig, sizes: list[str]) -> dict[str, str]:
-        """{key: word} of the values in which the run differs from a composed arm that has the run's `sizes`."""
-        from omegaconf import OmegaConf, open_dict
-
-        tops = dict.fromkeys(map(_top, keys))
-        other = self.composed.copy()
-        with open_dict(other):
-            for top in tops:
-                if top not in sizes:
-                    other[top] = reference.get(top)
-        compared = {*ARM_KEYS, *promised}
-        written = OmegaConf.to_container(self.composed, resolve=False)
-        mine, theirs = (OmegaConf.to_container(cfg, resolve=True) for cfg in (self.composed, other))
-        return {
-            key: f"{key}={_text(_seedless(value, _at(written, key)))}"
-            for top in tops
-            if top not in SIZES
-            for key, value in _differing(top, mine.get(top), theirs.get(top))
-            if _belongs(key, compared)
-        }
+def _own_prompts(config: dict[str, Any]) -> list[str]:
+    """The words for prompts that are not the project's, by the name of their folder."""
+    folder, block = config["prompts"]["folder"], config["prompts"]["memory_block"]
+    words = [f"prompts={_short(Path(folder).name)}"] if folder else []
+    return words + ([f"prompts.memory_block={block}"] if block != "paper" else [])
 
 
 def overridden(arm: str | None, hydra: dict[str, Any], config: dict[str, Any]) -> list[str]:
@@ -197,7 +151,7 @@ def overridden(arm: str | None, hydra: dict[str, Any], config: dict[str, Any]) -
     runtime = hydra.get("runtime", {})
     words = [
         f"{key}={value}"
-        for key, want in _promised("arm", arm, _folders(runtime)).items()
+        for key, want in _promised(arm, _folders(runtime)).items()
         if (value := runtime.get("choices", {}).get(key) if want[0] == "choice" else _at(config, key)) != want[1]
     ]
     typed = hydra.get("overrides", {}).get("task", ())
@@ -205,44 +159,22 @@ def overridden(arm: str | None, hydra: dict[str, Any], config: dict[str, Any]) -
 
 
 def _folders(runtime: dict[str, Any]) -> list[Path]:
-    """The folders of options: the project's, then those of --config-dir."""
-    given = [Path(source["path"]) for source in runtime.get("config_sources", ()) if source.get("schema") == "file"]
-    return list(dict.fromkeys([*given, OWN]))
+    """The folders of --config-dir."""
+    found = [Path(source["path"]) for source in runtime.get("config_sources", ()) if source.get("schema") == "file"]
+    return [path for path in found if path.resolve() != OWN.resolve()]
 
 
-@cache
-def _compose(folders: tuple[str, ...], words: tuple[str, ...]) -> tuple[DictConfig, dict[str, Any]]:
-    """(the configuration for some words, {group: option}); words are overrides of Hydra's."""
-    from hydra import compose, initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
-
-    first, *more = folders
-    path = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in more)}]"] if more else []
-    begun = GlobalHydra.instance().is_initialized()  # by main.py, with these folders
-    with nullcontext() if begun else initialize_config_dir(first, version_base="1.3", job_name="main"):
-        cfg = compose("config", overrides=[*words, *(() if begun else path)], return_hydra_config=True)
-    return cfg, {group: option for group, option in cfg.hydra.runtime.choices.items() if not group.startswith("hydra/")}
-
-
-def _promised(
-    group: str, name: str | None, folders: Iterable[Path], inside: bool = False
-) -> dict[str, tuple[str, Any]]:
-    """{group: ("choice", option)} and {dotted key: ("value", value)} of an option's file; {} if there is no such file.
-
-    inside   the file's keys lie in the group, unless it says that its package is _global_
-    """
+def _promised(arm: str | None, folders: Iterable[Path]) -> dict[str, tuple[str, Any]]:
+    """{group: ("choice", option)} and {dotted key: ("value", value)} of an arm's file; {} if there is no such file."""
     import yaml
 
-    file = next((path for folder in folders if (path := folder / group / f"{name}.yaml").is_file()), None)
-    text = file.read_text(encoding="utf-8") if file else ""
-    body = yaml.safe_load(text) or {}
+    file = next((path for folder in (*folders, OWN) if (path := folder / "arm" / f"{arm}.yaml").is_file()), None)
+    body = yaml.safe_load(file.read_text(encoding="utf-8")) if file else {}
     found: dict[str, tuple[str, Any]] = {}
-    for entry in body.pop("defaults", ()):
+    for entry in (body or {}).pop("defaults", ()):
         for key, option in entry.items() if isinstance(entry, dict) else ():
             found[key.removeprefix("override ").strip("/ ")] = ("choice", option)
-    body.pop("hydra", None)
-    where = f"{group}." if inside and "@package _global_" not in text else ""
-    return found | {f"{where}{key}": ("value", value) for key, value in _leaves(body)}
+    return found | {key: ("value", value) for key, value in _leaves(body or {})}
 
 
 def _leaves(node: dict[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:
@@ -251,31 +183,6 @@ def _leaves(node: dict[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:
             yield from _leaves(value, f"{where}{key}.")
         elif "${" not in str(value):
             yield f"{where}{key}", value
-
-
-def _differing(key: str, mine: Any, theirs: Any) -> Iterator[tuple[str, Any]]:
-    """(dotted key, own value) of each leaf in which two nodes differ; of a node that one lacks, the node's own key."""
-    if isinstance(mine, dict) and isinstance(theirs, dict):
-        for name in dict.fromkeys([*mine, *theirs]):
-            if name not in theirs or name not in mine:
-                yield f"{key}.{name}", mine.get(name)
-            else:
-                yield from _differing(f"{key}.{name}", mine[name], theirs[name])
-    elif mine != theirs:
-        yield key, mine
-
-
-def _belongs(key: str, compared: set[str]) -> bool:
-    """Whether a key's value can change an outcome, and lies in one of the compared keys or holds one."""
-    parts = key.split(".")
-    above = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
-    facts = next((RUN_KEYS[name] for name in above if name in RUN_KEYS), None)
-    inside = any(name in compared for name in above) or any(other.startswith(f"{key}.") for other in compared)
-    return inside and (facts is None or facts.outcome)
-
-
-def _seedless(value: Any, written: Any) -> Any:
-    return written if isinstance(written, str) and "${seed}" in written else value
 
 
 def _at(config: Any, key: str) -> Any:
@@ -288,22 +195,24 @@ def _key(word: str) -> str:
     return word.partition("=")[0].lstrip("+~")
 
 
-def _value(word: str) -> str | None:
-    value = word.partition("=")[2]
-    return None if value == "null" else value
-
-
 def _top(key: str) -> str:
-    return key.partition("@")[2].partition(".")[0] or key.partition(".")[0].partition("/")[0]
+    return re.split(r"[./@]", key)[0]
 
 
-def _is_group(key: str, choices: dict[str, Any]) -> bool:
-    return key in choices or "/" in key
+def _is_of(word: str, kept: Iterable[str]) -> bool:
+    """Whether a word of the command line sets one of these keys, or one below them."""
+    key = _key(word)
+    return any(key == each or key.startswith((f"{each}.", f"{each}/", f"{each}@")) for each in (*kept, *METHOD_KEYS))
 
 
-def _text(value: Any) -> str:
-    """A value as the text of a word, without blanks; of a part, the name of its class."""
-    if isinstance(value, dict):
-        return str(value.get("_target_", "{...}")).rpartition(".")[2]
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    return "_".join(text.split())
+def _as_typed(key: str, value: Any, config: dict[str, Any]) -> str:
+    """k for workflow.k, if it was given as k."""
+    name = key.removeprefix("workflow.")
+    return name if name in METHOD_KEYS and str(config.get(name)) == str(value) else key
+
+
+def _short(value: Any) -> str:
+    """A value as one word; a long one is cut and gets "~" and its hash."""
+    plain = {"None": "null", "–": "null", "True": "true", "False": "false"}
+    text = plain.get(str(value), "_".join(str(value).split()))
+    return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"

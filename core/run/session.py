@@ -177,7 +177,7 @@ class Session:
     def _write_manifest(self) -> None:
         roles = {name: role.describe() for name, role in self.roles.items()}
         now = manifest(self.fingerprint, self.config, command_line(), self.tasks, roles, sorted(self.bank_labels))
-        now |= self._name.recorded()
+        now["overridden"] = list(self._name.words)
         self.records.write_json("manifest.json", continued(self.records.read_json("manifest.json"), now))
 
 
