@@ -333,8 +333,8 @@ def _suffixes(cells: list[str], settings: dict[str, dict[str, str]]) -> dict[str
 
 
 def _without_columns(overridden: str) -> str:
-    """The words by which a run departs from its arm, without those that a column has; with its workflow in any case."""
-    told = {*COLUMNS.values()} - {"workflow"}
+    """The words by which a run departs from its arm, without those of a column; with what changes its workflow."""
+    told = {key for key in COLUMNS.values() if not key.startswith("workflow")}
     return " ".join(word for word in overridden.split() if word.partition("=")[0] not in told)
 
 

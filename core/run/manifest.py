@@ -209,7 +209,8 @@ def code_of(git: dict[str, Any]) -> str:
 
 def codes_of(manifest: dict[str, Any]) -> list[str]:
     """The code of every start of a run (`code_of`), each once, in order."""
-    return list(dict.fromkeys(code_of(start["git"]) for start in manifest.get("starts") or [manifest]))
+    later = [start["git"] for start in manifest.get("starts", ())[1:]]
+    return list(dict.fromkeys(map(code_of, [manifest["git"], *later])))
 
 
 def versions() -> str:
