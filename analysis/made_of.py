@@ -59,6 +59,9 @@ def differ(runs: Iterable[tuple[str, dict[str, str]]]) -> Iterator[str]:
     by_code = defaultdict(list)
     for name, run in runs:
         by_code[run["code"]].append(name)
+    for code, names in by_code.items():
+        if " -> " in code:
+            yield f"{_some(names)}: a run went on at another version of the code: {code}."
     if len(by_code) > 1:
         told = "; ".join(f"{_some(names)}: {code}" for code, names in sorted(by_code.items()))
         codes = ", ".join(sorted(by_code))

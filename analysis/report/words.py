@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from analysis.cells import BLOCK
+from analysis.made_of import cells_differ
 from analysis.studies import Study
 from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason
 from core.run.display import percent
@@ -125,7 +127,8 @@ def warnings(study: Study) -> list[str]:
         found.append("A bank was given whose labels are not known (unknown): they may be the environment's.")
     if len(counted) > 1 and not any(cell.get("difference") is not None for cell in counted):
         found.append("Nothing is compared: no finished arm here, or more than one, is the baseline (--baseline ARM).")
-    return found
+    labels = {cell["cell"]: cell["label"] for cell in study.cells}
+    return found + [line[:1].upper() + line[1:] for line in cells_differ(study.frame, labels, BLOCK)]
 
 
 def legend(study: Study) -> str:

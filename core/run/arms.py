@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from core.build import part, takes
 from core.run.keys import ARM_KEYS, METHOD_KEYS, WRITTEN_INTO_OTHERS
 from core.run.manifest import flat, identity
+from prompts.registry import Prompts
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -135,9 +136,11 @@ def _acts(key: str, config: dict[str, Any]) -> bool:
 
 def _own_prompts(config: dict[str, Any]) -> list[str]:
     """The words for prompts that are not the project's, by the name of their folder."""
-    folder, block = config["prompts"]["folder"], config["prompts"]["memory_block"]
-    words = [f"prompts={_short(Path(folder).name)}"] if folder else []
-    return words + ([f"prompts.memory_block={block}"] if block != "paper" else [])
+    given = Prompts.of(config["prompts"])
+    words = [f"prompts={_short(Path(given.own).name)}"] if given.own else []
+    return words + (
+        [f"prompts.memory_block={given.memory_block}"] if given.memory_block != Prompts.memory_block else []
+    )
 
 
 def overridden(arm: str | None, hydra: dict[str, Any], config: dict[str, Any]) -> list[str]:

@@ -202,10 +202,10 @@ class RunRecords:
             now = {key: value for key, value in now.items() if key != "parts"}
         if not (changes := differences(then, now)):
             return None
-        if not differences(without_limit(then), without_limit(now)):
+        if not (apart := differences(without_limit(then), without_limit(now))):
             return before
-        if {change.partition(".")[0] for change in changes} == {"parts"}:
-            names = ", ".join(change.removeprefix("parts.").partition(":")[0] for change in changes)
+        if all(change.startswith("parts.") for change in apart):
+            names = ", ".join(change.removeprefix("parts.").partition(":")[0] for change in apart)
             raise UserError(
                 f"run_dir={self.path} was made with another source of {names}: give another run_dir, or that source."
             )
