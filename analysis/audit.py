@@ -13,17 +13,14 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from analysis import invariants, leaks
+from analysis import answer_key, forgery, invariants, leaks, twins
 from analysis.evidence import Check, NotChecked, bank_owners, where
 from analysis.lesson_quality import duplicate_lessons, grade, lessons_with_answers
 from analysis.load import VALID, Run, explaining
 from core.jsonl import read_lines
 from core.models.reply_text import storable
 from core.run.manifest import prompt_digests, shown_by
-from core.run.records import changed_leaves
-
-ALIKE = 95  # two tasks' queries are near-duplicates from this rapidfuzz ratio (0 to 100) on
-MOST_TASKS = 2000  # tasks whose queries are compared, each with every other
+from core.run.records import changed_leaves, outcomes_of
 
 
 def audit(run: Run) -> dict[str, Any]:
@@ -63,18 +60,6 @@ def together(runs: list[Run]) -> dict[str, list[str]]:
     return {name: found for name, lines in checks.items() if (found := list(map(storable, lines)))}
 
 
-def near_duplicate_tasks(run: Run) -> Iterator[str]:
-    """Tasks whose queries are nearly the same: a lesson from one may hold the answer of the other."""
-    from rapidfuzz import fuzz, process
-
-    queries = list({row["task_id"]: row["query"] for row in run.rows}.items())[:MOST_TASKS]
-    scores = process.cdist([query for _, query in queries], [query for _, query in queries], scorer=fuzz.ratio)
-    for one, (name, _) in enumerate(queries):
-        like = [other for other in range(one) if scores[one][other] >= ALIKE]
-        if like:
-            yield f"{name} is like {queries[like[0]][0]}" + (f" and {len(like) - 1} others" if len(like) > 1 else "")
-
-
 def unknown_records(run: Run) -> Iterator[str]:
     """Retrieved records that are neither in the episodes nor in a bank that still exists."""
     known = set(bank_owners(run)) | {record["id"] for row in run.rows for record in row["records"]}
@@ -96,7 +81,7 @@ def other_code(run: Run) -> Iterator[str]:
         for name, old, new in sorted(changed_leaves(before["packages"], after["packages"])):
             yield f"went on with {name} {new} after {old}"
     form = shown_by(run.config.get("prompts")).memory_block
-    now = prompt_digests({"folder": None, "memory_block": form}, (run.config.get("distiller") or {}).get("style", ""))
+    now = prompt_digests({"folder": None, "memory_block": form}, run.config)
     for name, digest in run.manifest["fingerprint"]["prompts"].items():
         if now.get(name) != digest:
             yield f"prompt {name} is another one today"
@@ -109,6 +94,15 @@ def unread_replies(run: Run) -> Iterator[str]:
         if unread:
             yield f"{where(row)}: {unread} verdicts not readable"
         yield from (f"{where(row)}: {error[:100]}" for error in row["learning_errors"])
+
+
+def tampered(run: Run) -> Iterator[str]:
+    """Attempts that forged their result (they count as failure), and lessons from them."""
+    for row in run.rows:
+        found = (made.get("info", {}).get("tampered") for made in row["trajectories"])
+        forged = [why for why in found if why]
+        if forged:
+            yield f"{where(row)}: {len(forged)} tampered: {forged[0]}; {len(row['lessons'])} lessons were made here"
 
 
 def cut_prompts(run: Run) -> Iterator[str]:
@@ -126,6 +120,17 @@ def cut_prompts(run: Run) -> Iterator[str]:
             f"{model} cut {len(prompts)} of {made[model, role]} prompts of the {role}: it read {read:,} tokens of "
             f"{sent:,} or more, without the front, where lessons are; give it a larger context window (llm.num_ctx)"
         )
+
+
+def broken_attempts(run: Run) -> Iterator[str]:
+    """Attempts that broke in episodes that count, and tasks that broke and were tried again with the whole bank."""
+    valid = [row for row in run.rows if row["status"] in VALID]
+    within = [n for row in valid if (n := outcomes_of(row).count("infra_error"))]
+    if within:
+        yield f"{sum(within)} attempts broke in {len(within)} of {len(valid)} episodes that count: no rate has them"
+    if again := [where(row) for row in valid if "retries" in row]:
+        named = ", ".join(again[:5])
+        yield f"{len(again)} tasks broke and were tried again at the stream's end, with the whole bank: {named}"
 
 
 def lost_pairs(runs: list[Run]) -> Iterator[str]:
@@ -150,14 +155,18 @@ def identical_replicates(runs: list[Run]) -> Iterator[str]:
             yield f"{run.path} (seed {run.config['seed']}) repeats {first.path} (seed {first.config['seed']})"
 
 
-BROKEN: tuple[Check, ...] = (leaks.gold_in_prompts, *invariants.CHECKS, *leaks.BROKEN)
+BROKEN: tuple[Check, ...] = (leaks.gold_in_prompts, *invariants.CHECKS, *leaks.BROKEN, *forgery.BROKEN)
 WORTH_A_LOOK: tuple[Check, ...] = (
     *leaks.LOOK,
-    near_duplicate_tasks,
+    *answer_key.LOOK,
+    *forgery.LOOK,
+    *twins.LOOK,
     lessons_with_answers,
     duplicate_lessons,
     unknown_records,
     other_code,
     unread_replies,
+    tampered,
     cut_prompts,
+    broken_attempts,
 )

