@@ -32,7 +32,7 @@ def build_episode(
     """
     task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0
     answer = trajectories[chosen]
-    counted = [] if stopped else [named(made, trajectories) for made in extractions]
+    counted = [] if stopped else [marked_tampered(made, trajectories) for made in extractions]
     # A record bears the verdict on one attempt, its source: the answer if the lessons come from it, else their first.
     sources = [
         (made.attempts[0] if made.attempts and chosen not in made.attempts else chosen, made) for made in counted
@@ -69,8 +69,8 @@ def build_episode(
     )
 
 
-def named(made: Extraction, trajectories: Sequence[Trajectory]) -> Extraction:
-    """An extraction whose lessons say so where an attempt that they come from was tampered."""
+def marked_tampered(made: Extraction, trajectories: Sequence[Trajectory]) -> Extraction:
+    """The extraction; lessons from an attempt that forged its result (`tampered`) have that word in their title."""
     sources = made.attempts or range(len(trajectories))
     if not any(trajectories[number].tampered for number in sources):
         return made

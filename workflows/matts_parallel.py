@@ -56,9 +56,13 @@ class MattsParallel(ReasoningBank):
         return replace(picked, index=whole[picked.index])
 
     def to_select(self, attempts: Attempts, numbers: list[int]) -> Attempts:
-        """The attempts with these numbers for the selector: in no setting does the truth choose the answer."""
+        """The attempts with these numbers for the selector: in no setting does the truth choose the answer.
+
+        If only the answer is judged, its verdict waits for the selector, which then has none to read.
+        """
+        has_verdicts = not self.judge.uses_gold and (self.judge_all or self.selector.uses_judge)
         handed = replace(attempts, kept_back=frozenset((OUTCOME, ANSWER)), evaluate=lambda _: attempts.verdicts())
-        return handed.only(numbers, verdicts=not self.judge.uses_gold)
+        return handed.only(numbers, verdicts=has_verdicts)
 
     def extract(self, attempts: Attempts, memories: list[Scored]) -> list[Extraction]:
         """One self-contrast over all attempts; with fewer than two to contrast, each is distilled by itself."""

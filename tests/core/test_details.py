@@ -14,12 +14,13 @@ from core.details import Details
 from core.errors import UserError
 from core.learning.attempts import Attempts
 from core.learning.lessons import Contrast, Distiller, Synapse, WorkflowInducer
+from core.learning.selectors import First
 from core.memory.bank import MemoryBank
 from core.memory.policies.cosine import Cosine
 from core.models.base import Reply, Role
 from core.models.embedding import HashingEmbedder
 from core.models.offline import ScriptedModel
-from core.types import Lesson, MemoryRecord, Scored, Step, Task, Trajectory, Usage, Verdict
+from core.types import Lesson, MemoryRecord, Scored, Selection, Step, Task, Trajectory, Usage, Verdict
 from envs.toy_script import play
 
 PAGE = (REPO / "docs" / "authors_release.md").read_text()
@@ -284,6 +285,25 @@ def test_all_are_judged_where_labels_are_needed(here, select, words):
     [row] = read_rows(run_dir)
     n_judged = 3 if words or select == "judge" else 1
     assert sum(verdict["label"] is not None for verdict in row["verdicts"]) == n_judged
+
+
+class Peeks(First):
+    """Reads verdicts without saying so in `uses_judge`."""
+
+    def pick(self, attempts):
+        return Selection(index=0, by="peeks", reason=str([verdict.label for verdict in attempts.verdicts()]))
+
+
+def test_a_selector_that_does_not_say_so_reads_no_verdicts_and_waits_for_none(here):
+    words = (
+        "arm=matts_parallel",
+        "select=first",
+        "select._target_=test_details.Peeks",
+        "details.judge_all=false",
+        "limit=1",
+    )
+    [row] = read_rows(here(*TOY, OPENS, *words)[0])
+    assert row["selection"]["reason"] == "[None, None, None]"
 
 
 @pytest.mark.parametrize(("arm", "key"), [("no_rule_exception", "rule_exception"), ("no_observations", "observations")])

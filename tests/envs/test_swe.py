@@ -152,7 +152,8 @@ def test_tests_that_hang_end_and_are_not_passed(data):
         _, reward, info = attempt(env, "echo 'while True: pass' >> mean.py", SUBMIT)
         assert (reward, info["tests_killed"]) == (0.0, "time") and time.monotonic() - began < 20
         _, reward, info = attempt(env, "printf 'import os\nwhile True: os.write(1, b\"9\" * 9999)' >> mean.py", SUBMIT)
-        assert (reward, info["tests_killed"]) in ((0.0, "output"), (0.0, "time"))
+        # "": the file that pytest keeps what is printed in was full, before a limit of ours was reached
+        assert reward == 0.0 and info["tests_killed"] in ("output", "time", "")
 
 
 HANG = "echo 'while True: pass' >> mean.py"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from core.errors import check_numbers
-from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, Link, ProposedChange
+from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
 from core.memory.consolidation.differences import difference
 from core.memory.filter import normalised
 from core.memory.ports import CORRECTS
@@ -64,9 +64,9 @@ class Deduplicate(ConsolidationPolicy):
         check_numbers(self, "deduplicate", "title_min_score", "min_score", least=0, most=1)
 
     def plan(self, ctx: ConsolidationContext) -> list[ProposedChange]:
-        """One change per record to supersede, and per record that corrects older ones."""
+        """One change per record to supersede, and per pair of which one record corrects the other."""
         found: dict[str, tuple[MemoryRecord, MemoryRecord]] = {}  # id of a duplicate -> (the duplicate, its keeper)
-        apart: dict[str, dict[Link, tuple[MemoryRecord, MemoryRecord]]] = {}  # newer record's id -> {link: the pair}
+        apart: dict[tuple[str, str], ProposedChange] = {}  # (newer, older) of each pair that is near and differs
         for record in ctx.fresh_records():
             for other in ctx.near(record):
                 if record.id in found:
@@ -75,31 +75,27 @@ class Deduplicate(ConsolidationPolicy):
                     continue
                 if pair := self.duplicate_and_keeper(ctx, record, other):
                     found[pair[0].id] = pair
-                elif link := self.correction(ctx, record, other):
-                    apart.setdefault(link[0], {})[link] = (record, other)
-        changes = [self.propose(ctx, duplicate, _last_keeper(keeper, found)) for duplicate, keeper in found.values()]
-        for newer, pairs in apart.items():
-            there = {link[:3] for link in ctx.bank.links(newer)}
-            new = {link: pair for link, pair in pairs.items() if link[:3] not in there and not found.keys() & {*link}}
-            if new:
-                seen = {record.id: record for pair in new.values() for record in pair}
-                changes.append(
-                    ProposedChange(
-                        reason="; ".join(" ".join(link[:3]) for link in new),
-                        seen=tuple(seen.values()),
-                        links=tuple(new),
-                    )
-                )
-        return changes
+                elif correction := self.correction(ctx, record, other):
+                    apart[correction.links[0][0], correction.links[0][2]] = correction
+        superseded = [self.propose(ctx, duplicate, _last_keeper(keeper, found)) for duplicate, keeper in found.values()]
+        there = {link[:3] for newer in {newer for newer, _ in apart} for link in ctx.bank.links(newer)}
+        new = [change for ids, change in apart.items() if not found.keys() & set(ids)]
+        return superseded + [change for change in new if change.links[0][:3] not in there]
 
-    def correction(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> Link | None:
+    def correction(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> ProposedChange | None:
         """The link from the newer to the older of two records with near lessons that differ; None: not such a pair."""
         if (one.outcome, one.domain) != (other.outcome, other.domain):
             return None
         older, newer = sorted((one, other), key=lambda record: (record.tick, record.created_at, record.id))
         near = ((a, b) for a in older.items for b in newer.items if self.near(ctx, a, b))
         relation, what = next(filter(None, (difference(*pair) for pair in near)), (None, ""))
-        return None if relation is None else ctx.link(newer, relation, older, f"{CORRECTS}{what}")
+        if relation is None:
+            return None
+        return ProposedChange(
+            reason=f"{newer.id} {relation} {older.id}",
+            seen=(older, newer),
+            links=(ctx.link(newer, relation, older, f"{CORRECTS}{what}"),),
+        )
 
     def duplicate_and_keeper(
         self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord
