@@ -130,8 +130,10 @@ def test_english_is_ranked_as_if_there_were_no_other_language(open_bank):
     other = open_bank(given, embedder=CachedEmbedder(inner=bench_languages.ReadsAll()))
     for lesson in given:
         assert shown(one.retrieve(lesson["question"], 24)) == shown(other.retrieve(lesson["question"], 24))
-        (hits, removed), (hits_there, removed_there) = (b.retrieve_and_count(lesson["question"], 5) for b in (one, other))
-        assert shown(hits) == shown(hits_there) and removed == removed_there
+        (hits, n_removed), (hits_there, n_removed_there) = (
+            bank.retrieve_and_count(lesson["question"], 5) for bank in (one, other)
+        )
+        assert shown(hits) == shown(hits_there) and n_removed == n_removed_there
 
 
 def test_a_query_that_shares_no_word_gets_what_the_policy_ranks_but_reaches_no_threshold(open_bank):
