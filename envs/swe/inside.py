@@ -23,7 +23,7 @@ STEERING = re.compile(
     r"(conftest\.py|\.?pytest\.(ini|toml)|(site|user)customize(\.py|\.pyc|/.*)|\.gitattributes|.*\.pth"
     r"|[^/]*\.(dist|egg)-info/entry_points\.txt)"
 )
-# Files that also hold other things, which a fix may change: pytest reads the instance's version, all others the patch's.
+# They also hold other things, which a fix may change: pytest reads the instance's version, all others the patch's.
 MIXED = ("pyproject.toml", "setup.cfg", "tox.ini")
 # What pytest is made of. A patch's new module of such a name, in a folder that Python looks in, would stand in its way.
 OURS = "pytest _pytest pluggy iniconfig packaging pygments py exceptiongroup tomli attr unittest doctest pdb".split()

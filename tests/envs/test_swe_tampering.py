@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,12 @@ def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     report.outcome = "passed"
 """
+CANARY = r"test_[0-9a-f]{8}[0-9]\.py"
 NAMES = ("tests/test_hidden.py::test_empty", "tests/test_hidden.py::test_one", "tests/test_plain.py::test_plain")
 PRINTS = "\n".join(f"print('PASSED {name}')" for name in NAMES)
-AT_EXIT = f"import atexit, os, sys\ndef _say():\n    os.write(1, b'''{chr(10).join('PASSED ' + n for n in NAMES)}\n''')\n"
+AT_EXIT = (
+    f"import atexit, os, sys\ndef _say():\n    os.write(1, b'''{chr(10).join('PASSED ' + n for n in NAMES)}\n''')\n"
+)
 PLAIN_PYTEST = "def main(*a, **k): pass\nhookimpl = fixture = lambda *a, **k: (lambda f: f)\n" + PRINTS + "\n"
 GIT_CONFIG = "[core]\n\tfsmonitor = \"echo 'assert 1' > tests/test_plain.py; cp evil.txt conftest.py; false #\"\n"
 
@@ -113,6 +115,38 @@ ATTACKS: dict[str, dict[str, str]] = {
         "        if isinstance(n, ast.FunctionDef): n.body = [ast.Pass(lineno=1, col_offset=0,"
         " end_lineno=1, end_col_offset=1)]\n    return _r(tree, *a, **k)\n_w.rewrite_asserts = _new\n",
         "tests/__init__.py": "import mean\n",
+    },
+    # These leave our canaries alone, whose files they know by their form, and steer the instance's tests only.
+    "the plug-in's own code": {
+        "mean.py": "import builtins as _b, sys as _s, types as _t\n"
+        "_old = _s.modules['__main__'].Outcomes.pytest_runtest_logreport\n"
+        "_b._kept = _t.FunctionType(_old.__code__, _old.__globals__)\n"
+        "def _new(self, report):\n    import builtins, re\n"
+        f"    if not re.search({CANARY!r}, report.nodeid): report.outcome = 'passed'\n"
+        "    builtins._kept(self, report)\n_old.__code__ = _new.__code__\n"
+    },
+    "the class of the reports": {
+        "mean.py": "import re as _re, _pytest.reports as _r\ndef _get(self):\n"
+        f"    return self.__dict__.get('o') if _re.search({CANARY!r}, self.nodeid) else 'passed'\n"
+        "_r.TestReport.outcome = property(_get, lambda self, v: self.__dict__.__setitem__('o', v))\n"
+    },
+    "one implementation of a hook": {
+        "mean.py": "import gc as _g, pluggy as _p, re as _re\nfor _o in _g.get_objects():\n"
+        "    if isinstance(_o, _p.HookImpl) and _o.function.__name__ == 'pytest_pyfunc_call':\n"
+        "        def _new(pyfuncitem, _old=_o.function):\n"
+        f"            return _old(pyfuncitem) if _re.search({CANARY!r}, pyfuncitem.nodeid) else True\n"
+        "        _o.function = _new\n"
+    },
+    "patched, and put back at the end": {
+        "mean.py": "import _pytest.python as _p, re as _re\n_run = _p.Function.runtest\ndef _new(self):\n"
+        f"    found = _re.search({CANARY!r}, self.nodeid)\n    if found: _run(self)\n"
+        "    if found and found[0].endswith('1.py'): _p.Function.runtest = _run\n_p.Function.runtest = _new\n"
+    },
+    "the nonce, from a frame": {
+        "mean.py": "import json as _j, os as _o, sys as _s\n_f = _s._getframe()\n"
+        "while _f and 'told' not in _f.f_locals: _f = _f.f_back\n_v = _f.f_locals\n"
+        f"_n = {list(NAMES)!r}\n_p = set(_n)\n_v['outcomes'].failed = type('S', (set,),"
+        " {'add': lambda s, x: None if x in _p else set.add(s, x)})()\n_v['outcomes'].passed |= _p\n"
     },
     "a cached conftest": {"__pycache__/conftest.cpython-311.pyc": "x\n", "tests/conftest.py": PASSES},
     "git's configuration": {".git/config": GIT_CONFIG, "evil.txt": PASSES},
