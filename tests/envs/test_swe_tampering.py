@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,3 +193,56 @@ def test_a_wrong_fix_does_not_count_as_solved(name, instance, tmp_path):
     found = resolved(patch, instance)
     print(f"ATTACK {name}: {found}")
     assert not found.solved
+
+
+MORE = """
+import unittest
+
+import pytest
+from mean import mean
+from shared_tests import Base, test_shared
+
+
+class TestInherited(Base):
+    pass
+
+
+class TestMethods(unittest.TestCase):
+    @classmethod
+    def test_class(cls): assert mean([1]) == 1
+
+    @staticmethod
+    def test_static(): assert mean([2]) == 2
+
+
+class TestOuter:
+    class TestInner:
+        @pytest.mark.parametrize("v", ["a::b", "[x]"])
+        def test_values(self, v, tmp_path): assert v and mean([]) is None
+
+
+for i in range(2):
+    globals()[f"test_made_{i}"] = lambda: None
+"""
+BASE = "class Base:\n    def test_inherited(self): pass\n\n\ndef test_shared(): pass\n"
+MORE_NAMES = ("TestInherited::test_inherited", "TestMethods::test_class", "TestMethods::test_static")
+MORE_NAMES += tuple(f"TestOuter::TestInner::test_values[{v}]" for v in ("a::b", "[x]"))
+MORE_NAMES += ("test_made_0", "test_made_1", "test_shared")
+
+
+@bubblewrap
+def test_a_right_fix_counts_whatever_form_its_tests_have(instance, tmp_path):
+    """All of them fail where they must: none is taken for tampered."""
+    names = tuple(f"tests/test_more.py::{name}" for name in MORE_NAMES)
+    patches = [
+        f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n@@ -0,0 +1,{len(lines)} @@\n"
+        + "".join(f"+{line}\n" for line in lines)
+        for name, lines in (("tests/test_more.py", MORE.splitlines()), ("shared_tests.py", BASE.splitlines()))
+    ]
+    more = replace(
+        instance,
+        tests=((*instance.tests[0], *names), instance.tests[1]),
+        test_patch=instance.test_patch + "".join(patches),
+    )
+    found = resolved(made(tmp_path / "repo", instance.folder, IT["gold"], {}), more)
+    assert (found.solved, found.failed, found.tampered) == (True, 0, "")
