@@ -257,7 +257,8 @@ def _canaries(instance: Instance, file: str, mark: str) -> Canaries:
     names = dict.fromkeys(tuple(name.partition("[")[0].split("::")[1:]) for name in mine)
     names = [each for each in names if all(part.isidentifier() for part in each)]
     fail = [each for each in names if len(each) == 1 or (len(each) == 2 and each[1].startswith("test"))][:3]
-    lines = ["import unittest", f"class TestHold{mark}(unittest.TestCase):", "    def test_hold(self): pass"]
+    lines = ["import unittest", f"class TestOurs{mark}(unittest.TestCase):", "    def test_hold(self): pass"]
+    lines.append(f"    def test_fail(self): {FAILS[0]}")
     for each, body in zip(fail, FAILS, strict=False):
         if len(each) == 1:
             lines.append(f"def {each[0]}(): {body}")
@@ -268,8 +269,8 @@ def _canaries(instance: Instance, file: str, mark: str) -> Canaries:
     return Canaries(
         path=path,
         text="\n".join(lines) + "\n",
-        fail=frozenset("::".join((path, *each)) for each in kept),
-        hold=frozenset({f"{path}::TestHold{mark}::test_hold"}),
+        fail=frozenset("::".join((path, *each)) for each in (*kept, (f"TestOurs{mark}", "test_fail"))),
+        hold=frozenset({f"{path}::TestOurs{mark}::test_hold"}),
     )
 
 

@@ -23,7 +23,7 @@ STEERING = re.compile(
     r"(conftest\.py|\.?pytest\.(ini|toml)|(site|user)customize(\.py|\.pyc|/.*)|\.gitattributes|.*\.pth"
     r"|[^/]*\.(dist|egg)-info/entry_points\.txt)"
 )
-# They also hold other things, which a fix may change: pytest reads the instance's version, all others the patch's.
+# They also hold what a fix may change: pytest reads the instance's version, everything else the patch's.
 MIXED = ("pyproject.toml", "setup.cfg", "tox.ini")
 # What pytest is made of. A patch's new module of such a name, in a folder that Python looks in, would stand in its way.
 OURS = "pytest _pytest pluggy iniconfig packaging pygments py exceptiongroup tomli attr unittest doctest pdb".split()
@@ -51,9 +51,15 @@ def steering():
             if steers(path):
                 found.add(path)
         if folder in (".", "./src", "./lib"):
-            names = [name for name in folders + files if name.split(".")[0] in OURS]
+            modules = [name for name in files if name.endswith((".py", ".pyc", ".so"))]
+            modules += [name for name in folders if has_init(os.path.join(folder, name))]
+            names = [name for name in modules if name.split(".")[0] in OURS]
             shadows |= {os.path.relpath(os.path.join(folder, name)) for name in names}
     return found, shadows
+
+
+def has_init(folder):
+    return any(name.startswith("__init__.") for name in os.listdir(folder))
 
 
 def keep():

@@ -217,7 +217,7 @@ class SqliteDatabase:
                 if self._only_read is not None:
                     self._only_read.check()
 
-    def data_version(self) -> int:
+    def version(self) -> int:
         """SQLite's data_version: changes when another connection, such as this store's writer, has committed; cheap."""
         with self._read_lock:
             return self._reader.execute("PRAGMA data_version").fetchone()[0]

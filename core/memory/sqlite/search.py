@@ -125,7 +125,7 @@ class IndexSearch:
             f"ORDER BY score DESC, r.rowid LIMIT {int(k)}"
         )
         found = [(rowid, -1, score) for rowid, score in self._database.rows(query, tuple(backend.values))]
-        return self._with_records(found, self._database.data_version())
+        return self._with_records(found, self._database.version())
 
     def save(self) -> None:
         """Write the cache files that are out of date, of indexes large enough to be worth it."""
@@ -164,7 +164,7 @@ class IndexSearch:
 
     def _sync(self, kinds: tuple[bool, ...], dim: int) -> None:
         """Sync the indexes of these kinds to the store, all to the same state."""
-        version = self._database.data_version()
+        version = self._database.version()
         known = {items: self._indexes.get(items) or self._open(items, dim) for items in kinds}
         if all(synced.version == version for synced in known.values()):
             return
