@@ -9,7 +9,7 @@ import sys
 
 from core.run import help as help_text
 from core.starting import begin, stage, started
-from core.streams import go_on_without_readers, open_standard_streams
+from core.streams import go_on_without_readers, open_standard_streams, unfiltered
 
 if __name__ == "__main__":  # before the imports below, which take seconds
     open_standard_streams()
@@ -132,7 +132,7 @@ def stopped(run_dir: Path | None = None, at_once: bool = False) -> None:
         print(f"\n{message}", file=sys.stderr, flush=True)
     if at_once:
         print(
-            "\x1b[?25h" if sys.stdout.isatty() else "", end="", flush=True
+            "\x1b[?25h" if sys.stdout.isatty() else "", end="", file=unfiltered(sys.stdout), flush=True
         )  # show the cursor, which the progress line hid
         os._exit(130)
     leave(130)

@@ -26,6 +26,7 @@ from analysis.evidence import (
 )
 from analysis.load import Run
 from core.build import ROLES
+from core.control_tokens import escape
 from core.jsonl import read_lines
 from core.run.manifest import prompt_texts, shown_by
 from core.run.records import answer_of
@@ -296,8 +297,8 @@ def foreign(block: str, items: list[str]) -> str:
 
 
 def plain(text: str) -> str:
-    """With single blanks, and without what the agent escapes in a lesson (core/agent.py)."""
-    return " ".join(text.replace("\x00", "").replace("&lt;", "<").replace("< |", "<|").split())
+    """With single blanks, and escaped as the agent escapes a lesson, whether it was before or not."""
+    return " ".join(escape(text).replace("> ", "").replace("&lt;", "<").split())
 
 
 BROKEN: tuple[Check, ...] = (shown_items, gold_in_learning, gold_in_learning_prompts)

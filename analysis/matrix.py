@@ -16,7 +16,8 @@ from core.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
+
+    from core.console import Console
 
 MARKS = {"better": BETTER, "worse": WORSE, "same": ""}  # of an outcome; another one's is its name
 MOST_MISSING = 6  # cells whose command is printed
@@ -64,7 +65,7 @@ def print_matrix(folder: Path, console: Console) -> None:
         _, texts = build_matrix(frame, command=command)
         texts[0].notes.extend(look([folder], frame))
     except UserError as error:
-        console.print(f"no table: {error}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"no table: {error}", soft_wrap=True)
         return
     for text in texts:
         show(console, text)

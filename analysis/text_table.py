@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -11,11 +10,11 @@ from html import escape
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Styled
 
-from core.models.reply_text import storable
+from core.console import Console
+from core.escaping import markdown, printable
 
 BETTER, WORSE = "▲", "▼"  # after a difference that is one, by Holm's p
 LATEX = {"\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -27,7 +26,6 @@ PROSE = 32  # a column with longer lines is sentences, which may be wrapped; oth
 LEAST = 18  # characters that a wrapped column has at least
 WRAP = {"break_on_hyphens": False}
 BETWEEN = 3  # characters between two columns
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,22 +44,24 @@ class TextTable:
 
 def to_markdown(table: TextTable) -> str:
     def line(entries: list[str]) -> str:
-        return "| " + " | ".join(entry.replace("|", r"\|").replace("\n", "<br>") for entry in entries) + " |"
+        return "| " + " | ".join(markdown(entry).replace("|", r"\|").replace("\n", "<br>") for entry in entries) + " |"
 
     rule = "| " + " | ".join(["---"] + ["---:"] * (len(table.head) - 1)) + " |"
-    notes = [f"- {note}" for note in table.notes]
-    return "\n".join([f"### {table.title}", "", line(table.head), rule, *map(line, table.rows), "", *notes, ""])
+    notes = [f"- {_one_line(markdown(note))}" for note in table.notes]
+    return "\n".join(
+        [f"### {_one_line(markdown(table.title))}", "", line(table.head), rule, *map(line, table.rows), "", *notes, ""]
+    )
 
 
 def to_latex(table: TextTable) -> str:
     signs, marks = str.maketrans(LATEX), str.maketrans({mark: LATEX[mark] for mark in (BETTER, WORSE)})
     rows = (table.head, *table.rows)
-    head, *lines = (" & ".join(_stacked(entry.translate(signs)) for entry in row) + r" \\" for row in rows)
+    head, *lines = (" & ".join(_stacked(printable(each).translate(signs)) for each in row) + r" \\" for row in rows)
     return "\n".join(
         [
-            *(f"% {note.translate(marks)}" for note in table.notes),
+            *(f"% {_one_line(printable(note)).translate(marks)}" for note in table.notes),
             r"\begin{table}",
-            rf"\caption{{{table.title.translate(signs)}}}",
+            rf"\caption{{{_one_line(printable(table.title)).translate(signs)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
             r"\toprule",
             head,
@@ -77,8 +77,12 @@ def to_latex(table: TextTable) -> str:
 
 def _stacked(entry: str) -> str:
     """An entry of several lines, the first of which stands on the line of the row."""
-    lines = entry.split("\n")
-    return entry if len(lines) == 1 else r"\begin{tabular}[t]{@{}r@{}}" + r" \\ ".join(lines) + r"\end{tabular}"
+    lines = ["{}" * line.lstrip().startswith(("[", "*")) + line for line in entry.split("\n")]  # else \\ takes it
+    return lines[0] if len(lines) == 1 else r"\begin{tabular}[t]{@{}r@{}}" + r" \\ ".join(lines) + r"\end{tabular}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())
 
 
 def to_html(table: TextTable) -> str:
@@ -97,7 +101,7 @@ FORMATS = {"md": to_markdown, "latex": to_latex, "html": to_html}
 def print_table(table: TextTable) -> None:
     """Aligned in a terminal, Markdown elsewhere."""
     if sys.stdout.isatty():
-        show(Console(highlight=False), table)
+        show(Console(), table)
     else:
         print(to_markdown(table), end="")
 
@@ -129,8 +133,8 @@ def show(console: Console, table: TextTable) -> None:
 
 
 def clean(text: str) -> str:
-    """Text of whatever origin as a terminal may be given it: without control characters."""
-    return CONTROL.sub("�", storable(str(text)).replace("\r\n", "\n"))
+    """Text of whatever origin as a terminal may be given it, and as wide as it will be there."""
+    return printable(str(text).replace("\r\n", "\n"))
 
 
 def _blocks(table: TextTable, width: int) -> Iterator[tuple[list[int], list[int]]]:

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from core.control_tokens import escape
 from core.errors import UserError, check_choice, check_numbers
 from core.models.base import Reply, Role
-from core.page import escape, has_page, without_page
+from core.page import has_page, without_page
 from core.reply_marks import answer_of, next_turns, own_turn, tagged_answers, untagged
 from core.types import Lesson, Message, Scored, Usage
 from prompts import registry

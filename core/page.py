@@ -1,4 +1,4 @@
-"""Web pages in a text, and escaping of foreign text in a prompt.
+"""Web pages in a text.
 
 A page begins with the line PAGE or HTML and extends to an empty line or the text's end.
 """
@@ -24,9 +24,3 @@ def page_of(text: str) -> str:
 
 def has_page(text: str) -> bool:
     return _PAGE.search(text) is not None
-
-
-def escape(text: str) -> str:
-    """Escape the text of a lesson or a page, so that it can neither close the memory block nor end a chat turn."""
-    text = re.sub(r"<(?=/?\s*memory_items)", "&lt;", text, flags=re.IGNORECASE)
-    return text.replace("<|", "< |").replace("\x00", "")

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote
 
+from core.escaping import printable
+
 # Credentials that are recognisable by their form: one line per kind, from the providers' published formats.
 #
 # The kinds are those of detect-secrets' plugins (Yelp, Apache-2.0) plus newer providers. Its entropy and keyword
@@ -116,17 +118,17 @@ def _forms(value: str) -> tuple[str, ...]:
 
 
 class RedactingFilter(logging.Filter):
-    """A filter for a logging handler: redacts the message and its traceback."""
+    """A filter for a logging handler: redacts the message and its traceback, and makes them printable."""
 
     def __init__(self, redact: Redactor) -> None:
         super().__init__()
         self._redact = redact
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = self._redact(record.getMessage()), None
+        record.msg, record.args = printable(self._redact(record.getMessage())), None
         if record.exc_info:
             record.exc_text = logging.Formatter().formatException(record.exc_info)
             record.exc_info = None  # some handlers would format it again from exc_info
         if record.exc_text:  # formatted here, or by another handler's filter, which knows other secrets
-            record.exc_text = self._redact(record.exc_text)
+            record.exc_text = printable(self._redact(record.exc_text))
         return True

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from core.streams import unfiltered
+
 _SHOWS = ("-h", "--h", "-c", "--cf", "-i", "--i", "-s", "--s", "--v")  # flags of Hydra that print something and end
 _BACK = "\r\x1b[2K"  # to the line's beginning, and all of it blank
 
@@ -43,13 +45,13 @@ def stop_in_order() -> None:
 def stage(doing: str) -> None:
     """In a terminal, replace the current line by what the program does now."""
     if sys.stderr.isatty() and not any(word.startswith(_SHOWS) for word in sys.argv[1:]):
-        print(f"{_BACK}{doing} ...", end="", file=sys.stderr, flush=True)
+        print(f"{_BACK}{doing} ...", end="", file=unfiltered(sys.stderr), flush=True)
 
 
 def started() -> None:
     """In a terminal, clear the line of `stage`."""
     if sys.stderr.isatty():
-        print(_BACK, end="", file=sys.stderr, flush=True)
+        print(_BACK, end="", file=unfiltered(sys.stderr), flush=True)
 
 
 @contextmanager

@@ -1,11 +1,17 @@
-"""The standard streams of a program as its surroundings leave them: closed, broken, or not in UTF-8."""
+"""The standard streams of a program as its surroundings leave them: closed, broken, or not in UTF-8.
+
+What is printed to them is printable (core/escaping.py), whoever wrote it: `open_standard_streams` sees to that.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
+
+from core.escaping import printable
 
 _NAMES = ("stdin", "stdout", "stderr")
 
@@ -28,6 +34,46 @@ def open_standard_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    print_printable()
+
+
+class Printable:
+    """A text stream to which only printable text is written; in all else the stream that it stands before.
+
+    A carriage return at the beginning stays: a library's progress line goes back to its beginning with it. Bytes
+    (`buffer`) are not looked at: they are for programs.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self.rich_proxied_file = (
+            stream  # what Console of rich writes to, which has sequences of its own (core/console.py)
+        )
+
+    def write(self, text: str) -> int:
+        lead = "\r" if text.startswith("\r") else ""
+        self.rich_proxied_file.write(lead + printable(text.removeprefix("\r")))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+def unfiltered(stream: Any) -> Any:
+    """The stream for our own control sequences: behind `Printable`, and behind what rich puts before it while it is live."""
+    while (behind := getattr(stream, "rich_proxied_file", None)) is not None:
+        stream = behind
+    return stream
+
+
+def print_printable() -> None:
+    """Let stdout and stderr be `Printable`, also after rich has put its own stream before them, which reads sequences."""
+    for name in _NAMES[1:]:
+        if not isinstance(stream := getattr(sys, name), Printable):
+            setattr(sys, name, Printable(stream))
 
 
 class _GoesOn(io.FileIO):
@@ -48,6 +94,7 @@ def go_on_without_readers() -> None:
         raw = io.BufferedWriter(_GoesOn(number, "w", closefd=False))
         new = io.TextIOWrapper(raw, old.encoding, "backslashreplace", line_buffering=number == 2 or old.isatty())
         setattr(sys, name, new)
+    print_printable()
 
 
 def reader_is_gone() -> int:

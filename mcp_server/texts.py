@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.agent import escape
+from core.control_tokens import escape
 from core.types import Scored
 
 INSTRUCTIONS = (
@@ -154,4 +154,4 @@ def _number(text: str, least: int, otherwise: int) -> int:
 
 def quoted_task(task: str) -> str:
     """A task as delimited, escaped and capped text."""
-    return f"<task>\n{escape(task)[:8000].replace('</task>', '&lt;/task>')}\n</task>"
+    return f"<task>\n{escape(escape(task), 'task')[:8000]}\n</task>"

@@ -12,26 +12,26 @@ import json
 import sys
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from analysis.audit import BROKEN, WORTH_A_LOOK, audit, together
 from analysis.load import Run, find_runs, read_run
+from core.console import Console
 from scripts.command_line import parser, plain_errors
 
 
 def show(console: Console, report: dict[str, Any], run: Run, most: int) -> None:
     """One run for a person."""
     state = f"{len(run.rows)} of {run.n_tasks} episodes" + ("" if run.complete else ", not finished")
-    console.print(f"\n[bold]{report['run']}[/bold]  {state}")
+    console.print(Text.assemble("\n", (report["run"], "bold"), f"  {state}"))
     purpose = {check.__name__: (check.__doc__ or "").strip() for check in (*BROKEN, *WORTH_A_LOOK)}
     for name in report["ok"]:
-        console.print(f"  [green]ok[/green]      {name}")
+        console.print(Text.assemble("  ", ("ok", "green"), f"      {name}"))
     for name, why in report["unchecked"].items():
-        console.print(f"  [yellow]not checked[/yellow]  {name}: {escape(why)}")
-    for kind, mark in (("broken", "[red]BROKEN[/red]"), ("look", "[yellow]look[/yellow]  ")):
+        console.print(Text.assemble("  ", ("not checked", "yellow"), f"  {name}: {why}"))
+    for kind, mark in (("broken", ("BROKEN", "red")), ("look", ("look  ", "yellow"))):
         for name, lines in report[kind].items():
-            console.print(f"  {mark}  {name}: {len(lines)}   {purpose[name]}")
+            console.print(Text.assemble("  ", mark, f"  {name}: {len(lines)}   {purpose[name]}"))
             show_lines(console, lines, most)
     grade = {name: value for name, value in report["grade"].items() if value is not None}
     shown = (f"{name} {value:.3f}" if isinstance(value, float) else f"{name} {value}" for name, value in grade.items())
@@ -42,7 +42,7 @@ def show_lines(console: Console, lines: list[str], most: int) -> None:
     """The first of a check's lines."""
     more = [f"and {len(lines) - most} more"] if len(lines) > most else []
     for line in (*lines[:most], *more):
-        console.print(f"            {line}", markup=False)
+        console.print(f"            {line}")
 
 
 @plain_errors()
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--most", type=int, default=5, help="lines of a check")
     options.add_argument("--json", action="store_true", help="everything, for machines")
     given = options.parse_args(arguments)
-    console, broken = Console(soft_wrap=True, highlight=False), False
+    console, broken = Console(soft_wrap=True), False
     runs = [read_run(path) for path in find_runs(given.runs)]
     for run in runs:
         report = audit(run)
@@ -61,9 +61,9 @@ def main(arguments: list[str] | None = None) -> int:
     if given.json and len(runs) > 1:
         print(json.dumps({"together": found}, ensure_ascii=False))
     elif found:
-        console.print("\n[bold]the runs together[/bold]")
+        console.print(Text("\nthe runs together", "bold"))
         for name, lines in found.items():
-            console.print(f"  [yellow]look[/yellow]    {name}: {len(lines)}")
+            console.print(Text.assemble("  ", ("look", "yellow"), f"    {name}: {len(lines)}"))
             show_lines(console, lines, given.most)
     return int(broken)
 

@@ -23,7 +23,6 @@ import sys
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -35,6 +34,7 @@ from analysis.load import Run, frame_of
 from analysis.tables import load_episodes
 from analysis.text_table import TextTable, show
 from analysis.verdict import UNTESTED
+from core.console import Console
 from core.errors import UserError
 from core.run.records import differences
 from scripts.command_line import parser, plain_errors

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 
-from core.streams import open_standard_streams, reader_is_gone
+from core.streams import open_standard_streams, reader_is_gone, unfiltered
 from scripts import doctor_checks as checks
 from scripts.command_line import REPO, command_of, parser
 from scripts.doctor_checks import BROKEN, OK, OPTIONAL, SETUP, Check
@@ -111,7 +111,7 @@ def examine(quick: bool, live: bool) -> list[Check]:
             print(f"{name} ...", end="", file=sys.stderr, flush=True)
         found += check()
         if live:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            print("\r\033[K", end="", file=unfiltered(sys.stderr), flush=True)
     return found
 
 
@@ -121,7 +121,8 @@ def show(found: list[Check]) -> None:
     width = max(40, shutil.get_terminal_size().columns - 31) if terminal else sys.maxsize
     for check in found:
         mark, colour = MARKS[check.state]
-        start = (f"\033[{colour}m{mark:9}\033[0m" if terminal else f"{mark:9}") + f" {check.name:20}"
+        print(f"\033[{colour}m{mark:9}\033[0m" if terminal else f"{mark:9}", end="", file=unfiltered(sys.stdout))
+        start = f" {check.name:20}"
         for text in (check.found, f"-> {check.do}") if check.do else (check.found,):
             for line in textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]:
                 print(start, line)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from analysis.leaks import learning_calls
 from analysis.load import Run, episode_columns, find_runs, read_run
 from analysis.text_table import clean
+from core.console import Console
 from core.errors import UserError
 from core.run.records import evaluated, place_of, status_of
 from scripts.command_line import parser, plain_errors
@@ -26,7 +26,7 @@ COLOUR = {"success": "green", "failure": "red", "infra_error": "yellow"}
 def console() -> Console:
     """The terminal, which reads no text as markup; where there is none, lines as wide as they are."""
     wide = not sys.stdout.isatty()
-    return Console(markup=False, emoji=False, highlight=False, soft_wrap=wide, width=160 if wide else None)
+    return Console(soft_wrap=wide, width=160 if wide else None)
 
 
 def say(out: Console, text: str, indent: int = 2, style: str | None = None) -> None:

@@ -18,14 +18,14 @@ import shlex
 import sys
 from pathlib import Path
 
-from rich.console import Console
-
 from analysis.funnel import build_funnel
 from analysis.looks import look
 from analysis.matrix import build_matrix
 from analysis.tables import TABLES, build_tables, load_episodes
 from analysis.text_table import FORMATS, TextTable, show
+from core.console import Console
 from core.errors import UserError
+from core.escaping import spreadsheet
 from scripts.command_line import parser, plain_errors
 
 DEFAULT = "matrix"
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     if kind == "csv":
         for note in (*made[0][0].notes, *looks):
             print(note, file=sys.stderr)
-        write(made[0][0].table.to_csv(index=False), given.output)
+        write(made[0][0].table.map(spreadsheet).rename(columns=spreadsheet).to_csv(index=False), given.output)
     elif kind == "terminal":
         print_tables(texts, given.output)
     else:
@@ -74,12 +74,12 @@ def main(arguments: list[str] | None = None) -> int:
 def print_tables(texts: list[TextTable], output: Path | None) -> None:
     """As in a terminal; in a file without its colours."""
     if output is None:
-        console = Console(highlight=False)
+        console = Console()
         for text in texts:
             show(console, text)
         return
     with output.open("w", encoding="utf-8") as file:
-        print_to = Console(highlight=False, file=file)
+        print_to = Console(file=file)
         for text in texts:
             show(print_to, text)
 

@@ -21,11 +21,11 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from core.build import build_meter, build_models, build_roles, make, part, takes
+from core.console import Console
 from core.errors import UserError
 from core.learning.attempts import Attempts
 from core.models.base import ChatModel, Reply, Request, Role
@@ -294,7 +294,7 @@ def print_prompts(console: Console, plan: Plan, known: set[tuple[str, str]], who
 def print_problems(console: Console, plans: list[Plan]) -> None:
     """Print why models cannot be called yet, each reason once."""
     for problem in dict.fromkeys(problem for plan in plans for problem in plan.problems()):
-        console.print(f"to run it: {problem}", style="red", markup=False)
+        console.print(f"to run it: {problem}", style="red")
 
 
 def assumed(plans: list[Plan]) -> Table:
@@ -384,30 +384,30 @@ def estimate_sweep(config: DictConfig, overrides: list[str], console: Console | 
 
     Limited to about PATIENCE_S, and raises nothing: a failed estimate is reported in the line.
     """
-    console = console or Console(highlight=False)
+    console = console or Console()
     try:
         text = _line(plan_sweep(config, overrides, quick=True))
     except Exception as error:  # noqa: BLE001 - the sweep itself reports it, with more detail
         text = f"estimate: not possible ({_first_line(error)})."
-    console.print(text, markup=False, soft_wrap=True)
+    console.print(text, soft_wrap=True)
 
 
 def dry_run_sweep(config: DictConfig, overrides: list[str]) -> int:
     """Print the prompts of each kind, a table of the cells and their total. Returns 1 if a cell has no plan, else 0."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(soft_wrap=True)
     found = plan_sweep(config, overrides, quick=False)
     known: set[tuple[str, str]] = set()
     for each in found:
         if each.plan:
             print_prompts(console, each.plan, known, f" ({each.name})" if each.words else "")
-    Console(highlight=False).print(_sweep_table(found))
+    Console().print(_sweep_table(found))
     plans = [each.plan for each in found if each.plan]
     for each in found:
         if each.problem:
-            console.print(f"{each.name}: {each.problem}", style="red", markup=False)
+            console.print(f"{each.name}: {each.problem}", style="red")
     print_problems(console, plans)
     if plans:
-        Console(highlight=False).print(assumed(plans))
+        Console().print(assumed(plans))
     console.print(CLOSING)
     return int(len(plans) < len(found))
 

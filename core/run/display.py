@@ -9,15 +9,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
+from core.console import Console
 from core.models.waits import SHOWN_S, Wait
 from core.run.launch import short
 from core.run.records import evaluated, usage_of
 from core.starting import started
+from core.streams import print_printable
 
 log = logging.getLogger("run")
 NOTICES = logging.getLogger("run.notices")  # what the user should know: any part may write to it, as often as it likes
@@ -48,7 +49,7 @@ class RunProgress:
         self._ear = _Ear(self.hear)
         self._bar = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             _Now(lambda task: f"{task.completed:.0f}/{task.total:.0f}  {self._facts()}"),
             TimeRemainingColumn(compact=True),
@@ -111,7 +112,7 @@ class RunProgress:
             if self._quiet:
                 print(f"warning: {self._label}: {text}", flush=True)
                 return
-            self._bar.console.print(f"warning: {text}", style="yellow", highlight=False, soft_wrap=True)
+            self._bar.console.print(f"warning: {text}", style="yellow", soft_wrap=True)
 
     def _count(self, row: dict) -> None:
         self._done += "retries" not in row  # a retry: its task is already counted
@@ -135,6 +136,7 @@ class RunProgress:
     def __enter__(self) -> RunProgress:
         started()
         self._bar.start()
+        print_printable()
         log.addHandler(self._ear)
         NOTICES.addHandler(self._ear)
         NOTICES.propagate = False  # `warn` logs each text once

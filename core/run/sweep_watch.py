@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from core.console import Console
 from core.errors import UserError
 from core.run.display import percent
 from core.run.launch import program, short
+from core.streams import print_printable
 
 BEGUN, DONE, FAILED = "running", "done", "failed"  # states of a cell
 EVERY_S = 0.5
@@ -187,6 +188,7 @@ class Watch(threading.Thread):
         print(f"sweep of {self._n_cells()} cells in {short(self._folder)}", flush=True)
         if self._live is not None:
             self._live.start()
+            print_printable()
         try:
             while not self._ended.wait(EVERY_S):
                 self._look()

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from core.control_tokens import escape
 from core.errors import InfraError, UserError, check_choice, check_numbers, check_positive
-from core.page import PAGE, escape
+from core.page import PAGE
 from core.process import WorkerProcess
 from core.types import Task, digest
 from envs.base import BaseEnv, EnvStateError

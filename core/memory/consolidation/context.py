@@ -6,12 +6,12 @@ Policies only propose changes; the consolidator writes them.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from core.control_tokens import escape
 from core.errors import InfraError, OverBudget, UserError
 from core.memory.consolidation.confidence import Confidence
 from core.memory.moment import Moment
@@ -218,10 +218,5 @@ def none_if_broken(ask: Callable[[], Answer]) -> Answer | None:
 
 def lesson_for_prompt(lesson: Lesson, max_chars: int) -> Lesson:
     """A lesson that is safe in a prompt: texts cut to max_chars, unable to close their block or to end the turn."""
-    texts = {name: _escaped(getattr(lesson, name))[:max_chars] for name in ("title", "description", "content")}
+    texts = {name: escape(getattr(lesson, name), "lessons")[:max_chars] for name in ("title", "description", "content")}
     return replace(lesson, **texts)
-
-
-def _escaped(text: str) -> str:
-    text = re.sub(r"<(?=/?\s*lessons)", "&lt;", text, flags=re.IGNORECASE)
-    return text.replace("<|", "< |").replace("\x00", "")

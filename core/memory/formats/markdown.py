@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.escaping import markdown
 from core.memory.moment import last_use
 from core.memory.policies.trust import feedback, warning_of
 from core.types import MemoryRecord
@@ -28,7 +29,7 @@ def write(bank: MemoryBank, path: Path, namespace: str | None) -> int:
 
 
 def shown(record: MemoryRecord, links: list[tuple[str, str, str, str]] = ()) -> str:
-    """One record as Markdown: its query, fields, links and items."""
+    """One record as Markdown, in which all that others wrote can be read: its query, fields, links and items."""
     facts = {
         "id": record.id,
         "outcome": f"{record.outcome} (by {record.label_source})",
@@ -47,14 +48,17 @@ def shown(record: MemoryRecord, links: list[tuple[str, str, str, str]] = ()) -> 
         "last used": used.isoformat(timespec="seconds") if record.last_used and (used := last_use(record)) else None,
         "source": record.provenance.get("url"),
     }
-    lines = [f"## {_flat(record.original_query)[:200]}", ""]
-    lines += [f"- {name}: {value}" for name, value in facts.items() if value not in (None, "")]
-    lines += [f"- {source} {relation} {target}{note and ': ' + note}" for source, relation, target, note in links]
+    lines = [f"## {_flat(record.original_query[:200])}", ""]
+    lines += [f"- {name}: {_flat(str(value))}" for name, value in facts.items() if value not in (None, "")]
+    lines += [
+        f"- {_flat(f'{source} {relation} {target}')}{note and ': ' + _flat(note)}"
+        for source, relation, target, note in links
+    ]
     for item in record.items:
         lines += ["", f"### {_flat(item.title)}", ""]
         lines += [f"*{_flat(item.description)}*", ""] if item.description else []
         # Quoted, so that a heading in the content is not one of the document.
-        lines += [f"> {line}".rstrip() for line in item.content.splitlines()]
+        lines += [f"> {line}".rstrip() for line in markdown(item.content).splitlines()]
     return "\n".join(lines)
 
 
@@ -67,4 +71,4 @@ def dated(links: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
 
 
 def _flat(text: str) -> str:
-    return " ".join(text.split())
+    return markdown(" ".join(text.split()))

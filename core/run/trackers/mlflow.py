@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from core.escaping import spreadsheet
 from core.run.manifest import flat
 from core.run.tracking import COLUMNS, TrackedRun, Tracker, Values, need, numbers
 
@@ -65,7 +66,7 @@ class MlflowTracker(Tracker):
 
     def finish(self, summary: dict[str, Any], episodes: list[list[Any]], *, failed: bool = False) -> None:
         text = io.StringIO()
-        csv.writer(text).writerows([COLUMNS, *episodes])
+        csv.writer(text).writerows([COLUMNS, *(map(spreadsheet, row) for row in episodes)])
         self._client.log_text(self._id, text.getvalue(), "episodes.csv")
         self.log(0, {f"summary/{key}": value for key, value in numbers(summary).items()})
         self._client.set_terminated(self._id, "FAILED" if failed else "FINISHED")
