@@ -22,6 +22,7 @@ EXAMPLES = """\
   %(prog)s token --tokens FILE --agent-id NAME                       a token of one tenant, see docs/mcp.md
   %(prog)s hook retrieve --bank ~/lessons.sqlite                     for the hooks of a client, see docs/mcp.md
   %(prog)s run --bank ~/lessons.sqlite -- claude -p "..."            around any command, see docs/run.md
+  %(prog)s runs --bank ~/lessons.sqlite --since 7d                   what those runs came to
 """
 
 
@@ -53,15 +54,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def dispatch(argv: list[str]) -> int:
-    """Run what the first word names: run, hook, audit, token, or a tool; returns the exit code."""
+    """Run what the first word names: run, runs, hook, audit, token, or a tool; returns the exit code."""
     name, rest = argv[0], argv[1:]
     if name == "run":
         from mcp_server.run import run_around
 
         return run_around(rest)
-    from mcp_server import audit, cli, hooks, tokens
+    from mcp_server import audit, cli, hooks, run_records, tokens
 
-    own = {"hook": hooks.run_hook, "audit": audit.run_audit, "token": tokens.run_token}
+    own = {"hook": hooks.run_hook, "audit": audit.run_audit, "token": tokens.run_token, "runs": run_records.run_runs}
     return own[name](rest) if name in own else cli.run_tool(argv)
 
 

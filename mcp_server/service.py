@@ -289,14 +289,19 @@ def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
     return stored | ({"why": list(why)} if why else {})
 
 
-def open_service(given: argparse.Namespace) -> Service:
-    """Open the bank that the options of `config.bank_options` name, with the configuration typed after them."""
+def configuration(given: argparse.Namespace) -> Any:
+    """The configuration of the options of `config.bank_options`, with what is typed after them."""
     words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
-    words += given.overrides
+    return load_config(words + given.overrides)
+
+
+def open_service(given: argparse.Namespace, cfg: Any = None) -> Service:
+    """Open the bank that the options of `config.bank_options` name. cfg: its configuration; None: `configuration`."""
     path = bank_path(given)
     if given.bank is None:
         print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
-    return Service(path, load_config(words), embedder=given.embedder, require_agent=given.require_agent_id)
+    cfg = configuration(given) if cfg is None else cfg
+    return Service(path, cfg, embedder=given.embedder, require_agent=given.require_agent_id)
 
 
 def package_version() -> str:
