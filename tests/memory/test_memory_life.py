@@ -17,6 +17,8 @@ from core.memory.consolidation.contradict import Contradict, LLMChecker, NLIChec
 from core.memory.consolidation.deduplicate import Deduplicate, content_hash, titles_near
 from core.memory.consolidation.merge import LLMAuthor, Merge, Voting, groups
 from core.memory.consolidation.prune import Prune
+from core.memory.policies.cosine import Cosine
+from core.memory.policies.four_factor import FourFactor
 from core.memory.records import EpisodeFeedback
 from core.memory.store.changes import weight_of
 
@@ -643,3 +645,38 @@ def test_in_the_background_one_process_at_a_time_goes_over_a_bank(tmp_path):
     bank.consolidate.close()
     assert bank.consolidate.progress(bank).round == ()
     bank.close()
+
+
+def test_the_duplicate_with_the_higher_retrieval_score_stays_if_that_is_chosen(bank):
+    old, new = record("old", item(0), confidence=0.7), record("new", item(0), tick=400, confidence=0.65)
+    for keep, policy, kept in (
+        ("merit", FourFactor(), "old"),
+        ("score", FourFactor(), "new"),  # 0.15 of recency against 0.01 of reliability
+        ("score", Cosine(), "old"),  # both score alike: by merit
+    ):
+        one = bank(old, new, deduplicate=Deduplicate(keep=keep))
+        one.policy = policy
+        assert [id for id, status in go_over(one).items() if status == "active"] == [kept]
+    with pytest.raises(UserError, match="keep"):
+        Deduplicate(keep="best")
+
+
+@pytest.mark.parametrize(
+    ("said", "linked"),
+    [
+        ("Relation: contradicts\nConfidence: 0.61", "llm 0.610"),
+        ("Relation: contradicts\nConfidence: 60 %", "llm 0.600"),
+        ('{"thoughts": "x", "relation": "contradicts", "confidence": 0.9}', "llm 0.900"),
+        ("Relation: contradicts\nConfidence: 0.59", None),
+        ("Relation: contradicts", None),
+        ("Relation: contradicts\nConfidence: quite sure", None),
+        ("Relation: unrelated\nConfidence: 0.9", None),
+    ],
+)
+def test_a_model_may_be_asked_how_probable_a_contradiction_is(bank, said, linked):
+    teller = Teller(said)
+    checker = LLMChecker(min_score=0.6)
+    one = bank(record("a", item(0)), record("b", item(30)), contradict=Contradict(checker=checker), role=teller.role)
+    go_over(one)
+    assert [note.partition(",")[0] for *_, note in one.links()] == ([linked] if linked else [])
+    assert "Confidence: <number>" in teller.prompts[0]
