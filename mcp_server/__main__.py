@@ -119,6 +119,8 @@ def serve_bank(given: argparse.Namespace) -> int:
             service.roles()  # a model that cannot be called is an error now, not at the first extraction
             if not service.bank.read_only:
                 worker.start()
+        where = "stdio" if app is None else f"{given.transport}, http://{given.host}:{given.port}"
+        print(f"[INFO] server running over {where}, {len(service.bank)} memories", file=sys.stderr, flush=True)
         try:
             server.run("stdio") if app is None else http.serve_http(app, given.host, given.port, proxies)
         finally:

@@ -23,6 +23,7 @@ from core.memory.bank import MemoryBank
 from core.memory.none import NoMemory
 from core.memory.open import embedder_of, file_of
 from core.memory.records import EpisodeFeedback
+from core.memory.sqlite.repair import set_aside_unreadable
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
 from mcp_server import checks
@@ -82,6 +83,8 @@ class Service:
         read_only = (file := file_of(path)) is not None and file.is_file() and not is_writable(file)
         if read_only:
             log.warning(f"the bank {path} cannot be written to: it is only read.")
+        if file is not None and not read_only:
+            set_aside_unreadable(file)
         name = embedder or embedder_of(path, read_only=read_only) or MINILM
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
