@@ -80,9 +80,9 @@ class OpenClient:
         )
 
 
-def output_of(*words: Any) -> str:
-    """What the server's command prints, on both channels."""
-    command = command_of("mcp_server", *words)
+def output_of(*words: Any, module: str = "mcp_server") -> str:
+    """What a command prints, on both channels; left out: the server's."""
+    command = command_of(module, *words)
     done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=60)
     return done.stdout + done.stderr
 

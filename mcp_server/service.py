@@ -293,9 +293,17 @@ def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
 
 
 def configuration(given: argparse.Namespace) -> Any:
-    """The configuration of the options of `config.bank_options`, with what is typed after them."""
+    """The configuration of the options of `config.bank_options`, with what is typed after them.
+
+    preset=reasoningbank_mcp shows all memories to a call without agent_id, but not where tenants are kept apart.
+    """
     words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
-    return load_config(words + given.overrides)
+    words += given.overrides
+    cfg = load_config(words)
+    apart = given.require_agent_id or getattr(given, "tokens", None) is not None
+    if apart and cfg.preset == "reasoningbank_mcp" and not any(word.startswith("server.anonymous=") for word in words):
+        cfg.server.anonymous = "own"
+    return cfg
 
 
 def open_service(given: argparse.Namespace, cfg: Any = None) -> Service:
