@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import math
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -680,3 +683,29 @@ def test_a_model_may_be_asked_how_probable_a_contradiction_is(bank, said, linked
     go_over(one)
     assert [note.partition(",")[0] for *_, note in one.links()] == ([linked] if linked else [])
     assert "Confidence: <number>" in teller.prompts[0]
+
+
+@pytest.mark.sqlite_file
+def test_a_bank_can_be_read_by_the_tables_of_the_outline(tmp_path):
+    path = tmp_path / "bank.sqlite"
+    with closing(open_life_bank(path, deduplicate=Deduplicate())) as one:
+        one.add(record("a", item(0), confidence=0.8, domain="web", tags=("auth",)))
+        one.add(record("b", item(0), domain="web"))
+        go_over(one)
+        [known] = one.link_details("b")
+        with one.change("a link without a weight") as change:
+            change.link("a", "entails", "b", "nli 0.812")
+    with closing(sqlite3.connect(path)) as db:
+        names = "id, type, pattern_data, confidence, usage_count, status"
+        rows = {row[0]: row[1:] for row in db.execute(f"SELECT {names} FROM patterns WHERE confidence > 0.5")}
+        kind, data, *rest = rows["a"]
+        data = json.loads(data)
+        assert (kind, rest) == ("reasoning_memory", [0.8, 0, "active"])
+        assert data["title"] == item(0).title and (data["tags"], data["domain"]) == (["auth"], "web")
+        assert data["source"] == {"task_id": "task a", "agent_id": "default", "outcome": "success", "evidence": None}
+        links = db.execute("SELECT src_id, dst_id, relation, weight, created_at FROM pattern_links ORDER BY relation")
+        first, second = links.fetchall()
+        assert first == ("b", "a", "duplicate_of", known["weight"], known["created_at"])
+        assert second[:4] == ("a", "b", "entails", None) and second[4]
+        [(model, dims)] = db.execute("SELECT DISTINCT model, dims FROM pattern_embeddings").fetchall()
+        assert (model, dims) == (Compass().name, 2)
