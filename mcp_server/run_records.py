@@ -13,14 +13,13 @@ import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from core.errors import UserError
 from core.memory.hygiene.scrub import scrub
-from core.memory.moment import now
+from core.memory.moment import now, since
 from core.types import digest
 from mcp_server.config import bank_file, bank_options
 
@@ -47,7 +46,6 @@ TABLES = (
     "CREATE INDEX IF NOT EXISTS runs_by_command ON runs (command)",
     "CREATE TABLE IF NOT EXISTS attempts (run INTEGER PRIMARY KEY, task TEXT, output TEXT, errors TEXT)",
 )
-DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0}
 Row = dict[str, Any]
 
 
@@ -91,12 +89,12 @@ def keep(bank: Path, command: list[str], row: Row, attempt: tuple[str, str, str]
     return earlier
 
 
-def read(bank: Path, since: str | None = None) -> list[Row]:
+def read(bank: Path, start: str | None = None) -> list[Row]:
     """The runs of a bank since a time (ISO, UTC), oldest first, with `attempt` where it was kept."""
     query = "SELECT runs.*, task, output, errors FROM runs LEFT JOIN attempts ON run = id WHERE at >= ? ORDER BY id"
     with _opened(file_of(bank)) as db:
         db.row_factory = sqlite3.Row
-        found = [dict(row) for row in db.execute(query, (since or "",))]
+        found = [dict(row) for row in db.execute(query, (start or "",))]
     for row in found:
         texts = {name: row.pop(name) for name in ("task", "output", "errors")}
         row["attempt"] = None if texts["task"] is None else texts
@@ -121,17 +119,6 @@ def summary(runs: list[Row]) -> Row:
         "retrieved_per_run": fmean(run["retrieved"] for run in runs) if runs else None,
         "used_per_run": fmean(run["used"] for run in runs) if runs else None,
     }
-
-
-def since(text: str) -> datetime:
-    """The time that `7d`, `12h`, `2w` or an ISO date stands for, in UTC. Raises UserError."""
-    try:
-        if text[-1:] in DAYS:
-            return datetime.now(UTC) - timedelta(days=float(text[:-1]) * DAYS[text[-1]])
-        found = datetime.fromisoformat(text)
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise UserError(f"--since {text}: give e.g. 7d, 12h, 2w or 2026-01-31.") from None
 
 
 def run_runs(argv: list[str]) -> int:

@@ -12,6 +12,7 @@ from contextlib import closing
 import pytest
 
 from core.errors import UserError
+from core.memory.moment import since
 from mcp_server import run_records
 from mcp_server.__main__ import main
 from mcp_server.run import TaskMemory, options, run_around
@@ -108,13 +109,13 @@ def test_runs_are_listed_since_a_time_as_text_json_and_csv(run, tmp_path, capfd)
 
 @pytest.mark.parametrize("text", ["7d", "12h", "2w", "0.5d", "2026-01-31", "2026-01-31T10:00:00+02:00"])
 def test_a_time_may_be_a_length_or_a_date(text):
-    assert run_records.since(text).tzinfo is not None
+    assert since(text).tzinfo is not None
 
 
 @pytest.mark.parametrize("text", ["", "d", "7 days", "7x", "31.1.2026", "1e99d"])
 def test_another_time_is_one_sentence(text):
     with pytest.raises(UserError, match="--since"):
-        run_records.since(text)
+        since(text)
 
 
 def test_an_empty_bank_loads_no_embedder(tmp_path, monkeypatch):
