@@ -88,7 +88,7 @@ class OpenClient:
 def output_of(*words: Any, module: str = "mcp_server") -> str:
     """What a command prints, on both channels; left out: the server's."""
     command = command_of(module, *words)
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=REPO, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     return done.stdout + done.stderr
 
 
