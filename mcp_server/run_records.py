@@ -20,6 +20,7 @@ from typing import Any
 from core.errors import UserError
 from core.memory.hygiene.scrub import scrub
 from core.memory.moment import now, since
+from core.models.reply_text import storable
 from core.types import digest
 from mcp_server.config import bank_file, bank_options
 
@@ -75,14 +76,15 @@ def keep(bank: Path, command: list[str], row: Row, attempt: tuple[str, str, str]
 
     Raises UserError if the file cannot be written.
     """
-    row = {"at": now(), "program": Path(command[0]).name, "command": digest("command", command)[:16], **row}
+    words = [storable(word) for word in command]
+    row = {"at": now(), "program": Path(words[0]).name, "command": digest("command", words)[:16], **row}
     with _opened(file_of(bank)) as db:
         query = "SELECT duration_s FROM runs WHERE command = ? AND exit_status = 0"
         earlier = [seconds for (seconds,) in db.execute(query, (row["command"],))]
         marks = ", ".join("?" * len(row))
         added = db.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
         if most:
-            texts = [scrub(text)[0] for text in attempt]
+            texts = [scrub(storable(text))[0] for text in attempt]
             db.execute("INSERT INTO attempts VALUES (?, ?, ?, ?)", (added.lastrowid, *texts))
             query = "DELETE FROM attempts WHERE run NOT IN (SELECT run FROM attempts ORDER BY run DESC LIMIT ?)"
             db.execute(query, (most,))
@@ -152,7 +154,9 @@ def run_runs(argv: list[str]) -> int:
 def write_csv(where: str, rows: list[Row]) -> None:
     """Write rows as CSV to a file, or to stdout for `-`. Raises UserError if the file cannot be written."""
     try:
-        with open(sys.stdout.fileno() if where == "-" else where, "w", newline="", closefd=where != "-") as file:
+        with open(
+            sys.stdout.fileno() if where == "-" else where, "w", newline="", encoding="utf-8", closefd=where != "-"
+        ) as file:
             writer = csv.DictWriter(file, list(COLUMNS))
             writer.writeheader()
             writer.writerows(rows)

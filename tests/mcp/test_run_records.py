@@ -123,3 +123,9 @@ def test_an_empty_bank_loads_no_embedder(tmp_path, monkeypatch):
     memory = TaskMemory(given=options(["--bank", str(tmp_path / "bank.sqlite")]), task="Deploy the site")
     assert memory.retrieve() == [] and memory.service().embedder_class() is None
     memory.close()
+
+
+def test_words_that_are_no_text_are_noted_all_the_same(run, tmp_path):
+    odd = b"\xff\xfe".decode("utf-8", "surrogateescape")
+    found, _ = run("run.attempts=1", command=("printf", "%s", odd))
+    assert found["exit_status"] == 0 and not found["warnings"] and len(attempts(tmp_path)) == 1
