@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -256,6 +255,7 @@ class TaskMemory:
     given: argparse.Namespace
     task: str
     _service: Service | None = None
+    _cfg: Any = None
 
     def retrieve(self) -> list[Scored]:
         """Retrieve the records for the task, and count them as shown."""
@@ -278,24 +278,30 @@ class TaskMemory:
         """The task's text, its two ends if it is longer than server.max_query_chars."""
         return both_ends(storable(self.task), self.service().settings.max_query_chars)
 
-    @cached_property
     def cfg(self) -> Any:
         """The configuration; raises the errors of `configuration`."""
-        return configuration(self.given)
+        if self._cfg is None:
+            self._cfg = configuration(self.given)
+        return self._cfg
 
     def is_off(self) -> bool:
         """Whether the settings switch memory off, and the command line does not switch it on."""
-        return not (self.cfg.enabled or self.given.enable_memory)
+        try:
+            return not (self.cfg().enabled or self.given.enable_memory)
+        except UserError:  # said when the bank is opened
+            return False
 
     def kept_attempts(self) -> int:
-        """How many attempts are kept (`run.attempts`)."""
-        check_numbers(self.cfg.run, "run", "attempts", least=0, whole=True)
-        return self.cfg.run.attempts
+        """How many attempts are kept (`run.attempts`); none if the configuration is wrong."""
+        if self._cfg is None:
+            return 0
+        check_numbers(self._cfg.run, "run", "attempts", least=0, whole=True)
+        return self._cfg.run.attempts
 
     def service(self) -> Service:
         """The service of the bank, opened at the first call; raises the errors of `open_service`."""
         if self._service is None:
-            self._service = open_service(self.given, self.cfg)
+            self._service = open_service(self.given, self.cfg())
         return self._service
 
     def bank(self) -> MemoryBank:
