@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from analysis.inspect_log import write_eval
 from analysis.load import explaining, find_runs, load_runs, read_run
 from core.build import make, option
 from core.errors import UserError
+from core.jsonl import read_lines
 from core.run.arms import named
 from core.run.metrics import summarise
 from core.run.tracking import Tally, episode_table, tracked_run
@@ -21,6 +23,36 @@ def to_parquet(paths: list[str], output: Path) -> None:
         frame[column] = frame[column].astype("Int64")
     frame.to_parquet(output, index=False)
     print(f"{output}: {len(frame)} episodes of {frame['run_dir'].nunique()} runs")
+
+
+RUN_METRICS = (  # of summary.json
+    "n n_success success_rate mean_steps cost_usd cost_usd_per_success wall_s wall_s_per_success lessons_per_100 "
+    "shown_per_task n_infra_error judge_agreement label_source"
+).split()
+
+
+def to_csv(paths: list[str], output: Path, start: datetime | None = None) -> None:
+    """A row of metrics a run, of those whose last episode ended since a time; None: of all."""
+    import pandas as pd
+
+    rows = []
+    for path in find_runs(paths):
+        run = read_run(path)
+        with explaining(path):
+            found = run.summary or summarise(run.rows, run.n_tasks)
+            times = read_lines(path / "timings.jsonl") if (path / "timings.jsonl").exists() else ()
+            ended = max((line["ended"] for line in times), default=0.0)
+        at, name = datetime.fromtimestamp(ended, UTC), named(run.arm or "run", run.overridden)
+        if start is None or at >= start:
+            about = {
+                "run": str(path),
+                "ended": at.isoformat(timespec="seconds"),
+                "arm": name,
+                "seed": run.config["seed"],
+            }
+            rows.append(about | {key: found.get(key) for key in RUN_METRICS})
+    pd.DataFrame(rows, columns=["run", "ended", "arm", "seed", *RUN_METRICS]).to_csv(output, index=False)
+    print(f"{output}: {len(rows)} runs")
 
 
 def to_inspect(paths: list[str], folder: Path) -> None:

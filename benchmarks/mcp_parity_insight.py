@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.mcp_parity_kit import OpenClient, ParityTable, serving
+from benchmarks.mcp_parity_kit import OpenClient, ParityTable, output_of, serving
 
 
 async def insight(table: ParityTable, folder: Path) -> None:
@@ -33,6 +33,12 @@ async def insight(table: ParityTable, folder: Path) -> None:
             len(listed.get("insights", [])) >= 2 and list(folder.glob("insight.sqlite.corrupt-*")),
             str(listed)[:300],
         )
+    Path(f"{bank}.journal").unlink()
+    bank.write_bytes(b"nothing that SQLite could read " * 200)
+    said = output_of("--bank", bank, "--tools", "ace")
+    table.row("... and with an empty memory where there is no journal", "an empty one takes its place" in said, said)
+    table.row("stderr: [INFO] server running", "[INFO] server running" in said, said)
+    table.differs("fresh < 7 days: full score", "decays from the first day on, as its own scoring algorithm says")
     table.differs("`node dist/index.js`", "`reasoning-bank-mcp --tools ace`")
 
 

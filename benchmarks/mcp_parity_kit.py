@@ -30,31 +30,36 @@ def answer(messages: list[dict[str, str]], role: str, sample: int) -> str:
 
 @dataclass
 class ParityTable:
-    """Each row of a document: what it asks for, whether ours does it, and a note where it does not."""
+    """Each row of a document: what it asks for, whether ours does it (+, ~ otherwise, - not), and why not.
+
+    A row that should hold and does not is a FAULT.
+    """
 
     document: str
-    rows: list[tuple[str, bool, str]] = field(default_factory=list)
+    rows: list[tuple[str, str, str]] = field(default_factory=list)  # (row, + ~ - or FAULT, note)
 
-    def row(self, text: str, holds: Any, why: str = "") -> None:
+    def row(self, text: str, holds: Any, why: Any = "") -> None:
         """A row that must hold; why: what was seen, shown where it does not."""
-        self.rows.append((text, bool(holds), "" if holds else f"FAULT {why}".strip()))
+        self.rows.append((text, "+" if holds else "FAULT", "" if holds else str(why)[:300]))
 
     def differs(self, text: str, why: str) -> None:
+        """A row that holds otherwise, and why that is meant so."""
+        self.rows.append((text, "~", why))
+
+    def absent(self, text: str, why: str) -> None:
         """A row that does not hold, and why that is meant so."""
-        self.rows.append((text, False, why))
+        self.rows.append((text, "-", why))
 
     def markdown(self, faults: bool) -> str:
         """The rows in Markdown; faults: only those that fail without a reason."""
-        shown = [each for each in self.rows if not faults or each[2].startswith("FAULT")]
-        held = sum(holds for _, holds, _ in self.rows)
-        lines = [f"| {text} | {'+' if holds else note} |" for text, holds, note in shown]
-        return "\n".join(
-            (f"**{self.document}**: {held} of {len(self.rows)} rows hold", "", "| row | |", "|---|---|", *lines)
-        )
+        shown = [each for each in self.rows if not faults or each[1] == "FAULT"]
+        counts = ", ".join(f"{sum(mark == each for _, mark, _ in self.rows)} {each}" for each in ("+", "~", "-"))
+        lines = [f"| {text} | {mark} | {note} |" for text, mark, note in shown]
+        return "\n".join((f"**{self.document}**: {counts}", "", "| row | | |", "|---|---|---|", *lines))
 
     @property
     def faults(self) -> int:
-        return sum(note.startswith("FAULT") for _, _, note in self.rows)
+        return sum(mark == "FAULT" for _, mark, _ in self.rows)
 
 
 @dataclass
@@ -80,10 +85,10 @@ class OpenClient:
         )
 
 
-def output_of(*words: Any) -> str:
-    """What the server's command prints, on both channels."""
-    command = command_of("mcp_server", *words)
-    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=60)
+def output_of(*words: Any, module: str = "mcp_server") -> str:
+    """What a command prints, on both channels; left out: the server's."""
+    command = command_of(module, *words)
+    done = subprocess.run(command, cwd=REPO, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     return done.stdout + done.stderr
 
 

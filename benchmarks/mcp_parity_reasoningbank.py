@@ -17,6 +17,7 @@ from benchmarks.mcp_parity_kit import (
     serving,
     until_done,
 )
+from envs.mind2web.shots import examples
 from mcp_server.config import load_config
 from mcp_server.foreign_config import read_foreign
 from scripts.command_line import REPO
@@ -54,11 +55,11 @@ async def reasoningbank(table: ParityTable, folder: Path) -> None:
         await _their_tools(table, server)
         await _their_memory(table, server)
         await _their_agents(table, server)
-    async with serving("--bank", bank, "preset=reasoningbank_mcp", "server.anonymous=all", *MODEL) as server:
+    async with serving("--bank", bank, "preset=reasoningbank_mcp", *MODEL) as server:
         found = await server.ask("retrieve_memory", query=HISTORY, top_k=3)
         owners = {memory["agent_id"] for memory in found.get("memories", [])}
         table.row(
-            "without agent_id all memories are retrieved (`server.anonymous=all`; off by default: isolation)",
+            "without agent_id all memories are retrieved (`server.anonymous=all`, which the preset sets)",
             "claude-code" in owners,
             str(found)[:300],
         )
@@ -273,7 +274,11 @@ def _their_papers(table: ParityTable) -> None:
         "one SQLite file; theirs are read and written by `python -m core.memory import|export --format mcp`",
     )
     table.differs("`python3 -m src.server`", "`python -m mcp_server` or `reasoning-bank-mcp`, with the same options")
-    table.differs("`src/mind2web`, `scripts/eval_mind2web.py`", "not here: benchmarks are environments of `main.py`")
+    options = output_of("--help", module="scripts.eval_mind2web")
+    wanted = ("--config", "--data-root", "--split", "--scores-pickle", "--top-k", "--output-dir", "--prompt-template")
+    table.row("`scripts/eval_mind2web.py` takes its seven options", all(word in options for word in wanted), options)
+    table.differs("its `--config config.yaml`", "refused with a sentence: the model is said by words of main.py")
+    table.row("Mind2Web: three examples in the prompt (`env.shots=3`)", examples(3, "choices").count("Reply: ") == 3)
     table.differs("`black src/`", "`make lint` (ruff)")
 
 

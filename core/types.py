@@ -165,6 +165,7 @@ class Extraction:
     n_truncated: int = 0  # replies cut off by their token limit
     attempts: tuple[int, ...] = ()  # the attempts they come from; (): all of them
     evidence: tuple[int, ...] | None = None  # the steps they rest on, from 1; None: the distiller does not say
+    notes: str = ""  # what the model said of several attempts before the lessons; "": not kept
     error: str | None = None  # an error while distilling, as "extractor: kind: message"
     usage: Usage = Usage()
 

@@ -22,6 +22,7 @@ EXAMPLES = """\
   %(prog)s token --tokens FILE --agent-id NAME                       a token of one tenant, see docs/mcp.md
   %(prog)s hook retrieve --bank ~/lessons.sqlite                     for the hooks of a client, see docs/mcp.md
   %(prog)s run --bank ~/lessons.sqlite -- claude -p "..."            around any command, see docs/run.md
+  %(prog)s runs --bank ~/lessons.sqlite --since 7d                   what those runs came to
 """
 
 
@@ -53,15 +54,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def dispatch(argv: list[str]) -> int:
-    """Run what the first word names: run, hook, audit, token, or a tool; returns the exit code."""
+    """Run what the first word names: run, runs, hook, audit, token, or a tool; returns the exit code."""
     name, rest = argv[0], argv[1:]
     if name == "run":
         from mcp_server.run import run_around
 
         return run_around(rest)
-    from mcp_server import audit, cli, hooks, tokens
+    from mcp_server import audit, cli, hooks, run_records, tokens
 
-    own = {"hook": hooks.run_hook, "audit": audit.run_audit, "token": tokens.run_token}
+    own = {"hook": hooks.run_hook, "audit": audit.run_audit, "token": tokens.run_token, "runs": run_records.run_runs}
     return own[name](rest) if name in own else cli.run_tool(argv)
 
 
@@ -118,6 +119,8 @@ def serve_bank(given: argparse.Namespace) -> int:
             service.roles()  # a model that cannot be called is an error now, not at the first extraction
             if not service.bank.read_only:
                 worker.start()
+        where = "stdio" if app is None else f"{given.transport}, http://{given.host}:{given.port}"
+        print(f"[INFO] server running over {where}, {len(service.bank)} memories", file=sys.stderr, flush=True)
         try:
             server.run("stdio") if app is None else http.serve_http(app, given.host, given.port, proxies)
         finally:

@@ -17,12 +17,16 @@ from typing import Any
 from core.errors import UserError
 from core.memory.open import file_of
 from core.textfile import read_text
+from mcp_server.foreign_outline import outline_words
+from mcp_server.override_words import override
 
 FOLDER = Path(__file__).parent / "config"  # a link to the repository's config/, so that a wheel carries it too
 SETTINGS_ENV = "REASONINGBANK_SETTINGS"  # names another settings file, or `none` to read none
 SETTINGS_NAME = "reasoningbank.yaml"
 TOKEN_ENV = "REASONINGBANK_MCP_TOKEN"  # the variable that holds the bearer token, unless another is named
-_PLAIN = re.compile(r"(?!(?:null|true|false|inf|nan)$)[A-Za-z_][\w-]*", re.IGNORECASE)
+VARIABLE = "REASONINGBANK_"  # a variable that sets a key begins so (`environment`)
+OWN_VARIABLES = (SETTINGS_ENV, TOKEN_ENV, *(f"{VARIABLE}{name}" for name in ("MEMORY", "MEMORY_FILE", "TASK")))
+SINGLE_KEYS = ("preset", "enabled", "llm", "embedder", "retrieval", "judge", "select", "seed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +66,16 @@ class ServerSettings:
 
 
 def load_config(overrides: list[str]) -> Any:
-    """The composed configuration: a preset, then the user's settings file, then the typed overrides.
+    """The composed configuration: a preset, the user's settings file, variables REASONINGBANK_*, the typed overrides.
 
     If another option of a group is typed (retrieval=cosine), the file's keys of that group are left out. Raises
-    UserError if a key of the file is invalid, naming both.
+    UserError if a key of the file or a variable is invalid, naming it.
     """
-    path = settings_file()
-    if path is None:
-        return _with_preset(overrides)
-    words = unless_typed(read_settings(path), overrides)
+    path, variables = settings_file(), environment()
+    kept = set(unless_typed(list(variables), overrides))
+    variables = {word: name for word, name in variables.items() if word in kept}
+    words = [] if path is None else unless_typed(read_settings(path), [*variables, *overrides])
+    words += variables
     try:
         cfg = _with_preset([*words, *overrides])
     except UserError:
@@ -78,12 +83,33 @@ def load_config(overrides: list[str]) -> Any:
             try:
                 _with_preset(words[:number])
             except UserError as error:
-                # The file may hold what must not stand in a log, such as a key of a provider.
+                # Its value may be what must not stand in a log, such as a key of a provider.
                 reason = str(error).partition(" (given: ")[0].replace(word, _key(word))
-                raise UserError(f"the settings {path}: {_key(word)} does not fit: {reason}") from error
+                where = f"the variable {variables[word]}" if word in variables else f"the settings {path}"
+                raise UserError(f"{where}: {_key(word)} does not fit: {reason}") from error
         raise
-    cfg.settings = str(path.resolve())
+    if path is not None:
+        cfg.settings = str(path.resolve())
     return cfg
+
+
+def environment() -> dict[str, str]:
+    """{override: name of the variable} of the variables that set keys: REASONINGBANK_RETRIEVAL__TOP_K=3 is top_k.
+
+    `__` stands for a dot. A name without one counts if it is a key of config/mcp.yaml; others are somebody else's.
+    """
+    import yaml
+
+    found = {}
+    for name, text in sorted(os.environ.items()):
+        key = name.removeprefix(VARIABLE).lower().replace("__", ".")
+        if name.startswith(VARIABLE) and name not in OWN_VARIABLES and ("." in key or key in SINGLE_KEYS):
+            try:
+                value = yaml.safe_load(text)
+            except yaml.YAMLError:
+                value = text
+            found[override(key, text if isinstance(value, dict) else value)] = name
+    return dict(sorted(found.items(), key=lambda each: "." in _key(each[0])))
 
 
 def settings_file() -> Path | None:
@@ -99,6 +125,11 @@ def read_settings(path: Path) -> list[str]:
     settings = parse_yaml(read_text(path, f"the settings {path}"), f"the settings {path} are") or {}
     if not isinstance(settings, dict):
         raise UserError(f"the settings {path} hold no keys: give lines like `retrieval.top_k: 3`.")
+    try:
+        if (words := outline_words(settings)) is not None:
+            return words
+    except UserError as error:
+        raise UserError(f"the settings {path}: {error}") from None
     return sorted(_overrides(settings), key=lambda word: "." in word.partition("=")[0])
 
 
@@ -122,23 +153,7 @@ def _overrides(node: dict[Any, Any], above: str = "") -> Iterator[str]:
         if isinstance(value, dict) and value:
             yield from _overrides(value, f"{key}.")
         else:
-            yield f"{key}={_value(value)}"
-
-
-def _value(value: Any) -> str:
-    """A value in the grammar of Hydra's overrides; a text that could be read otherwise is quoted."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, list):
-        return f"[{','.join(map(_value, value))}]"
-    if isinstance(value, str) and not _PLAIN.fullmatch(value):
-        return quoted(value)
-    return str(value)
-
-
-def quoted(text: str) -> str:
-    """A text as Hydra's overrides quote it, so that nothing in it is syntax."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+            yield override(key, value)
 
 
 def _with_preset(overrides: list[str]) -> Any:

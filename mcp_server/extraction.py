@@ -19,7 +19,7 @@ from core.memory.bank import MemoryBank
 from core.memory.citations import cited
 from core.memory.store.contract import Busy
 from core.memory.store.jobs import TRIES, Job
-from core.types import Lesson, Scored, Step, Task, Trajectory, Verdict, content_id
+from core.types import Extraction, Scored, Step, Task, Trajectory, Verdict, content_id
 from mcp_server import audit
 from mcp_server.service import Service, clients_verdict, describe_stored, lookup, new_record
 
@@ -76,10 +76,13 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, job_id: str, pay
             "outcomes": [verdict.label for verdict in verdicts],
             "pattern": payload["pattern"],
         }
-        lessons = _contrast(service, attempts, payload["pattern"])
+        extraction = _contrast(service, attempts, payload["pattern"])
     else:
         distiller = build_learner(service.cfg.distiller, extractor, service.cfg)
-        lessons = distiller.distil(task, attempts.read()[0], verdicts[0], shown, None).lessons
+        extraction = distiller.distil(task, attempts.read()[0], verdicts[0], shown, None)
+    lessons = extraction.lessons
+    about |= {"evidence": list(extraction.evidence)} if extraction.evidence is not None and not several else {}
+    about |= {"notes": extraction.notes} if extraction.notes else {}
     if not lessons:
         raise UserError("the model's reply held no lesson that could be read.")
     made = trajectories[chosen].id
@@ -97,12 +100,12 @@ def _best(service: Service, attempts: Attempts, pattern: str) -> int:
     return build_learner(service.cfg.select, service.roles()["judge"], service.cfg).pick(attempts).index
 
 
-def _contrast(service: Service, attempts: Attempts, pattern: str) -> tuple[Lesson, ...]:
+def _contrast(service: Service, attempts: Attempts, pattern: str) -> Extraction:
     """The lessons from all attempts together. As in the paper without labels, unless contrast.labels=judge."""
     if service.cfg.contrast is None:
         raise UserError("contrast=null: this server compares no attempts; send each to extract_memory.")
     contrast = build_learner(service.cfg.contrast, service.roles()["extractor"], service.cfg)
-    return (contrast.sequential if pattern == "sequential" else contrast.parallel)(attempts).lessons
+    return (contrast.sequential if pattern == "sequential" else contrast.parallel)(attempts)
 
 
 def _attempts_of(payload: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """config.yaml of the server github.com/hanw39/ReasoningBank-MCP, read into overrides of this one (`--config FILE`).
 
-The layout is that of its README and of its src/default_config.yaml. A key is mapped to what it means here, or is known
-to change nothing here (NO_EFFECT), or the file is refused with one sentence that names the key.
+The layout is that of its README and of its src/default_config.yaml; foreign_outline.py has two more. A key is mapped to
+what it means here, or is known to change nothing here (NO_EFFECT), or the file is refused with one sentence that names
+it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from typing import Any
 
 from core.errors import UserError
 from core.textfile import read_text
-from mcp_server.config import parse_yaml, quoted
+from mcp_server.config import parse_yaml
+from mcp_server.foreign_outline import outline_words
+from mcp_server.override_words import quoted
 
 PROVIDERS = {"llm": ("dashscope", "openai", "anthropic"), "embedding": ("dashscope", "openai")}
 OWN_GROUP = {"llm": "llm", "embedding": "embedder"}
@@ -82,7 +85,13 @@ _VARIABLE = re.compile(r"\$\{(\w+)(\?|:[^}]*)?\}")
 
 def read_foreign(path: Path) -> list[str]:
     """The overrides (key=value) equivalent to a file, preset first. Raises UserError for keys without equivalent."""
-    given = _checked(path, _leaves(path, _load(path)))
+    data = _load(path)
+    try:
+        if (words := outline_words(data)) is not None:
+            return words
+    except UserError as error:
+        raise UserError(f"--config {path}: {error}") from None
+    given = _checked(path, _leaves(path, data))
     if given.get("mode.preset") == "paper_faithful":  # there, too, it switches hybrid scores and the manager off
         return ["preset=paper_faithful", *_providers(given), *_mapped(given, SAME)]
     words = ["preset=reasoningbank_mcp", *_providers(given)]

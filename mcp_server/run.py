@@ -7,19 +7,19 @@ on stderr, is counted (`bank_status`), and the command runs as it would have wit
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.build import build_learner
-from core.errors import InfraError, UserError
+from core.errors import InfraError, UserError, check_numbers
 from core.learning.judges import heuristic_verdict
 from core.learning.transcript import without_lessons
 from core.memory.citations import cited
@@ -31,7 +31,8 @@ from mcp_server.agent_commands import Prompt, prompt_in
 from mcp_server.config import bank_file, bank_options
 from mcp_server.extraction import as_trajectory
 from mcp_server.run_command import CommandResult, run_command, with_memory
-from mcp_server.service import Service, describe_stored, new_record, open_service
+from mcp_server.run_report import list_lessons, new_memories, note_run, report
+from mcp_server.service import Service, configuration, describe_stored, new_record, open_service
 from mcp_server.texts import memory_prompt
 
 if TYPE_CHECKING:
@@ -116,8 +117,12 @@ def run_around(argv: list[str]) -> int:
     task = task.replace("\x00", "")  # neither a variable nor an argument can hold one
     if not task:
         best_effort.warn("task", "none was found, so that there is nothing to recall: give --task TEXT")
-    memory = TaskMemory(given=given, task=task)
-    hits = best_effort.do("retrieve", given.memory_timeout, memory.retrieve) or [] if task else []
+    memory, began = TaskMemory(given=given, task=task), time.monotonic()
+    off = best_effort.do("settings", given.memory_timeout, memory.is_off)
+    if off:
+        print("memory: off (enabled: false in the settings; --enable-memory: on)", file=sys.stderr)
+    found = best_effort.do("retrieve", given.memory_timeout, memory.retrieve) if task and off is False else None
+    hits, retrieve_s = found or [], time.monotonic() - began
     list_lessons(hits)
     text = memory.text(hits).replace("\x00", "")
     if given.memory_file is not None:
@@ -134,16 +139,24 @@ def run_around(argv: list[str]) -> int:
         "duration_s": round(done.duration_s, 3),
         "verdict": None,
         "confidence": None,
+        "agent_id": given.agent_id,
+        "memory_enabled": found is not None,
         "retrieved": [hit.record.id for hit in hits],
         "used": used_of(hits, done),
         "learned": [],
+        "new_memories": [],
+        "mean_duration_s": None,
+        "earlier_runs": 0,
     }
-    if task and done.status != 130:  # 130: the user stopped it
+    began = time.monotonic()
+    if task and off is False and done.status != 130:  # 130: the user stopped it
         result |= best_effort.do("learn", given.learn_timeout, lambda: memory.learn(hits, done)) or {}
     best_effort.do("close", 10, memory.close)
     result |= {"memories_retrieved": len(hits), "memories_used": len(result["used"])}
     result |= {"memories_learned": len(result["learned"]), "warnings": best_effort.warnings}
-    report(given, result, best_effort)
+    result |= {"retrieve_s": round(retrieve_s, 3), "learn_s": round(time.monotonic() - began, 3)}
+    best_effort.do("metrics", 10, lambda: note_run(given.bank, command, result, task, done, memory.kept_attempts()))
+    best_effort.do("result", 10, lambda: report(given.result, result))
     if best_effort.stuck:  # a thread that hangs must not keep the shell waiting
         sys.stdout.flush()
         sys.stderr.flush()
@@ -178,8 +191,10 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     bank_options(top)
-    top.add_argument("--k", type=int, default=3, metavar="N", help="lessons to retrieve (3)")
-    top.add_argument("--domain", default="", metavar="NAME", help="retrieve and store within this domain only")
+    top.add_argument("--enable-memory", action="store_true", help="also where the settings say enabled: false")
+    top.add_argument("--k", "--memory-k", type=int, default=3, metavar="N", help="lessons to retrieve (3)")
+    domain = "retrieve and store within this domain only"
+    top.add_argument("--domain", "--memory-domain", default="", metavar="NAME", help=domain)
     top.add_argument("--agent-id", default="", metavar="NAME", help="whose memory")
     task = top.add_mutually_exclusive_group()
     task.add_argument("--task", metavar="TEXT", help="what is asked; else the prompt of an agent that is known here")
@@ -190,6 +205,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--closing-words", action="store_true", help="without a model, keep the command's last paragraph")
     top.add_argument("--consolidate-every", type=int, metavar="N", help="new lessons after which a round begins (20)")
     top.add_argument("--result", metavar="FILE", help="write the result as JSON to a file; - prints it")
+    top.add_argument("--json", dest="result", action="store_const", const="-", help="as --result -")
     top.add_argument("--memory-timeout", type=float, default=30, metavar="S", help="for retrieving (30)")
     top.add_argument("--learn-timeout", type=float, default=300, metavar="S", help="for judging and distilling (300)")
     return top
@@ -232,13 +248,6 @@ def hand_over(command: list[str], prompt: Prompt | None, task: str, memory: str)
     return prompt.with_text(command, with_memory("", memory)) if prompt and memory else command
 
 
-def list_lessons(hits: list[Scored]) -> None:
-    """One line on stderr for each lesson that was retrieved."""
-    for number, hit in enumerate(hits, 1):
-        titles = " / ".join(lesson.title for lesson in hit.record.items)
-        print(f"memory: [{number}] {titles} (from a {hit.record.outcome}, {min(hit.score, 1):.2f})", file=sys.stderr)
-
-
 @dataclass(kw_only=True)
 class TaskMemory:
     """The bank for one task: retrieves lessons before the command, and learns from its result."""
@@ -246,10 +255,13 @@ class TaskMemory:
     given: argparse.Namespace
     task: str
     _service: Service | None = None
+    _cfg: Any = None
 
     def retrieve(self) -> list[Scored]:
         """Retrieve the records for the task, and count them as shown."""
         bank = self.bank()
+        if not len(bank):  # nor is the embedder loaded then, which takes seconds
+            return []
         hits = bank.retrieve(self.query, self.given.k)
         self.service().count_shown(bank, [hit.record.id for hit in hits])
         return hits
@@ -266,10 +278,30 @@ class TaskMemory:
         """The task's text, its two ends if it is longer than server.max_query_chars."""
         return both_ends(storable(self.task), self.service().settings.max_query_chars)
 
+    def cfg(self) -> Any:
+        """The configuration; raises the errors of `configuration`."""
+        if self._cfg is None:
+            self._cfg = configuration(self.given)
+        return self._cfg
+
+    def is_off(self) -> bool:
+        """Whether the settings switch memory off, and the command line does not switch it on."""
+        try:
+            return not (self.cfg().enabled or self.given.enable_memory)
+        except UserError:  # said when the bank is opened
+            return False
+
+    def kept_attempts(self) -> int:
+        """How many attempts are kept (`run.attempts`); none if the configuration is wrong."""
+        if self._cfg is None:
+            return 0
+        check_numbers(self._cfg.run, "run", "attempts", least=0, whole=True)
+        return self._cfg.run.attempts
+
     def service(self) -> Service:
         """The service of the bank, opened at the first call; raises the errors of `open_service`."""
         if self._service is None:
-            self._service = open_service(self.given)
+            self._service = open_service(self.given, self.cfg())
         return self._service
 
     def bank(self) -> MemoryBank:
@@ -305,6 +337,7 @@ class TaskMemory:
             service.add(bank, replace(record, domain=self.given.domain), used, steps, verdict.confidence)
             stored = describe_stored(bank, id)
             outcome |= {"learned": [id]} if stored["state"] == "active" else {"set_aside": stored}
+            outcome["new_memories"] = new_memories(bank, outcome["learned"], outcome["verdict"])
         return outcome
 
     def _verdict(self, task: Task, attempt: Trajectory, done: CommandResult) -> Verdict:
@@ -364,17 +397,3 @@ def used_of(hits: list[Scored], done: CommandResult) -> list[str]:
     """Ids of the records whose lessons the command's output cites, by number, id or title."""
     lessons = [(hit.record.id, lesson.title) for hit in hits for lesson in hit.record.items]
     return list(dict.fromkeys(lessons[place][0] for place in sorted(cited(done.output, lessons))))
-
-
-def report(given: argparse.Namespace, result: dict[str, Any], best_effort: BestEffort) -> None:
-    """Print one line to stderr, and write the whole result as JSON if --result asks for it."""
-    verdict = result["verdict"] or {}
-    label = verdict.get("label") or "not judged"
-    print(f"memory: {label}, {result['memories_learned']} learned, {result['duration_s']:.1f} s", file=sys.stderr)
-    if given.result == "-":
-        print(json.dumps(result, ensure_ascii=False))
-    elif given.result:
-        try:
-            Path(given.result).write_text(json.dumps(result, ensure_ascii=False) + "\n", encoding="utf-8")
-        except OSError as error:
-            best_effort.warn("result", f"{given.result}: {error.strerror}")

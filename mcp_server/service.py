@@ -23,6 +23,7 @@ from core.memory.bank import MemoryBank
 from core.memory.none import NoMemory
 from core.memory.open import embedder_of, file_of
 from core.memory.records import EpisodeFeedback
+from core.memory.sqlite.repair import set_aside_unreadable
 from core.models.embedding import MINILM, NamedEmbedder
 from core.types import Lesson, MemoryRecord, Task, Verdict, content_id
 from mcp_server import checks
@@ -82,6 +83,8 @@ class Service:
         read_only = (file := file_of(path)) is not None and file.is_file() and not is_writable(file)
         if read_only:
             log.warning(f"the bank {path} cannot be written to: it is only read.")
+        if file is not None and not read_only:
+            set_aside_unreadable(file)
         name = embedder or embedder_of(path, read_only=read_only) or MINILM
         if self.cfg.get("embedder") is not None:
             chosen = make({**self.cfg.embedder, "path": None})  # no cache in whatever folder a client starts this in
@@ -289,14 +292,27 @@ def describe_stored(bank: MemoryBank, id: str) -> dict[str, Any]:
     return stored | ({"why": list(why)} if why else {})
 
 
-def open_service(given: argparse.Namespace) -> Service:
-    """Open the bank that the options of `config.bank_options` name, with the configuration typed after them."""
+def configuration(given: argparse.Namespace) -> Any:
+    """The configuration of the options of `config.bank_options`, with what is typed after them.
+
+    preset=reasoningbank_mcp shows all memories to a call without agent_id, but not where tenants are kept apart.
+    """
     words = unless_typed(read_foreign(given.config), given.overrides) if given.config else []
     words += given.overrides
+    cfg = load_config(words)
+    apart = given.require_agent_id or getattr(given, "tokens", None) is not None
+    if apart and cfg.preset == "reasoningbank_mcp" and not any(word.startswith("server.anonymous=") for word in words):
+        cfg.server.anonymous = "own"
+    return cfg
+
+
+def open_service(given: argparse.Namespace, cfg: Any = None) -> Service:
+    """Open the bank that the options of `config.bank_options` name. cfg: its configuration; None: `configuration`."""
     path = bank_path(given)
     if given.bank is None:
         print(f"reasoningbank-mcp: the bank is {path} (--bank PATH: another).", file=sys.stderr)
-    return Service(path, load_config(words), embedder=given.embedder, require_agent=given.require_agent_id)
+    cfg = configuration(given) if cfg is None else cfg
+    return Service(path, cfg, embedder=given.embedder, require_agent=given.require_agent_id)
 
 
 def package_version() -> str:

@@ -28,6 +28,7 @@ INDUCE_WORKFLOWS_PROMPT = "induce_workflows"
 MEMORY_BLOCK = "memory_block"  # fills the slot {{ memory_block }} of the system instruction
 MERGE_LESSONS_PROMPT = "merge_lessons"  # MERGE_LESSONS and RELATE_LESSONS: for memory.consolidate, not in the paper
 RELATE_LESSONS_PROMPT = "relate_lessons"
+RELATE_LESSONS_CONFIDENCE_PROMPT = "relate_lessons_confidence"  # replaces it where a probability is asked for
 FORMS = {"paper": MEMORY_BLOCK, "plain": "memory_block_plain", "plain_zh": "memory_block_plain_zh"}
 OTHER_FORMS = [name for name in FORMS.values() if name != MEMORY_BLOCK]
 SECOND_OPINION_PROMPT = "second_opinion"  # for memory.hygiene, not in the paper

@@ -139,4 +139,5 @@ def _record(
     read = [trajectories[number].sample for number in made.attempts or range(len(trajectories))]
     evidence = None if made.evidence is None else list(made.evidence)
     record = record_of(index, task, trajectories[source], verdict, made.lessons)
-    return replace(record, domain=domain or "", tags=tags, provenance={"attempts": read, "evidence": evidence})
+    about = {"attempts": read, "evidence": evidence} | ({"notes": made.notes} if made.notes else {})
+    return replace(record, domain=domain or "", tags=tags, provenance=about)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.learning.structured import CONTENT_CHARS, lessons_schema, parse_lessons
+from core.learning.structured import CONTENT_CHARS, lessons_schema, parse_lessons, parse_thoughts
 from core.learning.transcript import cut
 from core.models.base import Reply, Role
 from core.models.meter import account_of
@@ -79,9 +79,15 @@ class Extractor(Learner):
         max_items: int,
         sample: int,
         max_content: int = CONTENT_CHARS,
+        *,
+        keep_notes: bool = False,
         **values: object,
     ) -> Extraction:
-        """As `ask`, with the reply as lessons. max_content: maximum characters of a parsed lesson's content."""
+        """As `ask`, with the reply as lessons.
+
+        max_content   maximum characters of a parsed lesson's content
+        keep_notes    keep what the reply says before the lessons, too
+        """
         schema = None if self.raw_replies else lessons_schema(max_items, max_content)
         reply = self.ask(template, purpose, task, schema, sample, max_items=max_items, **values)
         cut_off = reply.finish_reason == "length"
@@ -89,7 +95,8 @@ class Extractor(Learner):
             lessons, dropped = _raw(reply.text, task.query), 0
         else:
             lessons, dropped = parse_lessons(reply.text, max_items, truncated=cut_off)
-        return Extraction(lessons=tuple(lessons), n_dropped=dropped, n_truncated=int(cut_off), usage=reply.usage)
+        counts = {"n_dropped": dropped, "n_truncated": int(cut_off), "usage": reply.usage}
+        return Extraction(lessons=tuple(lessons), notes=parse_thoughts(reply.text) if keep_notes else "", **counts)
 
 
 def _raw(reply: str, query: str) -> list[Lesson]:

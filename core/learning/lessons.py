@@ -118,10 +118,18 @@ def variant_for(rule_exception: bool) -> str | None:
 
 
 def only_quotes(made: Extraction, trajectory: Trajectory) -> Extraction:
-    """Drop the lessons whose content quotes no observation (QUOTE_WORDS consecutive words)."""
-    observed = {run for step in trajectory.steps for run in _word_runs(step.observation_without_hint)}
-    kept = tuple(lesson for lesson in made.lessons if observed.intersection(_word_runs(lesson.content)))
-    return replace(made, lessons=kept, n_dropped=made.n_dropped + len(made.lessons) - len(kept))
+    """Drop the lessons whose content quotes no observation (QUOTE_WORDS consecutive words).
+
+    The steps whose observations are quoted are the evidence.
+    """
+    observed = [_word_runs(step.observation_without_hint) for step in trajectory.steps]
+    quoted = [
+        [number for number, runs in enumerate(observed, 1) if not runs.isdisjoint(_word_runs(lesson.content))]
+        for lesson in made.lessons
+    ]
+    kept = tuple(lesson for lesson, steps in zip(made.lessons, quoted, strict=True) if steps)
+    evidence = tuple(sorted({number for steps in quoted for number in steps}))
+    return replace(made, lessons=kept, evidence=evidence, n_dropped=made.n_dropped + len(made.lessons) - len(kept))
 
 
 def _word_runs(text: str) -> set[tuple[str, ...]]:
@@ -204,6 +212,7 @@ class Contrast(Extractor, Reads):
     max_tokens  maximum estimated tokens of all attempts together; the longest are cut first, in the middle
     rule_exception         as in Distiller
     contrast_temperature   of its calls; None: the role's
+    notes       what the model says of the comparison is kept with the lessons (`notes` in the record's provenance)
     """
 
     labels: str = "none"
@@ -211,6 +220,7 @@ class Contrast(Extractor, Reads):
     max_tokens: int = 24000
     rule_exception: bool = True
     contrast_temperature: float | None = None
+    notes: bool = False
 
     def __post_init__(self) -> None:
         check_choice(self, "contrast", "labels", ("none", "judge"))
@@ -231,5 +241,6 @@ class Contrast(Extractor, Reads):
             "labels": labels,
             "variant": variant_for(self.rule_exception),
             "temperature": self.contrast_temperature,
+            "keep_notes": self.notes,
         }
         return self.lessons(template, purpose, attempts.task, self.max_items, 0, CONTRAST_CHARS, **values)

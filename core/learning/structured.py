@@ -102,13 +102,15 @@ def parse_status(text: str | None) -> str | None:
     return None
 
 
-def parse_confidence(text: str | None) -> float | None:
+def parse_confidence(text: str | None, key: str = "status") -> float | None:
     """A judge's confidence in [0, 1] from its reply, written as a share or in per cent; None if there is none.
+
+    key   of the answer's object that the confidence is in
 
     As with the status the last statement counts: after the answer's object, else in it, else anywhere.
     """
     text = _readable(_first_turn(answer_of(text), _LABELLED))
-    objects = _objects(text, "status")
+    objects = _objects(text, key)
     answer, end = objects[-1] if objects else ({}, 0)
     in_answer = re.findall(rf"^\s*{_SHARE}\s*$", str(answer.get("confidence", "")))
     for stated in (_CONFIDENCE.findall(text, end), in_answer, _CONFIDENCE.findall(text)):
@@ -130,6 +132,16 @@ def parse_lessons(text: str | None, max_items: int, *, truncated: bool = False) 
         items[-1:] = [None]
     lessons = list(dict.fromkeys(item for item in items if item is not None))[:max_items]
     return lessons, len(items) - len(lessons) if items else int(bool(text.strip()))
+
+
+def parse_thoughts(text: str | None) -> str:
+    """What a reply with lessons says before them, without its label; "" if it says nothing."""
+    text = _first_turn(answer_of(text), _WRITTEN, blank_line=True)
+    if _ITEM.search(text):
+        before = _ITEM.split(_GLUED.sub("```\n", text))[0].replace("```markdown", "").replace("```", "")
+        return re.sub(r"^\W*thoughts\W*:\W*", "", before.strip(), flags=re.IGNORECASE).strip()
+    objects = _objects(_readable(text), "items")
+    return str(objects[-1][0].get("thoughts", "")).strip() if objects else ""
 
 
 def _from_objects(text: str) -> list[Lesson | None]:

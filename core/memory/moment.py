@@ -6,16 +6,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+from core.errors import UserError
 from core.types import MemoryRecord
 
 SECONDS_A_DAY = 86_400.0
+DAYS = {"h": 1 / 24, "d": 1.0, "w": 7.0}
 
 
 def now() -> str:
     """The time of the wall clock: ISO, UTC, whole seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def since(text: str) -> datetime:
+    """The time that `7d`, `12h`, `2w` or an ISO date stands for, in UTC. Raises UserError."""
+    try:
+        if text[-1:] in DAYS:
+            return datetime.now(UTC) - timedelta(days=float(text[:-1]) * DAYS[text[-1]])
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise UserError(f"--since {text}: give e.g. 7d, 12h, 2w or 2026-01-31.") from None
 
 
 @dataclass(frozen=True, kw_only=True)

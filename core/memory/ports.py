@@ -49,6 +49,7 @@ class Bank(Protocol):
     namespace: str
     read_only: bool
     embedder: Embedder
+    policy: Policy
     provenance: dict[str, Any]
     hygiene: Hygiene | None
 
@@ -145,6 +146,10 @@ class Policy(Protocol):
     def relevance(self, score: float) -> float:
         """A score of this policy scaled to [0, 1], for display."""
         return score
+
+    def score(self, record: MemoryRecord, similarity: float, age_days: float) -> float:
+        """The score by which a record is ranked, without what depends on other records; here its similarity."""
+        return similarity
 
 
 class Hygiene(Protocol):

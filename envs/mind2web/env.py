@@ -22,6 +22,7 @@ from envs.base import BaseEnv
 from envs.mind2web.data import Record, RecordedStep, Split, load_split
 from envs.mind2web.page import Page
 from envs.mind2web.score import WRONG, Action, Mark, marked, read_action, read_choice, written
+from envs.mind2web.shots import examples
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # the first is none of the above
 ACTIONS = {
@@ -97,6 +98,8 @@ class Mind2WebEnv(BaseEnv):
     history               gold: the earlier actions as they were recorded | own: as the agent predicted them
     history_length        max. number of earlier actions shown; None: all
     step_success          parts: the right element and an action F1 of 1 | whole: the whole action, to the letter
+    shots                 worked examples in the instructions, 0 to 3: our own (`shots.json`) or those of shots_file
+    shots_file            a file of the form of `shots.json`; None: our own
     """
 
     pages: ClassVar[bool] = True
@@ -109,6 +112,8 @@ class Mind2WebEnv(BaseEnv):
     history: str = "gold"
     history_length: int | None = 5
     step_success: str = "parts"
+    shots: int = 0
+    shots_file: str | None = None
     _most_steps: int = field(default=0, init=False, repr=False)  # as configured
     _splits: dict[str, Split] = field(default_factory=dict, init=False, repr=False)
     _record: Record | None = field(default=None, init=False, repr=False)
@@ -126,7 +131,9 @@ class Mind2WebEnv(BaseEnv):
         check_numbers(self, "env", "top_k", "history_length", least=1, whole=True)
         check_numbers(self, "env", "choices_per_question", least=2, most=len(LETTERS) - 1, whole=True)
         self._most_steps = self.max_steps
-        self.instructions = self.instructions.rstrip() + "\n" + ACTIONS[self.form].strip()
+        check_numbers(self, "env", "shots", least=0, whole=True)
+        shown = examples(self.shots, self.form, self.shots_file)
+        self.instructions = self.instructions.rstrip() + "\n" + ACTIONS[self.form].strip() + (shown and f"\n\n{shown}")
 
     def walkthrough(self) -> list[str]:
         """In form=choices the letter of the element where it is shown. Steps that are not asked stay wrong."""
@@ -150,7 +157,9 @@ class Mind2WebEnv(BaseEnv):
 
     def describe(self) -> dict[str, Any]:
         entries = self._of(self.split).entries
-        return {"dataset": "mind2web", "split": self.split, "sha256": digest([each.sha256 for each in entries])}
+        shown = {"shots": digest(examples(self.shots, self.form, self.shots_file))} if self.shots else {}
+        sha256 = digest([each.sha256 for each in entries])
+        return {"dataset": "mind2web", "split": self.split, "sha256": sha256} | shown
 
     def _tasks(self, split: str | None) -> list[Task]:
         split = split or self.split

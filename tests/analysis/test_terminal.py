@@ -212,3 +212,20 @@ def test_wandb_takes_a_run_after_the_fact(runs, tmp_path):
     done = script("export", run, "--to", "wandb")
     assert done.returncode == 0, done.stderr
     assert list((run / "wandb").glob("offline-run-*/*.wandb"))
+
+
+def test_csv_has_a_row_of_metrics_a_run_since_a_time(runs, tmp_path):
+    import pandas as pd
+
+    out, folder = tmp_path / "week.csv", runs["no_memory"].parent
+    done = script("export", folder, "--to", "csv", "--since", "7d", "-o", out)
+    frame = pd.read_csv(out)
+    assert done.returncode == 0 and len(frame) == len(list(folder.glob("*/manifest.json")))
+    row = frame[frame["run"] == str(runs["no_memory"])].iloc[0]
+    summary = json.loads((runs["no_memory"] / "summary.json").read_text())
+    assert (row["n"], row["success_rate"]) == (summary["n"], summary["success_rate"])
+    assert script("export", folder, "--to", "csv", "--since", "2999-01-01", "-o", out).returncode == 0
+    assert len(pd.read_csv(out)) == 0
+    for words, said in ((("csv", "--since", "soon"), "--since soon"), (("parquet", "--since", "7d"), "--since is for")):
+        done = script("export", folder, "--to", *words, "-o", out)
+        assert done.returncode == 2 and said in done.stderr

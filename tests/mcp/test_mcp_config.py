@@ -7,9 +7,10 @@ import re
 import pytest
 
 from core.errors import UserError
-from mcp_server.config import default_bank, load_config, unless_typed
+from mcp_server.__main__ import parser
+from mcp_server.config import SETTINGS_ENV, default_bank, load_config, unless_typed
 from mcp_server.foreign_config import read_foreign
-from mcp_server.service import Service
+from mcp_server.service import Service, configuration
 
 KEYS = {"DASHSCOPE_API_KEY": "sk-of-dashscope", "OPENAI_API_KEY": "sk-of-openai", "ANTHROPIC_API_KEY": "sk-ant-x"}
 EXAMPLE = """\
@@ -322,3 +323,25 @@ def test_without_a_name_the_bank_lies_in_the_users_data_folder(monkeypatch, plat
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.platform", platform)
     assert str(default_bank()) == place
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens", "anonymous"),
+    [
+        (["preset=reasoningbank_mcp"], None, "all"),
+        (["preset=reasoningbank_mcp", "--require-agent-id"], None, "own"),
+        (["preset=reasoningbank_mcp"], "team.tokens", "own"),
+        (["preset=reasoningbank_mcp", "server.anonymous=own"], None, "own"),
+        (["preset=reasoningbank_mcp", "server.anonymous=all"], "team.tokens", "all"),  # refused where it is served
+        (["preset=production"], None, "own"),
+        (["preset=paper_faithful"], None, "own"),
+        ([], None, "own"),
+    ],
+)
+def test_only_that_presets_calls_without_agent_id_see_everything_and_never_where_tenants_are_apart(
+    monkeypatch, words, tokens, anonymous
+):
+    monkeypatch.setenv(SETTINGS_ENV, "none")
+    given = parser().parse_intermixed_args(words)
+    given.tokens = tokens
+    assert configuration(given).server.anonymous == anonymous

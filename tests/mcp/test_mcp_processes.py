@@ -143,7 +143,8 @@ def test_without_arguments_a_bank_in_the_data_folder_is_served_and_named_on_stde
 
     def status(*words, **env):
         lines, errors = talk([sys.executable, *words], HELLO, READY, call(1, "bank_status"), **home | env)
-        assert errors.count("\n") == 1 and "bank.sqlite" in errors
+        first, second = errors.splitlines()
+        assert "bank.sqlite" in first and second.startswith("[INFO] server running over stdio, ")
         return json.loads(lines[1])["result"]["structuredContent"]
 
     plain = status("-m", "mcp_server")

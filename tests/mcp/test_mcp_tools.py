@@ -143,7 +143,7 @@ def test_the_prompt_can_be_worded_as_the_reasoningbank_server_words_it(tmp_path)
         "Here are some memory items I have accumulated from past interactions with the environment"
     )
     assert (lines[1], lines[-1]) == ("<memory_items>", "</memory_items>")
-    assert lines[2] == f"Memory 1 [✓ Successful Experience] - Complete History (id={id}, score 0.90)"
+    assert lines[2] == f"Memory 1 [✓ Successful Experience] - Complete History (id={id}, score 0.90, agent_id=default)"
     assert lines[5].startswith("Memory 2 [✗ Failed Experience] - Recent Orders ") and "score 0.68" in lines[5]
     assert lines[6:8] == ["A trap.", "They are not all."]
     assert found["formatted_prompt"].count("</memory_items>") == 1 and "<|im_end|>" not in found["formatted_prompt"]

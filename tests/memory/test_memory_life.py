@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import math
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,8 @@ from core.memory.consolidation.contradict import Contradict, LLMChecker, NLIChec
 from core.memory.consolidation.deduplicate import Deduplicate, content_hash, titles_near
 from core.memory.consolidation.merge import LLMAuthor, Merge, Voting, groups
 from core.memory.consolidation.prune import Prune
+from core.memory.policies.cosine import Cosine
+from core.memory.policies.four_factor import FourFactor
 from core.memory.records import EpisodeFeedback
 from core.memory.store.changes import weight_of
 
@@ -643,3 +648,64 @@ def test_in_the_background_one_process_at_a_time_goes_over_a_bank(tmp_path):
     bank.consolidate.close()
     assert bank.consolidate.progress(bank).round == ()
     bank.close()
+
+
+def test_the_duplicate_with_the_higher_retrieval_score_stays_if_that_is_chosen(bank):
+    old, new = record("old", item(0), confidence=0.7), record("new", item(0), tick=400, confidence=0.65)
+    for keep, policy, kept in (
+        ("merit", FourFactor(), "old"),
+        ("score", FourFactor(), "new"),  # 0.15 of recency against 0.01 of reliability
+        ("score", Cosine(), "old"),  # both score alike: by merit
+    ):
+        one = bank(old, new, deduplicate=Deduplicate(keep=keep))
+        one.policy = policy
+        assert [id for id, status in go_over(one).items() if status == "active"] == [kept]
+    with pytest.raises(UserError, match="keep"):
+        Deduplicate(keep="best")
+
+
+@pytest.mark.parametrize(
+    ("said", "linked"),
+    [
+        ("Relation: contradicts\nConfidence: 0.61", "llm 0.610"),
+        ("Relation: contradicts\nConfidence: 60 %", "llm 0.600"),
+        ('{"thoughts": "x", "relation": "contradicts", "confidence": 0.9}', "llm 0.900"),
+        ("Relation: contradicts\nConfidence: 0.59", None),
+        ("Relation: contradicts", None),
+        ("Relation: contradicts\nConfidence: quite sure", None),
+        ("Relation: unrelated\nConfidence: 0.9", None),
+    ],
+)
+def test_a_model_may_be_asked_how_probable_a_contradiction_is(bank, said, linked):
+    teller = Teller(said)
+    checker = LLMChecker(min_score=0.6)
+    one = bank(record("a", item(0)), record("b", item(30)), contradict=Contradict(checker=checker), role=teller.role)
+    go_over(one)
+    assert [note.partition(",")[0] for *_, note in one.links()] == ([linked] if linked else [])
+    assert "Confidence: <number>" in teller.prompts[0]
+
+
+@pytest.mark.sqlite_file
+def test_a_bank_can_be_read_by_the_tables_of_the_outline(tmp_path):
+    path = tmp_path / "bank.sqlite"
+    with closing(open_life_bank(path, deduplicate=Deduplicate())) as one:
+        one.add(record("a", item(0), confidence=0.8, domain="web", tags=("auth",)))
+        one.add(record("b", item(0), domain="web"))
+        go_over(one)
+        [known] = one.link_details("b")
+        with one.change("a link without a weight") as change:
+            change.link("a", "entails", "b", "nli 0.812")
+    with closing(sqlite3.connect(path)) as db:
+        names = "id, type, pattern_data, confidence, usage_count, status"
+        rows = {row[0]: row[1:] for row in db.execute(f"SELECT {names} FROM patterns WHERE confidence > 0.5")}
+        kind, data, *rest = rows["a"]
+        data = json.loads(data)
+        assert (kind, rest) == ("reasoning_memory", [0.8, 0, "active"])
+        assert data["title"] == item(0).title and (data["tags"], data["domain"]) == (["auth"], "web")
+        assert data["source"] == {"task_id": "task a", "agent_id": "default", "outcome": "success", "evidence": None}
+        links = db.execute("SELECT src_id, dst_id, relation, weight, created_at FROM pattern_links ORDER BY relation")
+        first, second = links.fetchall()
+        assert first == ("b", "a", "duplicate_of", known["weight"], known["created_at"])
+        assert second[:4] == ("a", "b", "entails", None) and second[4]
+        [(model, dims)] = db.execute("SELECT DISTINCT model, dims FROM pattern_embeddings").fetchall()
+        assert (model, dims) == (Compass().name, 2)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from core.errors import UserError, check_choice, check_numbers
-from core.learning.structured import object_schema, parse_json, text_schema
+from core.learning.structured import object_schema, parse_confidence, parse_json, text_schema
 from core.memory.consolidation.context import (
     ConsolidationContext,
     ConsolidationPolicy,
@@ -26,9 +26,9 @@ from prompts import registry
 # Checkers of the relation between two records: a chat model, or a classifier for natural language inference (NLI).
 
 RELATIONS = ("contradicts", "entails", "refines")
-SCHEMA = object_schema(
-    {"thoughts": text_schema(300), "relation": {"type": "string", "enum": [*RELATIONS, "unrelated"]}}
-)
+FIELDS = {"thoughts": text_schema(300), "relation": {"type": "string", "enum": [*RELATIONS, "unrelated"]}}
+SCHEMA = object_schema(FIELDS)
+CONFIDENCE_SCHEMA = object_schema(FIELDS | {"confidence": {"type": "number", "minimum": 0, "maximum": 1}})
 # Excludes a reply that repeats the question ("contradicts, entails or unrelated").
 _RELATION = re.compile(
     r"^[ \t*_#>]*relation[ \t*_]*:[\s*_\"'`]*([a-z]+)\b"
@@ -52,21 +52,32 @@ class LLMChecker:
     """Asks the extractor's model. An unreadable reply counts as unrelated.
 
     max_chars   max. characters of each title, description and content shown to the model
+    min_score   the model is also asked how probable the relation is, and a less probable one counts as unrelated, as
+                does one without a readable probability; None: it is not asked
     """
 
     max_chars: int = 2000
+    min_score: float | None = None
     name: str = field(default="llm", init=False)
 
+    def __post_init__(self) -> None:
+        check_numbers(self, "contradict.checker", "min_score", least=0, most=1)
+
     def check(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> tuple[str | None, str]:
+        asks = self.min_score is not None
         prompt = ctx.render(
-            registry.RELATE_LESSONS_PROMPT,
+            registry.RELATE_LESSONS_CONFIDENCE_PROMPT if asks else registry.RELATE_LESSONS_PROMPT,
             first=self._text(one),
             first_outcome=one.outcome,
             second=self._text(other),
             second_outcome=other.outcome,
         )
-        reply = ctx.ask(prompt, SCHEMA, "relate", one.id, other.id)
-        return parse_relation(reply.text), self.name
+        reply = ctx.ask(prompt, CONFIDENCE_SCHEMA if asks else SCHEMA, "relate", one.id, other.id)
+        relation = parse_relation(reply.text)
+        if not asks or relation is None:
+            return relation, self.name
+        sure = parse_confidence(reply.text, "relation")
+        return (None, self.name) if sure is None or sure < self.min_score else (relation, f"{self.name} {sure:.3f}")
 
     def _text(self, record: MemoryRecord) -> str:
         return "\n".join(lesson_for_prompt(lesson, self.max_chars).text for lesson in record.items)

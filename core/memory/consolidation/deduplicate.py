@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from core.errors import check_numbers
+from core.errors import check_choice, check_numbers
 from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
 from core.memory.consolidation.differences import difference
 from core.memory.filter import normalised
@@ -51,15 +51,20 @@ class Deduplicate(ConsolidationPolicy):
     title_min_score  least cosine of the lessons for nearly equal titles to count; 0: the title alone decides
     min_score        lessons with at least this cosine are the same; null: the cosine is not used
     on_add           also compare each record as soon as it is added, before the caller continues
+    keep             which of two records with the same lessons stays: merit, the better one by confidence, marks and
+                     uses | score, the one that the bank's retrieval policy ranks higher for a query to which both are
+                     equally similar, of equals the better one. Source of score: founding outline, 6.1
     """
 
     title_distance: int = 3
     title_min_score: float = 0.5
     min_score: float | None = 0.9
     on_add: bool = False
+    keep: str = "merit"
     name: str = field(default="deduplicate", init=False)
 
     def __post_init__(self) -> None:
+        check_choice(self, "deduplicate", "keep", ("merit", "score"))
         check_numbers(self, "deduplicate", "title_distance", least=0, whole=True)
         check_numbers(self, "deduplicate", "title_min_score", "min_score", least=0, most=1)
 
@@ -105,8 +110,13 @@ class Deduplicate(ConsolidationPolicy):
             return None
         held, holds = self.holds(ctx, other, one), self.holds(ctx, one, other)
         if held and holds:
-            return (other, one) if ctx.rank_key(one) > ctx.rank_key(other) else (one, other)
+            return (other, one) if self.standing(ctx, one) > self.standing(ctx, other) else (one, other)
         return (one, other) if held else (other, one) if holds else None
+
+    def standing(self, ctx: ConsolidationContext, record: MemoryRecord) -> tuple:
+        """A sort key, larger for the one of two records with the same lessons to keep."""
+        score = ctx.bank.policy.score(record, 1.0, ctx.age_days(record)) if self.keep == "score" else 0.0
+        return (round(score, 6), *ctx.rank_key(record))
 
     def holds(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> bool:
         """Whether `one` has every lesson of `other`."""

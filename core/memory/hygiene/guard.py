@@ -272,8 +272,9 @@ class Guard(Hygiene):
         )
         query, tags = clean(record.original_query, self.max_query), tuple(clean(tag, 200) for tag in record.tags)
         provenance = record.provenance
-        if isinstance(url := provenance.get("url"), str):  # given by a client
-            provenance = provenance | {"url": clean(url, 2000)}
+        for name, most in (("url", 2000), ("notes", 4000)):  # given by a client, by a model
+            if isinstance(text := provenance.get(name), str):
+                provenance = provenance | {name: clean(text, most)}
         return replace(record, items=items, original_query=query, tags=tags, provenance=provenance), found
 
 

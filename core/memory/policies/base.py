@@ -106,10 +106,6 @@ class Reranking(Pooled):
         scored = [Scored(record=h.record, score=score, similarity=h.similarity) for h, score in zip(pool, scores)]
         return self.pick(self.good_enough(scored), top_k)
 
-    def score(self, record: MemoryRecord, similarity: float, age_days: float) -> float:
-        """The score by which a record is ranked."""
-        raise NotImplementedError
-
     def pick(self, scored: list[Scored], top_k: int) -> list[Scored]:
         """The top_k of the scored records, best first."""
         return best(scored, top_k)

@@ -21,6 +21,8 @@ from core.memory.sqlite.setup import DIALECT, create, finish
 from core.memory.store.schema import TRACKED, to_record
 
 CHECKED = 64 * 2**20  # bytes: a smaller file is checked page by page at every opening, a larger one by `doctor`
+BANK_SUFFIXES = (".sqlite", ".sqlite3", ".db")
+TABLE = b"CREATE TABLE records"  # stands in a bank's first pages
 Stamp = tuple[int, int, int]  # a file's inode, size and time of last modification
 SALVAGED = ("meta", "vectors", "journal", "jobs", *TRACKED, *(f"undo_{table}" for table in TRACKED))
 
@@ -78,7 +80,7 @@ def repair(path: Path, reason: str) -> None:
     After a crash during the repair the damaged file is still in place and is repaired at the next opening.
     """
     new, wal = path.with_name(path.name + ".rebuild"), path.with_name(path.name + "-wal")
-    aside = path.with_name(f"{path.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
+    aside = _aside(path)
     with closing(journal_file.JournalFile(path, exclusive=True)):
         for old in path.parent.glob(f"{new.name}*"):
             old.unlink()
@@ -94,6 +96,48 @@ def repair(path: Path, reason: str) -> None:
     logging.getLogger(__name__).warning(
         f"the bank {path} is damaged ({reason}): it is set aside as {aside.name} and rebuilt with {count} records."
     )
+
+
+def set_aside_unreadable(path: Path) -> bool:
+    """Rename a bank that is no longer readable as a database and has no journal; returns whether it did.
+
+    A file that never was a bank stays: one that is named otherwise and holds nothing of a bank's tables.
+    """
+    if (reason := _unreadable(path)) is None or not (path.suffix in BANK_SUFFIXES or TABLE in path.read_bytes()):
+        return False
+    aside = _aside(path)
+    with closing(journal_file.JournalFile(path, exclusive=True)):
+        if _unreadable(path) is None:  # another process has just done so
+            return False
+        path.rename(aside)
+        for ending in ("-wal", "-shm"):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+        index_file.remove(path)
+    logging.getLogger(__name__).warning(
+        f"the bank {path} cannot be read ({reason}), and there is no journal to rebuild it from: it is set aside as "
+        f"{aside.name}, and an empty one takes its place."
+    )
+    return True
+
+
+def _unreadable(path: Path) -> sqlite3.DatabaseError | None:
+    """SQLite's error for a file that is no database, if it has no journal; None for any other file."""
+    journal = journal_file.path_of(path)
+    if not path.is_file() or (journal.exists() and journal.stat().st_size > 0):
+        return None
+    try:
+        with closing(sqlite3.connect(path, timeout=60)) as db:
+            db.execute("PRAGMA schema_version")
+    except sqlite3.OperationalError:
+        return None  # a full disk or missing rights
+    except sqlite3.DatabaseError as error:
+        return error
+    return None
+
+
+def _aside(path: Path) -> Path:
+    """Where a damaged file is kept: beside it, with the time in its name."""
+    return path.with_name(f"{path.name}.corrupt-{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}")
 
 
 def _rebuild(new: Path, damaged: Path, reason: str) -> int:

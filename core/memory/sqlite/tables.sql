@@ -82,3 +82,26 @@ SELECT rowid, original_query AS query, (
         || json_extract(value, '$.content'), char(10)
     ) FROM json_each(replace(records.items, '\u0000', '\u0020'))
 ) AS items FROM records;
+
+-- The bank by the tables of Claude Flow's outline, for queries by hand. Only read; banks from before do not have them.
+CREATE VIEW IF NOT EXISTS patterns AS
+SELECT namespace, id, 'reasoning_memory' AS type, json_object(
+    'title', json_extract(items, '$[0].title'), 'description', json_extract(items, '$[0].description'),
+    'content', json_extract(items, '$[0].content'), 'items', json(items), 'source', json_object(
+        'task_id', task_id, 'agent_id', namespace, 'outcome', outcome, 'evidence', json_extract(provenance, '$.evidence')
+    ), 'tags', json(tags), 'domain', domain, 'created_at', created_at, 'confidence', confidence, 'n_uses', n_used
+) AS pattern_data, confidence, n_used AS usage_count, created_at, last_used, status FROM records;
+
+CREATE VIEW IF NOT EXISTS pattern_embeddings AS
+SELECT namespace, id, (SELECT value FROM meta WHERE key = 'embedder') AS model, length(vector) / 4 AS dims, vector,
+    created_at FROM records JOIN vectors USING (rowid);
+
+-- weight: the similarity at the end of a link's note; created_at: as the journal says
+CREATE VIEW IF NOT EXISTS pattern_links AS
+SELECT namespace, source AS src_id, target AS dst_id, relation, note, CASE
+    WHEN instr(note, 'cosine ') > 0 AND substr(note, instr(note, 'cosine ') + 7) NOT GLOB '*[^-0-9.]*'
+    THEN CAST(substr(note, instr(note, 'cosine ') + 7) AS REAL)
+END AS weight, (
+    SELECT max(j.at) FROM undo_links u JOIN journal j ON j.seq = u.seq WHERE NOT u.was_there
+    AND u.namespace = l.namespace AND u.source = l.source AND u.relation = l.relation AND u.target = l.target
+) AS created_at FROM links l;

@@ -1,0 +1,164 @@
+"""What `reasoningbank run` keeps of each run, and `reasoningbank runs`, which lists it.
+
+It lies in BANK.runs.sqlite beside the bank, because the bank may itself be what broke: a table `runs` with one row of
+metrics a run, and a table `attempts` with the last attempts as text (`run.attempts`; none by default).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from core.errors import UserError
+from core.memory.hygiene.scrub import scrub
+from core.memory.moment import now, since
+from core.models.reply_text import storable
+from core.types import digest
+from mcp_server.config import bank_file, bank_options
+
+COLUMNS = {  # of the table `runs`; the command as a hash, because its words may hold keys
+    "at": "TEXT",
+    "agent_id": "TEXT",
+    "program": "TEXT",
+    "command": "TEXT",
+    "exit_status": "INTEGER",
+    "verdict": "TEXT",
+    "label_source": "TEXT",
+    "confidence": "REAL",
+    "memory_enabled": "INTEGER",
+    "retrieved": "INTEGER",
+    "used": "INTEGER",
+    "learned": "INTEGER",
+    "warnings": "INTEGER",
+    "retrieve_s": "REAL",
+    "duration_s": "REAL",
+    "learn_s": "REAL",
+}
+TABLES = (
+    f"CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, {', '.join(map(' '.join, COLUMNS.items()))})",
+    "CREATE INDEX IF NOT EXISTS runs_by_command ON runs (command)",
+    "CREATE TABLE IF NOT EXISTS attempts (run INTEGER PRIMARY KEY, task TEXT, output TEXT, errors TEXT)",
+)
+Row = dict[str, Any]
+
+
+def file_of(bank: Path) -> Path:
+    """The file with a bank's runs."""
+    return bank.with_name(f"{bank.name}.runs.sqlite")
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[sqlite3.Connection]:
+    """The open file, with its tables. Raises UserError if it cannot be opened or read."""
+    try:
+        with closing(sqlite3.connect(file, timeout=5)) as db, db:
+            for statement in TABLES:
+                db.execute(statement)
+            yield db
+    except sqlite3.Error as error:
+        raise UserError(f"{file}: {error}.") from error
+
+
+def keep(bank: Path, command: list[str], row: Row, attempt: tuple[str, str, str], most: int) -> list[float]:
+    """Add a run; returns the durations in s of the earlier runs of the same command that exited with 0.
+
+    row       {column: value} without time and command
+    attempt   (task, output, errors); kept without credentials and personal data
+    most      keep this attempt, and of all attempts the last so many; 0: keep no more
+
+    Raises UserError if the file cannot be written.
+    """
+    words = [storable(word) for word in command]
+    row = {"at": now(), "program": Path(words[0]).name, "command": digest("command", words)[:16], **row}
+    with _opened(file_of(bank)) as db:
+        query = "SELECT duration_s FROM runs WHERE command = ? AND exit_status = 0"
+        earlier = [seconds for (seconds,) in db.execute(query, (row["command"],))]
+        marks = ", ".join("?" * len(row))
+        added = db.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+        if most:
+            texts = [scrub(storable(text))[0] for text in attempt]
+            db.execute("INSERT INTO attempts VALUES (?, ?, ?, ?)", (added.lastrowid, *texts))
+            query = "DELETE FROM attempts WHERE run NOT IN (SELECT run FROM attempts ORDER BY run DESC LIMIT ?)"
+            db.execute(query, (most,))
+    return earlier
+
+
+def read(bank: Path, start: str | None = None) -> list[Row]:
+    """The runs of a bank since a time (ISO, UTC), oldest first, with `attempt` where it was kept."""
+    query = "SELECT runs.*, task, output, errors FROM runs LEFT JOIN attempts ON run = id WHERE at >= ? ORDER BY id"
+    with _opened(file_of(bank)) as db:
+        db.row_factory = sqlite3.Row
+        found = [dict(row) for row in db.execute(query, (start or "",))]
+    for row in found:
+        texts = {name: row.pop(name) for name in ("task", "output", "errors")}
+        row["attempt"] = None if texts["task"] is None else texts
+    return found
+
+
+def summary(runs: list[Row]) -> Row:
+    """The metrics of several runs; None where there is nothing to count.
+
+    success_rate       of those that were judged
+    new_per_100_runs   records learned
+    used_per_run       records that the command's output cites
+    """
+    judged = [run["verdict"] == "success" for run in runs if run["verdict"]]
+    won = [run["duration_s"] for run in runs if run["verdict"] == "success"]
+    return {
+        "runs": len(runs),
+        "success_rate": fmean(judged) if judged else None,
+        "mean_duration_s": fmean(run["duration_s"] for run in runs) if runs else None,
+        "mean_duration_of_successes_s": fmean(won) if won else None,
+        "new_per_100_runs": 100 * fmean(run["learned"] for run in runs) if runs else None,
+        "retrieved_per_run": fmean(run["retrieved"] for run in runs) if runs else None,
+        "used_per_run": fmean(run["used"] for run in runs) if runs else None,
+    }
+
+
+def run_runs(argv: list[str]) -> int:
+    """The command `runs`: list what `reasoningbank run` has noted; returns the exit code."""
+    top = argparse.ArgumentParser(prog="reasoningbank runs", description="the metrics of earlier `reasoningbank run`s")
+    bank_options(top)
+    top.add_argument("--since", metavar="WHEN", help="7d, 12h, 2w or a date; left out: all")
+    how = top.add_mutually_exclusive_group()
+    how.add_argument("--csv", metavar="FILE", help="write a row a run; - prints it")
+    how.add_argument("--json", action="store_true", help="one JSON object a run, with the attempt where it was kept")
+    given = top.parse_args(argv)
+    start = None if given.since is None else since(given.since).isoformat(timespec="seconds")
+    bank = bank_file(given)
+    if not file_of(bank).exists():
+        raise UserError(f"there is no {file_of(bank)}: `reasoningbank run` makes it.")
+    runs = read(bank, start)
+    if given.csv:
+        write_csv(given.csv, [{name: run[name] for name in COLUMNS} for run in runs])
+    elif given.json:
+        print("\n".join(json.dumps(run, ensure_ascii=False) for run in runs))
+    else:
+        for run in runs:
+            counts = f"{run['retrieved']} retrieved, {run['used']} used, {run['learned']} learned"
+            took = f"{run['verdict'] or 'not judged':<10}  {run['duration_s']:.1f} s"
+            print(f"{run['at']}  {took}  {counts}  {run['program']}")
+        shown = {name: "-" if value is None else f"{value:.4g}" for name, value in summary(runs).items()}
+        print(", ".join(f"{name} {value}" for name, value in shown.items()))
+    return 0
+
+
+def write_csv(where: str, rows: list[Row]) -> None:
+    """Write rows as CSV to a file, or to stdout for `-`. Raises UserError if the file cannot be written."""
+    try:
+        with open(
+            sys.stdout.fileno() if where == "-" else where, "w", newline="", encoding="utf-8", closefd=where != "-"
+        ) as file:
+            writer = csv.DictWriter(file, list(COLUMNS))
+            writer.writeheader()
+            writer.writerows(rows)
+    except OSError as error:
+        raise UserError(f"--csv {where}: {error.strerror}.") from error

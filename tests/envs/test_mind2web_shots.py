@@ -1,0 +1,93 @@
+"""env=mind2web with worked examples in its instructions, and the script with the options of an earlier one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+
+import pytest
+from test_mind2web import make
+
+from core.errors import UserError
+from envs.mind2web.data import SAMPLE
+from envs.mind2web.score import read_action, read_choice
+from envs.mind2web.shots import OWN, examples
+from scripts.eval_mind2web import main, words_of
+
+
+@pytest.mark.parametrize(("form", "read"), [("ids", read_action), ("choices", read_choice)])
+def test_each_example_has_a_reply_that_is_read_and_an_element_that_is_there(form, read):
+    text = examples(3, form)
+    assert [int(n) for n in re.findall(r"^Example (\d)$", text, re.MULTILINE)] == [1, 2, 3]
+    replies = re.findall(r"^Reply: (.*)$", text, re.MULTILINE)
+    assert len(replies) == 3 and all(read(reply) for reply in replies)
+    for example in json.loads(OWN.read_text()):
+        said, letter = read_action(example["ids"]), read_choice(example["choice"])[0]
+        named = re.compile(rf"id={said.element}\b")
+        assert named.search(example["html"])
+        chosen = example["choices"]["ABCD".index(letter) - 1] if letter != "A" else None
+        assert chosen is None or named.search(chosen)
+        assert letter != "A" or not any(map(named.search, example["choices"]))
+
+
+def test_as_many_as_asked_stand_in_the_instructions_and_none_by_default():
+    assert "Example" not in make().instructions and "shots" not in make().describe()
+    for n in (1, 2, 3):
+        env = make(shots=n)
+        assert env.instructions.count("\nReply: ") == n and env.describe()["shots"]
+    assert "B. TYPE [KX81QD]" in make(shots=3, form="choices", max_steps=200).instructions
+    assert len({make(shots=n).describe()["shots"] for n in (1, 2, 3)}) == 3
+
+
+def test_no_example_is_a_task_of_the_sample():
+    tasks = {record["confirmed_task"] for record in json.loads((SAMPLE / "records.json").read_text())}
+    assert tasks.isdisjoint(example["task"] for example in json.loads(OWN.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "no examples as in shots.json"),
+        ("[]", "env.shots=3: mine.json has 0 examples"),
+        ('[{"html": "x"}]', "'task' is missing|'previous' is missing|'ids' is missing"),
+        ("{}", "no examples as in shots.json"),
+        ("no json", "no examples as in shots.json"),
+    ],
+)
+def test_a_file_of_another_form_is_one_sentence(tmp_path, text, sentence):
+    path = tmp_path / "mine.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=sentence):
+        make(shots=3, shots_file=str(path))
+
+
+def test_senseless_numbers_are_refused():
+    with pytest.raises(UserError, match="shots"):
+        make(shots=-1)
+    with pytest.raises(UserError, match="shots=4: shots.json has 3"):
+        make(shots=4)
+
+
+def given(**options):
+    usual = {"config": None, "data_root": None, "split": "sample", "scores_pickle": None, "top_k": 50}
+    return argparse.Namespace(**usual | {"output_dir": None, "prompt_template": None, "overrides": []} | options)
+
+
+def test_the_scripts_options_become_words_of_main(tmp_path):
+    words = words_of(given(top_k=10, output_dir=tmp_path, prompt_template=tmp_path / "p.json", overrides=["limit=1"]))
+    assert words[:4] == ["env=mind2web", "env.split=sample", "env.top_k=10", "env.shots=3"]
+    assert words[4:] == [f"run_dir={tmp_path / 'run'}", f"env.shots_file={tmp_path / 'p.json'}", "limit=1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--config", "config.yaml"], "--config is a server's"),
+        (["--split", "test_task", "--data-root", "{tmp}"], "scores_all_data.pkl"),
+    ],
+)
+def test_what_it_cannot_do_is_one_sentence(tmp_path, capsys, words, sentence):
+    assert main([*(word.format(tmp=tmp_path) for word in words), "--output-dir", str(tmp_path / "out")]) == 2
+    assert sentence in capsys.readouterr().err

@@ -1,0 +1,131 @@
+"""What reasoningbank run keeps of each run, how it is listed, and the words of an earlier system's command line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sqlite3
+import sys
+from contextlib import closing
+
+import pytest
+
+from core.errors import UserError
+from core.memory.moment import since
+from mcp_server import run_records
+from mcp_server.__main__ import main
+from mcp_server.run import TaskMemory, options, run_around
+
+
+@pytest.fixture
+def run(tmp_path, capfd, monkeypatch):
+    """(result object, what stood on stderr) of one run around a command, in this process."""
+    monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
+
+    def run(*words, command=(sys.executable, "-c", "print('cache first, ann@example.org')")):
+        bank = ["--bank", str(tmp_path / "bank.sqlite"), "--embedder", "hashing-256", "--task", "Deploy the site"]
+        status = run_around([*bank, "--closing-words", "--result", str(tmp_path / "r.json"), *words, "--", *command])
+        result = json.loads((tmp_path / "r.json").read_text())
+        assert result["exit_status"] == status
+        return result, capfd.readouterr().err
+
+    return run
+
+
+def attempts(tmp_path):
+    with closing(sqlite3.connect(run_records.file_of(tmp_path / "bank.sqlite"))) as db:
+        return db.execute("SELECT task, output FROM attempts ORDER BY run").fetchall()
+
+
+def test_the_result_says_what_was_learned_and_how_the_time_compares(run):
+    first, said = run("--memory-domain", "web", "--enable-memory", "--memory-k", "1")
+    (new,) = first["new_memories"]
+    assert new == {"id": first["learned"][0], "title": "Deploy the site", "verdict": "success"} | {
+        "confidence": first["confidence"]
+    }
+    assert (first["memory_enabled"], first["mean_duration_s"], first["earlier_runs"]) == (True, None, 0)
+    assert "memory: learned: Deploy the site (from a success, 0." in said and "mean of" not in said
+    run("--memory-domain", "web")
+    third, said = run("--memory-domain", "web", "--memory-k", "1")
+    assert third["retrieved"] and len(third["retrieved"]) == 1 and third["earlier_runs"] == 2
+    assert third["mean_duration_s"] > 0 and "the mean of 2 earlier runs" in said
+    assert "memory: [1] Deploy the site (from a success, 1.00, confidence 0." in said
+    other, said = run("--memory-domain", "api", command=(sys.executable, "-c", "raise SystemExit(3)"))
+    assert (other["earlier_runs"], other["retrieved"]) == (0, []) and "mean of" not in said
+
+
+def test_memory_that_is_off_in_the_settings_is_on_with_the_option(run, tmp_path, monkeypatch):
+    file = tmp_path / "settings.yaml"
+    file.write_text("enabled: false\n")
+    monkeypatch.setenv("REASONINGBANK_SETTINGS", str(file))
+    off, said = run()
+    assert not off["memory_enabled"] and off["verdict"] is None and not off["learned"] and not off["warnings"]
+    assert "memory: off" in said and not (tmp_path / "bank.sqlite").exists()
+    on, said = run("--enable-memory")
+    assert on["memory_enabled"] and on["learned"] and "memory: off" not in said
+
+
+def test_a_run_that_falls_back_to_no_memory_says_so_in_its_result(run, tmp_path):
+    (tmp_path / "bank.sqlite").mkdir()
+    result, _ = run()
+    assert result["memory_enabled"] is False and result["warnings"] and result["exit_status"] == 0
+
+
+def test_attempts_are_kept_only_when_asked_for_up_to_the_limit_and_without_personal_data(run, tmp_path):
+    run()
+    assert attempts(tmp_path) == []
+    for number in range(3):
+        run("run.attempts=2", command=(sys.executable, "-c", f"print('try {number}, ann@example.org')"))
+    kept = attempts(tmp_path)
+    assert [text for _, text in kept] == ["try 1, [removed email]\n", "try 2, [removed email]\n"]
+    run()  # without the key nothing is added, and nothing that was kept goes
+    assert attempts(tmp_path) == kept
+    _, said = run("run.attempts=-1")
+    assert "run.attempts" in said
+
+
+def test_runs_are_listed_since_a_time_as_text_json_and_csv(run, tmp_path, capfd):
+    run("run.attempts=1")
+    run(command=(sys.executable, "-c", "raise SystemExit(3)"))
+    run("--judge", "none")
+    bank = ["--bank", str(tmp_path / "bank.sqlite")]
+    with closing(sqlite3.connect(run_records.file_of(tmp_path / "bank.sqlite"))) as db, db:
+        db.execute("UPDATE runs SET at = '2020-01-01T00:00:00+00:00' WHERE id = 1")
+    assert main(["runs", *bank]) == 0
+    text = capfd.readouterr().out
+    assert text.count("\n") == 4 and "runs 3, success_rate 0.5," in text and "new_per_100_runs 33.33" in text
+    assert main(["runs", *bank, "--since", "7d", "--csv", str(tmp_path / "week.csv")]) == 0
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "week.csv").read_text())))
+    assert [(row["verdict"], row["exit_status"]) for row in rows] == [("failure", "3"), ("", "0")]
+    assert list(rows[0]) == list(run_records.COLUMNS)
+    assert main(["runs", *bank, "--json"]) == 0
+    shown = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [row["attempt"] is None for row in shown] == [False, True, True]
+    for words, said in ((["--since", "soon"], "--since soon"), (["--csv", str(tmp_path / "no" / "f.csv")], "--csv")):
+        assert main(["runs", *bank, *words]) == 2 and said in capfd.readouterr().err
+    assert main(["runs", "--bank", str(tmp_path / "other.sqlite")]) == 2
+
+
+@pytest.mark.parametrize("text", ["7d", "12h", "2w", "0.5d", "2026-01-31", "2026-01-31T10:00:00+02:00"])
+def test_a_time_may_be_a_length_or_a_date(text):
+    assert since(text).tzinfo is not None
+
+
+@pytest.mark.parametrize("text", ["", "d", "7 days", "7x", "31.1.2026", "1e99d"])
+def test_another_time_is_one_sentence(text):
+    with pytest.raises(UserError, match="--since"):
+        since(text)
+
+
+def test_an_empty_bank_loads_no_embedder(tmp_path, monkeypatch):
+    monkeypatch.setenv("REASONINGBANK_SETTINGS", "none")
+    memory = TaskMemory(given=options(["--bank", str(tmp_path / "bank.sqlite")]), task="Deploy the site")
+    assert memory.retrieve() == [] and memory.service().embedder_class() is None
+    memory.close()
+
+
+def test_words_that_are_no_text_are_noted_all_the_same(run, tmp_path):
+    odd = b"\xff\xfe".decode("utf-8", "surrogateescape")
+    found, _ = run("run.attempts=1", command=("printf", "%s", odd))
+    assert found["exit_status"] == 0 and not found["warnings"] and len(attempts(tmp_path)) == 1
