@@ -150,11 +150,16 @@ class Policy(Protocol):
 class Hygiene(Protocol):
     """A write filter (`memory.hygiene`): checks records before they are stored (memory poisoning, personal data).
 
-    provenance   whether `screen` is given the attempts' steps. Named after the config key of Guard; not the dictionary
-                 `Bank.provenance`
+    provenance   whether lessons are compared with their attempts. Named after the config key of Guard; not the
+                 dictionary `Bank.provenance`
     """
 
-    provenance: bool = False
+    provenance: bool | str = False
+
+    @property
+    def reads_attempts(self) -> bool:
+        """Whether `screen` is given the attempts' steps."""
+        return bool(self.provenance)
 
     def screen(
         self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None = None, did: Steps | None = None
