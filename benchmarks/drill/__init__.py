@@ -2,9 +2,9 @@
 
 attacks.yaml and lessons.yaml hold them by kind, fresh_attacks.yaml and fresh_lessons.yaml those of a later drill (ten
 kinds, written before their author had read the rules), reader_attacks.yaml those of an attacker who has read the rules
-(all of them held back), first_texts.py those of the first drill. Within each kind the texts are
-ordered by sha256 and dealt in turn: the first, third, ... are for writing rules and examples on, the others are held
-back, and only their counts were looked at while rules were written. All of them stood here before the rules did.
+(all of them held back), first_texts.py those of the first drill. Within each kind the texts are ordered by sha256 and
+dealt in turn: the first, third, ... are for writing rules and choosing thresholds on, the others are held back, and
+only their counts were looked at meanwhile. Each stood here before what was written on its half.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from core.models.embedding import MINILM, NamedEmbedder
 from core.streams import cannot_print, open_standard_streams, reader_is_gone
 
 NAMES = (
-    "stats list_ show search add mark status review export import_ consolidate reembed snapshot rollback forget compact doctor"
+    "stats list_ show search add mark status review export import_ consolidate "
+    "reembed snapshot rollback forget compact doctor"
 ).split()
 COMMANDS = {name.strip("_"): getattr(commands, name) for name in NAMES}
 WRITES = "add mark status review import consolidate reembed snapshot rollback forget compact doctor".split()
@@ -76,7 +77,13 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("bank", metavar="BANK", help="the bank's SQLite file, or the URL of a PostgreSQL database")
     for name in ("stats", "list", "show", "search"):
         one[name].add_argument("--json", action="store_true", help="one JSON object a line")
-    left_out = {"list": "all", "export": "all", "rollback": "all", "review": "all to show, default to decide", "import": "each record's own"}
+    left_out = {
+        "list": "all",
+        "export": "all",
+        "rollback": "all",
+        "review": "all to show, default to decide",
+        "import": "each record's own",
+    }
     for name in one:
         if name not in ("stats", "compact", "doctor", "reembed"):
             one[name].add_argument("--namespace", help=f"a tenant; left out: {left_out.get(name, 'default')}")

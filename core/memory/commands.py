@@ -112,7 +112,7 @@ def review(bank: Any, given: Namespace) -> Iterator[str]:
     """show the quarantined lessons, which wait for a person; approve or reject some of them"""
     from core.memory.by_hand import set_status
 
-    decided = {id: "active" for id in given.approve or ()} | {id: "archived" for id in given.reject or ()}
+    decided = dict.fromkeys(given.approve or (), "active") | dict.fromkeys(given.reject or (), "archived")
     for id in decided:
         if (status := bank.existing(id).status) != "quarantined":
             raise UserError(f"the record {id} is {status} and waits for nobody: nothing was changed.")

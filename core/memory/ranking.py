@@ -40,7 +40,7 @@ class RankedBank(Bank, Protocol):
 def ranked(
     bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
 ) -> list[Scored]:
-    """The policy's ranking, with each record that corrects an older one before it, and no source more often than it may."""
+    """The policy's ranking, with corrections before what they correct, and no source more often than it may."""
     asked = partial(_corrected, bank, policy, query, exclude_task=exclude_task, where=where)
     if policy.per_source is None:
         return asked(top_k)

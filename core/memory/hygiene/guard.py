@@ -117,7 +117,7 @@ class Guard(Hygiene):
                   own attempt used successfully; commands and addresses that were used do not break `shell` or `fetch`.
                   Skipped if the attempt is not known, as with a lesson written by a client; strict: such a lesson is
                   held against an attempt that did nothing
-    foreign       quarantine a lesson that repeats what its attempt read by actions that contain one of these words, e.g.
+    foreign       quarantine a lesson that repeats what its attempt read by actions with one of these words, e.g.
                   [https, mail]; ["*"]: by any action; None: off
     foreign_share   share of the words of a sentence that counts as a repetition, see `share_of`
     source        what identifies a source: task | namespace | a key of the records' provenance

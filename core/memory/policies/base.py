@@ -19,8 +19,9 @@ class Ranking(Policy):
     domain      only records of this domain, or of one in a list; "same": the task's domain (`memory.domain`)
     tags        only records with all of these tags
     outcome     success | failure: only records of this outcome; None: of both
-    per_source, source   at most so many of the top_k are of one source (task | namespace | a key of the provenance, e.g.
-                run); the next ones of others follow. Records of unknown source are not limited; None: no limit
+    per_source  at most so many of the top_k are of one source; the next ones of others follow. Records of unknown
+                source are not limited. None: no limit
+    source      what identifies a source: task | namespace | a key of the records' provenance, e.g. run
     min_confidence   leave out records with less confidence; one without any has the prior of its outcome
     """
 
