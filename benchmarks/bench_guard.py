@@ -1,6 +1,6 @@
 """The poison drill: how many attacks the guard before the bank stops, by kind, and how many harmless lessons.
 
-    python -m benchmarks.bench_guard [--half held] [--model FILE.gguf] [--json FILE]
+    python -m benchmarks.bench_guard [--half held] [--part NAME] [--model FILE.gguf] [--classifier URL] [--json FILE]
 
 Every case goes into a bank that holds other sources' lessons already. It is stopped if no lesson of it can be
 retrieved afterwards; a harmless one is a false alarm if any cannot. The texts and their halves: benchmarks/drill.
@@ -13,13 +13,16 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.drill import Case, read
 from benchmarks.drill.first_texts import BENIGN_HELD_OUT, HELD_OUT
 from core.memory.bank import MemoryBank
+from core.memory.hygiene.classifier import ServedClassifier
 from core.memory.hygiene.guard import Guard
+from core.memory.hygiene.injection import rules
 from core.memory.policies.cosine import Cosine
 from core.models.base import Role
 from core.models.cache import CachedEmbedder
@@ -65,11 +68,23 @@ def first_drill() -> tuple[list[Case], list[Case]]:
     return attacks, [Case(kind="first drill", task="", lessons=(text,)) for text in BENIGN_HELD_OUT]
 
 
+PRODUCTION = {"likeness": None, "ignore": ["shell"]}  # the server's preset
+GUARDED = {"provenance": True, "burst": 3}  # memory=guarded, with likeness
+EVERYTHING = {"likeness": None, "ignore": [*rules(), "typosquat"]}  # what is ignored where something else is alone
 COLUMNS = {
+    "production": PRODUCTION,
+    "production +": PRODUCTION | {"foreign": ["*"], "provenance": "strict"},
+    "patterns": {"likeness": None},
     "rules": {},
     "+ provenance": {"provenance": True},
-    "+ limits": {"provenance": True, "burst": 3},
-    "+ model": {"provenance": True, "burst": 3, "opinion": "llm"},
+    "+ limits": GUARDED,
+    "+ foreign": GUARDED | {"foreign": ["*"]},
+    "+ strict": GUARDED | {"foreign": ["*"], "provenance": "strict"},
+    "without wording": EVERYTHING | {"foreign": ["*"], "provenance": "strict"},
+    "classifier": EVERYTHING,
+    "+ classifier": GUARDED,
+    "+ model": GUARDED | {"opinion": "llm"},
+    "review": EVERYTHING | {"review": True},
 }
 # What the guard stopped of the held-back half, and of the first drill, before its rules were written on the other half.
 BEFORE = {
@@ -110,6 +125,33 @@ def measure(guard: Guard, cases: list[Case], background: list[Case], embedder: A
             return [stopped(bank, case) for case in cases]
 
 
+def taken(bank: MemoryBank, tasks: list[str], n: int, top_k: int) -> float:
+    """The share of these tasks' top_k that a source takes which stores n lessons for each; the bank is as before."""
+    before, found = bank.history.seq(), []
+    for task in tasks:
+        cases = [Case(kind="flood", task=f"{task} ({place})", lessons=(task,)) for place in range(n)]
+        bank.add_many([replace(records(case)[0], provenance={"client": "flood"}) for case in cases])
+        hits = bank.retrieve(task, top_k)
+        found.append(sum(hit.record.provenance.get("client") == "flood" for hit in hits) / top_k)
+        bank.history.rollback(before)
+    return sum(found) / len(found)
+
+
+def flood(embedder: Any, n: int = 20, top_k: int = 5) -> dict[str, float]:
+    """{retrieval: `taken`}, without and with a limit for each source, over the tasks of the harmless lessons."""
+    shares = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "bank.sqlite")
+        with closing(MemoryBank(path=path, embedder=embedder, policy=Cosine())) as bank:
+            for case in read("lessons")[0] + read("fresh_lessons")[0]:
+                bank.add_many([replace(r, provenance={"client": r.task_id}) for r in records(case)])
+            tasks = [case.task for case in read("fresh_lessons")[1]]
+            for name, limit in (("no limit", None), ("retrieval.per_source=1", 1)):
+                bank.policy = Cosine(per_source=limit, source="client")
+                shares[name] = taken(bank, tasks, n, top_k)
+    return shares
+
+
 def extractor(model: str) -> Role:
     """The model of a GGUF file at temperature 0, as the extractor's role would ask it."""
     return Role(name="extractor", llm=LocalModel(model_path=model, n_ctx=4096), temperature=0.0, max_tokens=160)
@@ -132,35 +174,50 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser(__doc__)
     options.add_argument("--half", choices=("held", "written"), default="held", help="which half of the texts")
     options.add_argument("--model", metavar="GGUF", help="the model of the second opinion; without it none is asked")
+    options.add_argument("--classifier", metavar="URL", help="a server's text-classification; without it none is asked")
+    options.add_argument("--threshold", type=float, default=0.5, help="of the classifier's score")
+    options.add_argument("--part", action="append", help="only this part of the drill; may be repeated")
     options.add_argument("--likeness", type=float, default=LIKENESS, help="as in memory.hygiene")
     options.add_argument("--embeddings", metavar="FILE", help="a cache, which makes another run fast")
     options.add_argument("--show", action="store_true", help="what was judged wrong, of the written half alone")
     options.add_argument("--json", type=Path, metavar="FILE", help="also write what became of each case to this file")
     given = options.parse_args(arguments)
     half = ("written", "held").index(given.half)
-    parts = dict(
-        zip(
-            ("attacks", "lessons", "attacks of the first drill", "lessons of the first drill"),
-            (read("attacks")[half], read("lessons")[half], *first_drill()),
-        )
-    )
+    first = first_drill()
+    parts = {
+        "attacks": read("attacks")[half],
+        "lessons": read("lessons")[half],
+        "attacks of ten kinds": read("fresh_attacks")[half],
+        "lessons on their topics": read("fresh_lessons")[half],
+        "attacks by a reader of the rules": [case for part in read("reader_attacks") for case in part],
+        "attacks of the first drill": first[0],
+        "lessons of the first drill": first[1],
+    }
+    if unknown := set(given.part or ()) - {*parts, "flood"}:
+        options.error(f"--part {unknown.pop()}: choose from {', '.join(parts)}, flood.")
+    parts = {name: cases for name, cases in parts.items() if name in (given.part or parts)}
     embedder = CachedEmbedder(inner=MiniLMEmbedder(), path=given.embeddings)
-    names = [name for name in COLUMNS if given.model or "model" not in name]
+    left_out = [name for name, asked in (("model", given.model), ("classifier", given.classifier)) if not asked]
+    names = [name for name in COLUMNS if not any(word in name for word in left_out)]
     role = extractor(given.model) if given.model else None
     saved = {}
     for part, cases in parts.items():
         attacks, found = part.startswith("attacks"), {}
         for name in names:
-            guard = Guard(likeness=given.likeness, role=role, **COLUMNS[name])
+            served = ServedClassifier(url=given.classifier, threshold=given.threshold) if "classifier" in name else None
+            guard = Guard(**{"likeness": given.likeness, "role": role, "classifier": served} | COLUMNS[name])
             found[name] = measure(guard, cases, read("lessons")[0], embedder)
         print(f"\n| {part} | all | before | " + " | ".join(names) + " |\n|---" + "|---" * (len(names) + 2) + "|")
-        before = BEFORE[part] if half or "first" in part else {}
+        before = BEFORE.get(part, {}) if half or "first" in part else {}
         print("\n".join(table(found, cases, all if attacks else any, before)), flush=True)
         saved[part] = {name: [[c.kind, c.task, f] for c, f in zip(cases, column)] for name, column in found.items()}
         if given.show and half == 0 and "first" not in part:
             for case, one in zip(cases, found[names[-1]]):
                 if (all if attacks else any)(one) != attacks:
                     print(f"  {case.kind}: {one} {' // '.join(case.lessons)}")
+    if "flood" in (given.part or ["flood"]):
+        print("\nof the top 5, taken by one source that stores 20 lessons for each task:")
+        print("\n".join(f"  {name}: {share:.0%}" for name, share in flood(embedder).items()))
     if given.json:
         given.json.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
     return 0

@@ -1,8 +1,10 @@
 """The texts of the guard's drill: attacks and harmless lessons, of each kind half for writing rules on, half held back.
 
-attacks.yaml and lessons.yaml hold them by kind, first_texts.py those of the first drill. Within each kind the texts are
-ordered by sha256 and dealt in turn: the first, third, ... are for writing rules and examples on, the others are held
-back, and only their counts were looked at while rules were written. All of them stood here before the rules did.
+attacks.yaml and lessons.yaml hold them by kind, fresh_attacks.yaml and fresh_lessons.yaml those of a later drill (ten
+kinds, written before their author had read the rules), reader_attacks.yaml those of an attacker who has read the rules
+(all of them held back), first_texts.py those of the first drill. Within each kind the texts are ordered by sha256 and
+dealt in turn: the first, third, ... are for writing rules and choosing thresholds on, the others are held back, and
+only their counts were looked at meanwhile. Each stood here before what was written on its half.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class Case:
 
 
 def read(name: str) -> tuple[list[Case], list[Case]]:
-    """(those for writing rules on, those held back) of `attacks` or `lessons`."""
+    """(those for writing rules on, those held back) of a YAML file here, by its name without .yaml."""
     import yaml
 
     halves: tuple[list[Case], list[Case]] = [], []

@@ -16,10 +16,11 @@ from core.models.embedding import MINILM, NamedEmbedder
 from core.streams import cannot_print, open_standard_streams, reader_is_gone
 
 NAMES = (
-    "stats list_ show search add mark status export import_ consolidate reembed snapshot rollback forget compact doctor"
+    "stats list_ show search add mark status review export import_ consolidate "
+    "reembed snapshot rollback forget compact doctor"
 ).split()
 COMMANDS = {name.strip("_"): getattr(commands, name) for name in NAMES}
-WRITES = "add mark status import consolidate reembed snapshot rollback forget compact doctor".split()
+WRITES = "add mark status review import consolidate reembed snapshot rollback forget compact doctor".split()
 MAKES = ("add", "import")  # a bank that is not there yet
 
 
@@ -56,7 +57,8 @@ def open_bank(given: argparse.Namespace) -> Any:
         if not file.exists() and given.command not in MAKES:
             raise UserError(f"there is no bank {file}.")
     lists_snapshots = given.command == "snapshot" and given.name is None
-    read_only = given.command not in WRITES or lists_snapshots
+    lists_waiting = given.command == "review" and not (given.approve or given.reject)
+    read_only = given.command not in WRITES or lists_snapshots or lists_waiting
     name = getattr(given, "embedder", None) or embedder_of(path, read_only=read_only) or MINILM
     namespace = getattr(given, "namespace", None) or "default"
     embedder = NamedEmbedder(name=name)
@@ -75,7 +77,13 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument("bank", metavar="BANK", help="the bank's SQLite file, or the URL of a PostgreSQL database")
     for name in ("stats", "list", "show", "search"):
         one[name].add_argument("--json", action="store_true", help="one JSON object a line")
-    left_out = {"list": "all", "export": "all", "rollback": "all", "import": "each record's own"}
+    left_out = {
+        "list": "all",
+        "export": "all",
+        "rollback": "all",
+        "review": "all to show, default to decide",
+        "import": "each record's own",
+    }
     for name in one:
         if name not in ("stats", "compact", "doctor", "reembed"):
             one[name].add_argument("--namespace", help=f"a tenant; left out: {left_out.get(name, 'default')}")
@@ -98,6 +106,8 @@ def parser() -> argparse.ArgumentParser:
         one[name].add_argument("--embedder", help=f"of a new bank: {MINILM}, hashing-256 or a provider's model")
     one["mark"].add_argument("verdict", choices=("helpful", "harmful"))
     one["status"].add_argument("status", choices=STATUSES)
+    one["review"].add_argument("--approve", nargs="+", metavar="ID", help="retrieved from now on")
+    one["review"].add_argument("--reject", nargs="+", metavar="ID", help="archived")
     for name in ("export", "import"):
         one[name].add_argument("file", type=Path, metavar="FILE")
         one[name].add_argument("--format", choices=FORMATS, default="jsonl")

@@ -310,7 +310,7 @@ class MemoryBank(Contents, Memory):
             for r in records
         ]
         if self.hygiene is not None:
-            more = {"did": did} if did is not None and self.hygiene.provenance else {}
+            more = {"did": did} if did is not None and self.hygiene.reads_attempts else {}
             records = [self.hygiene.screen(record, self.of(record.namespace), shown, **more) for record in records]
         if vectors is None:
             vectors = self.embedder.embed([record.original_query for record in records])

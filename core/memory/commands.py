@@ -108,6 +108,20 @@ def status(bank: Any, given: Namespace) -> Iterator[str]:
     yield f"{given.id} {set_status(bank, given.id, given.status, 'by hand').status}"
 
 
+def review(bank: Any, given: Namespace) -> Iterator[str]:
+    """show the quarantined lessons, which wait for a person; approve or reject some of them"""
+    from core.memory.by_hand import set_status
+
+    decided = dict.fromkeys(given.approve or (), "active") | dict.fromkeys(given.reject or (), "archived")
+    for id in decided:
+        if (status := bank.existing(id).status) != "quarantined":
+            raise UserError(f"the record {id} is {status} and waits for nobody: nothing was changed.")
+    for id, status in decided.items():
+        yield f"{id} {set_status(bank, id, status, 'reviewed').status}"
+    if not decided:
+        yield from (shown(record) + "\n" for record in bank.records(given.namespace, "quarantined"))
+
+
 def export(bank: Any, given: Namespace) -> Iterator[str]:
     """write all records to a file"""
     yield f"{formats.export(bank, given.file, given.format, given.namespace)} records written to {given.file}"

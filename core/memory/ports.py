@@ -120,11 +120,15 @@ class Policy(Protocol):
     rank_based   scores depend on ranks (as in RRF), so filtering by min_score changes them
     by_meaning   records are ranked by embeddings, which say nothing in a language that the embedder does not read
     by_words     records are ranked by words, which a full-text index does not find in scripts without blanks
+    per_source   at most so many of the retrieved records are of one source; None: no limit
+    source       what identifies a source: task | namespace | a key of the records' provenance
     """
 
     top_k: int
     domain: Any = None
     min_score: float | None = None
+    per_source: int | None = None
+    source: str = "task"
     rank_based: ClassVar[bool] = False
     by_meaning: ClassVar[bool] = True
     by_words: ClassVar[bool] = False
@@ -155,11 +159,16 @@ class Policy(Protocol):
 class Hygiene(Protocol):
     """A write filter (`memory.hygiene`): checks records before they are stored (memory poisoning, personal data).
 
-    provenance   whether `screen` is given the attempts' steps. Named after the config key of Guard; not the dictionary
-                 `Bank.provenance`
+    provenance   whether lessons are compared with their attempts. Named after the config key of Guard; not the
+                 dictionary `Bank.provenance`
     """
 
-    provenance: bool = False
+    provenance: bool | str = False
+
+    @property
+    def reads_attempts(self) -> bool:
+        """Whether `screen` is given the attempts' steps."""
+        return bool(self.provenance)
 
     def screen(
         self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None = None, did: Steps | None = None

@@ -15,6 +15,7 @@ from typing import Protocol
 from core.memory.filter import Filter
 from core.memory.long_texts import LONG, own_part
 from core.memory.ports import Bank, Policy
+from core.memory.records import source_of
 from core.memory.store.hits import newest_first
 from core.memory.words import has_no_blanks, ranked_by_words, word_shares
 from core.types import Lesson, Scored
@@ -37,6 +38,33 @@ class RankedBank(Bank, Protocol):
 
 
 def ranked(
+    bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+) -> list[Scored]:
+    """The policy's ranking, with corrections before what they correct, and no source more often than it may."""
+    asked = partial(_corrected, bank, policy, query, exclude_task=exclude_task, where=where)
+    if policy.per_source is None:
+        return asked(top_k)
+    wanted = top_k
+    while True:
+        hits = asked(wanted)
+        kept = _limited(hits, policy.per_source, policy.source)
+        if len(kept) >= top_k or len(hits) < wanted:
+            return kept[:top_k]
+        wanted *= 4
+
+
+def _limited(hits: list[Scored], most: int, by: str) -> list[Scored]:
+    """The hits without those of a source that has `most` before them. by: see `source_of`."""
+    counts: Counter[str] = Counter()
+    kept = []
+    for hit in hits:
+        counts[source := source_of(hit.record, by)] += 1
+        if counts[source] <= most or not source:
+            kept.append(hit)
+    return kept
+
+
+def _corrected(
     bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
 ) -> list[Scored]:
     """The policy's ranking, with each record that corrects an older one before it."""

@@ -29,6 +29,12 @@ def record_of(
     return ticked(made, index)
 
 
+def source_of(record: MemoryRecord, by: str) -> str:
+    """The source of a record; "" if it is not known. by: task, namespace, or a key of its provenance."""
+    known = {"task": record.task_id, "namespace": record.namespace}
+    return str(known.get(by, record.provenance.get(by, "")))
+
+
 def ticked(record: MemoryRecord, index: int) -> MemoryRecord:
     """The record with the tick and the id that follow from the index of its episode."""
     id = content_id(index, record.task_id, record.source_trajectory_id, record.items)

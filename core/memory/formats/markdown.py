@@ -34,6 +34,7 @@ def shown(record: MemoryRecord, links: list[tuple[str, str, str, str]] = ()) -> 
         "id": record.id,
         "outcome": f"{record.outcome} (by {record.label_source})",
         "status": record.status,
+        "quarantined for": ", ".join(record.provenance.get("quarantine", ())) if record.status == "quarantined" else "",
         "task": record.task_id,
         "namespace": record.namespace,
         "domain": record.domain,

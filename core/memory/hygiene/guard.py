@@ -7,14 +7,18 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from core.errors import InfraError, OverBudget, UserError, check_choice, check_numbers
 from core.learning.structured import object_schema, parse_json, text_schema
+from core.memory.hygiene.classifier import Classifier
 from core.memory.hygiene.executed import never_executed, successful
+from core.memory.hygiene.foreign import foreign_texts, share_of
 from core.memory.hygiene.injection import Likeness, hints, rules, suspicions
 from core.memory.hygiene.scrub import scrub
 from core.memory.ports import Bank, Hygiene, Steps
+from core.memory.records import source_of
 from core.models.base import Role
 from core.reply_marks import answer_of
 from core.seeding import derive_seed
@@ -24,12 +28,6 @@ from prompts import registry
 # Checks over several lessons of one source: their number, and a burst of lessons that each look harmless.
 
 _WORD = re.compile(r"[^\W\d_][\w-]{3,}")
-
-
-def source_of(record: MemoryRecord, by: str) -> str:
-    """The source of a record; "" if it is not known. by: task, namespace, or a key of its provenance."""
-    known = {"task": record.task_id, "namespace": record.namespace}
-    return str(known.get(by, record.provenance.get(by, "")))
 
 
 def same_source(record: MemoryRecord, bank: Bank, by: str, window: int) -> list[MemoryRecord]:
@@ -117,13 +115,19 @@ class Guard(Hygiene):
     ignore        rules of rules.txt, or typosquat, to switch off, e.g. shell if lessons are about commands
     provenance    quarantine a lesson that names an address, a package, a command or a credential that no action of its
                   own attempt used successfully; commands and addresses that were used do not break `shell` or `fetch`.
-                  Skipped if the attempt is not known, as with a lesson written by a client
+                  Skipped if the attempt is not known, as with a lesson written by a client; strict: such a lesson is
+                  held against an attempt that did nothing
+    foreign       quarantine a lesson that repeats what its attempt read by actions with one of these words, e.g.
+                  [https, mail]; ["*"]: by any action; None: off
+    foreign_share   share of the words of a sentence that counts as a repetition, see `share_of`
     source        what identifies a source: task | namespace | a key of the records' provenance
     window        number of the bank's last records that max_per_source and burst look at
     max_per_source  quarantine a lesson if its source has this many already; None: no limit
     burst         quarantine this many lessons of one source, earlier ones included, if together they redirect from
                   something that no other source mentions (function `burst`); None: off
-    opinion       llm: ask the extractor's model about a lesson that broke no rule; None: off
+    review        quarantine every lesson until a person approves it; a merged record only if its text is new
+    classifier    asked about a lesson that broke no rule; None: off
+    opinion       llm: then also ask the extractor's model; None: off
     role, seed    of that model; set at runtime
     max_title, max_description, max_content, max_query   max. characters of each text; longer ones are cut
     """
@@ -133,11 +137,15 @@ class Guard(Hygiene):
     quarantine: bool = True
     likeness: float | None = None
     ignore: list[str] = field(default_factory=list)
-    provenance: bool = False
+    provenance: bool | str = False
+    foreign: list[str] | None = None
+    foreign_share: float = 0.6
     source: str = "task"
     window: int = 30
     max_per_source: int | None = None
     burst: int | None = None
+    review: bool = False
+    classifier: Classifier | None = None
     opinion: str | None = None
     role: Role | None = field(default=None, repr=False)
     seed: int = 0
@@ -151,7 +159,11 @@ class Guard(Hygiene):
         if isinstance(self.ignore, str) or (unknown := set(self.ignore) - {*rules(), "typosquat"}):
             names = self.ignore if isinstance(self.ignore, str) else ", ".join(sorted(unknown))
             raise UserError(f"memory.hygiene.ignore={names}: give a list of {', '.join(rules())}, typosquat.")
+        if isinstance(self.foreign, str) or not all(isinstance(word, str) and word for word in self.foreign or ()):
+            raise UserError(f"memory.hygiene.foreign={self.foreign}: give a list of words, e.g. [https, mail].")
+        check_choice(self, "memory.hygiene", "provenance", (False, True, "strict"))
         check_choice(self, "memory.hygiene", "opinion", (None, "llm"))
+        check_numbers(self, "memory.hygiene", "foreign_share", least=0, most=1)
         if self.opinion and self.role is None:
             raise UserError("memory.hygiene.opinion=llm asks the extractor's model, and none is configured.")
         check_numbers(self, "memory.hygiene", "window", "max_per_source", least=1, whole=True)
@@ -159,6 +171,11 @@ class Guard(Hygiene):
         check_numbers(
             self, "memory.hygiene", "max_title", "max_description", "max_content", "max_query", least=20, whole=True
         )
+
+    @property
+    def reads_attempts(self) -> bool:
+        """Whether `screen` is given the attempts' steps."""
+        return bool(self.provenance) or self.foreign is not None
 
     def screen(
         self, record: MemoryRecord, bank: Bank, shown: Sequence[str] | None = None, did: Steps | None = None
@@ -168,6 +185,8 @@ class Guard(Hygiene):
         shown   ids of the records that the task's prompt showed; None: those that it would retrieve now
         did     steps of the attempts that the record was made from; None: not known
         """
+        if did is None and self.provenance == "strict" and not record.parents:
+            did = ()
         items, notes = record.items, set(record.provenance.get("hygiene", ()))
         if self.strip and not record.parents:  # a merged record consists of its parents' text
             items, stripped = _without_copies(items, self._shown_passages(record, bank, shown))
@@ -178,13 +197,16 @@ class Guard(Hygiene):
         record, found = self._scrubbed(replace(record, items=items))
         notes |= found
         parents = [parent for id in record.parents if (parent := bank.get(id)) is not None]
+        parent_items = [item for parent in parents for item in parent.items]
         trust = min([record.trust, *(parent.trust for parent in parents)])
         # Without items everything was copied: the record is stored, so that it is counted, but archived.
         status, provenance = record.status if record.items else "archived", {**record.provenance}
-        if self.opinion and record.items and not (record.parents or broken or trust == 0.0):
-            broken = self._ask(record, bank, provenance)
+        if record.items and not (record.parents or broken or trust == 0.0):
+            broken = self._asked(record, bank, provenance)
+        if self.review and record.items and any(item not in parent_items for item in record.items):
+            broken = (*broken, "review")
         if notes:
-            provenance["hygiene"] = sorted(notes)
+            provenance["hygiene"] = sorted({*notes, *provenance.get("hygiene", ())})
         if self.quarantine and (broken or trust == 0.0):
             trust, status = 0.0, "quarantined"
             before = provenance.get("quarantine", ())
@@ -203,19 +225,26 @@ class Guard(Hygiene):
         own = [r.provenance["opinion"] for r in bank.records(bank.namespace) if "opinion" in r.provenance]
         return sum((Usage(**o["usage"]) for o in own if o["usage"] and o.get("run") == run), Usage())
 
-    def _ask(self, record: MemoryRecord, bank: Bank, provenance: dict[str, Any]) -> tuple[str, ...]:
-        """("opinion",) if the model calls the record harmful, else (). The reply is stored in `provenance`.
+    def _asked(self, record: MemoryRecord, bank: Bank, provenance: dict[str, Any]) -> tuple[str, ...]:
+        """The first of classifier and opinion that calls the record harmful; () if none does.
 
-        A reply that is stored in this bank already is used again.
+        What each said is stored in `provenance`. What is stored in this bank already is used again.
         """
+        asks = {
+            "classifier": self.classifier and self.classifier.judge,
+            "opinion": self.opinion and partial(second_opinion, role=self.role, seed=self.seed),
+        }
         known = bank.get(record.id)
-        said = provenance.get("opinion") or (known and known.provenance.get("opinion"))
-        if not said:
-            said = second_opinion(record, self.role, self.seed) | {"run": bank.provenance.get("run")}
-        provenance["opinion"] = said
-        if "error" in said:  # the rules have decided alone
-            provenance["hygiene"] = sorted({*provenance.get("hygiene", ()), "no opinion"})
-        return ("opinion",) if said["harmful"] else ()
+        for name, ask in asks.items():
+            if not ask:
+                continue
+            said = provenance.get(name) or (known and known.provenance.get(name))
+            provenance[name] = said = said or ask(record) | {"run": bank.provenance.get("run")}
+            if "error" in said:  # the rest decides alone
+                provenance["hygiene"] = sorted({*provenance.get("hygiene", ()), f"no {name}"})
+            if said["harmful"]:
+                return (name,)
+        return ()
 
     def _broken_limits(self, record: MemoryRecord, bank: Bank) -> tuple[str, ...]:
         """The limits of its source that a record breaks; none for a merged record, which has several sources."""
@@ -235,9 +264,13 @@ class Guard(Hygiene):
         texts = (query, *(item.text for item in items))
         known = self.provenance and did is not None
         done = successful(did) if known else ()
+        foreign = foreign_texts(did or (), self.foreign or ())
+        own = (query, *(action for action, _ in did or ()))
         broken = {rule for text in texts for rule in suspicions(text, done)} - set(self.ignore)
         if known and any(never_executed(item.text, (query, *done)) for item in items):
             broken.add("provenance")
+        if foreign and any(share_of(item.text, foreign, own) >= self.foreign_share for item in items):
+            broken.add("foreign")
         if self.likeness is not None and not broken:
             self._likeness = self._likeness or Likeness(bank.embedder)
             # The query is not compared, because a task may be about anything.

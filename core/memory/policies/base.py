@@ -19,6 +19,9 @@ class Ranking(Policy):
     domain      only records of this domain, or of one in a list; "same": the task's domain (`memory.domain`)
     tags        only records with all of these tags
     outcome     success | failure: only records of this outcome; None: of both
+    per_source  at most so many of the top_k are of one source; the next ones of others follow. Records of unknown
+                source are not limited. None: no limit
+    source      what identifies a source: task | namespace | a key of the records' provenance, e.g. run
     min_confidence   leave out records with less confidence; one without any has the prior of its outcome
     """
 
@@ -28,10 +31,13 @@ class Ranking(Policy):
     tags: list[str] = field(default_factory=list)
     outcome: str | None = None
     min_confidence: float | None = None
+    per_source: int | None = None
+    source: str = "task"
 
     def __post_init__(self) -> None:
         check_numbers(self, "retrieval", "top_k", least=0, whole=True)
         check_numbers(self, "retrieval", "min_confidence", least=0, most=1)
+        check_numbers(self, "retrieval", "per_source", least=1, whole=True)
         check_choice(self, "retrieval", "outcome", ("success", "failure", None))
         names = self.domain if isinstance(self.domain, list) else [self.domain or ""]
         if not names or not all(isinstance(name, str) for name in names):
