@@ -1,7 +1,8 @@
 """An instance's repository in a sandbox, and whether a patch solves the instance: its tests on a fresh copy decide.
 
 What steers the tests is the instance's own, and so is the program that runs them and reports how they end
-(envs/swe/inside.py). Tests that must fail run before and after them: where one passes, the patch has tampered.
+(envs/swe/inside.py). Tests that must fail run before and after them: where one passes, the patch has tampered. So it
+has where all tests pass and, on another fresh copy, pass once more although each now only raises an error.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import re
 import secrets
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from core.errors import InfraError
@@ -46,6 +47,30 @@ exit 1
 NO_TEXT = "printf '* -diff\\n' >> $(git rev-parse --git-path info/attributes)"
 # What tests that must fail do. They have the names of the instance's own, three of each file.
 FAILS = ("assert 0 == 1", "raise RuntimeError('canary')", "raise AssertionError('canary')")
+# At the end of a file with tests: those of these names fail, whatever is tested, and look as before to pytest.
+MUST_FAIL = """
+
+def _must_fail(place, names, seen):
+    import functools
+
+    def failing(test):
+        @functools.wraps(test)
+        def run(*args, **kwargs):
+            raise AssertionError("this must fail")
+
+        return run
+
+    seen.append(place)
+    for each in list(vars(place).values()):
+        if isinstance(each, type) and each not in seen:
+            _must_fail(each, names, seen)
+    for name in names:
+        if callable(getattr(place, name, None)):  # also one of a base class
+            setattr(place, name, failing(getattr(place, name)))
+
+
+_must_fail(__import__("sys").modules[__name__], {names}, [])
+"""
 # What makes the copy of a folder a repository with one commit, the same whenever and wherever it is made.
 COMMIT = """
 export GIT_AUTHOR_NAME=Maintainer GIT_AUTHOR_EMAIL=maintainer@example.com GIT_AUTHOR_DATE=2024-01-01T00:00:00Z
@@ -125,6 +150,8 @@ def resolve(box: Sandbox, patch: str, instance: Instance, *, source: str, timeou
     """
     try:
         found = _resolved(box, patch, instance, source, timeout_s) if patch.strip() else _unsolved(instance, "empty")
+        if found.solved:
+            found = _confirmed(found, box, patch, instance, source, timeout_s)
         if found.patch != "empty":
             box.check_room()
         return found
@@ -132,7 +159,20 @@ def resolve(box: Sandbox, patch: str, instance: Instance, *, source: str, timeou
         box.close()
 
 
-def _resolved(box: Sandbox, patch: str, instance: Instance, source: str, timeout_s: float) -> Result:
+def _confirmed(found: Result, box: Sandbox, patch: str, instance: Instance, source: str, timeout_s: float) -> Result:
+    """A solution that stands: the same tests, under the same names, fail where they must.
+
+    What makes the instance's tests pass by their names or files, and leaves our own alone, makes these pass, too.
+    """
+    again = _resolved(box, patch, instance, source, timeout_s, must_fail=True)
+    if again.killed:
+        return replace(again, solved=False)
+    return found if not again.tampered else replace(found, solved=False, tampered=again.tampered)
+
+
+def _resolved(
+    box: Sandbox, patch: str, instance: Instance, source: str, timeout_s: float, *, must_fail: bool = False
+) -> Result:
     begin(box, source, instance)
     box.give("inside.py", INSIDE.read_text(encoding="utf-8"))
     box.give("answer.patch", patch)
@@ -145,7 +185,13 @@ def _resolved(box: Sandbox, patch: str, instance: Instance, source: str, timeout
     canaries = [_canaries(instance, file, f"{nonce[:8]}{place}") for place, file in enumerate((files[0], files[-1]))]
     for place, each in enumerate(canaries):
         box.give(f"canaries_{place}", each.text)
-    put = [f"cp {GIVEN}/canaries_{place} {shlex.quote(each.path)}" for place, each in enumerate(canaries)]
+    put = []
+    if must_fail:
+        for place, file in enumerate(files):
+            names = sorted({name.rpartition("::")[2] for name in _functions(instance) if name.startswith(f"{file}::")})
+            box.give(f"must_fail_{place}", MUST_FAIL.replace("{names}", repr(names)))
+            put.append(f"cat {GIVEN}/must_fail_{place} >> {shlex.quote(file)}")
+    put += [f"cp {GIVEN}/canaries_{place} {shlex.quote(each.path)}" for place, each in enumerate(canaries)]
     ran = box.run(f"set -e; {RESTORE}; {_put_tests(instance)}; {'; '.join(put)}", APPLY_S)
     if ran.returncode != 0:  # the patch stands in their way
         return _unsolved(instance, "applied")
@@ -155,7 +201,22 @@ def _resolved(box: Sandbox, patch: str, instance: Instance, source: str, timeout
     alone = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 " * (instance.folder is not None)  # an image has the plug-ins it needs
     command = f"{alone}exec python {GIVEN}/inside.py pytest -rpE --tb=no --maxfail=0 {words}"
     ran = box.run(command, timeout_s, json.dumps(given))
-    return _result(instance, _report(ran.data, nonce), canaries, ran, tuple(restored["touched"]))
+    report = _report(ran.data, nonce)
+    if must_fail:
+        return _refuted(instance, report, ran)
+    return _result(instance, report, canaries, ran, tuple(restored["touched"]))
+
+
+def _refuted(instance: Instance, report: dict | None, ran: Ran) -> Result:
+    """What the report of tests that must fail comes to."""
+    functions = _functions(instance)
+    passed = {name for name in report["passed"] if name.partition("[")[0] in functions} if report else set()
+    why = ""
+    if report is None:
+        why = "the tests were ended before there was a result, where all must fail"
+    elif passed:
+        why = f"tests of the instance passed where they must fail ({len(passed)})"
+    return Result(solved=False, patch="applied", killed=ran.killed, tampered="" if ran.killed else why)
 
 
 def _result(
@@ -180,8 +241,8 @@ def _result(
 
 def _report(data: bytes, nonce: str) -> dict | None:
     lines = [line for line in data.split(b"\n") if line.startswith(nonce.encode())]
-    try:
-        return json.loads(lines[0][len(nonce) :]) if lines else None
+    try:  # of two, one is forged
+        return json.loads(lines[0][len(nonce) :]) if len(lines) == 1 else None
     except ValueError:  # another process printed in between
         return None
 
@@ -222,6 +283,12 @@ def _steering_of(instance: Instance) -> str:
 
 def _unsolved(instance: Instance, patch: str) -> Result:
     return Result(solved=False, patch=patch, failed=len(_needed(instance)))
+
+
+def _functions(instance: Instance) -> set[str]:
+    """The pytest names, without parameters, of the needed tests that are Python functions: no doctests or others."""
+    names = {name.partition("[")[0] for name in _needed(instance)}
+    return {name for name in names if re.fullmatch(r".*\.py(::[^\W\d]\w*)+", name)}
 
 
 def _needed(instance: Instance) -> set[str]:
