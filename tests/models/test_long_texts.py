@@ -17,8 +17,8 @@ from core.memory.policies.cosine import Cosine
 from core.memory.policies.rrf import RRF
 from core.memory.policies.trust import Trust
 from core.models.cache import CachedEmbedder
-from core.models.embedding import HashingEmbedder, HuggingFaceEmbedder, MiniLMEmbedder, _unit, joined, windows
-from core.models.minilm import LONGEST
+from core.models.embedding import HashingEmbedder, HuggingFaceEmbedder, MiniLMEmbedder, _unit, joined
+from core.models.minilm import LONGEST, windows
 from core.types import Lesson, MemoryRecord
 from mcp_server.__main__ import main
 from mcp_server.config import load_config
