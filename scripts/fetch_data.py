@@ -74,9 +74,12 @@ def fetch(name: str) -> None:
 
 def hub_rows(source: HubSource) -> list[dict[str, Any]]:
     """The rows of a hub dataset at its pinned revision. UserError when it cannot be had."""
-    import datasets
     import httpx
 
+    try:
+        import datasets
+    except ImportError as error:
+        raise UserError("fetching needs datasets: `pip install 'reasoningbank-harness[data]'`.") from error
     try:
         table = datasets.load_dataset(source.repo, source.config, split=source.split, revision=source.revision)
     except (OSError, httpx.HTTPError, ValueError, datasets.exceptions.DatasetsError) as error:

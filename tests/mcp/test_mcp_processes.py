@@ -194,7 +194,7 @@ def test_nothing_but_the_protocol_is_written_to_stdout(tmp_path):
     results = {answer["id"]: answer["result"] for answer in answers if "id" in answer}
     assert results[1]["structuredContent"]["embedder"] == {"name": "all-MiniLM-L6-v2", "loaded": None}
     assert results[3]["structuredContent"]["memories"][0]["title"] == "Use sorted"
-    assert results[4]["structuredContent"]["embedder"]["loaded"] == "TiledMiniLM"
+    assert results[4]["structuredContent"]["embedder"]["loaded"] == "MiniLMEmbedder"
     assert results[5]["isError"] is True
 
 

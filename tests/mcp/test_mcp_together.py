@@ -4,78 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from mcp.client.client import Client
 from mcp_kit import ask, here, run
 from memory_kit import item, record
 
 from core.memory.bank import MemoryBank
-from core.models.embedding import MINILM, MiniLMEmbedder
-from core.models.tiled_minilm import TiledMiniLM
 from mcp_server.retrievals import RECENT, SharedEmbedder
-
-TEXTS = [
-    "",
-    "Sort a log file",
-    "  two\nlines é ",
-    "word " * 30,
-    "a long text about many things " * 70,
-    "Sort a log file.",
-]
-
-
-@pytest.fixture(scope="module")
-def tiled():
-    return TiledMiniLM()
-
-
-@pytest.mark.slow
-def test_a_text_has_the_same_bits_alone_and_in_any_company(tiled):
-    alone = np.stack([tiled.embed([text])[0] for text in TEXTS])
-    assert tiled.together  # else nothing is embedded together on this machine, and this test says nothing
-    rng = np.random.default_rng(0)
-    for size in (2, 3, 6, 16):
-        for _ in range(3):
-            drawn = rng.integers(len(TEXTS), size=size)
-            assert (tiled.embed([TEXTS[place] for place in drawn]) == alone[drawn]).all()
-
-
-def test_the_vectors_and_the_tokens_are_those_of_minilm(tiled):
-    theirs = MiniLMEmbedder()
-    assert tiled.name == theirs.name == MINILM
-    (ours, used, _), (known, spent, _) = tiled.measure(TEXTS), theirs.measure(TEXTS)
-    assert np.abs(ours - known).max() < 1e-6 and used == spent
-    assert np.allclose(np.linalg.norm(ours, axis=1), 1) and ours.dtype == np.float32
-
-
-def test_the_texts_of_a_call_are_shared_out_among_the_cores(tiled):
-    embedder, parts, real = TiledMiniLM(cores=3), [], tiled._model.embed
-    embedder._model = SimpleNamespace(
-        embed=lambda texts: parts.append((threading.current_thread().name, texts)) or real(texts),
-        tokens=tiled._model.tokens,
-        windows=tiled._model.windows,
-    )
-    made, alone = embedder.embed(TEXTS), np.stack([tiled.embed([text])[0] for text in TEXTS])
-    assert (made == alone).all()
-    read = [part for text in TEXTS for part in tiled._model.windows(text)]  # a long text is embedded in parts
-    size = -(-len(read) // 3)
-    assert sorted(texts for _, texts in parts) == sorted(read[at : at + size] for at in range(0, len(read), size))
-    assert all(name.startswith("minilm") for name, _ in parts)
-    embedder.embed(TEXTS[:1])
-    assert parts[-1] == (threading.current_thread().name, TEXTS[:1])  # one alone needs no other thread
-
-
-def test_where_company_changes_bits_texts_are_embedded_one_by_one(monkeypatch):
-    embedder, sizes = TiledMiniLM(), []
-    monkeypatch.setattr("core.models.tiled_minilm.TiledBert.check", lambda self: False)
-    embedder.embed(TEXTS[:1])
-    real = embedder._model.embed
-    monkeypatch.setattr(embedder._model, "embed", lambda texts: sizes.append(len(texts)) or real(texts))
-    embedder.embed(TEXTS)
-    assert sizes == [1] * sum(len(embedder._model.windows(text)) for text in TEXTS)
 
 
 def test_the_last_vectors_are_kept_and_no_more():

@@ -17,8 +17,8 @@ from core.memory.policies.cosine import Cosine
 from core.memory.policies.rrf import RRF
 from core.memory.policies.trust import Trust
 from core.models.cache import CachedEmbedder
-from core.models.embedding import HashingEmbedder, MiniLMEmbedder, _unit, joined, windows
-from core.models.tiled_minilm import LONGEST, TiledMiniLM
+from core.models.embedding import HashingEmbedder, HuggingFaceEmbedder, MiniLMEmbedder, _unit, joined
+from core.models.minilm import LONGEST, windows
 from core.types import Lesson, MemoryRecord
 from mcp_server.__main__ import main
 from mcp_server.config import load_config
@@ -95,11 +95,11 @@ MANY = (preamble(1670), "x" * 3000, "one two " * 400, "a\n" * 2000, "déjà vu "
 
 @pytest.fixture(scope="module")
 def both():
-    return MiniLMEmbedder(), TiledMiniLM(cores=1)
+    return HuggingFaceEmbedder(model=str(MiniLMEmbedder.weights().parent)), MiniLMEmbedder()
 
 
 @pytest.mark.parametrize("text", [*SHORT, *MANY])
-def test_both_forms_of_minilm_agree(both, text):
+def test_minilm_is_that_of_sentence_transformers(both, text):
     one, other = (embedder.embed([text])[0] for embedder in both)
     assert np.abs(one - other).max() < 1e-6
     assert abs(np.linalg.norm(one) - 1) < 1e-5
@@ -114,12 +114,10 @@ def test_a_text_that_is_read_whole_has_the_vector_it_had(both, text):
 
 
 def test_a_text_at_the_limit_is_one_window_and_one_token_more_is_two(both):
-    plain, tiled = both
     for embedder in both:
         embedder.embed(["load"])
-    fits, longer = "word " * (LONGEST - 2), "word " * (LONGEST - 1)
-    assert [len(tiled._model.windows(text)) for text in (fits, longer)] == [1, 2]
-    assert [len(plain._windows(text)) for text in (fits, longer)] == [1, 2]
+        fits, longer = "word " * (LONGEST - 2), "word " * (LONGEST - 1)
+        assert [len(embedder._windows(text)) for text in (fits, longer)] == [1, 2]
 
 
 def test_the_end_of_a_long_text_counts(both):

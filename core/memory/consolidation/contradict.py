@@ -18,7 +18,7 @@ from core.memory.consolidation.context import (
     lesson_for_prompt,
     none_if_broken,
 )
-from core.models.local import share_cores
+from core.models.embedding import sentence_transformers
 from core.reply_marks import answer_of
 from core.types import MemoryRecord
 from prompts import registry
@@ -131,11 +131,9 @@ class NLIChecker:
         return [dict(zip(labels, map(float, row), strict=True)) for row in rows]
 
     def _load(self) -> Any:
-        share_cores()
-        from sentence_transformers import CrossEncoder
-
+        library = sentence_transformers("contradict.checker=nli")
         try:
-            encoder = CrossEncoder(self.model, device="cpu")
+            encoder = library.CrossEncoder(self.model, device="cpu")
             labels = {str(label).lower() for label in encoder.config.id2label.values()}
         except (OSError, ValueError) as error:
             raise UserError(f"contradict.checker.model={self.model} cannot be loaded: {error}.") from error

@@ -1,0 +1,69 @@
+"""The console script `reasoningbank`: one word for each command of the project, the same code as in a checkout.
+
+    reasoningbank eval env=gsm8k llm=vllm     python main.py env=gsm8k llm=vllm
+    reasoningbank tables outputs/mine         python -m scripts.tables outputs/mine
+    reasoningbank serve --bank FILE           python -m mcp_server --bank FILE
+
+`reasoningbank COMMAND --help` has the arguments of one.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+from core.errors import meant
+
+COMMANDS = {
+    "eval": ("main", "run or sweep an evaluation (the arguments of main.py)"),
+    "tables": ("scripts.tables", "the table of runs"),
+    "report": ("scripts.report", "a page of runs, in one HTML file"),
+    "compare": ("scripts.compare", "what memory changed between two runs"),
+    "audit": ("scripts.audit", "look for leaks and broken invariants in runs"),
+    "show": ("scripts.show", "episodes and lessons of a run"),
+    "power": ("scripts.power", "how many seeds could show a difference"),
+    "export": ("scripts.export", "runs in formats of other programs"),
+    "replay": ("scripts.replay", "a run from its recorded replies"),
+    "doctor": ("scripts.doctor", "what this installation has, and what it lacks"),
+    "fetch": ("scripts.fetch_data", "download the data of a benchmark"),
+    "bank": ("core.memory", "look at a memory bank, and keep it"),
+    "serve": ("mcp_server", "serve a memory bank over MCP"),
+}
+# These are words of the server's own command line, which takes them first.
+OF_SERVER = {
+    "run": "lessons around any command, such as a coding agent",
+    "hook": "for the hooks of an MCP client",
+    "token": "a token of one tenant of the server",
+}
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: list[str]) -> int:
+    """The exit code: that of the command; 2 for a word that is none."""
+    name, *rest = argv or ["--help"]
+    if name in COMMANDS:
+        return _start(COMMANDS[name][0], f"reasoningbank {name}", rest)
+    if name in OF_SERVER or "_" in name:  # the tools' names, such as retrieve_memory
+        return _start("mcp_server", "reasoningbank", argv)
+    if name in ("-h", "--help", "help"):
+        print(__doc__)
+        for each, what in {**{key: what for key, (_, what) in COMMANDS.items()}, **OF_SERVER}.items():
+            print(f"    {each:<9} {what}")
+        return 0
+    known = [*COMMANDS, *OF_SERVER]
+    print(f"error: {name} is no command{meant(name, known)} `reasoningbank --help` lists them.", file=sys.stderr)
+    return 2
+
+
+def _start(module: str, called: str, arguments: list[str]) -> int:
+    """Run a module as `python -m` does. called: how its help names it."""
+    sys.argv = [called, *arguments]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=module == "main")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0

