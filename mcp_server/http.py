@@ -133,6 +133,8 @@ class Gate:
         """The response for /metrics, which has the same access rules as the tools."""
         if (refused := await self._security.validate_request(request)) is not None:
             return refused
+        if self.tenants is not None and not is_loopback((request.client or ("",))[0]):
+            return _refused(403, "forbidden", "/metrics tells of all tenants: it is read on the server's machine")
         service, retrievals = self.server.service, self.server.service.retrievals
         gauges = {}
         with suppress(UserError, InfraError, StopRun):  # if the bank cannot be read, the other numbers are still shown
