@@ -15,7 +15,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from core.errors import InfraError, StopRun, UserError
@@ -27,6 +27,8 @@ from mcp_server.tokens import Tenants, is_loopback
 
 log = logging.getLogger(__name__)
 
+ONCE = (b"host", b"origin", b"authorization", b"content-type", b"mcp-session-id", b"mcp-protocol-version")
+BODY_S = 60.0  # seconds that a client may take to send a body
 CLIENTS = 10_000  # clients whose budgets the rate limit remembers
 
 
@@ -66,16 +68,47 @@ class Gate:
                 (name, value.strip()) for name, value in scope["headers"]
             ]  # RFC 9110, 5.5: no part of it
             own = await self.own_answer(scope, receive)
+            ends = time.monotonic() + BODY_S
+            late, whole, started = False, False, False
+
+            async def in_time() -> dict:
+                """The next part of the body; a client that is late counts as gone."""
+                nonlocal late, whole
+                if whole:  # what follows is only that the client leaves
+                    return await receive()
+                try:
+                    message = await asyncio.wait_for(receive(), max(ends - time.monotonic(), 0.0))
+                except TimeoutError:
+                    late = True
+                    log.warning(f"a body was not sent to its end within {BODY_S:.0f} s: 408")
+                    return {"type": "http.disconnect"}
+                whole = not message.get("more_body", False)
+                return message
 
             async def counted(message: dict) -> None:
+                nonlocal started
+                if late and not started:
+                    return  # the answer is 408, below
                 if message["type"] == "http.response.start":
+                    started = True
                     self.server.metrics.answered(message["status"])
                 await send(message)
 
-            await (own or self.app)(scope, receive, counted)
+            try:
+                await (own or self.app)(scope, in_time, counted)
+            except ClientDisconnect:
+                if not late:
+                    raise
+            if late and not started:
+                late = False
+                says = "the body was not sent to its end in time"
+                await _refused(408, "request_timeout", says, {"connection": "close"})(scope, receive, counted)
 
     async def own_answer(self, scope: dict, receive: Any) -> Response | None:
         """A refusal, or the response for /health or /metrics; None: the SDK responds."""
+        names = [name for name, _ in scope["headers"]]
+        if twice := [name for name in ONCE if names.count(name) > 1]:  # of two, one part would read the other one
+            return _refused(400, "invalid_request", f"the header {twice[0].decode()} was sent more than once")
         if scope["path"] == "/health":  # proxies poll it without a token
             return await self.health()
         if scope["path"].startswith("/.well-known/"):  # clients with OAuth look here first, and go on without it

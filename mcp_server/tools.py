@@ -174,8 +174,8 @@ class MemoryTools:
         }
         if whole and embedder.long_texts:  # since the server was started
             status["embedder"]["texts_in_windows"] = embedder.long_texts
-        if bank.counts["retrieved by words"]:
-            status["retrieved_by_words"] = bank.counts["retrieved by words"]
+        if by_words := bank.counts[f"retrieved by words of {bank.namespace}"]:
+            status["retrieved_by_words"] = by_words
         if warnings := run_warnings.count(Path(bank.path)):
             status["warnings"] = warnings
         return result(status)

@@ -77,7 +77,7 @@ class MemoryBank(Contents, Memory):
     run          name of the run, on a bank that other runs have filled: its ticks continue after the bank's last tick
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
-    counts       what happened in the namespace since the bank was opened: "retrieved by words" is the number of
+    counts       what happened since the bank was opened, shared by its views: "retrieved by words" is the number of
                  retrievals whose query is in a language that the embedder does not read
     """
 
@@ -100,7 +100,6 @@ class MemoryBank(Contents, Memory):
     run: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter, init=False, repr=False)
-    _counts_of: dict[str, Counter[str]] = field(default_factory=dict, init=False, repr=False)  # by namespace
     _store: BankStore = field(init=False, repr=False)
     _search: Search = field(init=False, repr=False)
     _item_vector_key: str = field(init=False, repr=False)  # item | both: key of the item vectors
@@ -111,7 +110,6 @@ class MemoryBank(Contents, Memory):
             check_choice(self, "memory", name, known)
         if not isinstance(self.tags, list | None) or not all(isinstance(tag, str) for tag in self.tags or ()):
             raise UserError(f"memory.tags={self.tags}: give a list of words.")
-        self._counts_of[self.namespace] = self.counts
         self._store = open_store(self.path, read_only=self.read_only, how=self.store).of(self.namespace)
         made_by = self._store.meta("embedder")
         if made_by not in (None, self.embedder.name, self.embedder.former_name):
@@ -135,7 +133,6 @@ class MemoryBank(Contents, Memory):
         """A view of the same open bank for another namespace; only the original may be closed."""
         other = copy(self)
         other.namespace, other._store = namespace, self._store.of(namespace)
-        other.counts = self._counts_of.setdefault(namespace, Counter())
         return other
 
     @property
@@ -188,7 +185,7 @@ class MemoryBank(Contents, Memory):
         If no record shares a word with such a query, the policy ranks after all, but nothing can reach a threshold.
         """
         if policy.by_meaning and not self.embedder.reads(query):
-            self.counts["retrieved by words"] += 1
+            self.counts.update(("retrieved by words", f"retrieved by words of {self.namespace}"))
             self._say_unread()
             by_words = True
         else:
