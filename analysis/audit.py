@@ -13,17 +13,15 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from analysis import invariants, leaks
+from analysis import answer_key, forgery, invariants, leaks, twins
 from analysis.evidence import Check, NotChecked, bank_owners, where
 from analysis.lesson_quality import duplicate_lessons, grade, lessons_with_answers
 from analysis.load import VALID, Run, explaining
+from analysis.made_of import differ, made_of, other_parts
 from core.jsonl import read_lines
 from core.models.reply_text import storable
-from core.run.manifest import prompt_digests, shown_by
-from core.run.records import changed_leaves
-
-ALIKE = 95  # two tasks' queries are near-duplicates from this rapidfuzz ratio (0 to 100) on
-MOST_TASKS = 2000  # tasks whose queries are compared, each with every other
+from core.run.manifest import code_of, prompt_digests, shown_by
+from core.run.records import changed_leaves, outcomes_of
 
 
 def audit(run: Run) -> dict[str, Any]:
@@ -60,19 +58,8 @@ def outcome(lines: Iterator[str]) -> tuple[list[str], str | None]:
 def together(runs: list[Run]) -> dict[str, list[str]]:
     """Checks across several runs, all of the kind WORTH_A_LOOK: {check: lines}, without checks that found nothing."""
     checks = {"lost_pairs": lost_pairs(runs), "identical_replicates": identical_replicates(runs)}
+    checks["made_of_other_things"] = made_of_other_things(runs)
     return {name: found for name, lines in checks.items() if (found := list(map(storable, lines)))}
-
-
-def near_duplicate_tasks(run: Run) -> Iterator[str]:
-    """Tasks whose queries are nearly the same: a lesson from one may hold the answer of the other."""
-    from rapidfuzz import fuzz, process
-
-    queries = list({row["task_id"]: row["query"] for row in run.rows}.items())[:MOST_TASKS]
-    scores = process.cdist([query for _, query in queries], [query for _, query in queries], scorer=fuzz.ratio)
-    for one, (name, _) in enumerate(queries):
-        like = [other for other in range(one) if scores[one][other] >= ALIKE]
-        if like:
-            yield f"{name} is like {queries[like[0]][0]}" + (f" and {len(like) - 1} others" if len(like) > 1 else "")
 
 
 def unknown_records(run: Run) -> Iterator[str]:
@@ -91,12 +78,13 @@ def other_code(run: Run) -> Iterator[str]:
         if start["git"]["dirty"]:
             yield f"changed files at {str(start['git']['sha'])[:8]}: {', '.join(start['git']['dirty'][:5])}"
     for before, after in pairwise(starts):
-        if before["git"]["sha"] != after["git"]["sha"]:
-            yield f"went on at {str(after['git']['sha'])[:8]} after {str(before['git']['sha'])[:8]}"
+        if (now := code_of(after["git"])) != (then := code_of(before["git"])):
+            yield f"went on at {now} after {then}"
         for name, old, new in sorted(changed_leaves(before["packages"], after["packages"])):
             yield f"went on with {name} {new} after {old}"
+    yield from other_parts(starts)
     form = shown_by(run.config.get("prompts")).memory_block
-    now = prompt_digests({"folder": None, "memory_block": form}, (run.config.get("distiller") or {}).get("style", ""))
+    now = prompt_digests({"folder": None, "memory_block": form}, run.config)
     for name, digest in run.manifest["fingerprint"]["prompts"].items():
         if now.get(name) != digest:
             yield f"prompt {name} is another one today"
@@ -109,6 +97,15 @@ def unread_replies(run: Run) -> Iterator[str]:
         if unread:
             yield f"{where(row)}: {unread} verdicts not readable"
         yield from (f"{where(row)}: {error[:100]}" for error in row["learning_errors"])
+
+
+def tampered(run: Run) -> Iterator[str]:
+    """Attempts that forged their result (they count as failure), and lessons from them."""
+    for row in run.rows:
+        found = (made.get("info", {}).get("tampered") for made in row["trajectories"])
+        forged = [why for why in found if why]
+        if forged:
+            yield f"{where(row)}: {len(forged)} tampered: {forged[0]}; {len(row['lessons'])} lessons were made here"
 
 
 def cut_prompts(run: Run) -> Iterator[str]:
@@ -128,6 +125,17 @@ def cut_prompts(run: Run) -> Iterator[str]:
         )
 
 
+def broken_attempts(run: Run) -> Iterator[str]:
+    """Attempts that broke in episodes that count, and tasks that broke and were tried again with the whole bank."""
+    valid = [row for row in run.rows if row["status"] in VALID]
+    within = [n for row in valid if (n := outcomes_of(row).count("infra_error"))]
+    if within:
+        yield f"{sum(within)} attempts broke in {len(within)} of {len(valid)} episodes that count: no rate has them"
+    if again := [where(row) for row in valid if "retries" in row]:
+        named = ", ".join(again[:5])
+        yield f"{len(again)} tasks broke and were tried again at the stream's end, with the whole bank: {named}"
+
+
 def lost_pairs(runs: list[Run]) -> Iterator[str]:
     """Tasks that count in one run and not in another of the same task set and seed: a comparison drops such pairs."""
     groups = defaultdict(list)
@@ -141,6 +149,15 @@ def lost_pairs(runs: list[Run]) -> Iterator[str]:
                 yield f"{run.path}: {len(lost)} tasks count in another run of its seed, not here: {', '.join(lost[:5])}"
 
 
+def made_of_other_things(runs: list[Run]) -> Iterator[str]:
+    """Runs of the same tasks that were made with other prompts, other code or other parts from outside the project."""
+    groups = defaultdict(list)
+    for run in runs:
+        groups[run.task_set].append((str(run.path), made_of(run.manifest)))
+    for group in groups.values():
+        yield from differ(group)
+
+
 def identical_replicates(runs: list[Run]) -> Iterator[str]:
     """Runs of one cell with different seeds and identical attempts: in effect one run, counted several times."""
     seen: dict[tuple, Run] = {}
@@ -150,14 +167,18 @@ def identical_replicates(runs: list[Run]) -> Iterator[str]:
             yield f"{run.path} (seed {run.config['seed']}) repeats {first.path} (seed {first.config['seed']})"
 
 
-BROKEN: tuple[Check, ...] = (leaks.gold_in_prompts, *invariants.CHECKS, *leaks.BROKEN)
+BROKEN: tuple[Check, ...] = (leaks.gold_in_prompts, *invariants.CHECKS, *leaks.BROKEN, *forgery.BROKEN)
 WORTH_A_LOOK: tuple[Check, ...] = (
     *leaks.LOOK,
-    near_duplicate_tasks,
+    *answer_key.LOOK,
+    *forgery.LOOK,
+    *twins.LOOK,
     lessons_with_answers,
     duplicate_lessons,
     unknown_records,
     other_code,
     unread_replies,
+    tampered,
     cut_prompts,
+    broken_attempts,
 )

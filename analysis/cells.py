@@ -17,9 +17,20 @@ import numpy as np
 
 from analysis import notes
 from analysis.funnel_steps import lesson_counts
-from analysis.stats import calibration, confusion, holm, late_minus_early, paired, rate_interval
+from analysis.made_of import cells_differ
+from analysis.stats import (
+    calibration,
+    confusion,
+    late_minus_early,
+    paired,
+    paired_worst,
+    rate_interval,
+    spread,
+)
+from analysis.verdict import correct, scope, shared_banks
 from core.errors import UserError
 from core.run.arms import named
+from core.run.keys import COLUMNS
 from core.run.metrics import averages, pass_at_k
 from core.setting import joined
 
@@ -27,13 +38,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BLOCK = ("env", "model", "task_set")
-DISTINGUISHING_KEYS = tuple(
-    "k r top_k learn_from memory retrieval judge setting order batch passes mode window agent llm workflow".split()
-)
 PAIRED = "n_pairs n_paired_seeds won lost difference sd_seeds low high p p_tasks".split()  # from analysis.stats.paired
+# The same in the worst case of what broke, and how many of the paired tasks of the cell and its baseline that concerns.
+WORST = ("difference_worst", "p_worst", "n_broke", "n_broke_base")
+CORRECTED = ("p_holm", "p_worst_holm", "n_compared")  # from analysis.verdict.correct
 GAIN = ("gain", "gain_low", "gain_high")  # the difference to the baseline: late in the stream minus early
-SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *DISTINGUISHING_KEYS]
-LEVEL = 0.05  # significance level: a difference counts as one where Holm's p over the table is below it
+OVER_TYPES = ("n_types", "over_types", "over_types_low", "over_types_high")  # the mean of the differences of each type
+SCOPE = ("n_orders", "n_banks", "scope", "alike")  # from analysis.verdict.scope
+SHARED = ["cell", "arm", "overridden", *BLOCK, "part", "version", "n_tasks", "evaluated", *COLUMNS]
 MAX_LABEL_SETTINGS, MAX_LABEL_CHARS = 2, 60  # more settings than this, or longer ones, are not written into a label
 
 # The order of arms in every table: the paper's, then those that this project adds, then the user's own by name.
@@ -86,7 +98,7 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     if (frame["index"] < 0).all():
         raise UserError("none of the runs has finished an episode yet.")
     used, lines = _chosen(frame)
-    lines += notes.different_code_or_data(used, BLOCK) + notes.memory_settings_notes(used)
+    lines += notes.different_data(used, BLOCK) + notes.memory_settings_notes(used)
     counted = used if partial else used[used["complete"]]
     rows = []
     for cell, runs in used.groupby("cell", sort=False):
@@ -100,9 +112,10 @@ def make_cells(frame: pd.DataFrame, baseline: str | None = None, *, partial: boo
     table.insert(0, "label", _labels(table, settings))
     table = _in_order(table)
     rows = _for_notes(table)
-    for note in (notes.unevaluated, notes.broken, notes.replicates, notes.fallbacks):
+    for note in (notes.unevaluated, notes.broken, notes.tampered, notes.replicates, notes.fallbacks):
         lines += note(rows)
-    lines += notes.one_bank(rows, counted)
+    lines += notes.one_bank(rows)
+    lines += cells_differ(used, dict(zip(table["cell"], table["label"], strict=True)), BLOCK)
     cells = Cells(table=table, frame=counted, notes=lines)
     return cells if baseline is None else _compared(cells, baseline, command)
 
@@ -129,6 +142,13 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
         "n": len(valid),
         "n_success": len(won),
         "n_infra_error": int((episodes["status"] == "infra_error").sum()),
+        "n_broken_attempts": sum(outcomes.count("infra_error") for outcomes in valid["attempts"]),
+        "n_with_broken_attempts": sum("infra_error" in outcomes for outcomes in valid["attempts"]),
+        "n_retried": int(valid["retried"].sum()),
+        "n_unsure": int(unsure(episodes).sum()),
+        "n_shared_banks": shared_banks(episodes),
+        "n_bank_names": episodes["knobs"].nunique(),  # several, where one bank was given under several
+        "n_tampered": int(episodes["n_tampered"].sum()),
         "label_source": joined(episodes["label_source"]),
     }
     facts |= answered(episodes.drop_duplicates("run_dir"))
@@ -151,7 +171,7 @@ def measure(episodes: pd.DataFrame) -> dict[str, Any]:
     facts["measures"] = measures(valid)
     facts["by_type"] = {str(kind): _seed_mean(group, "success") for kind, group in valid.groupby("task_type")}
     judged = verdicts(valid) | confidences(valid)
-    return facts | attempts(valid) | {f"judge_{name}": value for name, value in judged.items()}
+    return facts | attempts(episodes) | {f"judge_{name}": value for name, value in judged.items()}
 
 
 def measures(valid: pd.DataFrame) -> dict[str, dict[str, float]]:
@@ -174,21 +194,39 @@ def answered(runs: pd.DataFrame) -> dict[str, Any]:
     return {"n_calls": int(runs["n_calls"].fillna(0).sum()), "fallbacks": dict(counts)}
 
 
-def attempts(valid: pd.DataFrame) -> dict[str, Any]:
-    """The numbers of several attempts at each task: {n_attempts, avg_at_k, pass_at, best_of_n}.
+def attempts(episodes: pd.DataFrame) -> dict[str, Any]:
+    """The numbers of several attempts at each task: {n_attempts, avg_at_k, pass_at, best_of_n}, and their bounds.
 
     pass_at holds the unbiased pass@1..n; pass@k is over the tasks with at least k attempts without an infra error.
     best_of_n is the success rate of the chosen answers. With one attempt per task all but n_attempts are None.
+    attempts_if_failed and attempts_if_solved are the same numbers had every attempt that broke failed, or succeeded; of
+    best_of_n, had it been chosen too. None where none broke.
     """
+    valid = episodes[episodes["success"].notna()]
     whole = [[outcome for outcome in outcomes if outcome != "infra_error"] for outcomes in valid["attempts"]]
     n = max(map(len, whole), default=0)
+    found = {"n_attempts": n, **_of_attempts(whole), "best_of_n": _seed_mean(valid, "success")}
     if n < 2:
-        return {"n_attempts": n, "avg_at_k": None, "pass_at": None, "best_of_n": None}
-    counts = [(len(each), each.count("success")) for each in whole]
-    curve = [np.mean([pass_at_k(total, won, k) for total, won in counts if total >= k]) for k in range(1, n + 1)]
-    average = float(np.mean([won / total for total, won in counts if total]))
-    best = _seed_mean(valid, "success")
-    return {"n_attempts": n, "avg_at_k": average, "pass_at": tuple(map(float, curve)), "best_of_n": best}
+        found |= dict.fromkeys(("avg_at_k", "pass_at", "best_of_n"))
+    ends = {"attempts_if_failed": ("failure", 0.0), "attempts_if_solved": ("success", 1.0)}
+    broke = unsure(episodes) & episodes["attempts"].map(lambda outcomes: "infra_error" in outcomes)
+    for name, (outcome, value) in ends.items() if n > 1 and broke.any() else ():
+        filled = [
+            [outcome if each == "infra_error" else each for each in outcomes] for outcomes in episodes["attempts"]
+        ]
+        chosen = episodes.assign(success=episodes["success"].mask(broke, value))
+        found[name] = _of_attempts(filled) | {"best_of_n": _seed_mean(chosen, "success")}
+    return dict.fromkeys(ends) | found
+
+
+def _of_attempts(outcomes: list[list[str]]) -> dict[str, Any]:
+    """{avg_at_k, pass_at} of the outcomes of each task's attempts."""
+    counts = [(len(each), each.count("success")) for each in outcomes if each]
+    if not counts:
+        return {"avg_at_k": None, "pass_at": None}
+    most = max(total for total, _ in counts)
+    curve = [np.mean([pass_at_k(total, won, k) for total, won in counts if total >= k]) for k in range(1, most + 1)]
+    return {"avg_at_k": float(np.mean([won / n for n, won in counts])), "pass_at": tuple(map(float, curve))}
 
 
 def verdicts(valid: pd.DataFrame) -> dict[str, Any]:
@@ -218,9 +256,18 @@ def distinct_seeds(episodes: pd.DataFrame) -> pd.DataFrame:
     return episodes[episodes["run_dir"].isin(firsts)]
 
 
+def unsure(episodes: pd.DataFrame) -> pd.Series:
+    """Of each episode, whether something broke without which it could have ended otherwise.
+
+    It broke itself, one of its attempts did, or it is the second try at a task whose first one broke.
+    """
+    in_attempts = episodes["attempts"].map(lambda outcomes: isinstance(outcomes, list) and "infra_error" in outcomes)
+    return (episodes["status"] == "infra_error") | in_attempts | (episodes["retried"] == True)  # noqa: E712 - NaN: none
+
+
 def bounds(episodes: pd.DataFrame, value: float) -> tuple[float, float] | None:
-    """95 % interval of the success rate if all infra errors counted as `value`; None without infra errors."""
-    broke = episodes["status"] == "infra_error"
+    """95 % interval of the success rate if all `unsure` episodes counted as `value`; None where there are none."""
+    broke = unsure(episodes)
     if not broke.any():
         return None
     rate = rate_interval(grid(episodes.assign(success=episodes["success"].mask(broke, value))).to_numpy())
@@ -235,9 +282,9 @@ def grid(episodes: pd.DataFrame, by: str = "task_id", value: str = "success") ->
     return episodes.groupby([by, "seed"])[value].mean().unstack("seed")
 
 
-def outcomes(episodes: pd.DataFrame) -> pd.DataFrame:
-    """A matrix of success: tasks x (seed, visit), one episode per entry; NaN where it does not count."""
-    return episodes.set_index(["task_id", "seed", "visit"])["success"].unstack(["seed", "visit"])
+def outcomes(episodes: pd.DataFrame, value: str = "success") -> pd.DataFrame:
+    """A matrix of `value`: tasks x (seed, visit), one episode per entry; NaN where no episode counts."""
+    return episodes.set_index(["task_id", "seed", "visit"])[value].unstack(["seed", "visit"])
 
 
 def _chosen(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
@@ -254,16 +301,12 @@ def _labels(table: pd.DataFrame, settings: dict[str, dict[str, str]]) -> list[st
     get a suffix: the other settings in which they differ, or the first characters of the cell's id.
     """
     label_of: dict[str, str] = {}  # by cell
-    for _, arm in table.groupby(["arm", "overridden"], dropna=False):
+    for _, arm in table.groupby(["arm", table["overridden"].map(_without_columns)], dropna=False):
         blocks = [block for _, block in arm.groupby(list(BLOCK), dropna=False)]
-        differing = [
-            key for key in DISTINGUISHING_KEYS if any(block[key].astype(str).nunique() > 1 for block in blocks)
-        ]
+        differing = [key for key in COLUMNS if any(block[key].astype(str).nunique() > 1 for block in blocks)]
         for block in blocks:
             rows = rows_of(block)
-            labels = [
-                named(row["arm"], row["overridden"].split() + _distinguishing_words(row, differing)) for row in rows
-            ]
+            labels = [named(row["arm"], _label_words(row, differing)) for row in rows]
             for label in set(labels):
                 cells = [row["cell"] for row, other in zip(rows, labels, strict=True) if other == label]
                 label_of |= {cell: f"{label}{more}" for cell, more in _suffixes(cells, settings).items()}
@@ -289,10 +332,18 @@ def _suffixes(cells: list[str], settings: dict[str, dict[str, str]]) -> dict[str
     return dict(zip(cells, words, strict=True))
 
 
-def _distinguishing_words(row: dict[str, Any], keys: list[str]) -> list[str]:
-    """The given settings of a cell as words "key=value", without those that its overridden settings name already."""
-    said = {word.partition("=")[0].removeprefix("workflow.") for word in row["overridden"].split()}
-    return [f"{key}={short(row[key])}" for key in keys if key not in said]
+def _without_columns(overridden: str) -> str:
+    """The words by which a run departs from its arm, without those of a column; with what changes its workflow."""
+    told = {key for key in COLUMNS.values() if not key.startswith("workflow")}
+    return " ".join(word for word in overridden.split() if word.partition("=")[0] not in told)
+
+
+def _label_words(row: dict[str, Any], differing: list[str]) -> list[str]:
+    """How a cell departs from its arm, and the columns in which cells of the arm differ, as words "key=value"."""
+    said = {word.partition("=")[0]: word for word in row["overridden"].split()}
+    more = {key: f"{key}={short(row[key])}" for key in differing if not {key, f"workflow.{key}"} & {*said}}
+    told = {COLUMNS[key] for key in more}
+    return [*(word for key, word in said.items() if key not in told), *more.values()]
 
 
 def _in_order(table: pd.DataFrame) -> pd.DataFrame:
@@ -311,7 +362,10 @@ def _compared(cells: Cells, baseline: str, command: str) -> Cells:
     bases = {}
     for block, group in table.groupby(list(BLOCK), sort=False):
         words = [baseline in label.split()[1:] for label in group["label"]]
-        as_named = (group["arm"] == baseline) & (group["overridden"] == "")
+        shared = set.intersection(*({*words.split()} for words in group["overridden"]))  # tells no cell apart
+        as_named = (group["arm"] == baseline) & group["overridden"].map(
+            lambda words, shared=shared: {*words.split()} <= shared
+        )
         ways = (group["label"] == baseline, as_named, words)
         candidates = next((fitting for way in ways if len(fitting := group[way])), group[:0])
         bases[block] = candidates.iloc[0]["cell"] if len(candidates) == 1 and candidates.iloc[0]["n"] else None
@@ -323,38 +377,32 @@ def _compared(cells: Cells, baseline: str, command: str) -> Cells:
         if base is None or base == row["cell"] or not row["n"]:
             continue
         mine, other = cells.episodes(row["cell"]), cells.episodes(base)
-        rows[-1] |= against(mine, other, mine) | _gain(mine, other)
+        rows[-1] |= against(mine, other, mine) | _gain(mine, other) | _over_types(mine, other) | scope(mine, other)
         lines += notes.without_partner(row["label"], mine, other) + notes.other_settings(row["label"], mine, other)
-    effects = pd.DataFrame(rows, columns=["base", *PAIRED, *GAIN])
+    correct(rows)
+    effects = pd.DataFrame(rows, columns=["base", *PAIRED, *WORST, *CORRECTED, *GAIN, *OVER_TYPES, *SCOPE])
+    effects = effects.astype(dict.fromkeys(("p", "p_worst", "p_holm", "p_worst_holm"), float))
     effects = effects.rename(columns={"low": "difference_low", "high": "difference_high"})
-    effects["p_holm"] = holm(effects["p"])
-    return Cells(table=pd.concat([table, effects], axis=1), frame=cells.frame, notes=lines)
-
-
-def comparison_outcome(row: dict[str, Any]) -> str:
-    """The outcome of a row's comparison with its baseline: better | worse | same | untested | unfinished.
-
-    It is "unfinished" while runs of the row or of its baseline go on (`partial`, `base_partial`): testing at every look
-    would find a difference by chance.
-    """
-    if row.get("partial") or row.get("base_partial"):
-        return "unfinished"
-    if row["p_holm"] is None:
-        return "untested"
-    if row["p_holm"] >= LEVEL:
-        return "same"
-    return "better" if row["difference"] > 0 else "worse"
+    table = pd.concat([table, effects], axis=1)
+    return Cells(table=table, frame=cells.frame, notes=lines + notes.verdicts(_for_notes(table)))
 
 
 def against(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> dict[str, Any]:
-    """The paired difference of a cell (`mine`) to its baseline (`other`): the result of `analysis.stats.paired`.
+    """The paired difference of a cell (`mine`) to its baseline (`other`): `analysis.stats.paired`, with WORST.
 
-    inside   those of the cell's episodes that are compared
+    inside   those of the cell's episodes that are compared, broken ones too
     """
-    values, baselines = outcomes(inside).align(outcomes(other), join="inner")
+    both = [outcomes(cell) for cell in (inside, other)]
+    unsures = [outcomes(cell.assign(unsure=unsure(cell)), "unsure") for cell in (inside, other)]
+    values, baselines = both[0].align(both[1], join="inner")
+    broke = [each.reindex_like(values).eq(True) for each in unsures]
     seeds = values.columns.get_level_values("seed")
     alone = seeds.isin(distinct_pairs(mine, other))
-    return paired(values.loc[:, alone].to_numpy(), baselines.loc[:, alone].to_numpy(), seeds[alone])
+    pair = [each.loc[:, alone].to_numpy() for each in (values, baselines, *broke)]
+    found, worst = paired(*pair[:2], seeds[alone]), paired_worst(*pair, seeds[alone])
+    p_worst = None if found["p"] is None else worst["p"]
+    n_broke, n_broke_base = (int(each.sum()) for each in pair[2:])
+    return found | dict(zip(WORST, (worst["difference"], p_worst, n_broke, n_broke_base), strict=True))
 
 
 def distinct_pairs(mine: pd.DataFrame, other: pd.DataFrame) -> list[Any]:
@@ -364,11 +412,32 @@ def distinct_pairs(mine: pd.DataFrame, other: pd.DataFrame) -> list[Any]:
     return list({(first[seed], second[seed]): seed for seed in reversed(seeds)}.values())
 
 
+def _pairs(mine: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """The pairs of episodes of a cell and its baseline; `gain` is the difference of success."""
+    keys = ["task_id", "visit", "seed"]
+    pairs = mine[[*keys, "index", "task_type", "success"]].merge(
+        other[[*keys, "success"]], on=keys, suffixes=("", "_base")
+    )
+    return pairs.assign(gain=pairs["success"] - pairs["success_base"])
+
+
+def _over_types(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any]:
+    """The paired difference, each type of task counting once, with an interval that allows for which types there are.
+
+    {} where the tasks have one type.
+    """
+    by_type = grid(_pairs(mine, other), "task_type", "gain").dropna(how="all")
+    if len(by_type) < 2:
+        return {}
+    about = spread(by_type.to_numpy())
+    low, high = about.interval if about else (None, None)
+    mean = float(by_type.mean().mean())
+    return dict(zip(OVER_TYPES, (len(by_type), mean, low and max(low, -1.0), high and min(high, 1.0)), strict=True))
+
+
 def _gain(mine: pd.DataFrame, other: pd.DataFrame) -> dict[str, float | None]:
     """How much larger the paired difference is late in the stream than early: the tasks' difficulty cancels out."""
-    keys = ["task_id", "visit", "seed"]
-    pairs = mine[[*keys, "index", "success"]].merge(other[[*keys, "success"]], on=keys, suffixes=("", "_base"))
-    pairs["gain"] = pairs["success"] - pairs["success_base"]
+    pairs = _pairs(mine, other)
     gain = late_minus_early(grid(pairs, "index", "gain").to_numpy()) if len(pairs) else {}
     return dict(zip(GAIN, gain.values(), strict=False))
 

@@ -42,6 +42,12 @@ def success(row: dict[str, Any]) -> str:
     return interval("success", "low", "high")(row) + (" *" if row["partial"] else "")
 
 
+def broken(row: dict[str, Any]) -> str:
+    """What broke: episodes, and attempts of episodes that count."""
+    attempts = row["n_broken_attempts"]
+    return f"{row['n_infra_error']}" + (f" + {attempts} attempt{'s' * (attempts != 1)}" if attempts else "")
+
+
 def p_value(column: str) -> Format:
     return plain(column, lambda p: "<0.001" if p < 0.001 else f"{p:.3f}")
 
@@ -80,7 +86,7 @@ HEADINGS: dict[str, Column] = {
     "method": ("method", plain("label")),
     "seeds": ("seeds", seeds),
     "n": ("n", plain("n")),
-    "infra_errors": ("broken", plain("n_infra_error")),
+    "infra_errors": ("broken", broken),
     "labels": ("labels", plain("label_source")),
     "success": ("success % [95 %]", success),
     "sd": ("sd over seeds", number("sd", 1, 100)),
@@ -91,6 +97,11 @@ HEADINGS: dict[str, Column] = {
     "p_tasks": ("p by tasks", p_value("p_tasks")),
     "sd_seeds": ("sd by seeds", number("sd_seeds", 1, 100)),
     "p_holm": ("p (Holm)", p_value("p_holm")),
+    "n_types": ("types", number("n_types", 0)),
+    "over_types": (
+        "difference, each type once [95 %]",
+        interval("over_types", "over_types_low", "over_types_high", "+"),
+    ),
     "reward": ("mean reward", number("reward", 3)),
     "steps": ("steps", number("steps", 1)),
     "steps_won": ("steps, won", number("steps_won", 1)),

@@ -12,7 +12,9 @@ from typing import Any
 from analysis.funnel_steps import source_tasks
 from analysis.load import Run, read_banks
 from core.build import option, options, part
+from core.errors import UserError
 from core.memory.hygiene.scrub import scrub
+from core.memory.open import first_tick, read_records
 from core.run.records import records_of
 from core.types import MemoryRecord
 
@@ -85,6 +87,23 @@ def bank_owners(run: Run) -> dict[str, set[str]]:
     for record in _bank_records(run):
         owners.setdefault(record.id, set()).update(source_tasks(record))
     return owners
+
+
+def stored_before(run: Run) -> set[str] | None:
+    """Ids of the records that the given bank held when the run began; None where the bank does not tell.
+
+    An identical run made records of the same ids: they are hashes of content.
+    """
+    if (given := run.memory.get("path")) is None:
+        return set()
+    namespace = run.memory.get("namespace", "default")
+    try:
+        records, began = read_records(given, namespace), first_tick(given, namespace, str(run.path.resolve()))
+    except UserError:
+        return None
+    if began is None:
+        return None if run.config["setting"]["learn"] else {record.id for record in records}
+    return {record.id for record in records if record.tick < began}
 
 
 def _bank_records(run: Run) -> list[MemoryRecord]:

@@ -15,8 +15,9 @@ from analysis.cells import BLOCK, Cells, against, grid, make_cells, rows_of
 from analysis.columns import HEADINGS, number
 from analysis.funnel_steps import STEPS, at_steps, steps_above
 from analysis.matrix import usual_baseline
-from analysis.stats import holm, rate_interval
+from analysis.stats import rate_interval
 from analysis.text_table import TextTable
+from analysis.verdict import correct
 from core.errors import UserError
 
 if TYPE_CHECKING:
@@ -63,22 +64,22 @@ def funnel_of(cells: Cells) -> list[dict[str, Any]]:
     """A row for each step of each cell that showed lessons: counts, success, and the difference to its baseline.
 
     `of` are the tasks of the step that it is a part of; `without` is the baseline's success on the same tasks and
-    seeds; p_holm is over all p of these rows.
+    seeds; p_holm is over all p of these rows, p_worst_holm over all p_worst.
     """
     table = {row["cell"]: row for row in rows_of(cells.table)}
     rows = [found for row in table.values() if row["n"] and row["tasks_shown"] for found in _steps(cells, row, table)]
-    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
-        row["p_holm"] = p
+    correct(rows)
     return rows
 
 
 def _steps(cells: Cells, row: dict[str, Any], table: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     mine = cells.episodes(row["cell"])
-    mine = mine[mine["success"].notna()]
     base = table.get(row["base"]) if row["base"] != row["cell"] else None
     other = None if base is None else cells.episodes(base["cell"])
-    by_step = at_steps(mine)
-    about = {key: row[key] for key in ("cell", "base", "label", *BLOCK, "n_tasks", "partial")} | {"n_partial": 0}
+    by_step, every = at_steps(mine[mine["success"].notna()]), at_steps(mine)
+    about = {key: row[key] for key in ("cell", "base", "label", *BLOCK, "n_tasks", "partial", "scope")} | {
+        "n_partial": 0
+    }
     about["base_partial"] = bool(base and base["partial"])
     for step, inside in by_step.items():
         if not len(inside) and step not in ALWAYS:
@@ -86,14 +87,15 @@ def _steps(cells: Cells, row: dict[str, Any], table: dict[str, dict[str, Any]]) 
         n_of, n_success = len(by_step[STEPS[step][1] or step]), int(inside["success"].sum())
         counts = {"n": len(inside), "of": n_of, "n_success": n_success}
         rate = rate_interval(grid(inside).to_numpy()) if len(inside) else {}
-        compared = _compared(mine, other, inside) if other is not None and len(inside) else {}
-        p = compared.get("p") if step in TESTED and not (row["partial"] or about["base_partial"]) else None
-        yield about | {"step": step, **counts, "success": rate.pop("mean", None), **rate, **compared, "p": p}
+        compared = _compared(mine, other, every[step]) if other is not None and len(inside) else {}
+        if step not in TESTED or row["partial"] or about["base_partial"]:
+            compared |= {"p": None, "p_worst": None}
+        yield about | {"step": step, **counts, "success": rate.pop("mean", None), **rate, **compared}
 
 
 def _compared(mine: pd.DataFrame, other: pd.DataFrame, inside: pd.DataFrame) -> dict[str, Any]:
     keys = ["task_id", "visit", "seed"]
-    pairs = inside[keys].merge(other[[*keys, "success"]], on=keys).dropna()
+    pairs = inside[inside["success"].notna()][keys].merge(other[[*keys, "success"]], on=keys).dropna()
     if not len(pairs):
         return {}
     effect = against(mine, other, inside)

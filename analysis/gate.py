@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.cells import BLOCK, Cells, make_cells, measure, rows_of
 from core.errors import UserError
+from core.run.arms import NUMBERS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +45,7 @@ def gate(cells: Cells, fall: float, arms: list[str] | None = None) -> list[GateR
     others = [row for row in rows if row["base"] is not None and row["base"] != row["cell"]]
     if not others:
         raise UserError(" ".join(["there is nothing to hold against the baseline.", *cells.notes]))
-    names_of = {row["label"]: {row["label"], *([] if row["overridden"] else [row["arm"]])} for row in others}
+    names_of = {row["label"]: {row["label"], *([row["arm"]] if numbers_only(row) else [])} for row in others}
     if unknown := [arm for arm in arms or () if not any(arm in names for names in names_of.values())]:
         raise UserError(
             f"there is no run of {', '.join(unknown)}: to hold against the baseline are {', '.join(names_of)}."
@@ -54,6 +55,11 @@ def gate(cells: Cells, fall: float, arms: list[str] | None = None) -> list[GateR
         raise UserError(f"no finished run of {', '.join(unpaired)} has tasks and seeds in common with the baseline.")
     labels = {row["cell"]: row["label"] for row in rows}
     return [_held(cells, row, labels[row["base"]], fall) for row in wanted]
+
+
+def numbers_only(row: dict[str, Any]) -> bool:
+    """Whether a cell departs from its arm in numbers alone, such as k, so that the arm's name means it."""
+    return all(word.partition("=")[0] in NUMBERS for word in row["overridden"].split())
 
 
 def _held(cells: Cells, row: dict[str, Any], base: str, fall: float) -> GateResult:

@@ -14,6 +14,7 @@ from analysis.evidence import (
     has_ended,
     is_own_kind,
     known_records,
+    stored_before,
     where,
 )
 from analysis.load import VALID, Run, own_banks
@@ -22,7 +23,7 @@ from core.memory.records import ticked, was_told
 from core.redact import HIDDEN
 from core.run.manifest import identity
 from core.run.metrics import followed, rate
-from core.run.records import changed_leaves, differences, evaluated, outcomes_of, place_of, read_episodes, records_of
+from core.run.records import changed_leaves, differences, evaluated, every_try, outcomes_of, place_of, records_of
 from core.run.resume import faults
 from core.run.unfinished import trajectory_of
 from core.run.upgrade import completed
@@ -32,7 +33,7 @@ from core.types import Task, content_id
 FULL = 1 - 1e-9  # a reward, in steps, that adds up to a solved task
 CLOSE = 1e-3  # in cosine: what is nearer by less may be rounding
 # The keys under which retrieval is the cosine of two queries and nothing else: a bank that only grows, searched whole.
-PLAIN_MEMORY = {"path": None, "unit": "record", "key": "query", "index": "flat", "hygiene": None, "consolidate": None}
+PLAIN_MEMORY = {"unit": "record", "key": "query", "index": "flat", "hygiene": None, "consolidate": None}
 PLAIN_RETRIEVAL = dict.fromkeys(("unit", "key", "min_score", "domain", "outcome", "min_confidence"))
 
 
@@ -76,14 +77,16 @@ def regraded(run: Run) -> Iterator[str]:
             for attempt in row["trajectories"]:
                 if attempt["ended_by"] == "infra_error":
                     continue
-                truth = grade(attempt)
-                if truth is not None and truth != attempt["success"]:
-                    said, now = ("success" if each else "failure" for each in (attempt["success"], truth))
+                truths = {grade(attempt), attempt["info"].get("won")} - {None}
+                if truths - {attempt["success"]}:
+                    said, now = (
+                        "success" if each else "failure" for each in (attempt["success"], not attempt["success"])
+                    )
                     yield f"{where(row)}: attempt {attempt['sample']} is stored as a {said}, and graded again a {now}"
                 elif attempt["success"] != (attempt["reward"] >= FULL):
                     stored = f"reward {attempt['reward']} and success {attempt['success']}"
                     yield f"{where(row)}: attempt {attempt['sample']} has {stored}"
-                unread += truth is None
+                unread += not truths
     if unread:
         raise NotChecked(f"{unread} attempts: the env has noted nothing to grade them by")
 
@@ -126,7 +129,8 @@ def self_retrieval(run: Run) -> Iterator[str]:
     """Invariant 2: a task that was shown what it taught itself, or what was learned only later."""
     if run.memory.get("allow_self"):
         raise NotChecked("memory.allow_self=true: a task may be shown what it taught itself")
-    owners = bank_owners(run)
+    owners, before = bank_owners(run), stored_before(run)
+    unknown: set[str] = set()
     born: dict[str, int] = {}
     for row in run.rows:
         for record in row["records"]:
@@ -136,8 +140,14 @@ def self_retrieval(run: Run) -> Iterator[str]:
         for hit in row["retrieved"]:
             if row["task_id"] in owners.get(hit["id"], ()):
                 yield f"{where(row)}: was shown its own record {hit['id']}"
-            if born.get(hit["id"], -1) >= min(row.get("seen", row["index"]), row["index"]):
+            if born.get(hit["id"], -1) < min(row.get("seen", row["index"]), row["index"]):
+                continue
+            if before is None:
+                unknown.add(hit["id"])
+            elif hit["id"] not in before:
                 yield f"{where(row)}: was shown record {hit['id']} of the later episode {born[hit['id']]}"
+    if unknown:
+        raise NotChecked(f"{len(unknown)} records that an episode made later may have been in the given bank before")
 
 
 def overlapping(run: Run) -> Iterator[str]:
@@ -150,7 +160,7 @@ def overlapping(run: Run) -> Iterator[str]:
         return
     if not overlapped and not any(row["records"] for row in run.rows):  # nothing was learned: no task overlaps another
         return
-    wrong = list(faults(_all_tries(run), stream["window"]))
+    wrong = list(faults(every_try(run.path), stream["window"]))
     yield from wrong
     if run.config.get("scrub_episodes"):
         raise NotChecked("scrub_episodes=true changed the texts that say which episode made a record")
@@ -158,20 +168,34 @@ def overlapping(run: Run) -> Iterator[str]:
     for row, id in nearer_records(run) if again else ():
         yield f"{where(row)}: was not shown record {id}, which was nearer, of an episode that it had seen"
     for row in run.rows:
-        for record in records_of(row):
-            if HIDDEN not in record.text and ticked(record, row["index"]).id != record.id:
-                yield f"{where(row)}: record {record.id} was not made by this episode"
+        yield from made_elsewhere(row)
     if not wrong and not again:
         raise NotChecked("whether what was shown was the nearest: the run goes on, or its retrieval is not the paper's")
 
 
+def made_elsewhere(row: dict) -> Iterator[str]:
+    """Records of an episode's row that this episode, at its place in the run, did not make."""
+    ids = {attempt["id"] for attempt in row["trajectories"]}
+    for record in records_of(row):
+        own = record.source_trajectory_id in ids and record.task_id == row["task_id"]
+        whole = ticked(record, row["index"]).id == record.id and record.original_query == row["query"]
+        if HIDDEN not in record.text + record.original_query and not (own and whole):
+            yield f"{where(row)}: record {record.id} was not made by this episode"
+
+
 def can_be_repeated(run: Run) -> bool:
     """Whether retrieval can be asked again: it is plain enough, and the run's bank is there."""
+    bare = (run.config.get("details") or {}).get("query_instruction") is None  # as the stored queries are embedded
+    return bare and is_plain(run) and run.memory.get("path") is None and (run.path / "bank.sqlite").is_file()
+
+
+def is_plain(run: Run) -> bool:
+    """Whether retrieval is the cosine of two queries and nothing else."""
     retrieval = run.config.get("retrieval") or {}
     plain = all(run.memory.get(key) == value for key, value in PLAIN_MEMORY.items())
     plain = plain and all(retrieval.get(key) == value for key, value in PLAIN_RETRIEVAL.items())
     cosine = retrieval.get("_target_", "") == "core.memory.policies.cosine.Cosine" and not retrieval.get("tags")
-    return plain and cosine and (run.path / "bank.sqlite").is_file()
+    return plain and cosine
 
 
 def nearer_records(run: Run) -> Iterator[tuple[dict[str, Any], str]]:
@@ -197,15 +221,9 @@ def nearer_records(run: Run) -> Iterator[tuple[dict[str, Any], str]]:
             yield row, best
 
 
-def _all_tries(run: Run) -> list[dict]:
-    """Every line of the run's episodes, those of tasks that were tried again included."""
-    file = run.path / "episodes.jsonl"
-    return [row for row in read_episodes(file) if row["status"] != "stopped"] if file.is_file() else []
-
-
 def denominators(run: Run) -> Iterator[str]:
     """Invariant 3: what broke counts, or taught; what counted was tried again; a status that its attempt belies."""
-    tries = _all_tries(run)
+    tries = every_try(run.path)
     last = {place_of(row): row["index"] for row in tries}
     for row in tries:
         true = outcomes_of(row)[row["chosen"]]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.funnel_steps import kinds_of, lesson_step
+from analysis.made_of import made_of
 from analysis.notes import non_default_memory_settings
 from core.build import LLMS, ROLES
 from core.errors import UserError
@@ -21,9 +22,9 @@ from core.memory.by_type import BANKS
 from core.memory.open import read_records
 from core.models.reply_text import storable
 from core.run.arms import overridden
-from core.run.keys import ARM_KEYS, WRITTEN_INTO_OTHERS
+from core.run.keys import ARM_KEYS, COLUMNS, RUN_KEYS, WRITTEN_INTO_OTHERS
 from core.run.manifest import flat, identity, label_source, without
-from core.run.metrics import VALID, steps, tokens
+from core.run.metrics import VALID, n_tampered, steps, tokens
 from core.run.records import answer_of, current, evaluated, outcomes_of, place_of, read_episodes
 from core.run.upgrade import upgraded_manifest
 from core.setting import labels_of
@@ -32,7 +33,9 @@ from core.types import MemoryRecord, content_id
 if TYPE_CHECKING:
     import pandas as pd
 
-STREAM = {"order": "file", "batch": 1, "passes": 1, "mode": "in_order", "window": None}  # with the usual values
+STREAM = {  # {column: the usual value}
+    column: RUN_KEYS[key].usual for column, key in COLUMNS.items() if key.startswith("stream.")
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +70,7 @@ class Run:
 
     @cached_property
     def overridden(self) -> list[str]:
-        """The overrides of the run that change its arm's settings (core/run/arms.py)."""
+        """How the run departs from its arm, as command-line words (core/run/arms.py)."""
         if "overridden" in self.manifest:
             return self.manifest["overridden"]
         return overridden(self.choices.get("arm"), self.hydra, self.config)  # of a run before this was noted
@@ -104,8 +107,12 @@ class Run:
     @cached_property
     def trace(self) -> str:
         """An id of what was said and done in every attempt, made from the words: recorded ids could be changed."""
-        said = [(row["task_id"], [_words(attempt) for attempt in row["trajectories"]]) for row in self.rows]
-        return content_id(sorted(content_id(*each) for each in said))
+        return content_id(sorted(self.said))
+
+    @cached_property
+    def said(self) -> list[str]:
+        """For each row an id of its task and of what was said and done in its attempts."""
+        return [content_id(row["task_id"], [_words(each) for each in row["trajectories"]]) for row in self.rows]
 
     @cached_property
     def task_set(self) -> str:
@@ -130,14 +137,17 @@ def find_runs(paths: Iterable[str | Path]) -> list[Path]:
     return list(found.values())
 
 
-def read_run(path: str | Path) -> Run:
-    """One run directory, read only: a run that is still going may be read. Raises UserError when it is damaged."""
+def read_run(path: str | Path, *, episodes: bool = True) -> Run:
+    """One run directory, read only: a run that is still going may be read. Raises UserError when it is damaged.
+
+    episodes   read them; else `rows` is empty
+    """
     path = Path(path)
-    episodes, manifest = path / "episodes.jsonl", _read(path / "manifest.json")
+    file, manifest = path / "episodes.jsonl", _read(path / "manifest.json")
     if "config" not in manifest:
         raise UserError(f"{path} is no run: its manifest.json is missing or is another program's.")
     with explaining(path):
-        rows = read_episodes(episodes) if episodes.is_file() else []
+        rows = read_episodes(file) if episodes and file.is_file() else []
         return Run(
             path=path,
             manifest=upgraded_manifest(manifest),
@@ -163,19 +173,24 @@ def explaining(path: Path) -> Iterator[None]:
         raise UserError(f"{path} is no whole run: its manifest.json or an episode {what}.") from error
 
 
-def read_banks(run: Run, *, must: bool) -> list[MemoryRecord]:
+def read_banks(run: Run, *, must: bool, vectors: bool = False) -> list[MemoryRecord]:
     """The records of the run's bank and of the one it was given, as far as they are there.
 
-    must   raise UserError for a file that is no bank, or damaged; else it is passed over
+    must      raise UserError for a file that is no bank, or damaged; else it is passed over
+    vectors   with embeddings
     """
-    found: list[MemoryRecord] = []
-    for path in (*own_banks(run), run.memory.get("path")):
-        try:
-            found += read_records(path, run.memory.get("namespace", "default")) if path else []
-        except UserError:
-            if must:
-                raise
-    return found
+    paths = filter(None, (*own_banks(run), run.memory.get("path")))
+    return [record for path in paths for record in read_records_of(run, path, must=must, vectors=vectors)]
+
+
+def read_records_of(run: Run, path: str | Path, *, must: bool = False, vectors: bool = False) -> list[MemoryRecord]:
+    """The records of one bank of the run, in its namespace; arguments as in `read_banks`."""
+    try:
+        return read_records(path, run.memory.get("namespace", "default"), vectors=vectors)
+    except UserError:
+        if must:
+            raise
+        return []
 
 
 def own_banks(run: Run) -> list[Path]:
@@ -201,8 +216,8 @@ def frame_of(runs: Iterable[Run]) -> pd.DataFrame:
         with explaining(run.path):
             facts.append(run_columns(run))
             kinds = kinds_of(run.rows, partial(read_banks, run, must=False))
-            for row in run.rows:
-                about = {"lesson_step": lesson_step(row, kinds), "visit": seen[row["task_id"]]}
+            for row, said in zip(run.rows, run.said, strict=True):
+                about = {"lesson_step": lesson_step(row, kinds), "visit": seen[row["task_id"]], "said": said}
                 episodes.append(episode_columns(row) | about)
                 seen[row["task_id"]] += 1
         if not run.rows:
@@ -225,6 +240,8 @@ def run_columns(run: Run) -> dict[str, Any]:
         "run": run.path.name,
         "cell": run.cell,
         "task_set": run.task_set,
+        "task_order": content_id(run.manifest["task_ids"]),
+        "given_bank": given_bank(run),
         "arm": run.arm or "unknown",
         "overridden": " ".join(run.overridden),
         "env": choices.get("env") or "unknown",
@@ -250,10 +267,17 @@ def run_columns(run: Run) -> dict[str, Any]:
         "n_calls": n_calls,  # of models, where some of them have fallbacks
         "fallbacks": json.dumps(fallbacks),  # {model: calls that it answered}
         "command": shlex.join(run.manifest["command"][1:]),
-        "code": str(run.manifest["git"]["sha"])[:8],
+        **made_of(run.manifest),
         "data": run.manifest["fingerprint"]["dataset"].get("sha256"),
         "settings": run.settings,
     }
+
+
+def given_bank(run: Run) -> str | None:
+    """An id of the bank that a run was given: of its content where it is only read, else of where it is; None: none."""
+    if not (path := run.memory.get("path")):
+        return None
+    return content_id(run.manifest["fingerprint"].get("frozen_bank") or path, run.memory.get("namespace"))
 
 
 def part_of(env: dict[str, Any]) -> str | None:
@@ -288,11 +312,13 @@ def episode_columns(row: dict[str, Any]) -> dict[str, Any]:
         "task_id": storable(row["task_id"]),
         "task_type": storable(row["task_type"]),
         "status": row["status"],
+        "retried": "retries" in row,  # it broke, and this is the try at the end of the stream
         "success": float(row["status"] == "success") if row["status"] in VALID else float("nan"),
         "reward": row["reward"],
         "steps": steps(row),
         "measures": json.dumps(chosen.get("info", {}).get("measures", {})),  # {name: [sum, over how many]}
         "n_invalid": sum(not step["valid"] for step in chosen["steps"]),
+        "n_tampered": n_tampered(row),
         "ended_by": chosen["ended_by"],
         "error": storable((chosen["error"] or "").split(":")[0]),
         "attempts": outcomes_of(row),

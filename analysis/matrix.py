@@ -6,17 +6,19 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.cells import BLOCK, LEVEL, Cells, comparison_outcome, make_cells, place_of_arm, rows_of
-from analysis.columns import HEADINGS, success
+from analysis.cells import BLOCK, Cells, make_cells, place_of_arm, rows_of
+from analysis.columns import HEADINGS, broken, success
+from analysis.looks import look
 from analysis.tables import EXPERIMENTS, TABLES, gaps, load_episodes, published, typed, whole_name
 from analysis.text_table import BETTER, WORSE, TextTable
+from analysis.verdict import LEVEL, UNTESTED, comparison_outcome, of_banks, orders
 from core.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-MARKS = {"better": BETTER, "worse": WORSE, "same": "", "untested": "untested", "unfinished": "unfinished"}
+MARKS = {"better": BETTER, "worse": WORSE, "same": ""}  # of an outcome; another one's is its name
 MOST_MISSING = 6  # cells whose command is printed
 # Sources of labels that a cell need not name: the paper's judge, and an arm that learns nothing.
 USUAL = ("llm", "none")
@@ -58,7 +60,9 @@ def print_matrix(folder: Path, console: Console) -> None:
 
     command = shlex.join(["python", "-m", "scripts.tables", str(folder)])
     try:
-        _, texts = build_matrix(load_episodes([str(folder)]), command=command)
+        frame = load_episodes([str(folder)])
+        _, texts = build_matrix(frame, command=command)
+        texts[0].notes.extend(look([folder], frame))
     except UserError as error:
         console.print(f"no table: {error}", markup=False, highlight=False, soft_wrap=True)
         return
@@ -109,9 +113,10 @@ def _cell(row: dict[str, Any] | None) -> str:
     if not row["n"]:
         return success(row)
     lines = [success(row), f"{_difference(row)}n {row['n']}"]
-    lines += [f"{row['n_infra_error']} broken"] if row["n_infra_error"] else []
+    lines += [f"{broken(row)} broken"] if row["n_infra_error"] or row["n_broken_attempts"] else []
     lines += [f"{row['n_partial']} unfinished"] if row["n_partial"] else []
     lines += [f"labels {row['label_source']}"] if row["label_source"] not in USUAL else []
+    lines += [of_banks(n).removeprefix(", ")] if (n := row["n_shared_banks"]) else []
     return "\n".join(lines)
 
 
@@ -121,7 +126,8 @@ def _difference(row: dict[str, Any]) -> str:
     if row.get("difference") is None:
         return ""
     shown = HEADINGS["difference"][1](row).partition(" ")[0]
-    return " ".join(filter(None, (shown, MARKS[comparison_outcome(row)], "· ")))
+    outcome = comparison_outcome(row)
+    return " ".join(filter(None, (shown, MARKS.get(outcome, outcome), "· ")))
 
 
 def _legend(rows: list[dict[str, Any]], baseline: str) -> list[str]:
@@ -131,11 +137,17 @@ def _legend(rows: list[dict[str, Any]], baseline: str) -> list[str]:
         many = f"{compared} comparisons of this table" if compared > 1 else "one comparison of this table"
         notes.append(
             f"Below each rate: the difference to {baseline} in points, on the same tasks and seeds. {BETTER} better, "
-            f"{WORSE} worse: by a paired test that allows for the bank which the tasks of a seed share, p < {LEVEL} "
-            f"after Holm's correction for the {many}. No mark: no difference shown."
+            f"{WORSE} worse: for these tasks {orders(rows)}, by a paired test that allows for the bank which the tasks "
+            f"of a seed share, p < {LEVEL} after Holm's correction for the {many}, also in the worst case of what "
+            "broke. No mark: no difference shown."
         )
+    outcomes = {comparison_outcome(row) for row in rows if row.get("difference") is not None}
+    if "undecided" in outcomes:
+        notes.append("Undecided: such a p, but not in the worst case of what broke; the notes below say which tasks.")
+    if any(row["n_shared_banks"] for row in rows):
+        notes.append("Of this bank alone: seeds began from one given bank, so no test here allows for another one.")
     if any(row.get("difference") is not None and row["p_holm"] is None for row in rows):
-        notes.append("Untested: one seed; another bank may come out otherwise, and no test here allows for that.")
+        notes.append(f"Untested: {UNTESTED}")
     notes.append("n: episodes that count; broken ones are in no rate.")
     sources = {row["label_source"] for row in rows if row["n"]} - {"none"}
     if "llm" in sources:

@@ -11,6 +11,10 @@ import shlex
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from analysis.verdict import ALIKE, OUTCOME_WORDS, VERDICTS, comparison_outcome, over_types, reason
+from core.run.keys import NOTED
+from core.setting import SOURCES
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -20,18 +24,64 @@ MOST_KEYS = 6  # differing configuration keys that a note names
 
 
 def broken(rows: Rows) -> list[str]:
-    """For each cell with infra errors, the bounds of its rate if all errored episodes failed, or all succeeded."""
+    """For each cell in which something broke: what, and the bounds of its rates had all of it failed, or succeeded."""
     lines = []
     for row in rows:
-        if broke := row["n_infra_error"]:
+        if said := _broke(row):
             failed, solved = (points(row[name]) for name in ("if_errors_failed", "if_errors_solved"))
             lines.append(
-                f"{row['label']}: {broke} of {row['n'] + broke} episodes broke; the 95 % interval would be {failed} "
-                f"had all of them failed, {solved} had all of them succeeded."
+                f"{row['label']}: {said}; the 95 % interval would be {failed} had all of them failed, {solved} had all "
+                f"of them succeeded{_attempts_between(row)}."
             )
-    if len({row["n_infra_error"] for row in rows}) > 1:
-        counts = ", ".join(f"{row['label']} {row['n_infra_error']}" for row in rows)
+    if len({row["n_unsure"] for row in rows}) > 1:
+        counts = ", ".join(f"{row['label']} {row['n_unsure']}" for row in rows)
         lines.append(f"broken tasks differ between the arms, which can make one look better: {counts}.")
+    return lines
+
+
+def _broke(row: dict[str, Any]) -> str:
+    """What broke in a cell: episodes, attempts of episodes that count, first tries; "" for nothing."""
+    episodes, attempts, again = (row[name] for name in ("n_infra_error", "n_broken_attempts", "n_retried"))
+    within = row["n_with_broken_attempts"]
+    return ", ".join(
+        [f"{episodes} of {row['n'] + episodes} episodes broke"] * bool(episodes)
+        + [f"{attempts} attempts broke in {within} episodes that count"] * bool(attempts)
+        + [f"{again} tasks broke and were tried again at the stream's end, with the whole bank"] * bool(again)
+    )
+
+
+def _attempts_between(row: dict[str, Any]) -> str:
+    """The bounds of avg@k, pass@k and best of n, as words that follow those of the rate."""
+    low, high = row["attempts_if_failed"], row["attempts_if_solved"]
+    if low is None or high is None:
+        return ""
+    curve = {f"pass@{k}": ends for k, ends in enumerate(zip(low["pass_at"], high["pass_at"], strict=True), 1)}
+    rates = (
+        {"avg@k": (low["avg_at_k"], high["avg_at_k"])} | curve | {"best of n": (low["best_of_n"], high["best_of_n"])}
+    )
+    return "; " + ", ".join(f"{name} {100 * ends[0]:.1f} to {100 * ends[1]:.1f} %" for name, ends in rates.items())
+
+
+def verdicts(rows: Rows) -> list[str]:
+    """For each compared cell: why a difference that looks like one has no verdict; whether one holds over types."""
+    base_partial = {row["cell"]: row["partial"] for row in rows}
+    lines = []
+    for row in rows:
+        if row["difference"] is None:
+            continue
+        row |= {"base_partial": base_partial[row["base"]]}
+        outcome = comparison_outcome(row)
+        if row["alike"] > ALIKE:
+            lines.append(
+                f"{row['label']}: no verdict: {100 * row['alike']:.0f} % of its or the baseline's episodes are word "
+                "for word those of another seed, so the seeds are largely one and share the luck of its bank."
+            )
+        if why := reason(row):
+            lines.append(f"{row['label']}: {OUTCOME_WORDS[outcome]}: {why}.")
+        if outcome in VERDICTS and over_types(row) and not row["over_types_low"] * row["over_types_high"] > 0:
+            lines.append(
+                f"{row['label']}: {outcome} {row['scope']}; not shown for other types of task: {over_types(row)}."
+            )
     return lines
 
 
@@ -46,6 +96,15 @@ def unevaluated(rows: Rows) -> list[str]:
         f"{row['label']}: its success is not known: the environment did not evaluate; evaluate what its runs left."
         for row in rows
         if not row["evaluated"]
+    ]
+
+
+def tampered(rows: Rows) -> list[str]:
+    """For each cell with attempts that forged their result."""
+    return [
+        f"{row['label']}: {row['n_tampered']} attempts were tampered: they forged their result, and count as failures."
+        for row in rows
+        if row["n_tampered"]
     ]
 
 
@@ -68,16 +127,14 @@ def fallbacks(rows: Rows) -> list[str]:
     ]
 
 
-def one_bank(rows: Rows, used: pd.DataFrame) -> list[str]:
-    """For each cell whose seeds all started from the same given bank."""
-    runs, lines = used.drop_duplicates("run_dir"), []
+def one_bank(rows: Rows) -> list[str]:
+    """For each cell of which some seeds began from the same given bank."""
+    lines = []
     for row in rows:
-        given = [json.loads(knobs) for knobs in runs[runs["cell"] == row["cell"]]["knobs"]]
-        banks = {(each.get("memory.path"), each.get("memory.namespace")) for each in given}
-        if row["n_seeds"] > 1 and len(banks) == 1 and "memory.path" in given[0]:
-            lines.append(
-                f"{row['label']}: all seeds began from one given bank: p and intervals say nothing of other banks."
-            )
+        if n := row["n_shared_banks"]:
+            banks = "one given bank" if n == 1 else f"{n} given banks"
+            banks = f"copies of {n} bank{'s' * (n > 1)}" if row["n_bank_names"] > n else banks
+            lines.append(f"{row['label']}: all seeds began from {banks}: p and intervals say nothing of other banks.")
     return lines
 
 
@@ -139,59 +196,44 @@ def left_out(runs: pd.DataFrame) -> list[str]:
     return [f"{run.run_dir} is left out: another run of {run.arm}, seed {run.seed}." for run in runs.itertuples()]
 
 
-def different_code_or_data(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
-    """Warns if the runs have different code versions, or if runs of one block and seed have different task data."""
-    runs = used.drop_duplicates("run_dir")
-    codes = sorted(set(runs["code"]))
-    lines = [f"the runs were made by {len(codes)} versions of the code: {', '.join(codes)}."] if len(codes) > 1 else []
+def different_data(used: pd.DataFrame, block: Iterable[str]) -> list[str]:
+    """Warns if runs of one block and seed have different task data."""
+    runs, lines = used.drop_duplicates("run_dir"), []
     for (env, *_), group in runs.groupby([*block, "seed"], sort=False):
         if group["data"].nunique() > 1:
             lines.append(f"{env}: the data of these tasks is not the same in {', '.join(sorted(set(group['arm'])))}.")
     return list(dict.fromkeys(lines))
 
 
-# {key: default, which needs no note}: settings that change which lessons a task may see, or which parts of them.
-MEMORY_SETTINGS = {
-    "memory.path": None,
-    "memory.namespace": "default",
-    "memory.allow_self": False,
-    "memory.unit": "record",
-    "memory.key": "query",
-    "memory.domain": None,
-    "memory.tags": None,
-    "memory.uses": None,
-    "memory.inject": "system",
-    "memory.max_tokens": None,
-    "setting.allow_oracle_bank": False,
-    "stream.batch": 1,
-    "stream.mode": "in_order",
-    "stream.window": None,
-}
 MOST_VALUES = 3  # values that a note lists for one arm and key: memory.path may have one for each seed
 
 
 def non_default_memory_settings(config: dict[str, Any]) -> dict[str, str]:
-    """{key: value} of the MEMORY_SETTINGS that a run's configuration sets otherwise than by default.
+    """{key: value} of the NOTED that a run's configuration sets otherwise than by default.
 
     With a given bank (memory.path) its namespace is there even if it is the default.
     """
     values = {
-        key: (config.get(key.split(".")[0]) or {}).get(key.split(".")[1], default)
-        for key, default in MEMORY_SETTINGS.items()
+        key: (config.get(key.split(".")[0]) or {}).get(key.split(".")[1], default) for key, default in NOTED.items()
     }
     given = values["memory.path"] is not None
     return {
         key: str(value)
         for key, value in values.items()
-        if value != MEMORY_SETTINGS[key] or (given and key == "memory.namespace" and value is not None)
+        if value != NOTED[key] or (given and key == "memory.namespace" and value is not None)
     }
 
 
+FROM_OUTSIDE = (
+    " The label {} is of no judge here: whoever sent those lessons said how the attempts ended, and may have known it."
+)
+
+
 def memory_settings_notes(used: pd.DataFrame) -> list[str]:
-    """A line for each arm and each of its non-default MEMORY_SETTINGS, with the values over the arm's runs."""
+    """A line for each arm and each of its non-default NOTED, with the values over the arm's runs."""
     runs, lines = used.drop_duplicates("run_dir"), []
     for arm, group in runs.groupby("arm", sort=False):
-        for key in MEMORY_SETTINGS:
+        for key in NOTED:
             settings = zip(map(json.loads, group["knobs"]), group["label_source"])
             rows = [(each, labels) for each, labels in settings if key in each]
             values = list(dict.fromkeys(each[key] for each, _ in rows))
@@ -202,5 +244,7 @@ def memory_settings_notes(used: pd.DataFrame) -> list[str]:
             labels = ""
             if key in ("memory.path", "setting.allow_oracle_bank"):
                 labels = f" (labels: {', '.join(dict.fromkeys(labels for _, labels in rows))})"
-            lines.append(f"{arm}: {key}={', '.join(values[:MOST_VALUES])}{more}{some}{labels}.")
+            given = {each for _, text in rows for each in text.split("+")} - SOURCES if key == "memory.path" else ()
+            meaning = "".join(map(FROM_OUTSIDE.format, sorted(given)))
+            lines.append(f"{arm}: {key}={', '.join(values[:MOST_VALUES])}{more}{some}{labels}.{meaning}")
     return lines

@@ -142,6 +142,25 @@ def paired(values: np.ndarray, baseline: np.ndarray, seeds: Sequence[Any] | None
     }
 
 
+def paired_worst(
+    values: np.ndarray,
+    baseline: np.ndarray,
+    broke: np.ndarray,
+    baseline_broke: np.ndarray,
+    seeds: Sequence[Any] | None = None,
+) -> dict[str, Any]:
+    """`paired`, had all that broke gone against the difference: failed in the better arm, solved in the other one.
+
+    broke, baseline_broke   bool, in the shape of the values: which outcomes are not known for what they would have been
+    """
+    found = paired(values, baseline, seeds)
+    if found["difference"] is None or not (np.any(broke) or np.any(baseline_broke)):
+        return found
+    better = found["difference"] > 0
+    worst = np.where(broke, float(not better), values), np.where(baseline_broke, float(better), baseline)
+    return paired(*worst, seeds)
+
+
 def detectable(
     *, n_tasks: int, n_seeds: int, rate: float, sd: float, alike: float, level: float = 0.05, power: float = 0.8
 ) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +15,16 @@ from analysis.columns import HEADINGS, of_measure, of_type
 from analysis.load import load_runs
 from analysis.published import reference
 from analysis.text_table import TextTable
+from analysis.verdict import orders
 from core.errors import UserError
+from core.run.keys import COLUMNS
+from core.run.manifest import flat
 
 if TYPE_CHECKING:
     import pandas as pd
 
 EXPERIMENTS = Path(__file__).resolve().parent.parent / "config" / "experiment"
-COLUMN = {"retrieval.top_k": "top_k"}  # a swept key that the episodes' table has under another name
+COLUMN = {key: column for column, key in COLUMNS.items()}  # {a key: the column that the episodes' table has of it}
 # A workflow chosen without its arm is that arm.
 ARMS = {
     "vanilla": "no_memory",
@@ -67,7 +70,15 @@ TABLES = {
         columns=("steps", "tokens", "tokens_per_success", "cost", "cost_per_success"),
     ),
     "ab": Table(title="A/B", experiment="ab", columns=(*EFFECT, "tokens", "cost", "cost_per_success")),
+    "authors_release": Table(
+        title="Main table, details as in the authors' release",
+        experiment="authors_release",
+        columns=(*EFFECT, "steps", "tokens"),
+    ),
     "types": Table(title="Success by task type, %", experiment="main_table", columns=("types",)),
+    "over_types": Table(
+        title="Difference over types of task", experiment="", columns=("difference", "p_holm", "n_types", "over_types")
+    ),
     "measures": Table(title="Further measures", experiment="", columns=("reward", "measures", "published")),
     "matts_scaling": Table(
         title="MaTTS, parallel",
@@ -107,6 +118,11 @@ TABLES = {
         experiment="positive_control",
         columns=("shown", "relevant", "followed", "solved", *EFFECT, "lessons", "tokens"),
     ),
+    "details_control": Table(
+        title="Positive control, by detail",
+        experiment="details_control",
+        columns=("shown", "relevant", "followed", "solved", *EFFECT, "lessons", "tokens"),
+    ),
     "scenarios": Table(
         title="Scenarios",
         experiment="scenarios",
@@ -138,11 +154,23 @@ def swept(key: str, values: str) -> list[str]:
     return [override.get_value_element_as_str()]
 
 
-def is_cell(row: dict[str, Any], cell: dict[str, str]) -> bool:
-    """Whether a row (of cells or of runs) is the wanted cell, judged by the columns that the row has."""
+def is_cell(row: dict[str, Any], cell: dict[str, str], also: Container[str] = ()) -> bool:
+    """Whether a row (of cells or of runs) is the wanted cell, judged by the columns that the row has.
+
+    also   keys in which the row may depart from its arm beside those of the cell: see `set_for_all`
+    """
     columns = {COLUMN.get(key, key): value for key, value in cell.items()}
-    others = {word.partition("=")[0] for word in row["overridden"].split()} - set(cell)
-    return not others and all(short(row[column]) == value for column, value in columns.items() if column in row)
+    others = [key for word in row["overridden"].split() if (key := word.partition("=")[0]) not in cell]
+    known = all(short(row[column]) == value for column, value in columns.items() if column in row)
+    return known and all(key in also for key in others)
+
+
+def set_for_all(experiment: str, command: str = "") -> set[str]:
+    """The keys that an experiment sets in all its cells, beside those that it sweeps, and those that a command sets."""
+    import yaml
+
+    body = yaml.safe_load((EXPERIMENTS / f"{experiment}.yaml").read_text(encoding="utf-8"))
+    return {*flat({key: value for key, value in body.items() if key not in ("hydra", "defaults")}), *typed(command)}
 
 
 def fill(experiment: str, command: str, cell: dict[str, str]) -> str:
@@ -167,7 +195,7 @@ def gaps(experiment: str, runs: pd.DataFrame) -> list[str]:
         fill(experiment, command, cell)
         for command in commands
         for cell in wanted(experiment, command)
-        if not any(is_cell(row, cell) for row in done)
+        if not any(is_cell(row, cell, set_for_all(experiment, command)) for row in done)
     ]
     return list(dict.fromkeys(lacking))
 
@@ -194,11 +222,17 @@ def chosen(frame: pd.DataFrame, table: Table) -> pd.DataFrame:
     cells = [{k: v for k, v in cell.items() if k != "seed"} for cell in wanted(table.experiment, "")]
     runs = rows_of(frame.drop_duplicates("run_dir"))
     if table is not TABLES[OPEN]:
-        runs = [row for row in runs if any(is_cell(row, cell) for cell in cells)]
+        runs = [row for row in runs if any(is_cell(row, cell, _set_by(row, table.experiment)) for cell in cells)]
     made = [typed(row["command"]).get("experiment", "") for row in runs]
     own = ("", table.experiment) if table.experiment in made else made
     dirs = [row["run_dir"] for row, experiment in zip(runs, made, strict=True) if experiment in own]
     return frame[frame["run_dir"].isin(dirs)]
+
+
+def _set_by(run: dict[str, Any], experiment: str) -> set[str]:
+    """`set_for_all` of an experiment, with what the run's own command sets if it is a command of the experiment."""
+    own = typed(run["command"]).get("experiment") == experiment
+    return set_for_all(experiment, run["command"] if own else "")
 
 
 def left_out(frame: pd.DataFrame, kept: pd.DataFrame, experiment: str) -> list[str]:
@@ -277,8 +311,9 @@ def whole_name(row: dict[str, Any]) -> str:
 def _sorted(rows: pd.DataFrame, table: Table) -> pd.DataFrame:
     """The rows in the order of the experiment's cells; other cells follow."""
     order = list(wanted(table.experiment, "")) if table.experiment else []
+    also = set_for_all(table.experiment) if table.experiment else set()
     ranks = [
-        (next((n for n, cell in enumerate(order) if is_cell(row, cell)), len(order)), place)
+        (next((n for n, cell in enumerate(order) if is_cell(row, cell, also)), len(order)), place)
         for place, row in enumerate(rows_of(rows))
     ]
     return rows.iloc[[place for *_, place in sorted(ranks)]].reset_index(drop=True)
@@ -288,9 +323,10 @@ def _notes(rows: pd.DataFrame, baseline: str) -> list[str]:
     notes = ["n: episodes that count; broken ones are in no denominator. labels: where the learner's come from."]
     if "difference" in rows and rows["difference"].notna().any():
         notes.append(
-            f"difference: to {baseline}, in points, on the same tasks and seeds; p: of no difference, allowing for the "
-            "bank that the tasks of a seed share (none with one seed); Holm: over this table; sd by seeds: of the "
-            "differences of the seeds, in points; p by tasks: exact, but of these banks alone."
+            f"difference: to {baseline}, in points, on the same tasks and seeds; p: of no difference for these tasks "
+            f"{orders(rows_of(rows))}, allowing for the bank that the tasks of a seed share (none with one seed); "
+            "Holm: over this table; sd by seeds: of the differences of the seeds, in points; p by tasks: exact, but of "
+            "these banks alone."
         )
     if rows["partial"].any():
         notes.append("* holds runs that did not finish.")

@@ -31,7 +31,7 @@ from scripts.command_line import REPO, command_of
 QUERIES, WARM, STARTS, BASE = 220, 20, 7, 500
 VERBS = "sort parse cache retry encrypt stream merge index schedule validate".split()
 THINGS = "log file,web request,database table,user session,image folder,message queue,test suite,config,graph,report"
-HOW = "in Python,under load,without locks,from a cron job,on a small machine"
+HOW = "in Python,under load,under a lock,from a cron job,on a small machine"
 
 
 def question(number: int) -> str:

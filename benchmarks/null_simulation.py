@@ -1,25 +1,36 @@
-"""Do the p-values and intervals of the tables hold what they say, where the tasks of a seed share a bank?
+"""Do the p-values, intervals and verdicts of the tables hold what they say?
 
     python -m benchmarks.null_simulation [--studies 2000] [--tasks 40,140,500] [--seeds 3,5,10] [--sd 0,5,10]
+    python -m benchmarks.null_simulation --worlds [--studies 2000]
 
 Made-up studies: a task's hardness is drawn from Beta(1.5, 1.5), squeezed into 25 to 75 %; each seed's bank changes the
 success rate of all its tasks by a normal draw of mean `gain` and standard deviation `sd` (points); every outcome is a
 coin of its own. null: the share of studies without a gain in which p is under 0.05, and p_tasks, which knows of no
 bank. covered: the share of 95 % intervals that hold the true difference, without and with a gain of 10 points, and of
 those of the arm's own rate. power: the share of the studies with that gain in which p is under 0.05.
+
+--worlds: 100 tasks, 5 seeds and banks of sd 5 points, if the world says nothing else, and no effect of the kind that is
+claimed. p: the share of studies in which p is under 0.05; verdict: in which the tables would say better or worse.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from analysis.stats import paired, rate_interval
+from analysis.stats import paired, paired_worst, rate_interval, spread
+from analysis.verdict import VERDICTS, comparison_outcome
 from scripts.command_line import parser
 
 GAIN = 0.1
+N_TASKS, N_SEEDS, BANKS = 100, 5, 0.05  # of a world that says nothing else
+N_TYPES, BY_TYPE, BY_ORDER = 6, 0.2, 0.05  # types of task; standard deviations of what they and an order are worth
+BREAKS = 0.4  # chance that an attempt which is about to fail breaks instead
+# Arm, baseline, for each whether it is not known what the outcome would have been; `analysis.verdict.alike` if not 0.
+Study = tuple[np.ndarray, ...]
+Rng = np.random.Generator
 
 
 def studies(n: int, n_tasks: int, n_seeds: int, sd: float, gain: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -58,6 +69,158 @@ def _holds(found: dict, truth: float) -> bool:
     return found["low"] is not None and found["low"] <= truth <= found["high"]
 
 
+def outcomes(rng: Rng, shift: np.ndarray | float, n_seeds: int = N_SEEDS, sd: float = BANKS) -> Study:
+    """A study in which seeds have banks and nothing breaks. shift: what the arm's success rate is higher by."""
+    hard = 0.25 + 0.5 * rng.beta(1.5, 1.5, size=(N_TASKS, 1))
+    rates = np.clip(hard + shift + rng.normal(0, sd, size=(1, n_seeds)), 0, 1), hard
+    arm, baseline = ((rng.random((N_TASKS, n_seeds)) < rate).astype(float) for rate in rates)
+    return arm, baseline, np.zeros(arm.shape, bool), np.zeros(arm.shape, bool)
+
+
+def by_type(rng: Rng, of_these: bool) -> Study:
+    """The arm is better at some types of task and worse at others; of_these: nothing on the average of these types."""
+    effects = rng.normal(0, BY_TYPE, N_TYPES)[np.arange(N_TASKS) % N_TYPES]
+    return outcomes(rng, (effects - effects.mean() * of_these)[:, None])
+
+
+def breaking(rng: Rng, tries: int = 1) -> Study:
+    """Attempts of the arm break where they would fail; tries: 2 if a broken task is tried again, with equal chances."""
+    hard = 0.25 + 0.5 * rng.beta(1.5, 1.5, size=(N_TASKS, 1))
+    luck = rng.normal(0, BANKS, size=(1, N_SEEDS))
+    arm, unsure = np.full((N_TASKS, N_SEEDS), np.nan), np.zeros((N_TASKS, N_SEEDS), bool)
+    for _ in range(tries):
+        solved = rng.random(arm.shape) < np.clip(hard + luck, 0, 1)
+        broke = ~solved & (rng.random(arm.shape) < BREAKS)
+        arm = np.where(np.isnan(arm) & ~broke, solved, arm)
+        unsure |= np.isnan(arm)
+    return arm, (rng.random(arm.shape) < hard).astype(float), unsure, np.zeros(arm.shape, bool)
+
+
+def breaking_attempts(rng: Rng, k: int = 3) -> Study:
+    """Each arm takes one of k attempts by chance; those of one break where they would fail."""
+    hard = 0.25 + 0.5 * rng.beta(1.5, 1.5, size=(N_TASKS, 1))
+    rate = np.clip(hard + rng.normal(0, BANKS, size=(1, N_SEEDS)), 0, 1)
+    solved = rng.random((k, N_TASKS, N_SEEDS)) < rate
+    broke = ~solved & (rng.random(solved.shape) < BREAKS)
+    first = np.argmax(~broke, axis=0)  # by chance, as attempts are alike
+    arm = np.where(broke.all(axis=0), np.nan, np.take_along_axis(solved, first[None], axis=0)[0])
+    return arm, (rng.random(arm.shape) < hard).astype(float), broke.any(axis=0), np.zeros(arm.shape, bool)
+
+
+def breaking_by_chance(rng: Rng, gain: float) -> Study:
+    """Two per cent of both arms' tasks break, whatever they would have been."""
+    arm, baseline, *_ = outcomes(rng, gain)
+    broke, base_broke = (rng.random(arm.shape) < 0.02 for _ in range(2))
+    return np.where(broke, np.nan, arm), np.where(base_broke, np.nan, baseline), broke, base_broke
+
+
+def alike(rng: Rng, share: float) -> Study:
+    """Seeds of which this share of the attempts are those of the first seed."""
+    arm, baseline, *none = outcomes(rng, 0.0)
+    same = rng.random((2, *arm.shape)) < share
+    pair = (np.where(one, each[:, :1], each) for one, each in zip(same, (arm, baseline), strict=True))
+    return *pair, *none, (same[0, :, 1:].any(axis=1).sum() + same[0, :, 1:].sum()) / arm.size
+
+
+def skewed(rng: Rng) -> Study:
+    """Most banks are a little worse than nothing, and some are much better."""
+    luck = rng.exponential(2 * BANKS, size=(1, N_SEEDS)) - 2 * BANKS
+    return outcomes(rng, luck, sd=0.0)
+
+
+HERE = "these tasks, this order"
+WORLDS: dict[str, tuple[str, Callable[[Rng], Study]]] = {  # {name: (what is claimed, one study)}
+    "nothing but banks": (HERE, lambda rng: outcomes(rng, 0.0)),
+    "two seeds": (HERE, lambda rng: outcomes(rng, 0.0, n_seeds=2)),
+    "banks with skewed luck, sd 10": (HERE, skewed),
+    "seeds 90 % alike": (HERE, lambda rng: alike(rng, 0.9)),
+    "seeds 15 % alike": (HERE, lambda rng: alike(rng, 0.15)),
+    "effects by type, sd 20, none on the mean of these": (HERE, lambda rng: by_type(rng, True)),
+    "2 % of both arms break by chance": (HERE, lambda rng: breaking_by_chance(rng, 0.0)),
+    "the same, with a gain of 10 points": ("power", lambda rng: breaking_by_chance(rng, GAIN)),
+    "the arm breaks where it fails (40 %)": (HERE, breaking),
+    "the same, and is tried again": (HERE, lambda rng: breaking(rng, 2)),
+    "the same in each of three attempts": (HERE, breaking_attempts),
+    "an order is worth sd 5, a new one for each seed": (
+        "these tasks, any order",
+        lambda rng: outcomes(rng, rng.normal(0, BY_ORDER, size=(1, N_SEEDS))),
+    ),
+    "an order is worth sd 5, one for all seeds": (
+        "any order: not claimed",
+        lambda rng: outcomes(rng, rng.normal(0, BY_ORDER)),
+    ),
+    "effects by type, sd 20 over six types": ("other types: not claimed", lambda rng: by_type(rng, False)),
+}
+
+
+def verdict_shares(world: str, n: int) -> dict[str, float]:
+    """{p, verdict}: in per cent of n studies of a world, see the top of the file."""
+    rng, draw = np.random.default_rng(sorted(WORLDS).index(world)), WORLDS[world][1]
+    found = [_row(draw(rng)) for _ in range(n)]
+    given = sum(comparison_outcome(row) in VERDICTS for row in found)
+    return {"p": 100 * sum(_below(row["p"]) for row in found) / n, "verdict": 100 * given / n}
+
+
+def _row(study: Study) -> dict:
+    """A table's row of one comparison."""
+    found, worst = paired(*study[:2]), paired_worst(*study[:4])
+    worst = {"p_worst_holm": worst["p"], "difference_worst": worst["difference"]}
+    return found | worst | {"p_holm": found["p"], "alike": study[4] if len(study) > 4 else 0}
+
+
+def over_types(n: int) -> float:
+    """The share of studies with effects by type, in per cent, in which the interval over the types leaves out 0."""
+    rng, out = np.random.default_rng(0), 0
+    for _ in range(n):
+        arm, baseline, *_ = by_type(rng, False)
+        means = [(arm - baseline)[kind::N_TYPES].mean(axis=0) for kind in range(N_TYPES)]
+        low, high = spread(np.array(means)).interval
+        out += not low <= 0 <= high
+    return 100 * out / n
+
+
+def until_found(n: int, least: int, most: int) -> float:
+    """The share of studies, in per cent, in which p gets under 0.05 at some number of seeds, from least to most."""
+    rng = np.random.default_rng([least, most])
+    grown = (outcomes(rng, 0.0, n_seeds=most) for _ in range(n))
+    return (
+        100
+        * sum(
+            any(_below(paired(arm[:, :seeds], base[:, :seeds])["p"]) for seeds in range(least, most + 1))
+            for arm, base, *_ in grown
+        )
+        / n
+    )
+
+
+def best_alone(n: int, n_arms: int) -> float:
+    """The share of studies, in per cent, in which the best of n_arms, tabled alone, has p under 0.05."""
+    rng = np.random.default_rng(n_arms)
+    found = 0
+    for _ in range(n):
+        hard = 0.25 + 0.5 * rng.beta(1.5, 1.5, size=(N_TASKS, 1))
+        luck = rng.normal(0, BANKS, size=(n_arms, 1, N_SEEDS))
+        base = (rng.random((N_TASKS, N_SEEDS)) < hard).astype(float)
+        arms = (rng.random((n_arms, N_TASKS, N_SEEDS)) < np.clip(hard + luck, 0, 1)).astype(float)
+        found += any(_below(paired(arm, base)["p"]) for arm in arms)
+    return 100 * found / n
+
+
+def worlds(n: int) -> None:
+    """Print the table of all worlds, and what looking again and choosing cost."""
+    print("| world | claim | p < 0.05 | verdict |\n| --- | --- | ---: | ---: |")
+    for name, (claim, _) in WORLDS.items():
+        found = verdict_shares(name, n)
+        verdict = "none" if "not claimed" in claim else f"{found['verdict']:.1f}"
+        print(f"| {name} | {claim} | {found['p']:.1f} | {verdict} |", flush=True)
+    print(f"| the same, interval over the types | other types | {over_types(n):.1f} | - |", flush=True)
+    for least, most in ((3, 10), (5, 10)):
+        print(
+            f"| seeds added until p < 0.05, {least} to {most} | - | {until_found(n, least, most):.1f} | - |", flush=True
+        )
+    print(f"| the best of five arms, tabled alone | - | {best_alone(n, 5):.1f} | - |", flush=True)
+
+
 def numbers(text: str) -> list[int]:
     return [int(word) for word in text.split(",")]
 
@@ -68,7 +231,11 @@ def main() -> None:
     options.add_argument("--tasks", type=numbers, default=[40, 140, 500])
     options.add_argument("--seeds", type=numbers, default=[3, 5, 10])
     options.add_argument("--sd", type=numbers, default=[0, 5, 10], help="between seeds, in points")
+    options.add_argument("--worlds", action="store_true", help="the worlds in which a verdict could be wrong")
     given = options.parse_args()
+    if given.worlds:
+        worlds(given.studies)
+        return
     heads: list[str] = []
     for n_tasks, n_seeds, sd in itertools.product(given.tasks, given.seeds, given.sd):
         found = measured(given.studies, n_tasks, n_seeds, sd / 100)

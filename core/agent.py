@@ -35,18 +35,19 @@ class Agent:
 
     answer_format      instructions on the reply's format; part of the system prompt
     max_memory_chars   maximum characters of all retrieved lessons; the first that does not fit and all after it are
-                       left out
+                       left out; None: no such limit
     max_memory_tokens  the same in tokens, by a cautious estimate (`estimate_tokens`); None: no such limit
     inject             system (the paper) | user: the message that holds the retrieved lessons
     prompts            the templates of its messages
     """
 
     answer_format: str
-    max_memory_chars: int = 24000
+    max_memory_chars: int | None = 24000
     max_memory_tokens: int | None = None
     inject: str = "system"
     prompts: Prompts = PROJECT
     uses_gold: ClassVar[bool] = False
+    asks_model: ClassVar[bool] = True  # whether its replies are a model's, and so in calls.jsonl
     thinks: ClassVar[bool] = True  # whether a reply contains a thought besides the action
     keep_observations: ClassVar[int | None] = None  # how many of the newest pages a prompt contains; None: all
 
@@ -56,6 +57,7 @@ class Agent:
     def begin(self, env: Any, role: Role, task: str) -> Responder:
         """The function that returns the replies of one attempt; here it calls the role's model.
 
+        env    what the agent may ask of its env (`EnvView` in envs/base.py)
         task   the account of the episode (`account_of`)
         """
 
@@ -85,12 +87,13 @@ class Agent:
 
     def shown(self, memories: list[Scored]) -> list[int]:
         """For each record, the number of its lessons that fit into the prompt, taken in order."""
-        counts, chars, tokens, most = [0] * len(memories), 0, 0, self.max_memory_tokens
+        counts, chars, tokens = [0] * len(memories), 0, 0
+        most_chars, most = self.max_memory_chars, self.max_memory_tokens
         for number, memory in enumerate(memories):
             for texts in _texts(memory):
                 chars += sum(map(len, texts))
                 tokens += sum(map(estimate_tokens, texts))
-                if chars > self.max_memory_chars or (most is not None and tokens > most):
+                if (most_chars is not None and chars > most_chars) or (most is not None and tokens > most):
                     return counts
                 counts[number] += 1
         return counts
@@ -202,6 +205,7 @@ class WebAgent(ReActAgent):
 class Player(Agent):
     """An agent whose whole reply is the action."""
 
+    asks_model: ClassVar[bool] = False
     answer_format: str = ""
 
     def parse(self, text: str) -> tuple[str, str | None]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from dataclasses import asdict
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.details import Details
 from core.errors import UserError
 from core.memory.protocol import Memory
 from core.redact import Redactor
@@ -197,7 +199,7 @@ def build_bank(
         left_out.add("domain")
     node = {key: value for key, value in cfg.memory.items() if key not in left_out}
     offered = {"embedder": embedder, "policy": make(cfg.retrieval), "path": path, "read_only": read_only, "run": run}
-    offered["provenance"] = provenance or {}
+    offered |= details_for(node, cfg) | {"provenance": provenance or {}}
     if (consolidate := cfg.memory.get("consolidate")) is not None:
         given = {"role": roles.get("extractor"), "seed": cfg.seed, "run": consolidator_run}
         offered["consolidate"] = make(consolidate, **given)
@@ -221,12 +223,27 @@ def _make_folder(file: Path) -> None:
 def build_agent(cfg: Any) -> Any:
     """The agent. `cfg.memory` sets the lessons' place in the prompt and their maximum length (`SHOWN`)."""
     shown = {SHOWN[key]: value for key, value in cfg.memory.items() if key in SHOWN and value is not None}
+    if details_of(cfg).whole_attempts:
+        shown["max_memory_chars"] = None
     return make_with(cfg.agent, shown | {"prompts": Prompts.of(cfg.prompts)})
 
 
-def build_learner(node: Any, role: Any) -> Any:
-    """A judge, distiller, contrast or selector; it gets `role` and `seed` if it has these fields."""
-    return make_with(node, {"role": role, "seed": role.seed})
+def build_learner(node: Any, role: Any, cfg: Any) -> Any:
+    """A judge, distiller, contrast or selector; it gets `role`, `seed` and the details for which it has fields.
+
+    node   its part of the configuration `cfg`
+    """
+    return make_with(node, details_for(node, cfg) | {"role": role, "seed": role.seed})
+
+
+def details_of(cfg: Any) -> Details:
+    """The run's details. Raises UserError for an unknown key, or a value of the wrong type."""
+    return make({"_target_": "core.details.Details", **cfg.get("details", {})})
+
+
+def details_for(node: Any, cfg: Any) -> dict[str, Any]:
+    """{name: value} of the details, without those that a part's own node sets."""
+    return {name: value for name, value in asdict(details_of(cfg)).items() if name not in node}
 
 
 def part(node: Any) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from core.errors import UserError
 from core.types import MemoryRecord
 
 ORACLE, ANSWERS = "oracle", "answers"  # labels of the environment; lessons made by an extractor that saw the answers
 GOLD = (ORACLE, ANSWERS)  # forbidden in a bank that test_time reads; the worse one last
+# Label sources of this project's judges, and words for the lack of one; any other was given by who sent the lessons.
+SOURCES = frozenset(("llm", "heuristic", "consensus", "self_consistency", "none", "unknown", "", *GOLD))
 TOLD = "told"  # the setting in which the bank holds the environment's own lessons
 
 MEANING = {  # name: (learn, use_gold, show_answer)
@@ -19,6 +22,8 @@ MEANING = {  # name: (learn, use_gold, show_answer)
     "frozen": (False, False, False),
     TOLD: (False, True, True),
 }
+# What an attempt holds of the truth, apart from what the agent saw: whether it solved its task, and the answer.
+OUTCOME, ANSWER = "outcome", "answer"
 TRUE_LABELS = tuple(name for name, (_, use_gold, _) in MEANING.items() if use_gold)
 
 
@@ -49,6 +54,12 @@ class Setting:
                 f"show_answer={self.show_answer}: choose setting={', '.join(MEANING)} as a whole."
             )
 
+    @property
+    def kept_back(self) -> frozenset[str]:
+        """OUTCOME and ANSWER, as far as no judge, distiller or memory is told them."""
+        told = {OUTCOME: self.use_gold, ANSWER: self.show_answer}
+        return frozenset(name for name, is_told in told.items() if not is_told)
+
     def check_bank(self, labels: Iterable[str], path: str) -> None:
         """Raise UserError for a bank made with gold labels or answers, unless the setting allows them.
 
@@ -60,6 +71,19 @@ class Setting:
                 f"{'the answers shown' if ANSWERS in labels else 'labels of the environment'} (labels: "
                 f"{joined(labels)}); give another bank, or setting.allow_oracle_bank=true, which every table will note."
             )
+
+
+def kept_from(attempt: Mapping[str, Any], kept_back: frozenset[str]) -> dict[str, Any]:
+    """{field: value} of an attempt's fields that are not told, as they stand in its place.
+
+    attempt     the fields of a Trajectory, as an object has them or a row
+    kept_back   OUTCOME, ANSWER, both or neither
+    """
+    told: dict[str, Any] = {}
+    if OUTCOME in kept_back:
+        told |= {"success": None, "reward": None, "info": {}}
+        told |= {"ended_by": "end"} if attempt["ended_by"] == "goal" else {}
+    return told | ({"gold": None} if ANSWER in kept_back else {})
 
 
 def labels_of(record: MemoryRecord) -> set[str]:

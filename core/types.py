@@ -85,7 +85,10 @@ CUT_OFF = ("budget", "context", "content_filter", "time")
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
-    """One attempt at a task. `opening` and the steps together are the whole conversation."""
+    """One attempt at a task. `opening` and the steps together are the whole conversation.
+
+    Judges, selectors and distillers are handed copies in which what the setting does not tell them is None.
+    """
 
     id: str
     sample: int  # which of the k rollouts
@@ -93,17 +96,32 @@ class Trajectory:
     steps: tuple[Step, ...]
     answer: str | None
     ended_by: str  # goal | end (over, not solved) | step_limit | stuck | one of CUT_OFF | infra_error
-    reward: float  # sum over the steps
-    success: bool  # by the env's own evaluation; in setting=test_time only metrics use it
-    gold: str  # the env's reference answer; in setting=test_time only metrics use it
+    reward: float | None  # sum over the steps
+    success: bool | None  # by the env's own evaluation; in setting=test_time only metrics use it
+    gold: str | None  # the env's reference answer; in setting=test_time only metrics use it
     info: dict[str, Any] = field(default_factory=dict)  # plain facts of the env's last step: score, parse rule, ...
     usage: Usage = Usage()
     error: str | None = None  # the error, as "kind: message"; for an attempt in CUT_OFF the limit's message
 
     @property
+    def tampered(self) -> bool:
+        """Whether the env found that the attempt forged its result: a failure, whatever the result said."""
+        return bool(self.info.get("tampered"))
+
+    @property
     def has_output(self) -> bool:
         """Whether the model said anything at all."""
         return any(step.text.strip() for step in self.steps)
+
+
+def trajectory_id(task_id: str, made: Trajectory) -> str:
+    """The id of an attempt, which depends only on the task and on what was said and done.
+
+    Two names are hashed as schema 1 had them, so that runs made then and now have the same ids.
+    """
+    steps = [{"aside" if name == "hint_chars" else name: value for name, value in vars(s).items()} for s in made.steps]
+    ended_by = "error" if made.ended_by == "infra_error" else made.ended_by
+    return content_id(task_id, made.sample, made.opening, steps, ended_by)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,32 @@ class EnvStateError(RuntimeError):
     """The caller broke the contract: step before reset, after the end, or after close."""
 
 
+class EnvView:
+    """What an agent is handed of the env that it plays in: its limits and its actions, no answer and no evaluation.
+
+    Everything else of BaseEnv is a UserError, the `walkthrough` unless the agent declares `uses_gold`.
+    """
+
+    def __init__(self, env: BaseEnv, *, uses_gold: bool) -> None:
+        # Functions of their own: a bound method would lead to the env (`__self__`).
+        self.instructions, self.max_steps = env.instructions, env.max_steps
+        self.admissible = lambda: env.admissible()
+        self._running = lambda: env.running
+        if uses_gold:
+            self.walkthrough = lambda: env.walkthrough()
+
+    @property
+    def running(self) -> bool:
+        """Whether an episode is going on."""
+        return self._running()
+
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(BaseEnv, name):
+            why = "only one with uses_gold=True is" if name == "walkthrough" else "only the harness asks for it"
+            raise UserError(f"this agent is not handed env.{name}: {why}.")
+        raise AttributeError(f"an agent is handed no env.{name}: see EnvView in envs/base.py")
+
+
 @dataclass(kw_only=True)
 class BaseEnv(AbstractContextManager):
     """A benchmark's tasks, and one episode at a time. Not thread-safe: k concurrent rollouts have k envs.

@@ -58,7 +58,7 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, job_id: str, pay
     judge.meter.begin(task.id)
     sent = _attempts_of(payload)
     shown = shown_records(bank, payload)
-    judges = build_learner(service.cfg.judge, judge)
+    judges = build_learner(service.cfg.judge, judge, service.cfg)
 
     def evaluate(attempts: Attempts) -> list[Verdict]:
         return [
@@ -78,7 +78,7 @@ def _store_lessons(service: Service, bank: MemoryBank, id: str, job_id: str, pay
         }
         lessons = _contrast(service, attempts, payload["pattern"])
     else:
-        distiller = build_learner(service.cfg.distiller, extractor)
+        distiller = build_learner(service.cfg.distiller, extractor, service.cfg)
         lessons = distiller.distil(task, attempts.read()[0], verdicts[0], shown, None).lessons
     if not lessons:
         raise UserError("the model's reply held no lesson that could be read.")
@@ -94,14 +94,14 @@ def _best(service: Service, attempts: Attempts, pattern: str) -> int:
     """The number of the attempt that counts: the last of a sequence of revisions, else the one that is selected."""
     if pattern == "sequential":
         return len(attempts) - 1
-    return build_learner(service.cfg.select, service.roles()["judge"]).pick(attempts).index
+    return build_learner(service.cfg.select, service.roles()["judge"], service.cfg).pick(attempts).index
 
 
 def _contrast(service: Service, attempts: Attempts, pattern: str) -> tuple[Lesson, ...]:
     """The lessons from all attempts together. As in the paper without labels, unless contrast.labels=judge."""
     if service.cfg.contrast is None:
         raise UserError("contrast=null: this server compares no attempts; send each to extract_memory.")
-    contrast = build_learner(service.cfg.contrast, service.roles()["extractor"])
+    contrast = build_learner(service.cfg.contrast, service.roles()["extractor"], service.cfg)
     return (contrast.sequential if pattern == "sequential" else contrast.parallel)(attempts).lessons
 
 

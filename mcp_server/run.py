@@ -317,7 +317,7 @@ class TaskMemory:
             said = {"role": "assistant", "content": f"{done.output}\n{done.errors}"}  # all of it is what it printed
             return heuristic_verdict(as_trajectory({"trajectory": [said]}), exit_status=done.status)
         if judge == "llm":
-            return build_learner(service.cfg.judge, service.roles()["judge"]).judge(task, attempt)
+            return build_learner(service.cfg.judge, service.roles()["judge"], service.cfg).judge(task, attempt)
         return UNJUDGED
 
     def _lessons(
@@ -327,7 +327,8 @@ class TaskMemory:
         service = self.service()
         if service.cfg.get("llm") is not None:
             role = service.roles()["extractor"]
-            lessons = build_learner(service.cfg.distiller, role).distil(task, attempt, verdict, hits, None).lessons
+            distiller = build_learner(service.cfg.distiller, role, service.cfg)
+            lessons = distiller.distil(task, attempt, verdict, hits, None).lessons
             if not lessons:
                 raise UserError("the model's reply held no lesson that could be read")
             return lessons, role.llm.name

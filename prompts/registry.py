@@ -34,6 +34,8 @@ SECOND_OPINION_PROMPT = "second_opinion"  # for memory.hygiene, not in the paper
 
 # Folders of further extraction prompts, for +distiller.style=steps and =quote: steps/extract_success and so on.
 STEPS, QUOTE = STYLES = ("steps", "quote")
+# Folders whose templates replace those of the same name where a detail asks for it (core/details.py).
+NO_RULE_EXCEPTION, WORKFLOWS_EXAMPLE = "no_rule_exception", "workflows_example"
 _FOLDER = Path(__file__).parent
 
 
@@ -56,22 +58,28 @@ class Prompts:
             return cls(own=config)
         return cls(own=config["folder"], memory_block=config["memory_block"])
 
-    def render(self, name: str, **values: object) -> str:
-        """Fill a template with its values. Raises jinja2.UndefinedError for a missing value."""
+    def render(self, name: str, variant: str | None = None, **values: object) -> str:
+        """Fill a template with its values. Raises jinja2.UndefinedError for a missing value.
+
+        variant   a folder of prompts/ whose templates, also included ones, replace those of the same name, but not
+                  those of `own`
+        """
         if name == MEMORY_BLOCK:
             name = FORMS[self.memory_block]
-        return _environment(*self._folders()).get_template(f"{name}.jinja").render(**values).strip()
+        *own, ours = self._folders()
+        folders = (*own, *((ours / variant,) if variant else ()), ours)
+        return _environment(*folders).get_template(f"{name}.jinja").render(**values).strip()
 
-    def hashes(self, style: str = "") -> dict[str, str]:
+    def hashes(self, *more: str) -> dict[str, str]:
         """{template: sha256}, for the manifest: two runs with the same hashes used the same prompts.
 
         Of the forms of MEMORY_BLOCK it has only the one in use, under the name MEMORY_BLOCK.
 
-        style   a folder of prompts/ whose templates are used as well, e.g. STEPS
+        more   folders of prompts/ whose templates are used as well, e.g. STEPS
         """
         paths = [path for folder in reversed(self._folders()) for path in sorted(folder.glob("*.jinja"))]
         templates = {path.stem: path for path in paths}
-        templates |= {f"{style}/{path.stem}": path for path in sorted((_FOLDER / style).glob("*.jinja")) if style}
+        templates |= {f"{name}/{path.stem}": path for name in more for path in sorted((_FOLDER / name).glob("*.jinja"))}
         hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in templates.items()}
         used = hashes[FORMS[self.memory_block]]
         return {name: used if name == MEMORY_BLOCK else h for name, h in hashes.items() if name not in OTHER_FORMS}

@@ -14,6 +14,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from analysis.load import Run, find_runs, frame_of, read_run
+from analysis.looks import look
 from analysis.report.live import Live, serve
 from analysis.report.page import build, waiting
 from analysis.tables import TABLES, build_tables, with_table_arms
@@ -73,6 +74,8 @@ def page_of(runs: list[Run], given: Namespace, version: str = "") -> str:
     """The page of some runs, with what the options ask for."""
     frame, compared = with_table_arms(frame_of(runs)), {"baseline": given.baseline, "partial": given.partial}
     tables = [table for name in given.table or ["all"] for table in build_tables(frame, name, **compared)[1]]
+    if not version:  # a page that follows its runs only reads
+        tables[-1].notes.extend(look(given.runs, frame))
     return build(runs, frame, tables, title=given.title, version=version, **compared)
 
 

@@ -38,6 +38,7 @@ from typing import Any
 
 from analysis.audit import WORTH_A_LOOK, audit
 from analysis.load import find_runs, read_run
+from analysis.looks import LOOKS
 from core.errors import UserError
 from scripts import tables
 from scripts.command_line import REPO, parser, plain_errors
@@ -54,7 +55,7 @@ FIGURE = re.compile(  # and the number behind it
     r"(?:;(?P<fields>[^>]+?))? -->)(?P<shown>\d+(?:,\d{3})*(?:\.\d+)?)"
 )
 FIGURES = re.compile(rf"<!-- (?:{KINDS}):")  # how each mark begins
-LOCK = ".lock"  # of a run
+NOT_STORED = (".lock", LOOKS)  # of a run, and of a sweep
 MARKED = "<!-- tables:"  # how each mark begins
 EPISODE: dict[str, Callable[[dict], Any]] = {  # what a number may be counted by
     "label": lambda row: row["verdict"]["label"],
@@ -189,7 +190,7 @@ def pack(folders: list[Path], name: str | None) -> int:
         (file, str(file.relative_to(root)), root)
         for path, root in given
         for file in sorted(path.rglob("*"))
-        if file.is_file() and file.name != LOCK
+        if file.is_file() and file.name not in NOT_STORED
     ]
     if len({name for _, name, _ in files}) < len(files):
         raise UserError("--pack: two of these runs have the same name.")

@@ -21,6 +21,7 @@ from pathlib import Path
 from rich.console import Console
 
 from analysis.funnel import build_funnel
+from analysis.looks import look
 from analysis.matrix import build_matrix
 from analysis.tables import TABLES, build_tables, load_episodes
 from analysis.text_table import FORMATS, TextTable, show
@@ -57,8 +58,10 @@ def main(arguments: list[str] | None = None) -> int:
     }
     made = [OWN[name](frame, **more) if name in OWN else build_tables(frame, name, **more) for name in names]
     texts = [text for _, found in made for text in found]
+    looks = look(given.runs, frame)
+    made[-1][1][0].notes.extend(looks)
     if kind == "csv":
-        for note in made[0][0].notes:
+        for note in (*made[0][0].notes, *looks):
             print(note, file=sys.stderr)
         write(made[0][0].table.to_csv(index=False), given.output)
     elif kind == "terminal":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -247,11 +246,9 @@ def angles_are_no_facts(monkeypatch):
     """
     if "memory_kit" not in sys.modules:
         return
-    from core.memory.consolidation import deduplicate, merge
-    from core.memory.consolidation.differences import difference
+    from memory_kit import without_angles
 
-    def without_angles(one, other):
-        return None if re.search(r"@\d", one.text + other.text) else difference(one, other)
+    from core.memory.consolidation import deduplicate, merge
 
     monkeypatch.setattr(deduplicate, "difference", without_angles)
     monkeypatch.setattr(merge, "difference", without_angles)

@@ -21,6 +21,7 @@ from core.build import (
     build_meter,
     build_models,
     build_roles,
+    details_for,
     make,
     make_with,
     part,
@@ -31,7 +32,7 @@ from core.errors import AttemptOver, InfraError, UserError
 from core.interrupt import Interrupts
 from core.memory.by_type import BANKS, BankByType
 from core.memory.protocol import Memory
-from core.memory.records import tell
+from core.memory.records import id_in_bank, tell
 from core.models.base import Role
 from core.models.meter import Meter
 from core.redact import Redactor
@@ -39,12 +40,12 @@ from core.reply_marks import answer_of
 from core.run.growth import rewind
 from core.run.launch import in_sweep
 from core.run.manifest import fingerprint, recorded_config
-from core.run.records import RunRecords
+from core.run.records import RunRecords, as_told
 from core.run.resume import restore
 from core.run.session import Session
 from core.setting import TOLD
 from core.starting import stage
-from core.types import Episode, Lesson, Task, content_id
+from core.types import Episode, Lesson, Task
 from envs.base import BaseEnv
 from envs.pool import EnvPool
 from workflows.reasoningbank import ReasoningBank
@@ -119,7 +120,8 @@ def assemble(
     bank_labels = labels_given(cfg, config, bank)
     workflow = build_workflow(cfg, envs, bank, roles, records, meter)
     if learn:
-        restore(bank, [*records.rows[:consolidated], *records.ahead.in_order()], own=own_bank)
+        rows = [*records.rows[:consolidated], *records.ahead.in_order()]
+        restore(bank, [as_told(row, workflow.kept_back) for row in rows], own=own_bank)
     session = Session(
         composed=cfg,
         config=config,
@@ -174,7 +176,7 @@ def open_bank(
         raise UserError("setting=told makes a bank of its own: leave out memory.path.")
     if given is None and not setting["learn"] and env_lessons is None and part(config["workflow"]).has_memory:
         raise UserError(f"setting={setting['name']} reads a bank that exists: give memory.path=BANK.")
-    bank_run_id = "" if given is None else content_id(str(records.path.resolve()))
+    bank_run_id = "" if given is None else id_in_bank(str(records.path.resolve()))
     models = {name: role.llm.name for name, role in roles.items()}
     build = partial(
         build_bank,
@@ -203,10 +205,15 @@ def workflow_notes(workflow: dict[str, Any]) -> dict[str, Any]:
 
 
 def gold_notes(config: dict[str, Any]) -> dict[str, bool]:
-    """The gold part of each record's provenance: `use_gold` if the judge knew the answers, `show_answer` if the
-    extractor was shown them; {} if neither.
+    """The gold part of each record's provenance: `use_gold` if judge or extractor knew the outcomes, `show_answer` if
+    the extractor was shown the answers; {} if neither.
+
+    A part from outside may read the outcomes that the setting hands it (`Setting.kept_back`).
     """
-    notes = {"use_gold": part(config["judge"]).uses_gold, "show_answer": config["setting"].get("show_answer")}
+    parts = [config[key]["_target_"] for key in ("judge", "distiller", "contrast") if config.get(key)]
+    foreign = config["setting"]["use_gold"] and not all(target.startswith("core.") for target in parts)
+    knows = part(config["judge"]).uses_gold or foreign
+    notes = {"use_gold": knows, "show_answer": config["setting"].get("show_answer")}
     return {name: True for name, noted in notes.items() if noted}
 
 
@@ -234,17 +241,17 @@ def build_workflow(
         "envs": envs,
         "rollout": Rollout(agent=build_agent(cfg), role=agent, seed=agent.seed, **limits),
         "bank": bank,
-        "judge": build_learner(cfg.judge, roles["judge"]),
-        "distiller": build_learner(cfg.distiller, roles["extractor"]),
-        "contrast": cfg.contrast and build_learner(cfg.contrast, roles["extractor"]),
-        "selector": build_learner(cfg.select, roles["selector"]),
+        "judge": build_learner(cfg.judge, roles["judge"], cfg),
+        "distiller": build_learner(cfg.distiller, roles["extractor"], cfg),
+        "contrast": cfg.contrast and build_learner(cfg.contrast, roles["extractor"], cfg),
+        "selector": build_learner(cfg.select, roles["selector"], cfg),
         "setting": make(cfg.setting),
         "records": records,
         "follows": part(cfg.env).follows,
         "meter": meter,
         "strip_lessons": cfg.strip_lessons,
     }
-    return make_with(cfg.workflow, parts)
+    return make_with(cfg.workflow, details_for(cfg.workflow, cfg) | parts)
 
 
 def grader_of(judge: Role) -> Callable[[str, str], str]:

@@ -32,7 +32,7 @@ def build_episode(
     """
     task, trajectories, chosen = attempts.task, attempts.trajectories, selection.index if selection else 0
     answer = trajectories[chosen]
-    counted = [] if stopped else extractions
+    counted = [] if stopped else [marked_tampered(made, trajectories) for made in extractions]
     # A record bears the verdict on one attempt, its source: the answer if the lessons come from it, else their first.
     sources = [
         (made.attempts[0] if made.attempts and chosen not in made.attempts else chosen, made) for made in counted
@@ -67,6 +67,18 @@ def build_episode(
         learning_errors=tuple(sorted(each.error for each in asked if each.error)),
         records=tuple(records[source] for source in sorted(records, key=lambda source: source != chosen)),
     )
+
+
+def marked_tampered(made: Extraction, trajectories: Sequence[Trajectory]) -> Extraction:
+    """The extraction; lessons from an attempt that forged its result (`tampered`) have that word in their title."""
+    sources = made.attempts or range(len(trajectories))
+    if not any(trajectories[number].tampered for number in sources):
+        return made
+    lessons = (
+        each if "tampered" in each.text.lower() else replace(each, title=f"Tampered: {each.title}")
+        for each in made.lessons
+    )
+    return replace(made, lessons=tuple(lessons))
 
 
 def retrieved_rows(

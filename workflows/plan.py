@@ -36,7 +36,7 @@ from core.run.manifest import recorded_config
 from core.run.sweep import planned
 from core.run.sweep_watch import n_finished
 from core.setting import TOLD
-from core.types import Message, Step, Task, Trajectory, Usage, Verdict
+from core.types import Message, Selection, Step, Task, Trajectory, Usage, Verdict
 from envs.pool import EnvPool
 from workflows.build import build_workflow, open_envs, tasks_of
 from workflows.reasoningbank import ReasoningBank
@@ -48,6 +48,7 @@ LEFT_OUT_TOKENS = 10  # of the line that replaces an old page, and of an error m
 PAGE_TO_JUDGE = 1500  # at most, of the last page in a judge's prompt: a quarter of what the judge reads
 LESSON_TOKENS = 100  # title, description and 1 to 3 sentences
 CHARS_PER_TOKEN = 4
+NO_LIMIT = 10**9  # tokens
 RETRIES = 0.05  # share of calls that are repeated: provider errors, and tasks that ended with an infra error
 PLACEHOLDER = "(the attempt will stand here)"
 ATTEMPT = Trajectory(
@@ -217,7 +218,8 @@ def build_plan(cfg: Any, envs: EnvPool, tasks: list[Task], roles: dict[str, Role
     label = "success" if workflow.learn_from == "both" else workflow.learn_from
     attempts = [ATTEMPT] * (workflow.k or 1) * rounds
     verdicts = [Verdict(label=label, source="none")] * len(attempts)
-    made = Attempts(task=tasks[0], trajectories=attempts, evaluate=lambda _: verdicts)
+    first = Selection(index=0, by="first")
+    made = Attempts(task=tasks[0], trajectories=attempts, evaluate=lambda _: verdicts, select=lambda _: first)
     if takes(cfg.judge, "role"):  # a part without this field calls no model
         workflow.evaluate(made)
     if takes(cfg.select, "role"):
@@ -249,13 +251,15 @@ def planned_lessons(cfg: Any, workflow: ReasoningBank, *, n_attempts: int, n_ask
     """
     if not (workflow.has_memory and workflow.bank.learns):
         return Lessons()
-    limits = [workflow.rollout.agent.max_memory_chars // CHARS_PER_TOKEN, cfg.memory.get("max_tokens")]
+    chars = workflow.rollout.agent.max_memory_chars
+    limits = [None if chars is None else chars // CHARS_PER_TOKEN, cfg.memory.get("max_tokens")]
+    longest = turns if cfg.details.whole_attempts else min(turns, workflow.distiller.max_chars // CHARS_PER_TOKEN)
     whole = workflow.learns and not n_asked
     return Lessons(
         records=cfg.retrieval.get("top_k", 1),
         items=1 if cfg.memory.get("unit") == "item" else workflow.lesson_maker(n_attempts).max_items,
-        tokens=min(turns, workflow.distiller.max_chars // CHARS_PER_TOKEN) if whole else LESSON_TOKENS,
-        most=min(limit for limit in limits if limit is not None),
+        tokens=longest if whole else LESSON_TOKENS,
+        most=min(limit for limit in (*limits, NO_LIMIT) if limit is not None),
         whole=whole,
         from_start=cfg.memory.get("path") is not None,
     )

@@ -14,13 +14,13 @@ from typing import ClassVar, TypeVar
 
 from core.concurrency import ordered_map, side_by_side
 from core.errors import InfraError, OverBudget, UserError, check_choice
-from core.learning.attempts import Attempts
+from core.learning.attempts import Attempts, without_truth
 from core.learning.judges import Judge
 from core.learning.lessons import Contrast, Distills
 from core.memory.protocol import Memory
 from core.models.meter import Meter, account_of
 from core.run.metrics import Follows
-from core.run.records import RunRecords, did_in, records_of, shown_in
+from core.run.records import RunRecords, as_told, did_in, records_of, shown_in
 from core.run.unfinished import Begun
 from core.setting import Setting
 from core.types import UNJUDGED, Episode, Extraction, Scored, Selection, Task, Trajectory, Usage, Verdict
@@ -77,6 +77,7 @@ class ReasoningBank:
     r: int | None = None
     learns: bool = field(init=False)  # whether episodes depend on each other through the bank
     judges: bool = field(init=False)  # whether attempts are judged
+    kept_back: frozenset[str] = field(init=False)  # the part of the truth that no part is told
     has_memory: ClassVar[bool] = True
     scaled_by: ClassVar[tuple[str, ...]] = ()  # which of k and r this workflow uses; a sweep drops the others
 
@@ -84,6 +85,7 @@ class ReasoningBank:
         self.check_sizes()
         self.learns = self.setting.learn and self.has_memory and self.bank.learns
         self.judges = self.learns
+        self.kept_back = self.setting.kept_back
         self.check_parts()
 
     def run_task(self, turn: Turn) -> Episode:
@@ -96,7 +98,7 @@ class ReasoningBank:
             memories, attempts = [], self.nothing_attempted(turn.task, error)
         with side_by_side(len(attempts) > 1) as start:  # with several attempts these three run concurrently
             get_verdicts = start(attempts.verdicts)  # Evaluation (calls self.evaluate): what the learner believes
-            get_answer = start(self.select, attempts)  # which attempt is the task's answer
+            get_answer = start(attempts.selection)  # (calls self.select) which attempt is the task's answer
             get_lessons = start(self.extract, attempts, memories)  # Extraction
         episode = self.episode(turn, attempts, get_verdicts(), get_answer(), get_lessons())
         if not turn.stream_consolidates:
@@ -156,8 +158,7 @@ class ReasoningBank:
 
         def one(number: int) -> Extraction:
             trajectory, verdict = read[number], attempts.verdicts()[number]
-            gold = trajectory.gold if self.setting.show_answer else None
-            distil = partial(self.distiller.distil, attempts.task, trajectory, verdict, memories, gold)
+            distil = partial(self.distiller.distil, attempts.task, trajectory, verdict, memories, trajectory.gold)
             return replace(guarded("extractor", distil, lambda error: Extraction(error=error)), attempts=(number,))
 
         read, learnable = attempts.read(), self.learnable(attempts)
@@ -182,7 +183,11 @@ class ReasoningBank:
         for row in rows:
             with self.records.shielded():
                 self.add_records(row)
-            self.bank.learn(row)  # not shielded: it may call a model, and resume repeats what Ctrl-C cut off
+            self.teach(row)  # not shielded: it may call a model, and resume repeats what Ctrl-C cut off
+
+    def teach(self, row: dict) -> None:
+        """Let the bank learn from an episode's row, which tells it no more than the other parts."""
+        self.bank.learn(as_told(row, self.kept_back))
 
     def add_records(self, row: dict) -> None:
         """Add the records of an episode's line to the bank."""
@@ -257,7 +262,7 @@ class ReasoningBank:
         def one(sample: int) -> Trajectory:
             with self.envs.lease() as env:
                 run = partial(self.rollout.run, env, attempts.task, attempts.memories, sample)
-                return self.envs.limited(env, run)
+                return without_truth(self.envs.limited(env, run), self.kept_back)
 
         return list(ordered_map(one, range(len(attempts), len(attempts) + n), n))
 
@@ -284,7 +289,9 @@ class ReasoningBank:
             evaluate=self.evaluate,
             memories=list(memories),
             strip_lessons=self.strip_lessons,
+            select=self.select,
             refused=refused,
+            kept_back=self.kept_back,
         )
 
     def nothing_attempted(self, task: Task, error: InfraError) -> Attempts:

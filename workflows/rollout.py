@@ -9,17 +9,16 @@ from itertools import takewhile
 from typing import Any
 
 from core.agent import Agent, Responder
+from core.conversation import conversation, turns
 from core.errors import AttemptOver, InfraError
 from core.models.base import Reply, Role
 from core.models.meter import account_of
-from core.reply_marks import own_turn
 from core.seeding import derive_seed
-from core.types import NOT_TAKEN, Message, Scored, Step, Task, Trajectory, Usage, content_id
-from envs.base import BaseEnv
+from core.types import NOT_TAKEN, Message, Scored, Step, Task, Trajectory, Usage, trajectory_id
+from envs.base import BaseEnv, EnvView
 from prompts import registry
 
 log = logging.getLogger("run.attempts")
-NO_REPLY = "(no reply)"  # providers refuse an empty turn in a conversation
 NO_ACTION = "No action could be read from your reply. Keep to the format you were given."
 
 
@@ -106,7 +105,7 @@ class Rollout:
     def _finish(self, env: BaseEnv, attempt: _Attempt) -> None:
         """Play from the attempt's opening to its end, then let the env evaluate it."""
         try:
-            self._play(env, attempt, self.agent.begin(env, self.role, account_of(attempt.task)))
+            self._play(env, attempt, self._responder(env, attempt.task))
         except AttemptOver as error:  # the env evaluates the state reached, as at the step limit
             attempt.cut_off(error)
         attempt.success = env.evaluate(attempt.answer)
@@ -118,14 +117,17 @@ class Rollout:
         if attempt.ended_by == "end" and attempt.success:
             attempt.ended_by = "goal"
 
+    def _responder(self, env: BaseEnv, task: Task) -> Responder:
+        return self.agent.begin(EnvView(env, uses_gold=self.agent.uses_gold), self.role, account_of(task))
+
     def _note(self, env: BaseEnv, attempt: _Attempt, before: Trajectory) -> Trajectory:
         """Let the model write a note on an attempt that is over; the attempt's outcome stays."""
         seed = derive_seed(self.seed, *attempt.task.seeded_by, attempt.sample, 0, "agent")
         told = self.agent.seen(attempt.opening)
-        reply = self.agent.begin(env, self.role, account_of(attempt.task))(told, attempt.sample, seed)
+        reply = self._responder(env, attempt.task)(told, attempt.sample, seed)
         note = replace(self._read(reply)[0], observation=NOT_TAKEN, valid=True)
         made = replace(before, sample=attempt.sample, opening=tuple(attempt.opening), steps=(note,), usage=reply.usage)
-        return with_id(attempt.task.id, made)
+        return replace(made, id=trajectory_id(attempt.task.id, made))
 
     def _play(self, env: BaseEnv, attempt: _Attempt, respond: Responder) -> None:
         messages: list[Message] = list(attempt.opening)
@@ -156,27 +158,6 @@ class Rollout:
         thought, action = self.agent.parse(reply.text)
         read = {"text": reply.text, "thought": thought, "action": action or "", "finish_reason": reply.finish_reason}
         return Step(**read, observation=NO_ACTION, valid=False), action
-
-
-def conversation(trajectory: Trajectory) -> list[Message]:
-    """Every message of an attempt, the last observation included."""
-    return [*trajectory.opening, *(message for step in trajectory.steps for message in turns(step))]
-
-
-def turns(step: Step) -> list[Message]:
-    """A step as two messages of the conversation; a token that ends a turn would end it in the next prompt, too."""
-    reply = own_turn(step.text) or NO_REPLY
-    return [{"role": "assistant", "content": reply}, {"role": "user", "content": step.observation}]
-
-
-def with_id(task_id: str, made: Trajectory) -> Trajectory:
-    """The trajectory with an id that depends only on the task and the content.
-
-    Two names are hashed as schema 1 had them, so that runs made then and now have the same ids.
-    """
-    steps = [{"aside" if name == "hint_chars" else name: value for name, value in vars(s).items()} for s in made.steps]
-    ended_by = "error" if made.ended_by == "infra_error" else made.ended_by
-    return replace(made, id=content_id(task_id, made.sample, made.opening, steps, ended_by))
 
 
 @dataclass(kw_only=True)
@@ -222,4 +203,4 @@ class _Attempt:
     def trajectory(self) -> Trajectory:
         values = {name: value for name, value in vars(self).items() if name not in ("task", "began")}
         made = Trajectory(**values | {"id": "", "opening": tuple(self.opening), "steps": tuple(self.steps)})
-        return with_id(self.task.id, made)
+        return replace(made, id=trajectory_id(self.task.id, made))

@@ -131,7 +131,7 @@ class Streams:
             row = self.workflow.records.row_of(episode)
             self.workflow.records.ahead.add(row)
             self.workflow.add_records(row)
-            self.workflow.bank.learn(row)
+            self.workflow.teach(row)
         return episode
 
 

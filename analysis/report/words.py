@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from analysis.cells import comparison_outcome
+from analysis.cells import BLOCK
+from analysis.made_of import cells_differ
 from analysis.studies import Study
+from analysis.verdict import OUTCOME_WORDS, UNTESTED, VERDICTS, comparison_outcome, orders, over_types, reason
 from core.run.display import percent
 from core.setting import TRUE_LABELS
-
-OUTCOME_WORDS = {
-    "better": "better",
-    "worse": "worse",
-    "same": "no difference shown",
-    "untested": "not tested",
-    "unfinished": "not finished",
-}
 
 
 def headline(study: Study) -> str:
@@ -51,7 +45,10 @@ def differences(study: Study) -> list[dict[str, str]]:
 
 
 def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, str]:
-    """{label, base, points, interval, verdict, flips, tests}: the paired difference and what stands behind it."""
+    """{label, base, points, interval, verdict, scope, flips, tests}: the paired difference and what is behind it.
+
+    scope   what a verdict speaks of, or why a difference that looks like one has none; "" where neither is to be said
+    """
     seeds = int(cell["n_paired_seeds"])
     tests = f"over {seeds} seeds {p_value(cell['p'])}"
     if cell["p"] is None:
@@ -59,12 +56,16 @@ def difference(cell: dict[str, Any], base: str, n_compared: int) -> dict[str, st
     elif n_compared > 1:
         tests += f" ({p_value(cell['p_holm'])} after Holm's correction for {n_compared} comparisons)"
     tests += f"; of these banks alone, exact over tasks, {p_value(cell['p_tasks'])}"
+    outcome, scope = _verdict(cell | {"n_compared": n_compared})
+    if said := over_types(cell):
+        tests += f"; {said}"
     return {
         "label": cell["label"],
         "base": base,
         "points": f"{points(cell['difference'])} points",
         "interval": f"95 % interval {points(cell['difference_low'])} to {points(cell['difference_high'])}",
-        "verdict": OUTCOME_WORDS[comparison_outcome(cell)],
+        "verdict": OUTCOME_WORDS[outcome],
+        "scope": scope,
         "flips": f"{cell['won']:.0f} gained, {cell['lost']:.0f} lost in {cell['n_pairs']:.0f} pairs of task and seed",
         "tests": tests,
     }
@@ -76,10 +77,18 @@ def lessons(found: list[dict[str, Any]], base: str) -> list[str]:
     return [
         f"{named[row['step']]}: {points(row['difference'])} points to {base} on the same tasks (95 % interval "
         f"{points(row['difference_low'])} to {points(row['difference_high'])}): "
-        f"{OUTCOME_WORDS[comparison_outcome(row)]}."
+        f"{' '.join(filter(None, (OUTCOME_WORDS[outcome], said)))}."
         for row in found
         if row["step"] in named and row.get("difference") is not None
+        for outcome, said in [_verdict(row)]
     ]
+
+
+def _verdict(row: dict[str, Any]) -> tuple[str, str]:
+    """(outcome, what it speaks of or, where a difference looks like one and has no verdict, why)."""
+    outcome = comparison_outcome(row)
+    why = reason(row)
+    return outcome, row.get("scope", "") if outcome in VERDICTS else why and f"({why})"
 
 
 def tally(found: list[dict[str, str]]) -> str:
@@ -101,8 +110,15 @@ def warnings(study: Study) -> list[str]:
             f"{what} broken: in no rate and no comparison, and nothing was learned there."
             " The command of the run tries them again."
         )
+    if attempts := sum(cell["n_broken_attempts"] for cell in counted):
+        found.append(f"{attempts} attempts are broken in episodes that count: the rates are of the others.")
+    if again := sum(cell["n_retried"] for cell in counted):
+        found.append(f"{again} tasks broke and were tried again at the end of the stream, with the whole bank.")
     if counted and max(cell["n_seeds"] for cell in counted) == 1:
-        found.append("One seed: another one may come out otherwise, and no test here allows for that.")
+        found.append(UNTESTED[:1].upper() + UNTESTED[1:])
+    if any(cell["n_shared_banks"] for cell in counted):
+        alone = ", ".join(cell["label"] for cell in counted if cell["n_shared_banks"])
+        found.append(f"Of this bank alone: seeds of {alone} began from one given bank; another one may do otherwise.")
     if any(cell["setting"] in TRUE_LABELS or "oracle" in str(cell["label_source"]) for cell in counted):
         found.append("The learner saw the environment's labels (oracle): these rates are not those of test time.")
     if any("answers" in str(cell["label_source"]) for cell in counted):
@@ -111,7 +127,8 @@ def warnings(study: Study) -> list[str]:
         found.append("A bank was given whose labels are not known (unknown): they may be the environment's.")
     if len(counted) > 1 and not any(cell.get("difference") is not None for cell in counted):
         found.append("Nothing is compared: no finished arm here, or more than one, is the baseline (--baseline ARM).")
-    return found
+    labels = {cell["cell"]: cell["label"] for cell in study.cells}
+    return found + [line[:1].upper() + line[1:] for line in cells_differ(study.frame, labels, BLOCK)]
 
 
 def legend(study: Study) -> str:
@@ -122,8 +139,9 @@ def legend(study: Study) -> str:
     said = f"Success rate and 95 % interval ({kinds}); broken tasks are in no rate{labels}."
     if any(cell.get("difference") is not None for cell in study.cells):
         said += (
-            " The tasks of one seed share a bank: better and worse are said by a test that allows for that, and for one"
-            " seed not at all."
+            f" Better and worse are said for these tasks {orders(list(study.cells))}, if they hold in the worst case of"
+            " what broke too. The tasks of one seed share a bank: the test allows for that, and for one seed nothing is"
+            " said. Where seeds share a given bank, it is of this bank alone."
         )
     return said
 

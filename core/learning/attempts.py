@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from core.concurrency import once
 from core.learning.transcript import without_lessons
-from core.types import Scored, Task, Trajectory, Verdict
+from core.setting import kept_from
+from core.types import UNJUDGED, Scored, Selection, Task, Trajectory, Verdict
 
 
 @dataclass(kw_only=True)
@@ -18,7 +19,9 @@ class Attempts:
     evaluate       judges all attempts; runs once, at the first call of `verdicts()`, which returns its result
     memories       the retrieved records that the attempts were shown
     strip_lessons  verbatim quotes from `memories` are removed before judges, selectors and distillers read an attempt
+    select         chooses the answer; runs once, at the first call of `selection()`. None: there is nothing to choose
     refused        the run's budget refused a call before any attempt began: the episode's status is stopped
+    kept_back      OUTCOME and ANSWER (core/setting.py), as far as judges, selectors and distillers are not told them
     """
 
     task: Task
@@ -26,10 +29,13 @@ class Attempts:
     evaluate: Callable[[Attempts], list[Verdict]] = field(repr=False)
     memories: list[Scored] = field(default_factory=list)
     strip_lessons: bool = True
+    select: Callable[[Attempts], Selection | None] | None = field(default=None, repr=False)
     refused: bool = False
+    kept_back: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         self.verdicts: Callable[[], list[Verdict]] = once(lambda: self.evaluate(self))
+        self.selection: Callable[[], Selection | None] = once(lambda: self.select and self.select(self))
 
     def __len__(self) -> int:
         return len(self.trajectories)
@@ -39,19 +45,27 @@ class Attempts:
         return [number for number, attempt in enumerate(self.trajectories) if attempt.ended_by != "infra_error"]
 
     def read(self) -> list[Trajectory]:
-        """The attempts as judges, selectors and distillers read them (see `strip_lessons`)."""
+        """The attempts as judges, selectors and distillers read them (see `strip_lessons` and `kept_back`)."""
         quoted = self.memories if self.strip_lessons else []
-        return [without_lessons(trajectory, quoted) for trajectory in self.trajectories]
+        return [without_lessons(without_truth(each, self.kept_back), quoted) for each in self.trajectories]
 
-    def only(self, numbers: list[int]) -> Attempts:
-        """The attempts with these numbers, in that order, with their verdicts from here."""
+    def only(self, numbers: list[int], *, verdicts: bool = True) -> Attempts:
+        """The attempts with these numbers, in that order, as a part is handed them: without what is `kept_back`.
+
+        verdicts   with their verdicts from here; else all are UNJUDGED
+        """
         return Attempts(
             task=self.task,
-            trajectories=[self.trajectories[number] for number in numbers],
+            trajectories=[without_truth(self.trajectories[number], self.kept_back) for number in numbers],
             memories=self.memories,
             strip_lessons=self.strip_lessons,
-            evaluate=lambda _: [self.verdicts()[number] for number in numbers],
+            evaluate=lambda _: [self.verdicts()[number] if verdicts else UNJUDGED for number in numbers],
         )
+
+
+def without_truth(trajectory: Trajectory, kept_back: frozenset[str]) -> Trajectory:
+    """An attempt as a part is handed it: what is kept back is None (`info`: empty, `id`: "", a hash of its end)."""
+    return replace(trajectory, **kept_from(vars(trajectory), kept_back), **({"id": ""} if kept_back else {}))
 
 
 # Notations that `plain_answer` unifies.

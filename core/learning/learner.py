@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.learning.structured import CONTENT_CHARS, lessons_schema, parse_lessons
+from core.learning.transcript import cut
 from core.models.base import Reply, Role
 from core.models.meter import account_of
 from core.models.reply_text import storable
+from core.reply_marks import answer_of
 from core.seeding import derive_seed
-from core.types import Extraction, Task
+from core.types import Extraction, Lesson, Task
+
+RAW_TITLE = "Memory items from an earlier task"
+MAX_QUERY = 600  # maximum characters of a task's query in a lesson's description
 
 
 @dataclass(kw_only=True)
@@ -23,19 +28,48 @@ class Learner:
     seed: int
 
     def ask(
-        self, template: str, purpose: str, task: Task, schema: dict, sample: int | None = None, **values: object
+        self,
+        template: str,
+        purpose: str,
+        task: Task,
+        schema: dict | None,
+        sample: int | None = None,
+        *,
+        variant: str | None = None,
+        temperature: float | None = None,
+        **values: object,
     ) -> Reply:
         """One call with a prompt from this template, filled with `values`. Raises InfraError.
 
-        purpose   a name for the call; the seed depends on it, and on `sample` unless that is None
+        purpose       a name for the call; the seed depends on it, and on `sample` unless that is None
+        schema        of the reply; None: the reply is text
+        variant       as in `Prompts.render`
+        temperature   of this call; None: the role's
         """
-        structured = self.role.llm.supports_schema
+        structured = self.role.llm.supports_schema and schema is not None
+        values |= {"query": task.query, "structured": structured}
         # A patch may hold bytes that are no text, which no provider takes.
-        prompt = storable(self.role.prompts.render(template, query=task.query, structured=structured, **values))
+        prompt = storable(self.role.prompts.render(template, variant, **values))
         names = (purpose,) if sample is None else (sample, purpose)
         seed = derive_seed(self.seed, *task.seeded_by, *names)
         message = {"role": "user", "content": prompt}
-        return self.role.chat([message], task=account_of(task), sample=sample or 0, seed=seed, schema=schema)
+        how = {"sample": sample or 0, "seed": seed, "schema": schema, "temperature": temperature}
+        return self.role.chat([message], task=account_of(task), **how)
+
+
+@dataclass(kw_only=True)
+class Extractor(Learner):
+    """A learner that makes lessons.
+
+    raw_replies   store the whole reply, without the model's own thinking, as one lesson; False: parse it
+    """
+
+    raw_replies: bool = False
+
+    @classmethod
+    def lessons_in(cls, reply: str, query: str) -> list[Lesson] | None:
+        """All lessons that a recorded reply to `lessons` holds, parsed and raw. query: the task's."""
+        return [*parse_lessons(reply, len(reply))[0], *_raw(reply, query)]
 
     def lessons(
         self,
@@ -47,9 +81,18 @@ class Learner:
         max_content: int = CONTENT_CHARS,
         **values: object,
     ) -> Extraction:
-        """As `ask`, with the reply parsed as lessons. max_content: maximum characters of a lesson's content."""
-        schema = lessons_schema(max_items, max_content)
+        """As `ask`, with the reply as lessons. max_content: maximum characters of a parsed lesson's content."""
+        schema = None if self.raw_replies else lessons_schema(max_items, max_content)
         reply = self.ask(template, purpose, task, schema, sample, max_items=max_items, **values)
         cut_off = reply.finish_reason == "length"
-        lessons, dropped = parse_lessons(reply.text, max_items, truncated=cut_off)
+        if self.raw_replies:
+            lessons, dropped = _raw(reply.text, task.query), 0
+        else:
+            lessons, dropped = parse_lessons(reply.text, max_items, truncated=cut_off)
         return Extraction(lessons=tuple(lessons), n_dropped=dropped, n_truncated=int(cut_off), usage=reply.usage)
+
+
+def _raw(reply: str, query: str) -> list[Lesson]:
+    """A reply as one lesson, without the model's own thinking; [] if nothing is left."""
+    text = answer_of(reply).strip()
+    return [Lesson(title=RAW_TITLE, description=cut(query, MAX_QUERY), content=text)] if text else []

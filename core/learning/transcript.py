@@ -14,8 +14,13 @@ _SHORTEST_QUOTE = 12  # characters; shorter lesson texts occur by chance
 _TOKEN = re.compile(r"\s?[A-Za-z]{1,6}|\s?\d{1,3}|\s?[^\sA-Za-z\d]|\s+")
 
 
-def transcript(trajectory: Trajectory, max_chars: int | None = None, *, thoughts: bool = True) -> str:
-    """All steps in order, cut to max_chars; None: not cut. thoughts: with those that a single reply has in marks.
+def transcript(
+    trajectory: Trajectory, max_chars: int | None = None, *, thoughts: bool = True, observations: bool = True
+) -> str:
+    """All steps in order, cut to max_chars; None: not cut.
+
+    thoughts       with those that a single reply has in marks
+    observations   with what the environment answered
 
     Web pages are left out, as in the paper: a browser step has the thought, the action and the error only. A judge gets
     the last page separately (`final_state`).
@@ -25,7 +30,7 @@ def transcript(trajectory: Trajectory, max_chars: int | None = None, *, thoughts
         text = own_turn(steps[0].text)  # single turn: only the reply
         text = text if thoughts else answer_of(text).strip() or text
     else:
-        text = "\n".join(_step(number, step) for number, step in enumerate(steps, 1))
+        text = "\n".join(_step(number, step, observations) for number, step in enumerate(steps, 1))
     return text.strip() if max_chars is None else cut(text.strip(), max_chars)
 
 
@@ -41,12 +46,13 @@ def final_state(trajectory: Trajectory) -> str:
     return f"{last}\n\n{page}".strip() if page else last
 
 
-def _step(number: int, step: Step) -> str:
+def _step(number: int, step: Step, observations: bool) -> str:
     lines = [f"Step {number}"]
     if step.thought:
         lines.append(f"Thought: {step.thought}")
-    observation = without_page(step.observation_without_hint, "(a page)")
-    lines += [f"Action: {step.action or '(none)'}", f"Observation: {observation}"]
+    lines.append(f"Action: {step.action or '(none)'}")
+    if observations:
+        lines.append(f"Observation: {without_page(step.observation_without_hint, '(a page)')}")
     return "\n".join(lines)
 
 

@@ -11,26 +11,24 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import takewhile
 from typing import Any, Self
 
 from core.errors import InfraError, UserError, check_choice
 from core.memory.contents import Contents
 from core.memory.filter import Filter, normal_tag
 from core.memory.history import History
-from core.memory.long_texts import LONG, own_part
 from core.memory.moment import Moment, now
 from core.memory.open import open_store
 from core.memory.ports import SAME, Consolidates, Hygiene, Policy, Steps
 from core.memory.protocol import Memory
+from core.memory.ranking import ranked
 from core.memory.records import EpisodeFeedback, feedback_of, record_of
 from core.memory.store.changes import Change, Items
 from core.memory.store.contract import BankStore, Busy, Search, SearchSettings
-from core.memory.store.hits import best_of_each, each_item_once, in_order, newest_first, scored
+from core.memory.store.hits import best_of_each, each_item_once, in_order, scored
 from core.memory.store.item_key import check_key, key_of_items, note_key
 from core.memory.store.items import item_texts
 from core.memory.uses import after_use
-from core.memory.words import has_no_blanks, ranked_by_words, word_shares
 from core.models.embedding import Embedder
 from core.types import Lesson, MemoryRecord, Scored, Task, Trajectory, Usage, Verdict, content_id
 
@@ -44,9 +42,6 @@ _CHOICES = {
 MOST_MISSING = 500  # max. records without item vectors that a search embeds on the fly: some seconds, at each start
 OF_TASK = "type"  # memory.domain and memory.tags: the task's type
 MAX_WORDS = 64  # max. words of a query in a full-text search
-MOST_BY_WORDS = 5_000  # max. records that are compared with a query by their words
-SAME_TEXT = 0.999999  # cosine of a text with itself
-MORE = 50  # further records that a long query is compared with
 LOOKED_AT = 20  # records of an addition whose language is looked at
 SHOWN_WAIT_S = 0.2  # seconds that a retrieval may wait for other writers, to count the records shown
 
@@ -74,6 +69,8 @@ class MemoryBank(Contents, Memory):
     read_only    open an existing bank and refuse to change it (setting=frozen)
     hygiene      write filter for new records; None: no filter
     consolidate  updates the stored records after each episode; None: they are not updated
+    query_instruction  stands before a query when it is embedded for a search; the records' queries are embedded without
+                 it; None: nothing
     run          name of the run, on a bank that other runs have filled: its ticks continue after the bank's last tick
     provenance   {run, models}, stored with each record added; task, trajectory (a hash), label source and time are
                  fields of the record itself
@@ -93,6 +90,7 @@ class MemoryBank(Contents, Memory):
     domain: str | None = None
     tags: list[str] | None = None
     uses: str | None = None
+    query_instruction: str | None = None
     clock: str = "stream"
     index: str = "flat"
     hygiene: Hygiene | None = None
@@ -163,77 +161,9 @@ class MemoryBank(Contents, Memory):
         if domain is not None and self.policy.domain == SAME:
             where = where or Filter()
             where = replace(where, domain=domain) if where.domain is None else where
-        return self._rank(self.policy, query, top_k, exclude_task, where)
+        return ranked(self, self.policy, query, top_k, exclude_task, where)
 
-    def _rank(
-        self, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
-    ) -> list[Scored]:
-        """The policy's ranking, with each record that corrects an older one before it."""
-        rank = partial(self._ranking, policy, query, exclude_task=exclude_task, where=where)
-        hits, known = rank(top_k), set()
-        while pairs := self.corrections([hit.record.id for hit in hits]) - known:
-            known |= pairs
-            if missing := {newer for newer, _ in pairs} - {hit.record.id for hit in hits}:
-                hits += [hit for hit in rank(max(len(self), top_k)) if hit.record.id in missing]
-        return newest_first(hits, known)[:top_k]
-
-    def _ranking(
-        self, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
-    ) -> list[Scored]:
-        """The policy's ranking; by words where the policy or the embedder does not read the query's language.
-
-        If no record shares a word with such a query, the policy ranks after all, but nothing can reach a threshold.
-        """
-        if policy.by_meaning and not self.embedder.reads(query):
-            self.counts.update(("retrieved by words", f"retrieved by words of {self.namespace}"))
-            self._say_unread()
-            by_words = True
-        else:
-            by_words = policy.by_words and has_no_blanks(query)
-        if by_words:
-            found = ranked_by_words(query, self._all_near(query, exclude_task, policy.within(where)))
-            if found or not policy.by_meaning or policy.min_score is not None:
-                return found[:top_k]
-        hits = policy.rank(self, query, top_k, exclude_task, where)
-        if not policy.by_meaning or len(query) < LONG or not hits or hits[0].record.original_query == query:
-            return hits
-        return self._of_long_text(policy, query, top_k, exclude_task, where)
-
-    def _all_near(self, query: str, exclude_task: str | None, where: Filter | None) -> list[Scored]:
-        """The records that a query is compared with by words: all of them, in a large bank the nearest."""
-        size = len(self) if where is not None and where.everyone else sum(self.statuses().values())
-        most = min(max(size, 1), MOST_BY_WORDS)
-        if size > most:
-            return self.nearest(query, most, exclude_task, where)
-        import numpy as np
-
-        if (dim := self.dim()) is None:
-            return []
-        return self.nearest(np.zeros(dim, dtype=np.float32), most, exclude_task, where)  # a zero vector: near to none
-
-    def _of_long_text(
-        self, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
-    ) -> list[Scored]:
-        """The ranking for a long query: by the part of it that others do not have, ties by words.
-
-        The records are those that reach min_score with the whole query or with that part.
-        """
-        hits = policy.rank(self, query, top_k + MORE, exclude_task, where)
-        if own := own_part(query, [hit.record.original_query for hit in hits]):
-            known = {_place(hit): hit for hit in hits}
-            unbound = copy(policy)
-            unbound.min_score = None
-            ranked = unbound.rank(self, own, top_k + MORE, exclude_task, where)
-            ranked = [
-                known.pop(_place(hit), hit) for hit in ranked if _place(hit) in known or policy.good_enough([hit])
-            ]
-            hits = ranked + list(known.values())
-        tied = _tied(hits)
-        shares = word_shares(own or query, [hit.record.original_query for hit in tied])
-        ordered = sorted(zip(shares, tied, strict=True), key=lambda pair: -pair[0])
-        return ([hit for _, hit in ordered] + hits[len(tied) :])[:top_k]
-
-    def _say_unread(self) -> None:
+    def say_unread(self) -> None:
         """Warn once that the embedder does not read a language that it is used for."""
         self.counts["said"] += 1
         if self.counts["said"] == 1:
@@ -250,7 +180,7 @@ class MemoryBank(Contents, Memory):
             return self.retrieve(query, top_k, where=where), 0
         policy = copy(self.policy)
         policy.min_score = None
-        without_threshold = self._rank(policy, query, top_k, None, where)
+        without_threshold = ranked(self, policy, query, top_k, None, where)
         n_removed = len(without_threshold) - len(self.policy.good_enough(without_threshold))
         must_rerank = n_removed or self.policy.rank_based
         return (self.retrieve(query, top_k, where=where) if must_rerank else without_threshold), n_removed
@@ -263,7 +193,11 @@ class MemoryBank(Contents, Memory):
 
     def prefetch(self, query: str) -> None:
         """Embed a query in the background, because a task with it comes next."""
-        self.embedder.prefetch(query)
+        self.embedder.prefetch(self._searched(query))
+
+    def _searched(self, query: str) -> str:
+        """The text that is embedded to search for a query; embedders of instructions are trained on this form."""
+        return f"Instruct: {self.query_instruction}\nQuery: {query}" if self.query_instruction else query
 
     def nearest(
         self,
@@ -281,7 +215,7 @@ class MemoryBank(Contents, Memory):
         unit, key   instead of the bank's; None: the bank's
         """
         # Also for an empty bank, so that a broken embedder fails before the attempt, not when its record is added.
-        vector = self.embedder.embed([query])[0] if isinstance(query, str) else query
+        vector = self.embedder.embed([self._searched(query)])[0] if isinstance(query, str) else query
         where, unit, key = self._within(where), unit or self.unit, key or self.key
         exclude = None if self.allow_self else exclude_task or None
         kinds = {"query": (False,), "item": (True,), "both": (False, True)}[key]
@@ -368,7 +302,7 @@ class MemoryBank(Contents, Memory):
         if not records:
             return 0
         if not all(self.embedder.reads(record.original_query) for record in records[:LOOKED_AT]):
-            self._say_unread()
+            self.say_unread()
         own = {} if keep_namespaces else {"namespace": self.namespace}
         began, noted = self._first_tick(), self.provenance
         records = [
@@ -582,14 +516,3 @@ class MemoryBank(Contents, Memory):
         texts = item_texts(record, self._item_vector_key if self.key == "query" else self.key)
         rows = self.embedder.embed([text for _, text in texts]) if texts else ()
         return [(place, row.tobytes()) for (place, _), row in zip(texts, rows)]
-
-
-def _place(hit: Scored) -> tuple[str, str, tuple[Lesson, ...]]:
-    """What a hit is of: with unit=item several are of one record."""
-    return hit.record.namespace, hit.record.id, hit.record.items
-
-
-def _tied(hits: list[Scored]) -> list[Scored]:
-    """The first hits, all of the same score, if the embedder takes the query and their keys for the same text."""
-    alike = (hit.similarity is not None and hit.similarity >= SAME_TEXT and hit.score == hits[0].score for hit in hits)
-    return [hit for hit, _ in zip(hits, takewhile(bool, alike))]

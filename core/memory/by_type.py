@@ -47,6 +47,9 @@ class BankByType(Memory):
     def ids(self) -> set[str]:
         return set().union(*(bank.ids() for bank in self.banks.values()))
 
+    def get(self, id: str) -> MemoryRecord | None:
+        return next((found for bank in self.banks.values() if (found := bank.get(id)) is not None), None)
+
     def labels(self) -> set[str]:
         return set().union(*(bank.labels() for bank in self.banks.values()))
 

@@ -26,6 +26,7 @@ class Contents:
     path: str
     namespace: str
     _store: BankStore
+    _uncorrected: tuple[str, int] | None = None  # (namespace, version of the store) at which no record was corrected
 
     def get(self, id: str) -> MemoryRecord | None:
         """The record with this id; None when there is none."""
@@ -82,12 +83,19 @@ class Contents:
 
     def corrections(self, ids: list[str]) -> set[tuple[str, str]]:
         """(newer, older) of the links (CORRECTS) to these records from active ones that correct them."""
+        now = (self.namespace, self._store.version())
+        if not ids or now == self._uncorrected:
+            return set()
+        where, values = "WHERE l.namespace = $1 AND l.note LIKE $2", (self.namespace, f"{CORRECTS}%")
+        if now[1] is not None and not self._store.rows(f"SELECT 1 FROM links l {where} LIMIT 1", values):
+            self._uncorrected = now
+            return set()
         among = ", ".join(f"${number}" for number in range(3, 3 + len(ids)))
         query = (
             "SELECT l.source, l.target FROM links l JOIN records r ON (r.namespace, r.id) = (l.namespace, l.source) "
-            f"WHERE l.namespace = $1 AND l.note LIKE $2 AND l.target IN ({among}) AND r.status = 'active'"
+            f"{where} AND l.target IN ({among}) AND r.status = 'active'"
         )
-        return set(self._store.rows(query, (self.namespace, f"{CORRECTS}%", *ids))) if ids else set()
+        return set(self._store.rows(query, (*values, *ids)))
 
     def link_details(self, id: str) -> list[dict[str, Any]]:
         """{source, relation, target, note, weight, created_at} of the links from or to a record.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import UserError
+from core.memory.records import id_in_bank
 from core.memory.sqlite.store import SqliteStore
 from core.memory.store.contract import BankStore
 from core.memory.store.schema import BARE, to_record
@@ -68,6 +69,19 @@ def embedder_of(path: str | Path, *, read_only: bool = False) -> str | None:
         return None
     with closing(open_store(path, read_only=read_only)) as store:
         return store.meta("embedder")
+
+
+def first_tick(path: str | Path, namespace: str, run_dir: str) -> int | None:
+    """The tick at which a run began in a bank that it was given; None if it has added nothing, or from elsewhere.
+
+    run_dir   the run's directory, resolved
+    """
+    if (file := file_of(path)) is not None and not file.is_file():
+        return None
+    query, key = "SELECT value FROM facts WHERE namespace = $1 AND key = $2", f"began:{id_in_bank(run_dir)}"
+    with closing(open_store(path, read_only=True)) as store:
+        found = store.of(namespace).rows(query, (namespace, key))
+    return int(found[0][0]) if found else None
 
 
 def read_records(path: str | Path, namespace: str, *, vectors: bool = False) -> list[MemoryRecord]:

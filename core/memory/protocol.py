@@ -61,6 +61,10 @@ class Memory(Protocol):
         """Ids of the stored records. A resumed run adds the records that are missing here once more."""
         return set()
 
+    def get(self, id: str) -> MemoryRecord | None:
+        """The stored record of this id; None if there is none, or the memory does not tell. A resumed run asks."""
+        return None
+
     def labels(self) -> set[str]:
         """Label sources of all stored lessons (`core.setting.labels_of`). Asked of a memory given as `memory.path`."""
         return {"unknown"}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.memory.protocol import Memory
+from core.redact import HIDDEN
 from core.setting import ORACLE
 from core.types import Lesson, MemoryRecord, Task, Trajectory, Verdict, content_id
 
@@ -34,10 +35,26 @@ def ticked(record: MemoryRecord, index: int) -> MemoryRecord:
     return replace(record, id=id, tick=index)
 
 
+def id_in_bank(run_dir: str) -> str:
+    """The name of a run in a bank that others fill, too. run_dir: its directory, resolved."""
+    return content_id(run_dir)
+
+
 def record_from(values: dict[str, Any]) -> MemoryRecord:
     """A record from its JSON dictionary."""
     tuples = {name: tuple(values[name]) for name in ("tags", "parents") if name in values}
     return MemoryRecord(**values | tuples | {"items": tuple(Lesson(**item) for item in values["items"])})
+
+
+# What no later step changes in a stored record. (Hygiene changes texts before a record is stored, and notes it.)
+_LASTING = ("items", "original_query", "task_id", "source_trajectory_id")
+
+
+def is_altered(stored: MemoryRecord | None, made: MemoryRecord) -> bool:
+    """Whether a stored record holds something else than the one that was made, which bears the same id."""
+    if stored is None or stored.provenance.get("hygiene") or HIDDEN in made.text + made.original_query:
+        return False
+    return any(getattr(made, name) != getattr(stored, name) for name in _LASTING)
 
 
 # The input of consolidation from one episode: the records used, the judge's label, the new records.

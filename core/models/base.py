@@ -160,11 +160,13 @@ class Role:
         sample: int = 0,
         seed: int | None = None,
         schema: dict | None = None,
+        temperature: float | None = None,
     ) -> Reply:
         """One call with this role's sampling parameters, logged and charged to `task`.
 
-        task     the account of an episode (`account_of`)
-        schema   passed on only if the model `supports_schema`
+        task          the account of an episode (`account_of`)
+        schema        passed on only if the model `supports_schema`
+        temperature   of this call; None: the role's
 
         Raises OverBudget, without calling, if a budget is used up; else the errors of `ChatModel.chat`.
         """
@@ -174,7 +176,7 @@ class Role:
             role=self.name,
             sample=sample,
             seed=seed,
-            temperature=self.temperature,
+            temperature=self.temperature if temperature is None else temperature,
             max_tokens=self.max_tokens,
             schema=schema if self.llm.supports_schema else None,
             more=self.more,

@@ -1,48 +1,177 @@
-"""Label an arm: its name, and the settings of the arm that this run overrides."""
+"""Name a run by its whole configuration: an arm, and the words by which the run departs from it.
+
+The name of an arm promises everything that belongs to an arm (`arm` in core/run/keys.py) and everything that the arm's
+file sets. `name_of` composes the arm once more, with the run's benchmark, models and experiment but without what was
+typed for the arm, and compares each value. Nothing is composed where nothing of the kind was typed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from core.build import part, takes
+from core.run.keys import ARM_KEYS, METHOD_KEYS, WRITTEN_INTO_OTHERS
+from core.run.manifest import flat, identity
+from prompts.registry import Prompts
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 OWN = Path(__file__).parents[2] / "config"  # the project's arms; --config-dir adds folders with others
+# A run that departs from its arm in numbers alone may be meant by the arm's name: "matts_parallel k=5" is on its line.
+NUMBERS = ("k", "r", "retrieval.top_k", "stream.batch", "stream.passes")
+GIVEN_BANK = ("memory.path", "memory.namespace")  # may differ from seed to seed: a note names it, not the run's name
+NOT_SHARED = (
+    "seed",
+    "limit",
+    "run_dir",
+)  # of no consequence here: the cells of a sweep share what is composed
+FIELDS = {"contrast": "contrast", "select": "selector"}  # {key: the field of the workflows in which it has an effect}
+MOST_VALUE = 40  # characters of a value in a name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Name:
+    """The name of a run.
+
+    arm     the arm that was chosen, else the workflow
+    words   how the run departs from it, as words of the command line, e.g. "retrieval.top_k=4"
+    """
+
+    arm: str
+    words: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return named(self.arm, self.words)
+
+
+def named(arm: str, words: Iterable[str]) -> str:
+    """An arm's name and the words by which a run departs from it, as one label."""
+    return " ".join([arm, *words])
+
+
+def name_of(hydra: dict[str, Any], composed: DictConfig) -> Name:
+    """The name of a run.
+
+    hydra      Hydra's own configuration of the run, as in .hydra/hydra.yaml
+    composed   the run's configuration
+    """
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.to_container(composed, resolve=True)
+    chosen = hydra["runtime"]["choices"]
+    name = chosen["arm"] or chosen["workflow"]
+    return Name(arm=name, words=(*_departures(chosen, hydra, config), *_own_prompts(config)))
+
+
+def _departures(chosen: dict[str, Any], hydra: dict[str, Any], config: dict[str, Any]) -> list[str]:
+    """The settings in which a run departs from its arm. What another option of a group explains is one word."""
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    arm, folders, typed = chosen["arm"], tuple(_folders(hydra["runtime"])), hydra["overrides"]["task"]
+    kept = [*ARM_KEYS, *(key for key, (kind, _) in _promised(arm, folders).items() if kind == "value")]
+    mine = [word for word in typed if _is_of(word, kept) and (arm or _key(word) != "workflow")]
+    if not mine:
+        return []
+    others = tuple(word for word in typed if word not in mine and _key(word) not in NOT_SHARED)
+    try:
+        plain, options = _composed(folders, others)
+        groups = {key: option for key, option in chosen.items() if _top(key) in kept and option != options.get(key)}
+        if groups:  # the other settings are compared with those of the chosen options
+            plain, _ = _composed(folders, (*others, *(word for word in mine if _key(word) in groups)))
+    except (HydraException, OmegaConfBaseException):  # without what was typed for it this is no valid configuration
+        return [f"{_key(word)}={_short(word.partition('=')[2])}" for word in mine]
+    compared = [key for key in kept if key not in WRITTEN_INTO_OTHERS]  # k is compared as workflow.k
+    here, there = _settings(config, compared), _settings(plain, compared)
+    leaves = {key: here.get(key) for key in sorted(here | there) if here.get(key) != there.get(key)}
+    words = {_as_typed(key, value, config): value for key, value in (groups | leaves).items() if _acts(key, config)}
+    return [f"{key}={_short(value)}" for key, value in words.items()]
+
+
+@cache
+def _composed(folders: tuple[Path, ...], words: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(the resolved configuration that words of the command line make, {config group: option})."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf, open_dict
+
+    more = [f"hydra.searchpath=[{','.join(f'file://{folder}' for folder in folders)}]"] if folders else []
+    current = GlobalHydra.instance()
+    ours, current.hydra = current.hydra, None  # one at a time: that of the run goes on afterwards
+    try:
+        with initialize_config_dir(str(OWN), version_base="1.3", job_name="main"):
+            cfg = compose("config", overrides=[*words, *more], return_hydra_config=True)
+    finally:
+        current.hydra = ours
+    options = OmegaConf.to_container(cfg.hydra.runtime.choices)
+    with open_dict(cfg):
+        del cfg["hydra"]
+    return OmegaConf.to_container(cfg, resolve=True), options
+
+
+def _settings(config: dict[str, Any], kept: Iterable[str]) -> dict[str, str]:
+    """{dotted key: value as text} of these keys and of all below them that can change an outcome."""
+    node, found = identity(config, *GIVEN_BANK), {}
+    for key in kept:
+        found |= flat(_at(node, key), key)
+    return found
+
+
+def _acts(key: str, config: dict[str, Any]) -> bool:
+    """Whether a key has an effect with the run's workflow and memory."""
+    workflow, top = part(config["workflow"]), _top(key)
+    if top in FIELDS:
+        return takes(config["workflow"], FIELDS[top])
+    if top in ("workflow", "stream", *METHOD_KEYS):
+        return True
+    return workflow.has_memory and (top == "memory" or part(config["memory"]).learns)
+
+
+def _own_prompts(config: dict[str, Any]) -> list[str]:
+    """The words for prompts that are not the project's, by the name of their folder."""
+    given = Prompts.of(config["prompts"])
+    words = [f"prompts={_short(Path(given.own).name)}"] if given.own else []
+    return words + (
+        [f"prompts.memory_block={given.memory_block}"] if given.memory_block != Prompts.memory_block else []
+    )
 
 
 def overridden(arm: str | None, hydra: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    """The settings of the arm's file that this run overrides, as command-line words, e.g. "workflow=reasoningbank".
-
-    The name of an arm promises its workflow, its memory and so on. A run that changes one of them is not a run of that
-    arm, and tables, reports and the terminal must say so.
+    """The settings of the arm's file that a run departs from: for runs of before `name_of` was recorded.
 
     arm      the option of the group `arm`; None if none was chosen
-    hydra    Hydra's own configuration of the run, as in .hydra/hydra.yaml
     config   the run's configuration, resolved
     """
     if not arm:
         return []
     runtime = hydra.get("runtime", {})
-    given = [Path(source["path"]) for source in runtime.get("config_sources", ()) if source.get("schema") == "file"]
-    promised = _promised(arm, [*given, OWN])
     words = [
         f"{key}={value}"
-        for key, want in promised.items()
-        if (value := runtime.get("choices", {}).get(key) if want[0] == "choice" else _value(config, key)) != want[1]
+        for key, want in _promised(arm, _folders(runtime)).items()
+        if (value := runtime.get("choices", {}).get(key) if want[0] == "choice" else _at(config, key)) != want[1]
     ]
     typed = hydra.get("overrides", {}).get("task", ())
     return words + [word for word in typed if word.lstrip("+~").startswith("workflow.")]
 
 
-def named(arm: str, words: Iterable[str]) -> str:
-    """The arm's name and its overridden settings (`overridden`), as one label."""
-    return " ".join([arm, *words])
+def _folders(runtime: dict[str, Any]) -> list[Path]:
+    """The folders of --config-dir."""
+    found = [Path(source["path"]) for source in runtime.get("config_sources", ()) if source.get("schema") == "file"]
+    return [path for path in found if path.resolve() != OWN.resolve()]
 
 
-def _promised(arm: str, folders: Iterable[Path]) -> dict[str, tuple[str, Any]]:
+def _promised(arm: str | None, folders: Iterable[Path]) -> dict[str, tuple[str, Any]]:
     """{group: ("choice", option)} and {dotted key: ("value", value)} of an arm's file; {} if there is no such file."""
     import yaml
 
-    file = next((path for folder in folders if (path := folder / "arm" / f"{arm}.yaml").is_file()), None)
+    file = next((path for folder in (*folders, OWN) if (path := folder / "arm" / f"{arm}.yaml").is_file()), None)
     body = yaml.safe_load(file.read_text(encoding="utf-8")) if file else {}
     found: dict[str, tuple[str, Any]] = {}
     for entry in (body or {}).pop("defaults", ()):
@@ -51,7 +180,7 @@ def _promised(arm: str, folders: Iterable[Path]) -> dict[str, tuple[str, Any]]:
     return found | {key: ("value", value) for key, value in _leaves(body or {})}
 
 
-def _leaves(node: dict[str, Any], where: str = "") -> Iterable[tuple[str, Any]]:
+def _leaves(node: dict[str, Any], where: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in node.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{where}{key}.")
@@ -59,7 +188,34 @@ def _leaves(node: dict[str, Any], where: str = "") -> Iterable[tuple[str, Any]]:
             yield f"{where}{key}", value
 
 
-def _value(config: Any, key: str) -> Any:
+def _at(config: Any, key: str) -> Any:
     for name in key.split("."):
         config = config.get(name) if isinstance(config, dict) else None
     return config
+
+
+def _key(word: str) -> str:
+    return word.partition("=")[0].lstrip("+~")
+
+
+def _top(key: str) -> str:
+    return re.split(r"[./@]", key)[0]
+
+
+def _is_of(word: str, kept: Iterable[str]) -> bool:
+    """Whether a word of the command line sets one of these keys, or one below them."""
+    key = _key(word)
+    return any(key == each or key.startswith((f"{each}.", f"{each}/", f"{each}@")) for each in (*kept, *METHOD_KEYS))
+
+
+def _as_typed(key: str, value: Any, config: dict[str, Any]) -> str:
+    """k for workflow.k, if it was given as k."""
+    name = key.removeprefix("workflow.")
+    return name if name in METHOD_KEYS and str(config.get(name)) == str(value) else key
+
+
+def _short(value: Any) -> str:
+    """A value as one word; a long one is cut and gets "~" and its hash."""
+    plain = {"None": "null", "–": "null", "True": "true", "False": "false"}
+    text = plain.get(str(value), "_".join(str(value).split()))
+    return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}~{hashlib.sha256(text.encode()).hexdigest()[:8]}"

@@ -257,6 +257,7 @@ def _rare(s: dict[str, Any]) -> dict[str, int]:
         "empty replies": s["n_empty_replies"],
         "replies cut off": s["n_truncated"],
         "invalid actions": s["n_invalid_actions"],
+        "tampered attempts": s.get("n_tampered", 0),
         "lessons dropped": s["n_lessons_dropped"],
         "retrieved lessons not shown": s["n_not_shown"],
         "verdicts cut off": s["n_verdicts_truncated"],

@@ -1,18 +1,19 @@
 """The properties of each configuration key (`KEYS`), and the check of a composed configuration (`check_config`).
 
 Every module that treats config keys specially reads this table: which keys must be equal when a run is resumed
-(manifest.py), the values of keys that older runs lack (upgrade.py), which keys belong to an arm, which ones a sweep may
-set for one benchmark, and which ones a report shows.
+(manifest.py), the values of keys that older runs lack (upgrade.py), which keys belong to an arm (arms.py), which ones a
+sweep may set for one benchmark, which ones a report shows, and which ones a table notes or has a column for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from core.build import LLMS, ROLES
+from core.details import Details
 from core.errors import UserError, meant
 from core.models.base import EXTRA_SAMPLING
 from prompts.registry import FORMS, OTHER_FORMS, PROJECT, QUOTE, Prompts
@@ -23,7 +24,8 @@ class Key:
     """The properties of a configuration key. Those of a group hold for all its keys without an entry of their own.
 
     outcome       the key can change an episode, so a run is resumed only with the same value
-    arm           the key belongs to the arm: runs that differ in it may stand in one table as different arms
+    arm           the key belongs to the arm: a run that has another value than its arm is named by it, and runs that
+                  differ in it may stand in one table as different arms
     writes_into   only interpolated into other keys (`${seed}`); runs are compared by those instead
     before        the behaviour of runs that were made before the key existed, as a value of the key; ...: the key has
                   always existed
@@ -34,6 +36,9 @@ class Key:
     method        the key says how a task is attempted: dropped from the suggested command for the same run with or
                   without memory (session.py), because the other method chooses its own
     shown         a report lists the key among the settings of a run
+    column        the table's column of the key, by which cells of one arm are told apart in their labels; "": none
+    usual         the usual value; a note below a table names every other (`noted`)
+    noted         the key changes which lessons a task may see, or which parts of them
     """
 
     outcome: bool = True
@@ -46,6 +51,9 @@ class Key:
     per_env: bool = False
     method: bool = False
     shown: bool = True
+    column: str = ""
+    usual: Any = None
+    noted: bool = False
 
 
 # {key as typed on the command line: its properties}. `OWNER:NAME` is the key NAME of every part of a kind; OWNER is
@@ -64,22 +72,41 @@ KEYS = {
     "episode_timeout_s": Key(least=1, nullable=True, per_env=True),
     "retry_broken": Key(least=0, outcome=False),  # the episode records that its task was retried
     "stop_after_broken": Key(least=1, nullable=True, outcome=False),
-    "k": Key(least=1, nullable=True, writes_into=True, method=True),
-    "r": Key(least=0, nullable=True, writes_into=True, method=True),
+    "k": Key(arm=True, least=1, nullable=True, writes_into=True, method=True, column="k"),
+    "r": Key(arm=True, least=0, nullable=True, writes_into=True, method=True, column="r"),
+    "retrieval.top_k": Key(arm=True, column="top_k"),
+    "workflow.learn_from": Key(arm=True, column="learn_from"),
     "env": Key(),
     "env.workers": Key(outcome=False),
     "env.urls": Key(outcome=False),  # addresses of the sites of env=webarena
     "env.controls": Key(outcome=False),
-    "agent": Key(),
-    "llm": Key(),
+    "memory": Key(arm=True, column="memory"),
+    "memory.path": Key(arm=True, noted=True),
+    "memory.namespace": Key(arm=True, noted=True, usual="default"),
+    "memory.allow_self": Key(arm=True, noted=True, usual=False),
+    "memory.unit": Key(arm=True, noted=True, usual="record"),
+    "memory.key": Key(arm=True, noted=True, usual="query"),
+    "memory.domain": Key(arm=True, noted=True),
+    "memory.tags": Key(arm=True, noted=True),
+    "memory.uses": Key(arm=True, noted=True),
+    "memory.inject": Key(arm=True, noted=True, usual="system"),
+    "memory.max_tokens": Key(arm=True, noted=True),
+    "retrieval": Key(arm=True, column="retrieval"),
+    "judge": Key(arm=True, column="judge"),
+    "setting": Key(arm=True, column="setting"),
+    "setting.allow_oracle_bank": Key(outcome=False, noted=True, usual=False),  # decides only whether a bank is refused
+    "stream": Key(),
+    "stream.order": Key(column="order", usual="file"),
+    "stream.batch": Key(arm=True, column="batch", noted=True, usual=1),
+    "stream.passes": Key(arm=True, column="passes", usual=1),
+    "stream.mode": Key(arm=True, column="mode", noted=True, usual="in_order"),
+    "stream.window": Key(arm=True, column="window", noted=True),
+    "stream.order_from": Key(outcome=False),  # the episodes record their order
+    "agent": Key(column="agent"),
+    "llm": Key(column="llm"),
     **{key: Key() for key in LLMS[1:]},
     "embedder": Key(),
-    "memory": Key(arm=True),
-    "retrieval": Key(arm=True),
-    "judge": Key(arm=True),
-    "setting": Key(arm=True),
-    "setting.allow_oracle_bank": Key(outcome=False),  # decides only whether a bank is refused
-    "workflow": Key(arm=True, method=True),
+    "workflow": Key(arm=True, method=True, column="workflow"),
     "select": Key(arm=True, method=True),
     "tracker": Key(outcome=False, shown=False),
     "dry_run": Key(switch=True, outcome=False, shown=False),
@@ -89,15 +116,10 @@ KEYS = {
     "budget": Key(),
     "budget.run": Key(outcome=False),
     "roles": Key(),
+    "details": Key(arm=True, before=asdict(Details())),
     "distiller": Key(arm=True),
     "contrast": Key(arm=True, method=True),
-    "refine": Key(writes_into=True, method=True),
-    "stream": Key(),
-    "stream.batch": Key(arm=True),
-    "stream.passes": Key(arm=True),
-    "stream.mode": Key(arm=True),
-    "stream.window": Key(arm=True),
-    "stream.order_from": Key(outcome=False),  # the episodes record their order
+    "refine": Key(arm=True, writes_into=True, method=True),
     "prompts": Key(outcome=False),  # the fingerprint has the templates' hashes instead
     "model:timeout_s": Key(outcome=False),
     "model:attempts": Key(outcome=False),
@@ -150,6 +172,8 @@ KEYS_CHANGEABLE_ON_RESUME = (
     *(key for key, facts in RUN_KEYS.items() if not facts.outcome),
     *(f"{node}.{key}" for node in MODEL_NODES for key in MODEL_KEYS_CHANGEABLE_ON_RESUME),
 )
+COLUMNS = {facts.column: key for key, facts in RUN_KEYS.items() if facts.column}
+NOTED = {key: facts.usual for key, facts in RUN_KEYS.items() if facts.noted}
 ARM_KEYS = tuple(key for key, facts in RUN_KEYS.items() if facts.arm)
 WRITTEN_INTO_OTHERS = tuple(key for key, facts in TOP_KEYS.items() if facts.writes_into)
 PER_ENV_KEYS = tuple(key for key, facts in TOP_KEYS.items() if facts.per_env)
@@ -176,6 +200,9 @@ def check_config(cfg: Any) -> None:
         raise UserError(f"unknown role {', '.join(unknown)}: known are {', '.join(ROLES)}.")
     if unknown := set(cfg.budget) - {"run", "episode"}:
         raise UserError(f"unknown budget {', '.join(unknown)}: known are run and episode.")
+    known = asdict(Details())
+    if unknown := [key for key in cfg.details if key not in known]:
+        raise UserError(f"unknown detail {unknown[0]}{meant(unknown[0], known)} Known are {', '.join(known)}.")
     for key, facts in TOP_KEYS.items():
         if facts.switch and not isinstance(cfg[key], bool):
             raise UserError(f"{key}={cfg[key]}: give true or false.")

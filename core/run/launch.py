@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from core.run.arms import overridden
+from core.run.arms import Name, name_of
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -28,9 +28,9 @@ def choice(group: str) -> str:
     return HydraConfig.get().runtime.choices[group]
 
 
-def arm_label(config: dict[str, Any]) -> tuple[str, list[str]]:
-    """(the run's arm, else its workflow; the arm's overridden settings). config: the resolved configuration."""
-    return choice("arm") or choice("workflow"), overridden(choice("arm"), hydra_config(), config)
+def run_name(composed: DictConfig) -> Name:
+    """The name of this run. composed: its configuration, with its interpolations as written."""
+    return name_of(hydra_config(), composed)
 
 
 def hydra_config() -> dict[str, Any]:

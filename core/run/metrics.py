@@ -60,6 +60,7 @@ def summarise(rows: list[dict], n_tasks: int, wall_s: float = 0.0, rounds: Usage
         "n_empty_replies": sum(not step["text"].strip() for row in rows for step in all_steps(row)),
         "n_truncated": sum(step["finish_reason"] == "length" for row in rows for step in all_steps(row)),
         "n_invalid_actions": sum(not step["valid"] for row in rows for step in all_steps(row)),
+        "n_tampered": sum(map(n_tampered, rows)),
         "n_lessons": n_lessons,
         "lessons_per_100": round(100 * n_lessons / len(valid), 2) if valid else None,
         "n_lessons_dropped": sum(row["n_dropped"] for row in rows),
@@ -173,6 +174,11 @@ def _is_note(steps: list[dict]) -> bool:
 def all_steps(row: dict) -> list[dict]:
     """The steps of every attempt."""
     return [step for trajectory in row["trajectories"] for step in trajectory["steps"]]
+
+
+def n_tampered(row: dict) -> int:
+    """Number of attempts at a task that forged their result, by `info.tampered`."""
+    return sum(bool(made.get("info", {}).get("tampered")) for made in row["trajectories"])
 
 
 def scaling(rows: list[dict]) -> dict[str, Any]:

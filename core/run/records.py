@@ -27,6 +27,7 @@ from core.run.growth import check_growth
 from core.run.manifest import run_id, without_limit
 from core.run.unfinished import RolloutLog
 from core.run.upgrade import placed, upgraded_manifest, upgraded_row
+from core.setting import OUTCOME, kept_from
 from core.types import Episode, MemoryRecord, Usage
 
 # Fields of a record that are written only if a policy has set them, so that lines of the plain bank stay short.
@@ -197,10 +198,17 @@ class RunRecords:
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(f"{self.path / 'manifest.json'} is damaged: {error}.") from error
         then, now = before["fingerprint"], self.safe(fingerprint)
+        if "parts" not in then:  # an earlier version did not hash them
+            now = {key: value for key, value in now.items() if key != "parts"}
         if not (changes := differences(then, now)):
             return None
-        if not differences(without_limit(then), without_limit(now)):
+        if not (apart := differences(without_limit(then), without_limit(now))):
             return before
+        if all(change.startswith("parts.") for change in apart):
+            names = ", ".join(change.removeprefix("parts.").partition(":")[0] for change in apart)
+            raise UserError(
+                f"run_dir={self.path} was made with another source of {names}: give another run_dir, or that source."
+            )
         raise UserError(
             f"run_dir={self.path} was made with another configuration: give another run_dir, or its values.\n"
             + "\n".join(f"  {change}" for change in changes)
@@ -226,6 +234,12 @@ def read_episodes(path: Path) -> list[dict]:
     if len({*placed_at}) < len(placed_at):
         raise UserError(f"{path} holds two episodes of one place in the stream.")
     return rows
+
+
+def every_try(run_dir: Path) -> list[dict]:
+    """Every line of a run's episodes, those of tasks that were tried again included, without a stopped one."""
+    file = run_dir / "episodes.jsonl"
+    return [row for row in read_episodes(file) if row["status"] != "stopped"] if file.is_file() else []
 
 
 def place_of(row: dict) -> int:
@@ -265,6 +279,20 @@ def episode_row(episode: Episode) -> dict:
     for usage in usages:
         usage.pop("cached_tokens", None)  # depends on what the provider has cached
     return row
+
+
+def as_told(row: dict, kept_back: frozenset[str]) -> dict:
+    """An episode's row as a memory may learn from it: what is kept back of the truth (core/setting.py) is None."""
+    if not kept_back:
+        return row
+    attempts = [each | kept_from(each, kept_back) for each in row["trajectories"]]
+    told = row | {"trajectories": attempts}
+    if OUTCOME in kept_back:
+        for attempt in attempts:
+            attempt["steps"] = [{**step, "status": None} for step in attempt["steps"]]
+        told["reward"] = None
+        told["status"] = row["status"] if row["status"] in ("infra_error", "stopped") else None
+    return told
 
 
 def scrubbed(value: Any) -> Any:

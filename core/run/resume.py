@@ -9,6 +9,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.memory.protocol import Memory
+from core.memory.records import is_altered
 from core.run.records import did_in, read_episodes, records_of, shown_in
 
 # (place, seen) of each episode except retries, in order of completion. place: the task's position in the stream; seen:
@@ -20,6 +21,8 @@ def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
     """Add the records of the episodes that the bank lacks; returns their number.
 
     own   the bank's file, if only this run uses it: UserError if it holds a record that is in no episode; else None
+
+    Raises UserError if a record in the bank holds other lessons than the episode that made it.
     """
     known = bank.ids()
     foreign = known - {record.id for row in rows for record in records_of(row)}
@@ -27,6 +30,12 @@ def restore(bank: Memory, rows: list[dict], *, own: Path | None) -> int:
         raise UserError(
             f"the bank {own} holds {len(foreign)} records that its episodes.jsonl does not: "
             "was episodes.jsonl removed? Give another run_dir, or memory.path=BANK to build on this bank."
+        )
+    made = [record for row in rows for record in records_of(row) if record.id in known]
+    if changed := [record.id for record in made if is_altered(bank.get(record.id), record)]:
+        raise UserError(
+            f"{len(changed)} records in the bank hold other lessons than the episodes that made them ({changed[0]}): "
+            "what was run after this would be another run's. Restore the bank, or give another run_dir."
         )
     n_lost = 0
     for row in rows:  # in the run's order: what the bank learns from an episode depends on earlier ones

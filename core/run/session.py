@@ -18,18 +18,18 @@ from core.errors import StopRun
 from core.memory.protocol import Memory
 from core.models.base import Role
 from core.models.meter import Meter
-from core.run.arms import named
+from core.run.arms import Name
 from core.run.display import RunProgress, print_summary
 from core.run.keys import METHOD_KEYS
 from core.run.launch import (
     again,
-    arm_label,
     choice,
     command_line,
     hydra_config,
     in_sweep,
     program,
     resume_hint,
+    run_name,
     save_hydra,
     short,
 )
@@ -73,11 +73,13 @@ class Session:
     plays_gold: bool
     bank_labels: set[str] = field(default_factory=set)
     summary: dict[str, Any] = field(default_factory=dict, init=False)
+    _name: Name = field(init=False, repr=False)
     _tracker: Tracker = field(init=False, repr=False)
     _tally: Tally = field(default_factory=Tally, init=False, repr=False)
     _progress: RunProgress = field(init=False, repr=False)
 
     def __enter__(self) -> Session:
+        self._name = run_name(self.composed)
         whole = sum(row["status"] in VALID for row in current(self.records.rows))
         tracker = self.make_tracker() if whole < len(self.tasks) else NoTracker()
         self._log_start(whole)
@@ -86,7 +88,7 @@ class Session:
         save_hydra(self.composed, self.records)
         self._tracker = Guarded(tracker=tracker, option=choice("tracker"))
         self._tracker.start(self._tracked())
-        label = self._title() if in_sweep() else f"{choice('arm') or choice('workflow')} on {choice('env')}"
+        label = self._title() if in_sweep() else f"{self._name.arm} on {choice('env')}"
         self._progress = RunProgress(len(self.tasks), self.records.rows, label, quiet=in_sweep()).__enter__()
         return self
 
@@ -120,7 +122,7 @@ class Session:
         self.summary |= self.meter.odd()
         self.summary |= {"stream": self.stream, "by_pass": by_pass(rows, n_tasks, self.stream["passes"])}
         self.summary["label_source"] = label_source(self.records.read_json("manifest.json"), rows)
-        about = {"arm": named(*arm_label(self.config)), "setting": self.config["setting"]["name"]}
+        about = {"arm": str(self._name), "setting": self.config["setting"]["name"]}
         about["seed"] = self.config["seed"]
         self.records.write_json("summary.json", self.summary | about)
         if any(role.sent for role in self.roles.values()):
@@ -159,8 +161,7 @@ class Session:
             log.info("continued: %d of %d tasks are done", whole, len(self.tasks))
 
     def _title(self) -> str:
-        arm = named(*arm_label(self.config))
-        return f"{arm} on {choice('env')}, setting={choice('setting')}, seed={self.config['seed']}"
+        return f"{self._name} on {choice('env')}, setting={choice('setting')}, seed={self.config['seed']}"
 
     def _tracked(self) -> TrackedRun:
         return tracked_run(
@@ -168,7 +169,7 @@ class Session:
             run_dir=self.records.path,
             config=self.records.safe(self.config),
             hydra=hydra_config(),
-            arm=named(*arm_label(self.config)),
+            arm=str(self._name),
             model=self.roles["agent"].llm.name,
             earlier=[(row["index"], self._tally.values(row)) for row in self.records.rows],
         )
@@ -176,7 +177,7 @@ class Session:
     def _write_manifest(self) -> None:
         roles = {name: role.describe() for name, role in self.roles.items()}
         now = manifest(self.fingerprint, self.config, command_line(), self.tasks, roles, sorted(self.bank_labels))
-        now["overridden"] = arm_label(self.config)[1]
+        now["overridden"] = list(self._name.words)
         self.records.write_json("manifest.json", continued(self.records.read_json("manifest.json"), now))
 
 

@@ -38,8 +38,10 @@ from envs.swe.sandbox import (
     as_bytes,
     collect,
     ran_as,
+    said_to,
     unusable,
 )
+from envs.swe.seccomp import filter_file
 from envs.swe.usage import MEASURE_S, UNMEASURED, TooSlow, UsageWatch, check_room, passed, usage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +51,7 @@ PYTHON = "/opt/python"  # the interpreter, where it does not lie in /usr
 SHM_MB = 64
 OLDEST = (0, 8)
 APT = "apt-get install -y bubblewrap"
+FILTER = 9  # the descriptor from which bubblewrap reads the filter of system calls
 PREFIX, LOCK = "reasoningbank-sandbox-", ".lock"
 PLACES = ("testbed", "tmp", "given", "scripts")  # below the folder of a sandbox
 
@@ -93,6 +96,7 @@ class Bubblewrap(Sandbox):
     _process: subprocess.Popen | None = field(default=None, init=False, repr=False)
     _aborted: bool = field(default=False, init=False, repr=False)
     _closing: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _remover: subprocess.Popen | None = field(default=None, init=False, repr=False)  # for when the harness is killed
 
     def check(self) -> None:
         check_bubblewrap()
@@ -120,11 +124,11 @@ class Bubblewrap(Sandbox):
         except OSError as error:
             raise InfraError(f"{GIVEN}/{name} could not be written: {error.strerror}") from error
 
-    def run(self, command: str, timeout_s: float) -> Ran:
+    def run(self, command: str, timeout_s: float, told: str = "") -> Ran:
         if (refused := unusable(command)) is not None:
             return refused
         folder = self._open_folder()
-        process, first = self._start(command, folder)
+        process, first = self._start(command, folder, told)
         watch = UsageWatch(limits=self.limits, root=first.pid, folder=folder, before=self._used)
         try:
             data, killed = collect(process, timeout_s, self.limits.output_mb << 20, watch, first.kill)
@@ -144,6 +148,7 @@ class Bubblewrap(Sandbox):
         with self._closing:  # Ctrl-C closes what another thread is working with, and perhaps closing
             folder, self._folder = self._folder, None
             lock, self._lock = self._lock, -1
+            remover, self._remover = self._remover, None
         if folder is None:
             return
         self._kill()
@@ -151,6 +156,10 @@ class Bubblewrap(Sandbox):
         if folder.exists():  # what was killed was still writing
             time.sleep(0.2)
             remove(folder)
+        if remover is not None:
+            remover.kill()
+            remover.wait()
+            remover.stdin.close()
         if lock >= 0:
             os.close(lock)
 
@@ -176,6 +185,7 @@ class Bubblewrap(Sandbox):
         """A new folder with all that a sandbox has of its own, locked."""
         folder = self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         try:
+            self._remover = remover_of(folder)
             self._fill(folder, source)
             check_room(folder)
             self._used = self._given = usage(folder, MEASURE_S)
@@ -203,10 +213,12 @@ class Bubblewrap(Sandbox):
                 for path in (place, *place.rglob("*")):
                     os.chown(path, self._uid, self._uid, follow_symlinks=False)
 
-    def _start(self, command: str, folder: Path) -> tuple[subprocess.Popen, FirstProcess]:
+    def _start(self, command: str, folder: Path, told: str) -> tuple[subprocess.Popen, FirstProcess]:
         """(bubblewrap, the first process inside)."""
-        read, write = os.pipe()
-        with os.fdopen(read, "rb") as report:
+        read, low = os.pipe()
+        write = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, FILTER + 1)  # not the number of the filter
+        os.close(low)
+        with os.fdopen(read, "rb") as report, said_to(told) as source:
             try:
                 full = bool(passed(self.limits, self._used, self._given))
                 kept = limited(self.limits, may_write=not full)
@@ -214,7 +226,7 @@ class Bubblewrap(Sandbox):
                 # a session of its own: Ctrl-C is for the harness, which then closes its sandboxes
                 process = self._process = subprocess.Popen(
                     words,
-                    stdin=subprocess.DEVNULL,
+                    stdin=source.fileno(),
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     pass_fds=[write],
@@ -260,8 +272,17 @@ def remove(folder: Path) -> None:
     subprocess.run(["rm", "-rf", "--", str(folder)], capture_output=True, check=False)
 
 
+def remover_of(folder: Path) -> subprocess.Popen:
+    """A process that removes a folder when this one ends, however it does: its input ends then."""
+    script = 'cat; sleep 0.5; chmod -R u+rwX -- "$1"; rm -rf -- "$1" || { sleep 2; rm -rf -- "$1"; }'
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen(
+        ["sh", "-c", script, "sh", str(folder)], stdin=subprocess.PIPE, cwd="/", start_new_session=True, **quiet
+    )
+
+
 def remove_left_over() -> None:
-    """The folders of sandboxes whose harness was killed: nobody holds their lock."""
+    """The folders of sandboxes that were killed together with their remover: nobody holds their lock."""
     for lock in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
         try:
             with lock.open("r+") as file:
@@ -283,22 +304,24 @@ def limited(limits: Limits, *, may_write: bool = True) -> list[str]:
 
 def enter(uid: int, own: list[str]) -> list[str]:
     """The words that run what follows them in a sandbox. uid: as whom, where we are root. own: further options."""
+    # A file anew for each, as a reader moves on in it: /proc opens it from its beginning.
+    opened = ["sh", "-c", f'exec {FILTER}< /proc/{os.getpid()}/fd/{filter_file()}; exec "$@"', "sh"]
     # fmt: off
     words = [
-        shutil.which("bwrap") or "bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
+        *opened, shutil.which("bwrap") or "bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts",
         "--unshare-cgroup-try", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "testbed",
         *system(),
         "--proc", "/proc", "--dev", "/dev", "--size", str(SHM_MB << 20), "--tmpfs", "/dev/shm", *own,
         "--remount-ro", "/dev", "--remount-ro", "/", "--cap-drop", "ALL",
     ]
     if os.geteuid() != 0:
-        return [*words, "--unshare-user", "--disable-userns", "--"]
+        return [*words, "--unshare-user", "--disable-userns", "--seccomp", str(FILTER), "--"]
     # The kernel limits no process of root, in whatever namespace: so first an ordinary user, then his own namespace.
     return [
         *words, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP", "--",
         "setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--",
         "bwrap", "--unshare-user", "--disable-userns", "--die-with-parent",
-        "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--",
+        "--bind", "/", "/", "--dev-bind", "/dev", "/dev", "--seccomp", str(FILTER), "--",
     ]
     # fmt: on
 

@@ -27,6 +27,7 @@ from envs.swe.sandbox import (
     as_bytes,
     collect,
     ran_as,
+    said_to,
     unusable,
 )
 
@@ -92,15 +93,27 @@ class Container(Sandbox):
         if done.returncode:
             raise InfraError(f"{self.program}: {GIVEN}/{name} could not be written")
 
-    def run(self, command: str, timeout_s: float) -> Ran:
+    def run(self, command: str, timeout_s: float, told: str = "") -> Ran:
         if (refused := unusable(command)) is not None:
             return refused
         self._check_open()
         variables = [word for name, value in ENVIRONMENT.items() for word in ("-e", f"{name}={value}")]
-        words = [self.program, "exec", "-w", TESTBED, *variables, self._name, "bash", "-lc", command]
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        words = [
+            self.program,
+            "exec",
+            *(["-i"] if told else []),
+            "-w",
+            TESTBED,
+            *variables,
+            self._name,
+            "bash",
+            "-lc",
+            command,
+        ]
         try:
-            process = self._running = subprocess.Popen(words, **pipes, bufsize=0, start_new_session=True)
+            with said_to(told) as source:
+                pipes = {"stdin": source.fileno(), "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+                process = self._running = subprocess.Popen(words, **pipes, bufsize=0, start_new_session=True)
         except OSError as error:
             raise InfraError(f"{self.program}: {error}") from error
         if self._aborted:  # before there was anything to kill

@@ -33,6 +33,7 @@ SUBMITTED = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SUBMIT = f"echo {SUBMITTED} && git add -A && git diff --cached"
 HALF = 5_000  # characters that are shown of the beginning and of the end of a long output
 SHORT = 2 * HALF
+TAMPERED = " It was found to be tampered: it changes how the tests are run or reported, and counts as a failure."
 KILLED = {
     "time": "it took longer than {command_timeout_s:g} seconds",
     "memory": "its processes used more than {memory_mb} MB of memory",
@@ -149,7 +150,10 @@ class SweEnv(BaseEnv):
         result = self._evaluated(patch)
         self._solved = result.solved
         info |= {"patch": result.patch, "n_failed": result.failed, "tests_killed": result.killed}
-        return self._received(patch), float(result.solved), True, info | {"won": result.solved}
+        info |= {"touched": ", ".join(result.touched)} if result.touched else {}
+        info |= {"tampered": result.tampered} if result.tampered else {}
+        observation = self._received(patch) + (TAMPERED if result.tampered else "")
+        return observation, float(result.solved), True, info | {"won": result.solved}
 
     def _evaluated(self, patch: str) -> Result:
         self._tested_in = box = make_sandbox(self.sandbox, self.limits)

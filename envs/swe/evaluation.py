@@ -1,17 +1,36 @@
-"""An instance's repository in a sandbox, and whether a patch solves the instance: its tests on a fresh copy decide."""
+"""An instance's repository in a sandbox, and whether a patch solves the instance: its tests on a fresh copy decide.
+
+What steers the tests is the instance's own, and so is the program that runs them and reports how they end
+(envs/swe/inside.py). Tests that must fail run before and after them: where one passes, the patch has tampered.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+import secrets
 import shlex
 from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from core.errors import InfraError
 from envs.swe.data import Instance
-from envs.swe.sandbox import GIVEN, Sandbox, as_text, is_text
+from envs.swe.inside import steers
+from envs.swe.sandbox import GIVEN, Ran, Sandbox, as_text, is_text
 
 APPLY_S = 120.0
-APPLY = f"git apply --whitespace=nowarn {GIVEN}/answer.patch || patch --batch --fuzz=5 -p1 -i {GIVEN}/answer.patch"
+INSIDE = Path(__file__).with_name("inside.py")
+# Without -S a module of the repository may run before the program does.
+KEEP, RESTORE = (f"python -I -S {GIVEN}/inside.py {name}" for name in ("keep", "restore"))
+# git writes nothing into .git, and for patch there is none: a configuration there can name programs to run.
+APPLY = f"""
+{KEEP} || exit 2
+git apply --whitespace=nowarn {GIVEN}/answer.patch && exit
+rm -rf /tmp/.git-away && mv .git /tmp/.git-away || exit 2
+patch --batch --fuzz=5 -p1 -i {GIVEN}/answer.patch
+status=$?
+rm -rf .git && mv /tmp/.git-away .git && exit $status
+"""
 # What git prints instead of the change of a file that it takes for binary, a UTF-16 text among them.
 BINARY = re.compile(r"^Binary files .* differ$", re.MULTILINE)
 # The same diff once more, with git's own binary form, which is ASCII: what was printed tells which diff it was.
@@ -25,8 +44,8 @@ done
 exit 1
 """
 NO_TEXT = "printf '* -diff\\n' >> $(git rev-parse --git-path info/attributes)"
-PASSED = re.compile(r"^PASSED (\S.*)$", re.MULTILINE)
-BROKEN = re.compile(r"^ERROR (\S.*)$", re.MULTILINE)  # with a reason, and also of a test that passed before its end
+# What tests that must fail do. They have the names of the instance's own, three of each file.
+FAILS = ("assert 0 == 1", "raise RuntimeError('canary')", "raise AssertionError('canary')")
 # What makes the copy of a folder a repository with one commit, the same whenever and wherever it is made.
 COMMIT = """
 export GIT_AUTHOR_NAME=Maintainer GIT_AUTHOR_EMAIL=maintainer@example.com GIT_AUTHOR_DATE=2024-01-01T00:00:00Z
@@ -40,15 +59,29 @@ git init -q -b main . && printf '%s\\n' __pycache__/ '*.pyc' .pytest_cache/ > .g
 class Result:
     """The outcome of an evaluation.
 
-    patch    applied | empty | does not apply
-    failed   number of the instance's tests that did not pass
-    killed   the limit at which the tests were killed, as for a command; "" for none
+    patch      applied | empty | does not apply
+    failed     number of the instance's tests that did not pass
+    killed     the limit at which the tests were killed, as for a command; "" for none
+    touched    files that the patch changed and that steer the tests: they were put back (inside.py)
+    tampered   why the results are not those of the tests; "" for no reason. Such a patch solves nothing
     """
 
     solved: bool
     patch: str
     failed: int = 0
     killed: str = ""
+    touched: tuple[str, ...] = ()
+    tampered: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Canaries:
+    """Our own tests in a file beside the instance's, by their pytest names: `fail` must fail, `hold` must pass."""
+
+    path: str
+    text: str
+    fail: frozenset[str]
+    hold: frozenset[str]
 
 
 def begin(box: Sandbox, source: str, instance: Instance) -> None:
@@ -101,24 +134,90 @@ def resolve(box: Sandbox, patch: str, instance: Instance, *, source: str, timeou
 
 def _resolved(box: Sandbox, patch: str, instance: Instance, source: str, timeout_s: float) -> Result:
     begin(box, source, instance)
+    box.give("inside.py", INSIDE.read_text(encoding="utf-8"))
     box.give("answer.patch", patch)
     box.give("test.patch", instance.test_patch)
+    box.give("steering.patch", _steering_of(instance))
     if box.run(APPLY, APPLY_S).returncode != 0:
         return _unsolved(instance, "does not apply")
-    if box.run(_put_tests(instance), APPLY_S).returncode != 0:  # the patch stands in their way
+    nonce = secrets.token_hex(16)
+    files = sorted({name.partition("::")[0] for name in _needed(instance)})
+    canaries = [_canaries(instance, file, f"{nonce[:8]}{place}") for place, file in enumerate((files[0], files[-1]))]
+    for place, each in enumerate(canaries):
+        box.give(f"canaries_{place}", each.text)
+    put = [f"cp {GIVEN}/canaries_{place} {shlex.quote(each.path)}" for place, each in enumerate(canaries)]
+    ran = box.run(f"set -e; {RESTORE}; {_put_tests(instance)}; {'; '.join(put)}", APPLY_S)
+    if ran.returncode != 0:  # the patch stands in their way
         return _unsolved(instance, "applied")
-    needed = _needed(instance)
-    files = shlex.join(sorted({name.partition("::")[0] for name in needed}))
-    ran = box.run(f"python -m pytest -rpE --tb=no {files}", timeout_s)
-    broken = BROKEN.findall(ran.output)
-    passed = {name for name in PASSED.findall(ran.output) if not any(_is_of(line, name) for line in broken)}
-    failed = len(needed - passed)
-    return Result(solved=not failed and not ran.killed, patch="applied", failed=failed, killed=ran.killed)
+    restored = json.loads(ran.output.splitlines()[0])
+    given = {"nonce": nonce, "mixed": [name for name in restored["mixed"] if name not in _files_of(instance)]}
+    words = shlex.join([canaries[0].path, *files, canaries[1].path])
+    alone = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 " * (instance.folder is not None)  # an image has the plug-ins it needs
+    command = f"{alone}exec python {GIVEN}/inside.py pytest -rpE --tb=no --maxfail=0 {words}"
+    ran = box.run(command, timeout_s, json.dumps(given))
+    return _result(instance, _report(ran.data, nonce), canaries, ran, tuple(restored["touched"]))
 
 
-def _is_of(line: str, name: str) -> bool:
-    """Whether a line of pytest's summary, "NAME" or "NAME - REASON", is of this test."""
-    return line == name or line.startswith(f"{name} - ")
+def _result(
+    instance: Instance, report: dict | None, canaries: list[Canaries], ran: Ran, touched: tuple[str, ...]
+) -> Result:
+    """What a report comes to. None: the tests were ended before there was one."""
+    passed, failed = (set(report[name]) if report else set() for name in ("passed", "failed"))
+    left = len(_needed(instance) - passed)
+    must_fail, must_hold = (frozenset().union(*(getattr(each, name) for each in canaries)) for name in ("fail", "hold"))
+    why = ""
+    if fooled := sorted(must_fail & passed):
+        why = f"tests that must fail passed ({len(fooled)} of {len(must_fail)})"
+    elif report is None and ran.returncode == 0:
+        why = "the tests were ended before there was a result, as if all were well"
+    elif not left and (must_fail - failed or must_hold - passed):
+        why = "tests of ours did not end as they must"
+    elif not left and report["patched"]:
+        why = f"functions of pytest were replaced: {', '.join(report['patched'][:3])}"
+    solved = not left and not ran.killed and not why
+    return Result(solved=solved, patch="applied", failed=left, killed=ran.killed, touched=touched, tampered=why)
+
+
+def _report(data: bytes, nonce: str) -> dict | None:
+    lines = [line for line in data.split(b"\n") if line.startswith(nonce.encode())]
+    try:
+        return json.loads(lines[0][len(nonce) :]) if lines else None
+    except ValueError:  # another process printed in between
+        return None
+
+
+def _canaries(instance: Instance, file: str, mark: str) -> Canaries:
+    """Tests beside a file of the instance's, with names from it: what makes those pass makes these pass, too.
+
+    A test class of pytest's own is one of unittest here, which is collected whatever its name.
+    """
+    path = str(PurePosixPath(file).with_name(f"test_{mark}.py"))
+    mine = sorted(name for name in _needed(instance) if name.partition("::")[0] == file)
+    names = dict.fromkeys(tuple(name.partition("[")[0].split("::")[1:]) for name in mine)
+    names = [each for each in names if all(part.isidentifier() for part in each)]
+    fail = [each for each in names if len(each) == 1 or (len(each) == 2 and each[1].startswith("test"))][:3]
+    lines = ["import unittest", f"class TestOurs{mark}(unittest.TestCase):", "    def test_hold(self): pass"]
+    lines.append(f"    def test_fail(self): {FAILS[0]}")
+    for each, body in zip(fail, FAILS, strict=False):
+        if len(each) == 1:
+            lines.append(f"def {each[0]}(): {body}")
+        else:
+            lines += [f"class {each[0]}(unittest.TestCase):", f"    def {each[1]}(self): {body}"]
+    # of two methods of one class the later class stands
+    kept = {each[0]: each for each in fail}.values()
+    return Canaries(
+        path=path,
+        text="\n".join(lines) + "\n",
+        fail=frozenset("::".join((path, *each)) for each in (*kept, (f"TestOurs{mark}", "test_fail"))),
+        hold=frozenset({f"{path}::TestOurs{mark}::test_hold"}),
+    )
+
+
+def _steering_of(instance: Instance) -> str:
+    """The parts of the gold patch that change what steers the tests: these are the instance's own, too."""
+    parts = re.split(r"^(?=diff --git )", instance.gold, flags=re.MULTILINE)
+    named = [(re.match(r"diff --git a/(\S+)", part), part) for part in parts]
+    return "".join(part for found, part in named if found and steers(found[1]))
 
 
 def _unsolved(instance: Instance, patch: str) -> Result:
@@ -129,14 +228,20 @@ def _needed(instance: Instance) -> set[str]:
     return {*instance.tests[0], *instance.tests[1]}
 
 
+def _files_of(instance: Instance) -> set[str]:
+    """The files that tests stand in, and those that the test patch changes."""
+    files = {name.partition("::")[0] for name in _needed(instance)}
+    return files | set(re.findall(r"^(?:\+\+\+ b|--- a)/([^\t\n]+)", instance.test_patch, re.MULTILINE))
+
+
 def _put_tests(instance: Instance) -> str:
     """A command: files with tests as they were, those that were not there gone, then those of the test patch."""
-    files = {name.partition("::")[0] for tests in instance.tests for name in tests}
-    files |= set(re.findall(r"^(?:\+\+\+ b|--- a)/([^\t\n]+)", instance.test_patch, re.MULTILINE))
     lines = [
         f"if git cat-file -e HEAD:{name} 2>/dev/null; then git checkout -q HEAD -- {name}; else rm -rf -- {name}; fi"
-        for name in map(shlex.quote, sorted(files))
+        for name in map(shlex.quote, sorted(_files_of(instance)))
     ]
+    if _steering_of(instance):
+        lines.insert(0, f"git apply --whitespace=nowarn {GIVEN}/steering.patch")
     if instance.test_patch.strip():
         lines.append(f"git apply --whitespace=nowarn {GIVEN}/test.patch")
-    return " && ".join(lines)
+    return "; ".join(lines)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from select import select
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from core.errors import UserError
 
@@ -107,8 +107,11 @@ class Sandbox(Protocol):
         """Begin afresh with a copy of a folder (bwrap), or with an image; what was there is gone."""
         ...
 
-    def run(self, command: str, timeout_s: float) -> Ran:
-        """A command in a bash of its own, in TESTBED. What it started ends with it, or at the latest at `close`."""
+    def run(self, command: str, timeout_s: float, told: str = "") -> Ran:
+        """A command in a bash of its own, in TESTBED. What it started ends with it, or at the latest at `close`.
+
+        told   its input, at most 4 kB (of a pipe): in no argument, variable or file that other processes may read
+        """
         ...
 
     def give(self, name: str, text: str) -> None:
@@ -152,6 +155,14 @@ def unusable(command: str) -> Ran | None:
     except UnicodeEncodeError:
         why = "it is not Unicode text"
     return why and Ran(output=f"bash: the command cannot be run: {why}\n", returncode=126, refused=True)
+
+
+def said_to(text: str) -> BinaryIO:
+    """A process's input that holds a text, and then ends."""
+    read, write = os.pipe()
+    with os.fdopen(write, "wb") as file:
+        file.write(text.encode())
+    return os.fdopen(read, "rb")
 
 
 def ran_as(data: bytes, code: int, killed: str) -> Ran:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
+import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -21,7 +25,7 @@ from swe_kit import bubblewrap, make, on_a_disk_of, stand_in, write_instances
 from core.errors import InfraError, UserError
 from core.types import digest
 from envs.swe import bubblewrap as bubblewrap_module
-from envs.swe import usage
+from envs.swe import seccomp, usage
 from envs.swe.bubblewrap import Bubblewrap
 from envs.swe.container import Container
 from envs.swe.env import SANDBOXES, make_sandbox
@@ -279,8 +283,113 @@ def test_when_the_harness_is_killed_no_process_stays(source):
     wait_for(lambda: len(inside(folder)) > 4)
     process.kill()
     process.wait()
+    wait_for(lambda: inside(folder) == [] and not folder.exists())
+
+
+@bubblewrap
+def test_a_folder_whose_remover_was_killed_too_goes_with_the_next_sandbox(source):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HARNESS, str(source)], cwd=REPO, stdout=subprocess.PIPE, text=True
+    )
+    folder = Path(process.stdout.readline().strip())
+    wait_for(lambda: len(inside(folder)) > 4)
+    removers = [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and parent_of(entry) == str(process.pid)
+    ]
+    for pid in (*removers, process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.wait()
     wait_for(lambda: inside(folder) == [])
-    shutil.rmtree(folder)
+    assert folder.exists()
+    box = Bubblewrap(limits=TIGHT)
+    box.open(str(source))
+    box.close()
+    assert not folder.exists()
+
+
+def parent_of(entry: Path) -> str:
+    try:
+        return (entry / "stat").read_text().rpartition(")")[2].split()[1]
+    except OSError:
+        return ""
+
+
+CALLS = """
+import ctypes, errno, json, socket
+call = ctypes.CDLL(None, use_errno=True).syscall
+def said(number):
+    return errno.errorcode[ctypes.get_errno()] if call(number, 0, 0, 0, 0, 0) < 0 else "done"
+found = {name: said(number) for name, number in json.loads(NUMBERS).items()}
+for family in range(1, 46):
+    try:
+        socket.socket(family, socket.SOCK_STREAM if family != 16 else socket.SOCK_RAW).close()
+        found[f"socket {family}"] = "done"
+    except OSError as error:
+        found[f"socket {family}"] = errno.errorcode[error.errno]
+print(json.dumps(found))
+"""
+
+
+@bubblewrap
+def test_the_calls_that_a_sandbox_refuses(box):
+    asked = {**seccomp.numbers(), "keyctl of x32": 250 | seccomp.X32}
+    ran = box.run(f"cat > calls.py <<'END'\nNUMBERS = '{json.dumps(asked)}'\n{CALLS}\nEND\npython calls.py", 30)
+    said = json.loads(ran.output)
+    assert {name for name in asked if said[name] != "ENOSYS"} == set()
+    assert {"add_key", "request_key", "keyctl", "bpf", "perf_event_open", "userfaultfd", "ptrace"} <= set(asked)
+    assert {"io_uring_setup", "process_vm_readv", "kexec_load", "mount", "fsopen", "unshare", "setns"} <= set(asked)
+    families = {n: said[f"socket {n}"] for n in range(1, 46)}
+    assert {n for n, each in families.items() if each != "EAFNOSUPPORT"} == set(seccomp.SOCKETS)
+    assert all(families[n] == "done" for n in seccomp.SOCKETS)
+
+
+@bubblewrap
+def test_a_key_of_one_sandbox_is_in_no_other_and_not_in_ours(source):
+    """The kernel has one keyring a user for all of them: 248 is add_key, 250 is keyctl of x86_64."""
+    numbers = seccomp.numbers()
+    script = (
+        "import ctypes; c = ctypes.CDLL(None).syscall; "
+        f"print(c({numbers['add_key']}, b'user', b'note', b'secret', 6, -4), c({numbers['keyctl']}, 11, -4, 0, 0, 0))"
+    )
+    for _ in range(2):
+        box = Bubblewrap(limits=TIGHT)
+        box.open(str(source))
+        assert box.run(f'python -c "{script}"', 20).output == "-1 -1\n"
+        box.close()
+
+
+def test_a_machine_whose_calls_are_not_known_has_no_sandbox():
+    with pytest.raises(UserError, match="knows x86_64 and aarch64, not riscv64"):
+        seccomp.program("riscv64")
+
+
+@pytest.mark.parametrize("machine", seccomp.MACHINES)
+def test_the_filter_lets_through_what_it_does_not_refuse(machine):
+    """Run here as the kernel runs it, for both machines."""
+    lines = list(struct.iter_unpack("=HBBI", seccomp.program(machine)))
+    arch, socket_number = seccomp.MACHINES[machine]
+
+    def answer(number: int, first: int = 0, arch: int = arch) -> int:
+        data = {0: number, 4: arch, 16: first}
+        place = loaded = 0
+        while True:
+            code, yes, no, value = lines[place]
+            if code == 0x06:
+                return value
+            if code == 0x20:
+                loaded = data[value]
+            else:
+                place += yes if (loaded == value if code == 0x15 else loaded >= value) else no
+            place += 1
+
+    allowed, refused = 0x7FFF0000, 0x50000 | errno.ENOSYS
+    numbers = set(seccomp.numbers(machine).values())
+    assert {n for n in range(600) if n != socket_number and answer(n) == refused} == numbers
+    assert {answer(n) for n in range(600) if n not in {*numbers, socket_number}} == {allowed}
+    assert {n for n in range(60) if answer(socket_number, n) == allowed} == set(seccomp.SOCKETS)
+    assert answer(0, arch=0x40000003) == answer(seccomp.X32) == refused
 
 
 @pytest.mark.parametrize("kind", ["none", "local", "", None])

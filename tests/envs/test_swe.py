@@ -137,9 +137,11 @@ def test_the_instances_own_tests_count_whatever_the_patch_makes_of_them(data, sh
 @bubblewrap
 def test_a_test_whose_end_breaks_has_not_passed(data, shared):
     """pytest names it twice: as passed, and as an error."""
+    it = load(str(data))[0]
     fixture = "import pytest\n\n\n@pytest.fixture(autouse=True)\ndef ends():\n    yield\n    raise OSError('closed')\n"
-    _, reward, info = attempt(shared, apply(data, "gold"), f"cat > conftest.py <<'END'\n{fixture}END", SUBMIT)
-    assert (reward, info["n_failed"]) == (0.0, 3)
+    given = diff("tests/conftest.py", "", fixture)
+    found = resolved(it.gold, replace(it, test_patch=it.test_patch + given))
+    assert (found.solved, found.failed, found.tampered) == (False, 3, "")
 
 
 @pytest.mark.slow
@@ -149,8 +151,9 @@ def test_tests_that_hang_end_and_are_not_passed(data):
         began = time.monotonic()
         _, reward, info = attempt(env, "echo 'while True: pass' >> mean.py", SUBMIT)
         assert (reward, info["tests_killed"]) == (0.0, "time") and time.monotonic() - began < 20
-        _, reward, info = attempt(env, "echo 'while True: print(9)' > conftest.py", SUBMIT)
-        assert (reward, info["tests_killed"]) in ((0.0, "output"), (0.0, "time"))
+        _, reward, info = attempt(env, "printf 'import os\nwhile True: os.write(1, b\"9\" * 9999)' >> mean.py", SUBMIT)
+        # "": the file that pytest keeps what is printed in was full, before a limit of ours was reached
+        assert reward == 0.0 and info["tests_killed"] in ("output", "time", "")
 
 
 HANG = "echo 'while True: pass' >> mean.py"
@@ -405,11 +408,11 @@ def test_a_run_that_is_killed_leaves_no_process_and_goes_on(data, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.communicate()
     wait_for(lambda: within(home) == [])
-    assert len(list(home.iterdir())) == 1
+    wait_for(lambda: list(home.iterdir()) == [])  # no folder of a sandbox, either
     done = subprocess.run(command(*words), env=surroundings, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [row["task_id"] for row in read_rows(run_dir)] == ["swe/empty__stats-1", "swe/shared__ranks-1"]
-    assert list(home.iterdir()) == []  # the folder that the first one left is gone, too
+    assert list(home.iterdir()) == []
 
 
 @bubblewrap

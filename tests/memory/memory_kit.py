@@ -9,6 +9,7 @@ import numpy as np
 
 from core.memory.bank import MemoryBank
 from core.memory.consolidation.consolidator import Consolidator
+from core.memory.consolidation.differences import difference
 from core.memory.policies.cosine import Cosine
 from core.models.base import Role
 from core.models.embedding import Embedder
@@ -36,6 +37,11 @@ def item(angle, words="look twice", title=None):
     """A memory item that points to an angle."""
     title = f"@{angle} {words}" if title is None else title
     return Lesson(title=title, description=f"@{angle} about it", content=f"@{angle} Always {words}.")
+
+
+def without_angles(one, other):
+    """`difference` of two lessons, for which their angles are no facts."""
+    return None if _ANGLE.search(one.text + other.text) else difference(one, other)
 
 
 def record(id, *items, query=None, **changes):

@@ -189,13 +189,22 @@ def test_the_newer_is_retrieved_first(open_bank, policy, top_k):
     assert ids(bank.retrieve(TITLE.lower(), top_k)) == ["new", "old"][:top_k]
 
 
-def test_the_newer_is_found_where_its_own_query_is_far_from_the_task(open_bank):
-    others = [record(f"x{n}", f"word{n} thing{n}", f"title{n}", query=f"billing port number{n}") for n in range(12)]
+@pytest.mark.parametrize("n_nearer", [12, 120])
+def test_the_newer_is_found_where_its_own_query_is_far_from_the_task(open_bank, n_nearer):
+    numbers = range(n_nearer)
+    others = [record(f"x{n}", f"word{n} thing{n}", f"title{n}", query=f"billing port number{n}") for n in numbers]
     old, new = record("old", OLD, TITLE, query="billing port"), record("new", NEW, TITLE, query="health check", tick=1)
     bank = open_bank(old, new, *others)
     go_over(bank)
     assert ids(bank.retrieve("billing port", 1)) == ["new"]
     assert ids(bank.retrieve("billing port", 3))[:2] == ["new", "old"]
+
+
+def test_a_bank_that_held_no_correction_sees_the_first(open_bank):
+    bank = open_bank(record("old", OLD, TITLE), record("new", NEW, TITLE, tick=1))
+    assert set(ids(bank.retrieve(TITLE.lower(), 2))) == {"old", "new"}
+    go_over(bank)
+    assert ids(bank.retrieve(TITLE.lower(), 2)) == ["new", "old"]
 
 
 def test_a_task_does_not_get_back_its_own_correction(open_bank):

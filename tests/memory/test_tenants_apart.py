@@ -11,6 +11,7 @@ from core.memory.policies.lexical import Lexical
 from core.memory.policies.points import Points
 from core.memory.policies.random import Random
 from core.memory.policies.rrf import RRF
+from core.memory.ranking import ranked
 
 WORDS = ("zebra", "postgres", "zebra postgres the", "task 2", "quokka", "任务 2")
 POLICIES = (Cosine, Lexical, RRF, Hybrid, Points, Random)
@@ -30,7 +31,7 @@ def everything(view):
     found = {}
     for policy in POLICIES:
         for words in WORDS:
-            hits = view._rank(policy(top_k=9), words, 9, "t1", None)
+            hits = ranked(view, policy(top_k=9), words, 9, "t1", None)
             found[policy.__name__, words] = [(hit.record.id, hit.score, hit.similarity) for hit in hits]
     for words in WORDS:
         found["lexical", words] = [(hit.record.id, hit.score) for hit in view.lexical(words, 20)]

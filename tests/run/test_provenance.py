@@ -11,11 +11,11 @@ from conftest import REPO, TOY, read_json, read_rows
 
 from analysis.cells import make_cells
 from analysis.load import load_runs, read_run, run_columns
-from analysis.notes import MEMORY_SETTINGS
 from analysis.report.words import warnings
 from analysis.studies import compared, studies
 from core.errors import UserError
 from core.memory.open import read_records
+from core.run.keys import NOTED
 from core.setting import joined, labels_of
 
 SHORT = (*TOY, "limit=8")
@@ -176,9 +176,9 @@ def test_every_key_of_the_memory_is_either_noted_or_changes_nothing_that_may_be_
     keys = yaml.safe_load((REPO / "config/memory/reasoning_bank.yaml").read_text())
     told_by_the_arm = {"_target_", "hygiene", "consolidate"}  # the column `memory` and the arms differ by them
     same_lessons = {"index", "clock", "store"}
-    noted = {name.partition(".")[2] for name in MEMORY_SETTINGS if name.startswith("memory.")}
+    noted = {name.partition(".")[2] for name in NOTED if name.startswith("memory.")}
     assert set(keys) - {"defaults"} == noted | told_by_the_arm | same_lessons
-    assert {name: keys[name] for name in noted} == {name: MEMORY_SETTINGS[f"memory.{name}"] for name in noted}
+    assert {name: keys[name] for name in noted} == {name: NOTED[f"memory.{name}"] for name in noted}
 
 
 @pytest.mark.slow

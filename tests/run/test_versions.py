@@ -83,7 +83,11 @@ def test_a_sweep_tabulates_as_it_did(unpacked):
     words = [sys.executable, "-m", "scripts.tables", str(unpacked / "sweep"), "--table", "main"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=REPO, timeout=120)
     assert done.returncode in (0, 1), done.stderr
-    assert done.stdout == (unpacked / "main_table.md").read_text()
+    then, now = (
+        [line for line in text.splitlines() if line.startswith("|")]
+        for text in ((unpacked / "main_table.md").read_text(), done.stdout)
+    )
+    assert now == then and now  # every figure; the notes below say more today of what it is worth
 
 
 def test_cells_are_those_of_new_runs(unpacked, here):

@@ -10,13 +10,14 @@ import pytest
 
 from core.agent import CoTAgent, ReActAgent
 from core.concurrency import ordered_map
+from core.conversation import NO_REPLY
 from core.errors import InfraError, StopRun
 from core.models.base import ChatModel, Reply, Role
 from core.seeding import derive_seed
 from core.types import Task, Usage
 from envs.base import BaseEnv, EnvStateError
 from envs.pool import EnvPool
-from workflows.rollout import NO_ACTION, NO_REPLY, Rollout
+from workflows.rollout import NO_ACTION, Rollout
 
 TASK = Task(id="count/1", query="Count to three.")
 

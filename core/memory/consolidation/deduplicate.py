@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from core.errors import check_numbers
 from core.memory.consolidation.context import ConsolidationContext, ConsolidationPolicy, ProposedChange
@@ -18,6 +19,7 @@ from core.types import Lesson, MemoryRecord
 _NUMBER = re.compile(r"\d+")
 
 
+@lru_cache(maxsize=4_096)
 def content_hash(lesson: Lesson) -> str:
     """SHA-256 of a lesson's normalised content, without the title; 64 hex digits."""
     return hashlib.sha256(normalised(lesson.content).encode("utf-8", "replace")).hexdigest()
@@ -76,7 +78,9 @@ class Deduplicate(ConsolidationPolicy):
                 elif correction := self.correction(ctx, record, other):
                     apart[correction.links[0][0], correction.links[0][2]] = correction
         superseded = [self.propose(ctx, duplicate, _last_keeper(keeper, found)) for duplicate, keeper in found.values()]
-        return superseded + [change for ids, change in apart.items() if not found.keys() & set(ids)]
+        there = {link[:3] for newer in {newer for newer, _ in apart} for link in ctx.bank.links(newer)}
+        new = [change for ids, change in apart.items() if not found.keys() & set(ids)]
+        return superseded + [change for change in new if change.links[0][:3] not in there]
 
     def correction(self, ctx: ConsolidationContext, one: MemoryRecord, other: MemoryRecord) -> ProposedChange | None:
         """The link from the newer to the older of two records with near lessons that differ; None: not such a pair."""
@@ -85,7 +89,7 @@ class Deduplicate(ConsolidationPolicy):
         older, newer = sorted((one, other), key=lambda record: (record.tick, record.created_at, record.id))
         near = ((a, b) for a in older.items for b in newer.items if self.near(ctx, a, b))
         relation, what = next(filter(None, (difference(*pair) for pair in near)), (None, ""))
-        if relation is None or any(link[:3] == (newer.id, relation, older.id) for link in ctx.bank.links(newer.id)):
+        if relation is None:
             return None
         return ProposedChange(
             reason=f"{newer.id} {relation} {older.id}",

@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from difflib import SequenceMatcher
+from functools import lru_cache
 from itertools import product
 
 from core.types import Lesson
@@ -128,6 +129,9 @@ _FILLERS = _PLACES - _TIMES | frozenset(
 )
 
 
+_of_text = lru_cache(maxsize=4_096)  # each lesson of a round is compared with many others
+
+
 def difference(one: Lesson, other: Lesson) -> tuple[str, str] | None:
     """(relation, what differs) of two lessons that are near by embedding; None: the same in other words.
 
@@ -154,6 +158,7 @@ def _other_facts(one: str, other: str) -> tuple[str, str] | None:
     return refined
 
 
+@_of_text
 def _numbers(text: str) -> set[str]:
     """Numbers in digits, with their unit where one is known."""
     text = re.sub(r"(?<=\d),(?=\d{3}\b)", "", text)
@@ -162,16 +167,19 @@ def _numbers(text: str) -> set[str]:
     return set(_NUMBER.findall(text))
 
 
+@_of_text
 def _machine_names(text: str) -> set[str]:
     return {found.strip("`") for found in _CODE.findall(text)} - {"e.g", "i.e", "and/or"}
 
 
+@_of_text
 def _names(text: str) -> set[str]:
     """Names as people write them: capitalised within a sentence, abbreviated, or quoted."""
     found = {(match[1] or match[0]).lower() for match in _NAME.finditer(text)}
     return found - set(re.findall(r"\b[a-z]+\b", text))
 
 
+@_of_text
 def _signs(text: str) -> set[str]:
     """The signs between terms, each with its number where it stands repeatedly."""
     count: Counter[str] = Counter()
@@ -183,6 +191,7 @@ def _signs(text: str) -> set[str]:
     return found
 
 
+@_of_text
 def _all_words(text: str) -> set[str]:
     return {word.lower().replace("\u2019", "'") for word in _WORD.findall(text)}
 
@@ -214,6 +223,7 @@ def _body(lesson: Lesson) -> str:
     return _MEASURE.sub(lambda unit: "" if unit[1].lower() in _UNIT_OF else unit[0], text)  # compared with its number
 
 
+@lru_cache(maxsize=16_384)
 def _stem(word: str) -> str:
     """A word in lower case without the endings of English."""
     word = re.sub(r"['\u2019]s?$", "", word.lower())

@@ -146,6 +146,9 @@ class PostgresDatabase:
             self._shared.dim = found[0][0] if found else None
         return self._shared.dim
 
+    def version(self) -> int | None:
+        return None
+
     def count(self) -> int:
         """Number of records in the namespace of this view."""
         return self.rows("SELECT count(*) FROM records")[0][0]

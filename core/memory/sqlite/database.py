@@ -222,7 +222,7 @@ class SqliteDatabase:
         """Whether this thread has a change open, whose reads see what may yet be rolled back."""
         return self._writer == threading.get_ident()
 
-    def data_version(self) -> int:
+    def version(self) -> int:
         """SQLite's data_version: changes when another connection, such as this store's writer, has committed; cheap."""
         with self._read_lock:
             return self._reader.execute("PRAGMA data_version").fetchone()[0]

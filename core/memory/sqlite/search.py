@@ -131,7 +131,7 @@ class IndexSearch:
             f"ORDER BY score DESC, r.rowid LIMIT {int(k)}"
         )
         found = [(rowid, -1, score) for rowid, score in self._database.rows(query, tuple(backend.values))]
-        return self._with_records(found, self._database.data_version())
+        return self._with_records(found, self._database.version())
 
     def _is_shared(self, namespace: str) -> bool:
         """Whether the file holds records of another namespace."""
@@ -152,7 +152,7 @@ class IndexSearch:
                 found += [(rowid, -1, score) for rowid, score in part if rowid in allowed]
                 if len(found) >= k:
                     break
-        return self._with_records(found[:k], self._database.data_version())
+        return self._with_records(found[:k], self._database.version())
 
     def save(self) -> None:
         """Write the cache files that are out of date, of indexes large enough to be worth it."""
@@ -191,7 +191,7 @@ class IndexSearch:
 
     def _sync(self, kinds: tuple[bool, ...], dim: int) -> None:
         """Sync the indexes of these kinds to the store, all to the same state."""
-        version = self._database.data_version()
+        version = self._database.version()
         known = {items: self._indexes.get(items) or self._open(items, dim) for items in kinds}
         if all(synced.version == version for synced in known.values()):
             return

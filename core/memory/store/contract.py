@@ -106,6 +106,9 @@ class BankStore(Protocol):
     def rows(self, query: str, values: tuple = ()) -> list[tuple]:
         """All rows of a query."""
 
+    def version(self) -> int | None:
+        """A number that changes with every commit, whoever makes it; None: there is none that is cheap to read."""
+
     def meta(self, key: str) -> str | None:
         """A value of the whole bank (schema, embedder); None when it was never set."""
 

@@ -1,0 +1,135 @@
+"""What a bank's retrieval adds to its policy: corrections first, other languages by words, long queries by a part.
+
+A policy ranks by an embedding or by words; here is what none of them knows of by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from copy import copy
+from functools import partial
+from itertools import takewhile
+from typing import Protocol
+
+from core.memory.filter import Filter
+from core.memory.long_texts import LONG, own_part
+from core.memory.ports import Bank, Policy
+from core.memory.store.hits import newest_first
+from core.memory.words import has_no_blanks, ranked_by_words, word_shares
+from core.types import Lesson, Scored
+
+MOST_BY_WORDS = 5_000  # max. records that are compared with a query by their words
+SAME_TEXT = 0.999999  # cosine of a text with itself
+MORE = 50  # further records that a long query is compared with
+
+
+class RankedBank(Bank, Protocol):
+    """The bank as its retrieval sees it."""
+
+    counts: Counter[str]
+
+    def corrections(self, ids: list[str]) -> set[tuple[str, str]]:
+        """(newer, older) of the links to these records from active ones that correct them."""
+
+    def say_unread(self) -> None:
+        """Warn once that the embedder does not read a language that it is used for."""
+
+    def statuses(self) -> dict[str, int]:
+        """{status: number of records} of the namespace."""
+
+
+def ranked(
+    bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+) -> list[Scored]:
+    """The policy's ranking, with each record that corrects an older one before it."""
+    rank = partial(_ranking, bank, policy, query, exclude_task=exclude_task, where=where)
+    hits, known = rank(top_k), set()
+    while pairs := bank.corrections([hit.record.id for hit in hits]) - known:
+        known |= pairs
+        if missing := {newer for newer, _ in pairs} - {hit.record.id for hit in hits}:
+            hits += _hits_of(missing, rank, top_k, _size(bank, where))
+    return newest_first(hits, known)[:top_k]
+
+
+def _hits_of(ids: set[str], rank: Callable[[int], list[Scored]], top_k: int, most: int) -> list[Scored]:
+    """The hits of these records, below the top_k; of as few as hold all of them, and at most of `most`."""
+    while True:
+        top_k = min(max(8 * top_k, MORE), max(most, top_k))
+        found = [hit for hit in rank(top_k) if hit.record.id in ids]
+        if top_k >= most or {hit.record.id for hit in found} == ids:
+            return found
+
+
+def _ranking(
+    bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+) -> list[Scored]:
+    """The policy's ranking; by words where the policy or the embedder does not read the query's language.
+
+    If no record shares a word with such a query, the policy ranks after all, but nothing can reach a threshold.
+    """
+    if policy.by_meaning and not bank.embedder.reads(query):
+        bank.counts.update(("retrieved by words", f"retrieved by words of {bank.namespace}"))
+        bank.say_unread()
+        by_words = True
+    else:
+        by_words = policy.by_words and has_no_blanks(query)
+    if by_words:
+        found = ranked_by_words(query, _all_near(bank, query, exclude_task, policy.within(where)))
+        if found or not policy.by_meaning or policy.min_score is not None:
+            return found[:top_k]
+    hits = policy.rank(bank, query, top_k, exclude_task, where)
+    if not policy.by_meaning or len(query) < LONG or not hits or hits[0].record.original_query == query:
+        return hits
+    return _of_long_text(bank, policy, query, top_k, exclude_task, where)
+
+
+def _all_near(bank: RankedBank, query: str, exclude_task: str | None, where: Filter | None) -> list[Scored]:
+    """The records that a query is compared with by words: all of them, in a large bank the nearest."""
+    size = _size(bank, where)
+    most = min(max(size, 1), MOST_BY_WORDS)
+    if size > most:
+        return bank.nearest(query, most, exclude_task, where)
+    import numpy as np
+
+    if (dim := bank.dim()) is None:
+        return []
+    return bank.nearest(np.zeros(dim, dtype=np.float32), most, exclude_task, where)  # a zero vector: near to none
+
+
+def _size(bank: RankedBank, where: Filter | None) -> int:
+    """Number of records that a search may look at: in its own namespace none of the others'."""
+    own = where is None or (not where.everyone and where.namespace in (None, bank.namespace))
+    return sum(bank.statuses().values()) if own else len(bank)
+
+
+def _of_long_text(
+    bank: RankedBank, policy: Policy, query: str, top_k: int, exclude_task: str | None, where: Filter | None
+) -> list[Scored]:
+    """The ranking for a long query: by the part of it that others do not have, ties by words.
+
+    The records are those that reach min_score with the whole query or with that part.
+    """
+    hits = policy.rank(bank, query, top_k + MORE, exclude_task, where)
+    if own := own_part(query, [hit.record.original_query for hit in hits]):
+        known = {_place(hit): hit for hit in hits}
+        unbound = copy(policy)
+        unbound.min_score = None
+        ranked = unbound.rank(bank, own, top_k + MORE, exclude_task, where)
+        ranked = [known.pop(_place(hit), hit) for hit in ranked if _place(hit) in known or policy.good_enough([hit])]
+        hits = ranked + list(known.values())
+    tied = _tied(hits)
+    shares = word_shares(own or query, [hit.record.original_query for hit in tied])
+    ordered = sorted(zip(shares, tied, strict=True), key=lambda pair: -pair[0])
+    return ([hit for _, hit in ordered] + hits[len(tied) :])[:top_k]
+
+
+def _place(hit: Scored) -> tuple[str, str, tuple[Lesson, ...]]:
+    """What a hit is of: with unit=item several are of one record."""
+    return hit.record.namespace, hit.record.id, hit.record.items
+
+
+def _tied(hits: list[Scored]) -> list[Scored]:
+    """The first hits, all of the same score, if the embedder takes the query and their keys for the same text."""
+    alike = (hit.similarity is not None and hit.similarity >= SAME_TEXT and hit.score == hits[0].score for hit in hits)
+    return [hit for hit, _ in zip(hits, takewhile(bool, alike))]
